@@ -1,0 +1,84 @@
+//! Registers, DWARF numbers, pointer width and return-address rules: the same file per CPU.
+//!
+//! What differs between CPUs is told here as data, so that the code above has no `match` on the CPU's name.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod aarch64;
+mod registers;
+pub mod s390x;
+pub mod x86_64;
+
+pub use registers::{REGISTERS, Registers};
+
+/// A register by its DWARF number, as the CPU's ABI supplement assigns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Register(pub u8);
+
+/// How a signal frame of Linux is laid out: enough to restore every register of the interrupted code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalFrame {
+    /// Where the saved program counter is, in bytes from the stack pointer with which the trampoline runs.
+    pub pc_offset: i64,
+    /// DWARF number and place, in bytes from that stack pointer, of each saved register.
+    pub registers: &'static [(Register, i64)],
+}
+
+/// What the unwinder must know of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arch {
+    /// The name that `uname -m` prints.
+    pub name: &'static str,
+    /// Bytes of an address on the stack.
+    pub pointer_bytes: u8,
+    /// Stack pointer.
+    pub sp: Register,
+    /// Frame pointer.
+    pub fp: Register,
+    /// The column of the return address in call frame information; on machines with a link register, that register.
+    pub ra: Register,
+    /// Whether a call leaves the return address in [`Arch::ra`] instead of on the stack.
+    pub link_register: bool,
+    /// SP of the caller = CFA + this (0 but for s390x, whose CFA lies 160 above).
+    pub sp_from_cfa: i64,
+    /// Frame-pointer chains: the saved frame pointer lies at FP, the return address this many bytes above.
+    pub ra_from_fp: i64,
+    /// Frame-pointer chains: CFA = FP + this.
+    pub cfa_from_fp: i64,
+    /// Bytes of the shortest instruction: a return address minus this lies in the call.
+    pub min_instruction: u8,
+    /// Bits of a user-space address; higher ones may hold a pointer authentication code.
+    pub address_bits: u8,
+    /// The kernel's signal frame.
+    pub signal_frame: SignalFrame,
+    /// Names of the registers by DWARF number.
+    pub register_names: &'static [&'static str],
+}
+
+impl Arch {
+    /// The CPU that this code runs on.
+    pub const fn native() -> &'static Arch {
+        if cfg!(target_arch = "aarch64") {
+            &aarch64::ARCH
+        } else if cfg!(target_arch = "s390x") {
+            &s390x::ARCH
+        } else {
+            &x86_64::ARCH
+        }
+    }
+
+    /// The name of a register, where it has one.
+    pub fn register_name(&self, register: Register) -> Option<&'static str> {
+        self.register_names.get(usize::from(register.0)).copied()
+    }
+
+    /// A return address without its pointer authentication code.
+    #[inline]
+    pub const fn strip(&self, address: u64) -> u64 {
+        if self.address_bits >= 64 {
+            address
+        } else {
+            address & ((1 << self.address_bits) - 1)
+        }
+    }
+}

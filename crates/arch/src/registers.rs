@@ -1,0 +1,81 @@
+//! Register values, each known or not.
+
+use crate::Register;
+
+/// Registers that are kept: DWARF numbers 0 to 31 (the general registers of every CPU here, and SP).
+pub const REGISTERS: usize = 32;
+
+/// The register values of a frame. A register that the frame's callee may have changed is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// Program counter.
+    pub pc: u64,
+    values: [u64; REGISTERS],
+    known: u32,
+}
+
+impl Registers {
+    /// Nothing known but the program counter.
+    pub const fn new(pc: u64) -> Self {
+        Registers {
+            pc,
+            values: [0; REGISTERS],
+            known: 0,
+        }
+    }
+
+    /// The value of `register`, where it is known.
+    #[inline]
+    pub const fn get(&self, register: Register) -> Option<u64> {
+        if (register.0 as usize) < REGISTERS && self.known >> register.0 & 1 != 0 {
+            Some(self.values[register.0 as usize])
+        } else {
+            None
+        }
+    }
+
+    /// Sets `register`; a number past the last is ignored.
+    #[inline]
+    pub const fn set(&mut self, register: Register, value: u64) {
+        if (register.0 as usize) < REGISTERS {
+            self.values[register.0 as usize] = value;
+            self.known |= 1 << register.0;
+        }
+    }
+
+    /// Forgets every register but those two: what is known of a caller after a step that restores only SP and FP.
+    #[inline]
+    pub const fn keep_only(&mut self, first: Register, second: Register) {
+        self.known &= 1 << (first.0 & 31) | 1 << (second.0 & 31);
+    }
+
+    /// Forgets `register`.
+    #[inline]
+    pub const fn forget(&mut self, register: Register) {
+        if (register.0 as usize) < REGISTERS {
+            self.known &= !(1 << register.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_and_unknown() {
+        let mut registers = Registers::new(1);
+        assert_eq!(registers.get(Register(7)), None);
+        registers.set(Register(7), 70);
+        registers.set(Register(6), 60);
+        registers.set(Register(3), 30);
+        registers.set(Register(200), 1);
+        assert_eq!(registers.get(Register(3)), Some(30));
+        assert_eq!(registers.get(Register(200)), None);
+        registers.keep_only(Register(6), Register(7));
+        assert_eq!(registers.get(Register(3)), None);
+        assert_eq!(registers.get(Register(7)), Some(70));
+        registers.forget(Register(7));
+        assert_eq!(registers.get(Register(7)), None);
+    }
+}

@@ -1,0 +1,33 @@
+//! s390x (ELF ABI s390x supplement, section 1.6.2: DWARF register numbers).
+
+use crate::{Arch, Register, SignalFrame};
+
+/// Frame pointer, where a function has one.
+pub const R11: Register = Register(11);
+/// Return address at a function's entry.
+pub const R14: Register = Register(14);
+/// Stack pointer.
+pub const R15: Register = Register(15);
+
+/// The CPU. Sampling does not run on it; its tables are read and written on other machines.
+pub static ARCH: Arch = Arch {
+    name: "s390x",
+    pointer_bytes: 8,
+    sp: R15,
+    fp: R11,
+    ra: R14,
+    link_register: true,
+    sp_from_cfa: -160,
+    // There are no frame-pointer chains on s390x; the back chain at SP is optional and off by default.
+    ra_from_fp: 0,
+    cfa_from_fp: 0,
+    min_instruction: 2,
+    address_bits: 64,
+    signal_frame: SignalFrame {
+        pc_offset: 0,
+        registers: &[],
+    },
+    register_names: &[
+        "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+    ],
+};

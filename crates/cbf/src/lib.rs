@@ -1,0 +1,1 @@
+//! Compact Backtrace Format: a stack in a few bytes a frame

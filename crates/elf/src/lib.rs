@@ -1,0 +1,1 @@
+//! Everything that needs to know ELF

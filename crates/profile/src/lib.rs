@@ -1,0 +1,1 @@
+//! Reads a trace, gives its addresses names, and makes reports of it

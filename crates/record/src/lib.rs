@@ -1,0 +1,1 @@
+//! Samples programs and writes their stacks as a trace

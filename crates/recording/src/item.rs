@@ -1,0 +1,172 @@
+//! What a recording tells, in the order of time.
+
+/// Why a stack ends where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stop {
+    /// The outermost frame was reached: `_start`, or the start of a thread. The stack is complete.
+    EndOfStack = 0,
+    /// The address lies in no mapped file.
+    NoModule = 1,
+    /// The module has no table for the address.
+    NoTable = 2,
+    /// A word of the stack could not be read.
+    Unreadable = 3,
+    /// The caller's stack pointer is not above the frame's.
+    DidNotAdvance = 4,
+    /// The rule needs a register whose value is not known in this frame.
+    NotExpressible = 5,
+    /// More frames than the limit.
+    Limit = 6,
+    /// There was no user stack to walk (a kernel thread, or a process that was ending).
+    NoUserStack = 7,
+}
+
+impl Stop {
+    /// All of them, by number.
+    pub const ALL: [Stop; 8] = [
+        Stop::EndOfStack,
+        Stop::NoModule,
+        Stop::NoTable,
+        Stop::Unreadable,
+        Stop::DidNotAdvance,
+        Stop::NotExpressible,
+        Stop::Limit,
+        Stop::NoUserStack,
+    ];
+
+    /// The reason with this number.
+    pub fn from_number(number: u8) -> Option<Stop> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Its name in traces and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stop::EndOfStack => "end_of_stack",
+            Stop::NoModule => "no_module",
+            Stop::NoTable => "no_table",
+            Stop::Unreadable => "unreadable",
+            Stop::DidNotAdvance => "did_not_advance",
+            Stop::NotExpressible => "not_expressible",
+            Stop::Limit => "limit",
+            Stop::NoUserStack => "no_user_stack",
+        }
+    }
+}
+
+/// What a frame's address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FrameKind {
+    /// The instruction that was about to run: look it up as it is.
+    Pc,
+    /// A return address: the call lies before it.
+    Ra,
+    /// No address: frames were left out here, as many as `address` says.
+    Omitted,
+}
+
+/// A frame of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frame {
+    /// What the address is.
+    pub kind: FrameKind,
+    /// The address (or the count, see [`FrameKind::Omitted`]).
+    pub address: u64,
+}
+
+/// A file that is mapped into a process. A later one replaces what it overlaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// When it was first met, in nanoseconds of the trace's clock.
+    pub time: u64,
+    /// Process.
+    pub pid: u32,
+    /// Address of its first byte (the page of the lowest loaded segment).
+    pub base: u64,
+    /// Bytes from there to the end of its last segment.
+    pub size: u64,
+    /// Whether its addresses are relative to the base; a fixed-position executable's are absolute.
+    pub position_independent: bool,
+    /// Path, as the process saw it; `[vdso]` and the like for what is no file.
+    pub path: String,
+    /// Build id; empty where it has none.
+    pub build_id: Vec<u8>,
+}
+
+/// A thread's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadName {
+    /// When it was first met.
+    pub time: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Name.
+    pub name: String,
+}
+
+/// One look at one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample<'a> {
+    /// When, in nanoseconds of the trace's clock.
+    pub time: u64,
+    /// Where it ran.
+    pub cpu: u32,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The stack, from the leaf outwards. Kernel addresses (negative as signed numbers) come first.
+    pub frames: &'a [Frame],
+    /// Why it ends there; `None` where the stack's definition was lost with an earlier part of the trace and only the leaf is known.
+    pub stop: Option<Stop>,
+    /// Whether outer frames were read from the running process after the sample was taken.
+    pub live: bool,
+}
+
+/// One thing that a recording tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A mapped file.
+    Module(Module),
+    /// The process started another program; what was mapped is gone.
+    Exec {
+        /// When.
+        time: u64,
+        /// Process.
+        pid: u32,
+    },
+    /// A thread's name.
+    ThreadName(ThreadName),
+    /// A new process or thread.
+    Fork {
+        /// When.
+        time: u64,
+        /// The new process (its parent's where it is a thread).
+        pid: u32,
+        /// The new thread.
+        tid: u32,
+        /// The process that made it.
+        parent: u32,
+    },
+    /// A thread ended.
+    Exit {
+        /// When.
+        time: u64,
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+    },
+    /// Samples that the kernel could not deliver.
+    Lost {
+        /// When it was noticed.
+        time: u64,
+        /// How many.
+        count: u64,
+    },
+    /// A sample.
+    Sample(Sample<'a>),
+}

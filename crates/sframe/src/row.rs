@@ -1,0 +1,60 @@
+//! One row for all versions: how to get from a frame to its caller.
+
+/// What an offset counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Base {
+    /// The canonical frame address.
+    Cfa,
+    /// A register of the frame, by its DWARF number.
+    Register(u8),
+}
+
+/// A value: `base + offset`, or with `deref` the word in memory there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Location {
+    /// What the offset counts from.
+    pub base: Base,
+    /// Signed bytes from the base.
+    pub offset: i32,
+    /// Whether the value is what lies in memory at that address.
+    pub deref: bool,
+}
+
+/// The rule of a row. The stack pointer of the caller follows from the CFA by the ABI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rule {
+    /// The canonical frame address; its base is always a register.
+    pub cfa: Location,
+    /// The return address.
+    pub ra: Location,
+    /// The caller's frame pointer; `None`: the register still holds it.
+    pub fp: Option<Location>,
+    /// AArch64: the return address carries a pointer authentication code.
+    pub mangled_ra: bool,
+}
+
+/// A row (SFrame frame row entry, FRE): one rule for the code from `start` to the next row's start or the function's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Row {
+    /// Where the row begins, in bytes from the function's start; in a repeated pattern, from the pattern's.
+    pub start: u32,
+    /// The rule; `None` marks the outermost frame, which has no caller.
+    pub rule: Option<Rule>,
+}
+
+/// What a function's table says beside its rows (SFrame function descriptor entry, FDE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Function {
+    /// Address of the first byte, in the address space in which the section's own address was given.
+    pub start: u64,
+    /// Bytes of code.
+    pub size: u32,
+    /// How many rows it has.
+    pub rows: u32,
+    /// The code is repeated blocks of this many bytes, each with the same rows (PCMASK; PLTs).
+    pub repeat: Option<u8>,
+    /// A trampoline to which signal handlers return (V3).
+    pub signal_frame: bool,
+    /// AArch64: return addresses are signed with key B.
+    pub pauth_key_b: bool,
+}

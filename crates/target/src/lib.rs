@@ -1,0 +1,1 @@
+//! Where registers and memory come from

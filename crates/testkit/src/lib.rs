@@ -1,0 +1,1 @@
+//! Test programs, byte notation, and the tools that results are compared with

@@ -1,0 +1,1 @@
+//! Common Trace Format: metadata, packets and events, in and out

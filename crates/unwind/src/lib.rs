@@ -1,0 +1,1 @@
+//! One step up the stack, by SFrame rows or frame pointers
