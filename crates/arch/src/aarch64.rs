@@ -1,6 +1,6 @@
 //! AArch64 (DWARF for the Arm 64-bit Architecture, section 4.1: register numbers).
 
-use crate::{Arch, Register, SignalFrame};
+use crate::{Arch, PerfRegisters, Register, SignalFrame};
 
 /// Frame pointer.
 pub const X29: Register = Register(29);
@@ -65,6 +65,43 @@ pub static ARCH: Arch = Arch {
     // programs see 48-bit addresses unless they ask for more.
     address_bits: 48,
     signal_frame: SIGNAL_FRAME,
+    perf: PerfRegisters {
+        general: &[
+            (0, Register(0)),
+            (1, Register(1)),
+            (2, Register(2)),
+            (3, Register(3)),
+            (4, Register(4)),
+            (5, Register(5)),
+            (6, Register(6)),
+            (7, Register(7)),
+            (8, Register(8)),
+            (9, Register(9)),
+            (10, Register(10)),
+            (11, Register(11)),
+            (12, Register(12)),
+            (13, Register(13)),
+            (14, Register(14)),
+            (15, Register(15)),
+            (16, Register(16)),
+            (17, Register(17)),
+            (18, Register(18)),
+            (19, Register(19)),
+            (20, Register(20)),
+            (21, Register(21)),
+            (22, Register(22)),
+            (23, Register(23)),
+            (24, Register(24)),
+            (25, Register(25)),
+            (26, Register(26)),
+            (27, Register(27)),
+            (28, Register(28)),
+            (29, Register(29)),
+            (30, Register(30)),
+            (31, Register(31)),
+        ],
+        pc: 32,
+    },
     register_names: &[
         "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",
         "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp",

@@ -24,6 +24,24 @@ pub struct SignalFrame {
     pub registers: &'static [(Register, i64)],
 }
 
+/// Which registers a perf sample holds (`asm/perf_regs.h`): the kernel's own numbers, not DWARF's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerfRegisters {
+    /// Kernel number of each general register, rising, with its DWARF number.
+    pub general: &'static [(u8, Register)],
+    /// Kernel number of the program counter.
+    pub pc: u8,
+}
+
+impl PerfRegisters {
+    /// The mask to ask for.
+    pub fn mask(&self) -> u64 {
+        self.general
+            .iter()
+            .fold(1 << self.pc, |mask, &(bit, _)| mask | 1 << bit)
+    }
+}
+
 /// What the unwinder must know of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arch {
@@ -51,6 +69,8 @@ pub struct Arch {
     pub address_bits: u8,
     /// The kernel's signal frame.
     pub signal_frame: SignalFrame,
+    /// The registers that perf samples of user space carry.
+    pub perf: PerfRegisters,
     /// Names of the registers by DWARF number.
     pub register_names: &'static [&'static str],
 }

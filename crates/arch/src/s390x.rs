@@ -1,6 +1,6 @@
 //! s390x (ELF ABI s390x supplement, section 1.6.2: DWARF register numbers).
 
-use crate::{Arch, Register, SignalFrame};
+use crate::{Arch, PerfRegisters, Register, SignalFrame};
 
 /// Frame pointer, where a function has one.
 pub const R11: Register = Register(11);
@@ -27,6 +27,7 @@ pub static ARCH: Arch = Arch {
         pc_offset: 0,
         registers: &[],
     },
+    perf: PerfRegisters { general: &[], pc: 33 },
     register_names: &[
         "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
     ],

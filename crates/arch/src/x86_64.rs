@@ -1,6 +1,6 @@
 //! x86-64 (System V ABI, AMD64 supplement, figure 3.36: DWARF register numbers).
 
-use crate::{Arch, Register, SignalFrame};
+use crate::{Arch, PerfRegisters, Register, SignalFrame};
 
 /// Frame pointer.
 pub const RBP: Register = Register(6);
@@ -47,6 +47,27 @@ pub static ARCH: Arch = Arch {
     min_instruction: 1,
     address_bits: 64,
     signal_frame: SIGNAL_FRAME,
+    perf: PerfRegisters {
+        general: &[
+            (0, Register(0)),
+            (1, Register(3)),
+            (2, Register(2)),
+            (3, Register(1)),
+            (4, Register(4)),
+            (5, Register(5)),
+            (6, Register(6)),
+            (7, Register(7)),
+            (16, Register(8)),
+            (17, Register(9)),
+            (18, Register(10)),
+            (19, Register(11)),
+            (20, Register(12)),
+            (21, Register(13)),
+            (22, Register(14)),
+            (23, Register(15)),
+        ],
+        pc: 8,
+    },
     register_names: &[
         "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
         "rip",

@@ -1,1 +1,55 @@
-//! One step up the stack, by SFrame rows or frame pointers
+//! One step up the stack: from a frame's registers to its caller's, by SFrame rows or frame pointers.
+//!
+//! Your duties: give the registers of the innermost frame, a [`Memory`] that answers reads of the stack, and
+//! [`Modules`] that says which table covers an address. What this crate does with them: nothing but arithmetic. It
+//! allocates nothing, takes no lock, does not panic, and reads memory through [`Memory`] only, so that the same code
+//! serves a signal handler, a live process and a core.
+//!
+//! What this is not for: naming functions, or restoring registers other than PC, SP and FP. SFrame does not keep
+//! them; only a signal frame gives all of them back.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod cache;
+mod step;
+mod walk;
+
+pub use cache::{CacheEntry, RuleCache};
+pub use step::{AddressKind, Step, Stop, step};
+pub use walk::{Frame, walk};
+
+use backtrail_sframe::Section;
+
+/// Reads the memory of the program that is unwound.
+pub trait Memory {
+    /// The word at `address`, in the program's own byte order; `None` where it cannot be read.
+    fn word(&mut self, address: u64) -> Option<u64>;
+}
+
+/// The unwind table for an address.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'t> {
+    /// The SFrame section.
+    pub section: Section<'t>,
+    /// Address in the process minus address in the table.
+    pub bias: u64,
+    /// A number that stands for this table and no other, as long as a [`RuleCache`] is in use.
+    pub id: u32,
+}
+
+/// What is known of an address.
+#[derive(Clone, Copy, Debug)]
+pub enum Coverage<'t> {
+    /// A module with a table.
+    Table(Table<'t>),
+    /// Code without any table, such as code made at run time: frame pointers are followed.
+    FramePointer,
+    /// Not code that is known.
+    NoModule,
+}
+
+/// Says which module's table covers an address.
+pub trait Modules {
+    /// The coverage of `address`.
+    fn coverage(&self, address: u64) -> Coverage<'_>;
+}

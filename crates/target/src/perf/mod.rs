@@ -1,0 +1,7 @@
+//! Samples of running threads through `perf_event_open(2)`.
+
+mod records;
+mod sampler;
+
+pub use records::{Build, Mapping, Record, Sample, Task, UserState};
+pub use sampler::{OpenError, Options, Sampler, raise_open_files};

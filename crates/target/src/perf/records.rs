@@ -1,0 +1,291 @@
+//! The records that the kernel writes (`enum perf_event_type` in `linux/perf_event.h`).
+
+use backtrail_arch::{Arch, Registers};
+use backtrail_wire::{Bytes, Cursor, Endian, Result};
+
+/// `PERF_RECORD_*`.
+mod record_type {
+    pub(super) const LOST: u32 = 2;
+    pub(super) const COMM: u32 = 3;
+    pub(super) const EXIT: u32 = 4;
+    pub(super) const THROTTLE: u32 = 5;
+    pub(super) const FORK: u32 = 7;
+    pub(super) const SAMPLE: u32 = 9;
+    pub(super) const MMAP2: u32 = 10;
+    pub(super) const LOST_SAMPLES: u32 = 13;
+}
+
+/// `PERF_SAMPLE_*`: what every sample carries, in the order in which the kernel writes it.
+mod sample_type {
+    pub(super) const IP: u64 = 1 << 0;
+    pub(super) const TID: u64 = 1 << 1;
+    pub(super) const TIME: u64 = 1 << 2;
+    pub(super) const CALLCHAIN: u64 = 1 << 5;
+    pub(super) const CPU: u64 = 1 << 7;
+    pub(super) const REGS_USER: u64 = 1 << 12;
+    pub(super) const STACK_USER: u64 = 1 << 13;
+}
+
+/// The `sample_type` to ask for.
+pub(super) const SAMPLE_TYPE: u64 = sample_type::IP
+    | sample_type::TID
+    | sample_type::TIME
+    | sample_type::CALLCHAIN
+    | sample_type::CPU
+    | sample_type::REGS_USER
+    | sample_type::STACK_USER;
+
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+const HEADER: usize = 8;
+/// `struct sample_id` as the sample type makes it: pid, tid, time, cpu, reserved.
+const SAMPLE_ID: usize = 24;
+const PROT_EXEC: u32 = 4;
+/// Callchain entries from here up are markers (`PERF_CONTEXT_MAX`), not addresses.
+const CONTEXT_MARKERS: u64 = -4095i64 as u64;
+const REGS_ABI_64: u64 = 2;
+
+/// What identifies a mapped file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build<'a> {
+    /// Its build id, read by the kernel.
+    Id(&'a [u8]),
+    /// Device (major, minor) and inode.
+    Inode {
+        /// Major device number.
+        major: u32,
+        /// Minor device number.
+        minor: u32,
+        /// Inode number.
+        inode: u64,
+    },
+}
+
+/// An executable mapping that a process has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping<'a> {
+    /// Process.
+    pub pid: u32,
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Offset in the file.
+    pub file_offset: u64,
+    /// The file's identity.
+    pub build: Build<'a>,
+    /// Path as the kernel prints it; `//anon`, `[vdso]` and the like for what is no file.
+    pub path: &'a [u8],
+}
+
+/// Who a task record speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Parent process.
+    pub parent_pid: u32,
+    /// The thread that made it.
+    pub parent_tid: u32,
+}
+
+/// The user side of a sampled thread.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+pub enum UserState<'a> {
+    /// A 64-bit program: its registers and a copy of its stack from the stack pointer upwards.
+    Native {
+        /// Registers.
+        registers: Registers,
+        /// Stack bytes.
+        stack: &'a [u8],
+    },
+    /// A program of another word size.
+    Foreign,
+    /// A kernel thread, or a process that has already given up its memory.
+    None,
+}
+
+/// A sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// Interrupted instruction, of the kernel or of the program.
+    pub ip: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The user side.
+    pub user: UserState<'a>,
+    kernel_chain: &'a [u8],
+}
+
+impl Sample<'_> {
+    /// The kernel's frames, the innermost first; none where the program itself was interrupted.
+    pub fn kernel_frames(&self) -> impl Iterator<Item = u64> {
+        self.kernel_chain
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_ne_bytes(*word))
+            .filter(|&address| address < CONTEXT_MARKERS)
+    }
+}
+
+/// A record.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+pub enum Record<'a> {
+    /// A sample.
+    Sample(Sample<'a>),
+    /// A new executable mapping.
+    Mapping(Mapping<'a>),
+    /// A thread has a new name.
+    Name {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Whether that is because the process started another program.
+        exec: bool,
+        /// The name.
+        name: &'a [u8],
+    },
+    /// A thread or process was made.
+    Fork(Task),
+    /// A thread ended.
+    Exit(Task),
+    /// Records (most likely samples) that did not fit into the ring.
+    Lost(u64),
+    /// The kernel stops sampling for a while, because it takes too much time.
+    Throttled,
+    /// Nothing that matters here.
+    Other,
+}
+
+/// The time of a record, without decoding it whole; 0 where it is too short to have one.
+pub(super) fn time(record: &[u8]) -> u64 {
+    let bytes = Bytes::new(record, Endian::NATIVE);
+    let offset = match bytes.u32(0) {
+        // ip, then pid and tid.
+        Ok(record_type::SAMPLE) => HEADER + 16,
+        _ => record.len().saturating_sub(SAMPLE_ID - 8),
+    };
+    bytes.u64(offset).unwrap_or(0)
+}
+
+/// Decodes a record with its header.
+pub(super) fn decode<'a>(record: &'a [u8], arch: &Arch) -> Result<Record<'a>> {
+    let bytes = Bytes::new(record, Endian::NATIVE);
+    let record_type = bytes.u32(0)?;
+    let misc = bytes.u16(4)?;
+    if record_type == record_type::SAMPLE {
+        return sample(bytes.cursor(HEADER), arch).map(Record::Sample);
+    }
+    let body = bytes.slice(0, record.len().saturating_sub(SAMPLE_ID))?;
+    let mut cursor = Bytes::new(body, Endian::NATIVE).cursor(HEADER);
+    Ok(match record_type {
+        record_type::MMAP2 => mapping(&mut cursor, misc)?,
+        record_type::COMM => {
+            let (pid, tid) = (cursor.u32()?, cursor.u32()?);
+            Record::Name {
+                pid,
+                tid,
+                exec: misc & MISC_COMM_EXEC != 0,
+                name: cursor.c_str()?,
+            }
+        }
+        record_type::FORK => Record::Fork(task(&mut cursor)?),
+        record_type::EXIT => Record::Exit(task(&mut cursor)?),
+        record_type::LOST => {
+            let _id = cursor.u64()?;
+            Record::Lost(cursor.u64()?)
+        }
+        record_type::LOST_SAMPLES => Record::Lost(cursor.u64()?),
+        record_type::THROTTLE => Record::Throttled,
+        _ => Record::Other,
+    })
+}
+
+fn task(cursor: &mut Cursor<'_>) -> Result<Task> {
+    let (pid, parent_pid, tid, parent_tid) = (cursor.u32()?, cursor.u32()?, cursor.u32()?, cursor.u32()?);
+    Ok(Task {
+        pid,
+        tid,
+        parent_pid,
+        parent_tid,
+    })
+}
+
+fn mapping<'a>(cursor: &mut Cursor<'a>, misc: u16) -> Result<Record<'a>> {
+    let (pid, _tid) = (cursor.u32()?, cursor.u32()?);
+    let (start, len, file_offset) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
+    let build = if misc & MISC_MMAP_BUILD_ID != 0 {
+        let size = usize::from(cursor.u8()?);
+        let _reserved = cursor.slice(3)?;
+        let id = cursor.slice(20)?;
+        Build::Id(id.get(..size).unwrap_or(id))
+    } else {
+        let (major, minor, inode) = (cursor.u32()?, cursor.u32()?, cursor.u64()?);
+        let _generation = cursor.u64()?;
+        Build::Inode { major, minor, inode }
+    };
+    let (protection, _flags) = (cursor.u32()?, cursor.u32()?);
+    let path = cursor.c_str()?;
+    if protection & PROT_EXEC == 0 {
+        return Ok(Record::Other);
+    }
+    Ok(Record::Mapping(Mapping {
+        pid,
+        start,
+        len,
+        file_offset,
+        build,
+        path,
+    }))
+}
+
+fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
+    let ip = cursor.u64()?;
+    let (pid, tid) = (cursor.u32()?, cursor.u32()?);
+    let _time = cursor.u64()?;
+    let (_cpu, _reserved) = (cursor.u32()?, cursor.u32()?);
+    let chain_len = cursor.u64()?;
+    let kernel_chain = cursor.slice((chain_len as usize).saturating_mul(8))?;
+    let abi = cursor.u64()?;
+    let mut registers = Registers::new(0);
+    if abi != 0 {
+        let mut general = arch.perf.general.iter();
+        for bit in 0..64 {
+            if arch.perf.mask() >> bit & 1 == 0 {
+                continue;
+            }
+            let value = cursor.u64()?;
+            if bit == arch.perf.pc {
+                registers.pc = value;
+            } else if let Some(&(_, register)) = general.next() {
+                registers.set(register, value);
+            }
+        }
+    }
+    let stack_size = cursor.u64()? as usize;
+    let mut stack = cursor.slice(stack_size)?;
+    if stack_size != 0 {
+        let valid = cursor.u64()? as usize;
+        stack = stack.get(..valid).unwrap_or(stack);
+    }
+    let user = match abi {
+        0 => UserState::None,
+        REGS_ABI_64 => UserState::Native { registers, stack },
+        _ => UserState::Foreign,
+    };
+    Ok(Sample {
+        ip,
+        pid,
+        tid,
+        user,
+        kernel_chain,
+    })
+}

@@ -1,0 +1,385 @@
+//! The events and their rings, one for each CPU, read in the order of time.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use backtrail_arch::Arch;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::records::{self, Record, SAMPLE_TYPE};
+use crate::proc;
+use crate::sys::{self, Attributes, Clock, Ring};
+
+/// The largest ring for each CPU: at 997 Hz and 16 KiB of stack, half a second of samples, as long as it takes to
+/// convert the largest tables while sampling.
+const MAX_RING_BYTES: usize = 8 << 20;
+/// Below this a ring holds too few samples to be of use.
+const MIN_RING_BYTES: usize = 128 << 10;
+/// Samples that may wait in a ring before the reader is woken: few enough that the stacks of waiting samples have not
+/// changed much when deeper parts are read from the process.
+const SAMPLES_A_WAKEUP: u32 = 8;
+
+/// What to sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Samples a second of CPU time.
+    pub frequency: u64,
+    /// Bytes of user stack that each sample copies, a multiple of 8 below 64 KiB.
+    pub stack_bytes: u32,
+}
+
+/// Why sampling could not begin.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The kernel does not allow it; its setting of `kernel.perf_event_paranoid`, where it is known.
+    NotPermitted {
+        /// `kernel.perf_event_paranoid`.
+        paranoid: Option<i32>,
+    },
+    /// The kernel has no performance events at all.
+    NoPerfEvents,
+    /// The rate is above `kernel.perf_event_max_sample_rate`.
+    FrequencyTooHigh {
+        /// The highest rate.
+        limit: u64,
+    },
+    /// The rings may not be locked into memory.
+    RingNotPermitted,
+    /// There is no such process.
+    NoProcess(i32),
+    /// Something else.
+    Io(io::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::NotPermitted { paranoid: Some(level) } if *level > 2 => write!(
+                f,
+                "sampling is not permitted: kernel.perf_event_paranoid is {level}, and CAP_PERFMON is missing"
+            ),
+            OpenError::NotPermitted { .. } => {
+                write!(
+                    f,
+                    "sampling is not permitted: perf_event_open is refused to this user or container"
+                )
+            }
+            OpenError::NoPerfEvents => write!(f, "this kernel has no performance events (CONFIG_PERF_EVENTS)"),
+            OpenError::FrequencyTooHigh { limit } => {
+                write!(
+                    f,
+                    "the kernel allows at most {limit} samples a second (kernel.perf_event_max_sample_rate)"
+                )
+            }
+            OpenError::RingNotPermitted => write!(
+                f,
+                "the sample buffers may not be locked into memory (kernel.perf_event_mlock_kb, ulimit -l)"
+            ),
+            OpenError::NoProcess(pid) => write!(f, "no process {pid}"),
+            OpenError::Io(error) => write!(f, "sampling failed to start: {error}"),
+        }
+    }
+}
+
+impl OpenError {
+    /// What the user can do.
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            OpenError::NotPermitted { paranoid: Some(level) } if *level > 2 => Some(
+                "sysctl kernel.perf_event_paranoid=2 (or lower), or give the command CAP_PERFMON; \
+                 in a container add that capability when it is started",
+            ),
+            OpenError::NotPermitted { .. } => Some(
+                "the process must be yours, or CAP_PERFMON (kernels before 5.8: CAP_SYS_ADMIN) is needed; in a \
+                 container a seccomp profile that allows perf_event_open is needed too",
+            ),
+            OpenError::FrequencyTooHigh { .. } => Some("choose a lower rate with -F, or raise the setting"),
+            OpenError::RingNotPermitted => Some("raise ulimit -l, or sysctl kernel.perf_event_mlock_kb=2048"),
+            _ => None,
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A ring and the CPU that fills it.
+#[derive(Debug)]
+struct CpuRing {
+    cpu: u32,
+    ring: Ring,
+    scratch: Vec<u8>,
+    /// Time of the next record, if one waits.
+    next: Option<u64>,
+    /// Events of other threads that write into the same ring.
+    others: Vec<OwnedFd>,
+    /// How many of the ring's events, in that order, count for threads that have ended.
+    ended: usize,
+}
+
+impl CpuRing {
+    /// The descriptor to wait for. An event whose thread has ended is always ready and tells nothing any more.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self.ended {
+            0 => Some(self.ring.as_fd()),
+            ended => self.others.get(ended - 1).map(|event| event.as_fd()),
+        }
+    }
+
+    fn peek(&mut self) {
+        self.next = self.ring.record(&mut self.scratch).map(records::time);
+    }
+}
+
+/// Sampling events, open on every CPU.
+#[derive(Debug)]
+pub struct Sampler {
+    rings: Vec<CpuRing>,
+    arch: &'static Arch,
+    kernel: bool,
+}
+
+impl Sampler {
+    /// Prepares to sample what the calling thread starts next: sampling begins with its first exec.
+    pub fn for_next_child(options: &Options) -> Result<Sampler, OpenError> {
+        Sampler::open(options, &[0], true)
+    }
+
+    /// Prepares to sample processes that run, with all their threads, and what they start from now on.
+    pub fn for_processes(options: &Options, pids: &[i32]) -> Result<Sampler, OpenError> {
+        let mut threads = Vec::new();
+        for &pid in pids {
+            let tids = proc::threads(pid).map_err(|_| OpenError::NoProcess(pid))?;
+            threads.extend(tids);
+        }
+        Sampler::open(options, &threads, false)
+    }
+
+    fn open(options: &Options, threads: &[i32], enable_on_exec: bool) -> Result<Sampler, OpenError> {
+        let arch = Arch::native();
+        // A sample is its stack and some 300 bytes of registers and kernel frames.
+        let sample_bytes = options.stack_bytes + 512;
+        let mut attributes = Attributes {
+            clock: Clock::Cpu,
+            frequency: options.frequency,
+            sample_type: SAMPLE_TYPE,
+            registers: arch.perf.mask(),
+            stack_bytes: options.stack_bytes,
+            watermark: SAMPLES_A_WAKEUP * sample_bytes,
+            kernel: true,
+            enable_on_exec,
+            build_ids: true,
+        };
+        let cpus = proc::online_cpus().map_err(OpenError::Io)?;
+        negotiate(
+            &mut attributes,
+            threads.first().copied().unwrap_or(0),
+            cpus.first().copied().unwrap_or(0),
+        )?;
+        let mut ring_bytes = MAX_RING_BYTES;
+        let mut sampler = Sampler {
+            rings: Vec::with_capacity(cpus.len()),
+            arch,
+            kernel: attributes.kernel,
+        };
+        for &cpu in &cpus {
+            let mut leader: Option<usize> = None;
+            for &tid in threads {
+                let event = match sys::open_event(&attributes, tid, cpu as i32) {
+                    Ok(event) => event,
+                    // The thread has ended since it was listed, or the CPU has gone offline.
+                    Err(error) if gone(&error) => continue,
+                    Err(error) => return Err(explain(error, &attributes)),
+                };
+                match leader {
+                    Some(index) => {
+                        let leader = &mut sampler.rings[index];
+                        sys::redirect_output(&event, &leader.ring).map_err(OpenError::Io)?;
+                        leader.others.push(event);
+                    }
+                    None => {
+                        let ring = map_ring(event, &mut ring_bytes)?;
+                        leader = Some(sampler.rings.len());
+                        sampler.rings.push(CpuRing {
+                            cpu,
+                            ring,
+                            scratch: Vec::new(),
+                            next: None,
+                            others: Vec::new(),
+                            ended: 0,
+                        });
+                    }
+                }
+            }
+        }
+        if sampler.rings.is_empty() {
+            return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
+        }
+        Ok(sampler)
+    }
+
+    /// Whether time in the kernel is sampled too.
+    pub fn samples_kernel(&self) -> bool {
+        self.kernel
+    }
+
+    /// The CPUs, in the order of [`Sampler::drain`]'s index.
+    pub fn cpus(&self) -> impl Iterator<Item = u32> {
+        self.rings.iter().map(|ring| ring.cpu)
+    }
+
+    /// Bytes of each CPU's ring.
+    pub fn ring_bytes(&self) -> usize {
+        self.rings.first().map_or(0, |ring| ring.ring.capacity())
+    }
+
+    /// Starts (or stops) sampling of processes that ran already.
+    pub fn set_enabled(&self, enabled: bool) -> io::Result<()> {
+        for ring in &self.rings {
+            sys::set_enabled(&ring.ring, enabled)?;
+            for event in &ring.others {
+                sys::set_enabled(event, enabled)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until enough samples wait, one of `others` becomes readable, or `longest` is over.
+    pub fn wait(&mut self, others: &[BorrowedFd<'_>], longest: Duration) {
+        let timeout = Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        let descriptors = self
+            .rings
+            .iter()
+            .enumerate()
+            .filter_map(|(index, ring)| Some((index, ring.descriptor()?)));
+        let (indices, mut waiting): (Vec<usize>, Vec<PollFd<'_>>) = descriptors
+            .map(|(index, fd)| (index, PollFd::from_borrowed_fd(fd, PollFlags::IN)))
+            .unzip();
+        waiting.extend(others.iter().map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // Interrupted or not, the caller looks at everything again.
+        let _ = poll(&mut waiting, Some(&timeout));
+        let hung_up: Vec<usize> = indices
+            .into_iter()
+            .zip(&waiting)
+            .filter(|(_, ready)| ready.revents().contains(PollFlags::HUP))
+            .map(|(index, _)| index)
+            .collect();
+        for index in hung_up {
+            self.rings[index].ended += 1;
+        }
+    }
+
+    /// Gives every record that is older than the call to `visit`, over all CPUs in the order of time: its ring's
+    /// index, its time in nanoseconds of the monotonic clock, and the record.
+    pub fn drain(&mut self, mut visit: impl FnMut(usize, u64, Record<'_>)) {
+        // Newer ones wait for the next call: a record of an earlier time may still be on its way in another ring.
+        let until = monotonic_ns();
+        for ring in &mut self.rings {
+            ring.ring.refresh();
+            ring.peek();
+        }
+        loop {
+            let earliest = self
+                .rings
+                .iter()
+                .enumerate()
+                .filter_map(|(index, ring)| Some((ring.next?, index)))
+                .min();
+            let Some((time, index)) = earliest.filter(|&(time, _)| time <= until) else {
+                break;
+            };
+            let CpuRing { ring, scratch, .. } = &mut self.rings[index];
+            let Some(record) = ring.record(scratch) else {
+                break;
+            };
+            let size = record.len();
+            // A record that cannot be decoded is one of a kind that newer kernels send.
+            visit(index, time, records::decode(record, self.arch).unwrap_or(Record::Other));
+            ring.consume(size);
+            ring.give_back();
+            self.rings[index].peek();
+        }
+    }
+}
+
+/// Finds out what the kernel grants, by opening an event: from the most to the least.
+fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<(), OpenError> {
+    loop {
+        let error = match sys::open_event(attributes, tid, cpu as i32) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            // Kernels before 5.12 do not know the build-id flag.
+            Some(libc::EINVAL) if attributes.build_ids => attributes.build_ids = false,
+            Some(libc::EACCES | libc::EPERM) if attributes.kernel => {
+                attributes.kernel = false;
+                attributes.build_ids = true;
+            }
+            Some(libc::ENOENT | libc::EOPNOTSUPP) if attributes.clock == Clock::Cpu => attributes.clock = Clock::Task,
+            _ => return Err(explain(error, attributes)),
+        }
+    }
+}
+
+fn explain(error: io::Error, attributes: &Attributes) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => OpenError::NotPermitted {
+            paranoid: proc::setting("/proc/sys/kernel/perf_event_paranoid"),
+        },
+        Some(libc::ENOSYS) => OpenError::NoPerfEvents,
+        Some(libc::ESRCH) => OpenError::NoProcess(0),
+        Some(libc::EINVAL) => match proc::setting("/proc/sys/kernel/perf_event_max_sample_rate") {
+            Some(limit) if attributes.frequency > limit => OpenError::FrequencyTooHigh { limit },
+            _ => OpenError::Io(error),
+        },
+        _ => OpenError::Io(error),
+    }
+}
+
+fn gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV))
+}
+
+/// Maps the largest ring that may be locked; the size that worked is kept for the next CPU.
+fn map_ring(event: OwnedFd, ring_bytes: &mut usize) -> Result<Ring, OpenError> {
+    let page = rustix::param::page_size();
+    loop {
+        let copy = event.try_clone().map_err(OpenError::Io)?;
+        match Ring::map(copy, *ring_bytes / page) {
+            Ok(ring) => return Ok(ring),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {
+                if *ring_bytes / 2 < MIN_RING_BYTES {
+                    return Err(OpenError::RingNotPermitted);
+                }
+                *ring_bytes /= 2;
+            }
+            Err(error) => return Err(OpenError::Io(error)),
+        }
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Raises the number of files that this process may open to what it is allowed: an event for each thread on each CPU
+/// can be many.
+pub fn raise_open_files() -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    )?;
+    Ok(())
+}

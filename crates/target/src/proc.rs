@@ -1,0 +1,146 @@
+//! What `/proc` and `/sys` tell.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapsEntry {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Whether code may run there.
+    pub executable: bool,
+    /// Offset in the file.
+    pub file_offset: u64,
+    /// Device, major and minor.
+    pub device: (u32, u32),
+    /// Inode; 0 where it is no file.
+    pub inode: u64,
+    /// Path, empty for anonymous memory; ` (deleted)` behind it where the file has gone.
+    pub path: String,
+}
+
+/// The mappings of a process.
+pub fn maps(pid: u32) -> io::Result<Vec<MapsEntry>> {
+    // Paths may hold any byte but a zero.
+    let text = fs::read(format!("/proc/{pid}/maps"))?;
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(maps_entry).collect())
+}
+
+fn maps_entry(line: &str) -> Option<MapsEntry> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let permissions = fields.next()?;
+    let file_offset = fields.next()?;
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let inode = fields.next()?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let hex32 = |text| u32::from_str_radix(text, 16).ok();
+    Some(MapsEntry {
+        start: hex(start)?,
+        end: hex(end)?,
+        executable: permissions.as_bytes().get(2) == Some(&b'x'),
+        file_offset: hex(file_offset)?,
+        device: (hex32(major)?, hex32(minor)?),
+        inode: inode.parse().ok()?,
+        // The kernel writes a newline in a path as \012.
+        path: fields.next().unwrap_or("").trim_start().replace("\\012", "\n"),
+    })
+}
+
+/// The threads of a process, in no order.
+pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        if let Some(tid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            threads.push(tid);
+        }
+    }
+    Ok(threads)
+}
+
+/// The name of a thread.
+pub fn thread_name(pid: u32, tid: u32) -> io::Result<String> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm"))?;
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned())
+}
+
+/// The ways to a file that is mapped into a process, the surest first: by its mapping, which works for deleted files
+/// too but needs `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`; by its path as the process sees it; by its path as we do.
+pub fn mapped_file(pid: u32, start: u64, end: u64, path: &str) -> [PathBuf; 3] {
+    [
+        format!("/proc/{pid}/map_files/{start:x}-{end:x}").into(),
+        format!("/proc/{pid}/root{path}").into(),
+        path.into(),
+    ]
+}
+
+/// The CPUs that are online.
+pub fn online_cpus() -> io::Result<Vec<u32>> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let cpus = cpu_list(text.trim());
+    if cpus.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no CPU is listed as online"));
+    }
+    Ok(cpus)
+}
+
+/// Parses a list such as `0-3,8`.
+fn cpu_list(text: &str) -> Vec<u32> {
+    // More than any kernel is built for (CONFIG_NR_CPUS is at most 8192).
+    const MOST_CPUS: u32 = 1 << 16;
+    let mut cpus = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
+            cpus.extend(first..=last.min(MOST_CPUS));
+        }
+    }
+    cpus
+}
+
+/// A number in a file of `/proc/sys`.
+pub fn setting<T: FromStr>(path: &str) -> Option<T> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps() {
+        let entry =
+            maps_entry("7f0-8f0 r-xp 00001000 fe:0a 1234                       /a b/c\\012d (deleted)").unwrap();
+        assert_eq!((entry.start, entry.end, entry.file_offset), (0x7f0, 0x8f0, 0x1000));
+        assert!(entry.executable);
+        assert_eq!(entry.device, (0xfe, 0xa));
+        assert_eq!(entry.path, "/a b/c\nd (deleted)");
+        assert_eq!(maps_entry("7f0-8f0 rw-p 00000000 00:00 0").unwrap().path, "");
+        assert_eq!(maps_entry("nonsense"), None);
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(cpu_list("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(cpu_list("0"), [0]);
+        assert_eq!(cpu_list("x,3-1"), []);
+    }
+
+    #[test]
+    fn this_process() {
+        let pid = std::process::id();
+        let code = this_process as *const () as u64;
+        let maps = maps(pid).unwrap();
+        assert!(
+            maps.iter()
+                .any(|map| map.executable && map.start <= code && code < map.end)
+        );
+        assert!(threads(pid as i32).unwrap().contains(&(pid as i32)));
+        assert!(!online_cpus().unwrap().is_empty());
+    }
+}

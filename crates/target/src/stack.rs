@@ -1,0 +1,111 @@
+//! The stack of a sampled thread: the copy that came with the sample, and behind it the live process.
+
+use backtrail_unwind::Memory;
+
+use crate::sys;
+
+/// Bytes of the first read from a live process beyond the sample's copy; each further one is twice as long.
+const FIRST_READ: usize = 16 << 10;
+/// The longest single read. A deep stack is walked in pieces of this size, so memory stays bounded.
+const LONGEST_READ: usize = 1 << 20;
+
+/// Memory that the stacks of samples are read from; kept between samples for its buffer.
+#[derive(Debug, Default)]
+pub struct LiveBuffer {
+    bytes: Vec<u8>,
+}
+
+/// The stack of one sample.
+///
+/// Frames beyond the copy are read from the process as it is now. Outer frames hardly ever move between the sample
+/// and its unwinding, but they can, so [`SampledStack::was_live`] says whether that happened.
+#[derive(Debug)]
+pub struct SampledStack<'a> {
+    pid: i32,
+    /// Address of the copy's first byte.
+    start: u64,
+    copy: &'a [u8],
+    live: &'a mut LiveBuffer,
+    /// Address of the live buffer's first byte.
+    live_start: u64,
+    next_read: usize,
+    was_live: bool,
+}
+
+impl<'a> SampledStack<'a> {
+    /// The stack of process `pid`, whose bytes from `start` on are in `copy`.
+    pub fn new(pid: i32, start: u64, copy: &'a [u8], live: &'a mut LiveBuffer) -> Self {
+        live.bytes.clear();
+        SampledStack {
+            pid,
+            start,
+            copy,
+            live,
+            live_start: 0,
+            next_read: FIRST_READ,
+            was_live: false,
+        }
+    }
+
+    /// Whether anything was read from the running process.
+    pub fn was_live(&self) -> bool {
+        self.was_live
+    }
+
+    #[cold]
+    fn live_word(&mut self, address: u64) -> Option<u64> {
+        if let Some(word) = word_in(&self.live.bytes, self.live_start, address) {
+            return Some(word);
+        }
+        // Stacks are walked upwards: what follows the address will be wanted next.
+        self.live.bytes.resize(self.next_read, 0);
+        self.live_start = address;
+        let read = sys::read_process(self.pid, address, &mut self.live.bytes).unwrap_or(0);
+        self.live.bytes.truncate(read);
+        self.next_read = (self.next_read * 2).min(LONGEST_READ);
+        let word = word_in(&self.live.bytes, self.live_start, address)?;
+        self.was_live = true;
+        Some(word)
+    }
+}
+
+impl Memory for SampledStack<'_> {
+    #[inline]
+    fn word(&mut self, address: u64) -> Option<u64> {
+        match word_in(self.copy, self.start, address) {
+            Some(word) => Some(word),
+            None => self.live_word(address),
+        }
+    }
+}
+
+#[inline]
+fn word_in(bytes: &[u8], start: u64, address: u64) -> Option<u64> {
+    let offset = usize::try_from(address.wrapping_sub(start)).ok()?;
+    let word = bytes.get(offset..)?.first_chunk::<8>()?;
+    Some(u64::from_ne_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goes_on_where_the_copy_ends() {
+        let words: Vec<u64> = (0..10_000).collect();
+        let start = words.as_ptr() as u64;
+        let copy: Vec<u8> = words[..16].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut live = LiveBuffer::default();
+        let mut stack = SampledStack::new(std::process::id() as i32, start, &copy, &mut live);
+        for index in 0..16 {
+            assert_eq!(stack.word(start + index * 8), Some(index));
+        }
+        assert!(!stack.was_live());
+        for index in 16..10_000 {
+            assert_eq!(stack.word(start + index * 8), Some(index));
+        }
+        assert!(stack.was_live());
+        assert_eq!(stack.word(16), None);
+        assert_eq!(stack.word(u64::MAX - 3), None);
+    }
+}

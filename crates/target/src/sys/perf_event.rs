@@ -1,0 +1,173 @@
+//! `perf_event_open(2)`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// Bytes of `struct perf_event_attr` that are used: version 5, of Linux 4.1. Later kernels take it with zeroes behind.
+const ATTR_SIZE: usize = 112;
+
+/// Places in `struct perf_event_attr` (`linux/perf_event.h`).
+mod offset {
+    pub(super) const TYPE: usize = 0;
+    pub(super) const SIZE: usize = 4;
+    pub(super) const CONFIG: usize = 8;
+    pub(super) const SAMPLE_FREQ: usize = 16;
+    pub(super) const SAMPLE_TYPE: usize = 24;
+    pub(super) const FLAGS: usize = 40;
+    pub(super) const WAKEUP_WATERMARK: usize = 48;
+    pub(super) const SAMPLE_REGS_USER: usize = 80;
+    pub(super) const SAMPLE_STACK_USER: usize = 88;
+    pub(super) const CLOCK_ID: usize = 92;
+}
+
+/// Bits of the flags word of `struct perf_event_attr`.
+mod flag {
+    pub(super) const DISABLED: u64 = 1 << 0;
+    pub(super) const INHERIT: u64 = 1 << 1;
+    pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
+    pub(super) const EXCLUDE_HV: u64 = 1 << 6;
+    pub(super) const MMAP: u64 = 1 << 8;
+    pub(super) const COMM: u64 = 1 << 9;
+    pub(super) const FREQ: u64 = 1 << 10;
+    pub(super) const ENABLE_ON_EXEC: u64 = 1 << 12;
+    pub(super) const TASK: u64 = 1 << 13;
+    pub(super) const WATERMARK: u64 = 1 << 14;
+    pub(super) const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub(super) const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
+    pub(super) const MMAP2: u64 = 1 << 23;
+    pub(super) const COMM_EXEC: u64 = 1 << 24;
+    pub(super) const USE_CLOCKID: u64 = 1 << 25;
+    pub(super) const BUILD_ID: u64 = 1 << 34;
+}
+
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
+const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+
+/// The software clock that makes the samples. No hardware counter is used: most virtual machines have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// `cpu-clock`: a high-resolution timer of the CPU.
+    Cpu,
+    /// `task-clock`: the same timer, counting the task's own time.
+    Task,
+}
+
+/// What to sample and what each sample carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    /// The clock.
+    pub clock: Clock,
+    /// Samples a second of CPU time.
+    pub frequency: u64,
+    /// `PERF_SAMPLE_*` bits.
+    pub sample_type: u64,
+    /// Kernel numbers of the user registers, as a mask.
+    pub registers: u64,
+    /// Bytes of user stack to copy, a multiple of 8.
+    pub stack_bytes: u32,
+    /// Bytes in the ring that wake up the reader.
+    pub watermark: u32,
+    /// Whether time in the kernel is sampled, with the kernel's frames.
+    pub kernel: bool,
+    /// Whether the event starts disabled and is enabled by the next exec.
+    pub enable_on_exec: bool,
+    /// Whether mappings are reported with their file's build id (Linux 5.12).
+    pub build_ids: bool,
+}
+
+impl Attributes {
+    fn encode(&self) -> [u8; ATTR_SIZE] {
+        let mut flags = flag::INHERIT
+            | flag::DISABLED
+            | flag::EXCLUDE_HV
+            | flag::MMAP
+            | flag::MMAP2
+            | flag::COMM
+            | flag::COMM_EXEC
+            | flag::TASK
+            | flag::FREQ
+            | flag::WATERMARK
+            | flag::SAMPLE_ID_ALL
+            | flag::EXCLUDE_CALLCHAIN_USER
+            | flag::USE_CLOCKID;
+        if !self.kernel {
+            flags |= flag::EXCLUDE_KERNEL;
+        }
+        if self.enable_on_exec {
+            flags |= flag::ENABLE_ON_EXEC;
+        }
+        if self.build_ids {
+            flags |= flag::BUILD_ID;
+        }
+        let clock = match self.clock {
+            Clock::Cpu => PERF_COUNT_SW_CPU_CLOCK,
+            Clock::Task => PERF_COUNT_SW_TASK_CLOCK,
+        };
+        let mut attr = [0; ATTR_SIZE];
+        put(&mut attr, offset::TYPE, PERF_TYPE_SOFTWARE.to_ne_bytes());
+        put(&mut attr, offset::SIZE, (ATTR_SIZE as u32).to_ne_bytes());
+        put(&mut attr, offset::CONFIG, clock.to_ne_bytes());
+        put(&mut attr, offset::SAMPLE_FREQ, self.frequency.to_ne_bytes());
+        put(&mut attr, offset::SAMPLE_TYPE, self.sample_type.to_ne_bytes());
+        put(&mut attr, offset::FLAGS, flags.to_ne_bytes());
+        put(&mut attr, offset::WAKEUP_WATERMARK, self.watermark.to_ne_bytes());
+        put(&mut attr, offset::SAMPLE_REGS_USER, self.registers.to_ne_bytes());
+        put(&mut attr, offset::SAMPLE_STACK_USER, self.stack_bytes.to_ne_bytes());
+        put(&mut attr, offset::CLOCK_ID, libc::CLOCK_MONOTONIC.to_ne_bytes());
+        attr
+    }
+}
+
+fn put<const N: usize>(attr: &mut [u8; ATTR_SIZE], offset: usize, bytes: [u8; N]) {
+    attr[offset..offset + N].copy_from_slice(&bytes);
+}
+
+/// Opens an event for thread `tid` (0: the calling thread) and its later children, while it runs on `cpu`.
+pub fn open_event(attributes: &Attributes, tid: i32, cpu: i32) -> io::Result<OwnedFd> {
+    let mut attr = attributes.encode();
+    // SAFETY: `attr` is a `struct perf_event_attr` of the size that its size field gives; the kernel reads it, and
+    // writes at most its size field (on E2BIG), for which it is mutable.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attr.as_mut_ptr(),
+            tid,
+            cpu,
+            -1,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just returned this descriptor to us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Lets `event` write into the ring of `leader`, which must count on the same CPU.
+pub fn redirect_output(event: impl AsFd, leader: impl AsFd) -> io::Result<()> {
+    ioctl(event, PERF_EVENT_IOC_SET_OUTPUT, leader.as_fd().as_raw_fd().into())
+}
+
+/// Starts or stops `event`, with all that inherited it.
+pub fn set_enabled(event: impl AsFd, enabled: bool) -> io::Result<()> {
+    let request = if enabled {
+        PERF_EVENT_IOC_ENABLE
+    } else {
+        PERF_EVENT_IOC_DISABLE
+    };
+    ioctl(event, request, 0)
+}
+
+fn ioctl(event: impl AsFd, request: libc::c_ulong, argument: libc::c_long) -> io::Result<()> {
+    // SAFETY: these three requests take a plain number, no pointer.
+    match unsafe { libc::ioctl(event.as_fd().as_raw_fd(), request, argument) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

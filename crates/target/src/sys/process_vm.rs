@@ -1,0 +1,71 @@
+//! `process_vm_readv(2)`.
+
+use std::io;
+
+/// Pages in one call: what one vector of the kernel takes without allocating (`UIO_FASTIOV`).
+const PAGES_A_CALL: usize = 8;
+
+/// Reads up to `buffer.len()` bytes at `address` of process `pid` and returns how many came: the ones before the first
+/// page that cannot be read.
+///
+/// # Errors
+/// `ESRCH` where the process is gone, `EPERM` where it may not be read, `EFAULT` where not even the first byte can be.
+pub fn read_process(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let page = rustix::param::page_size() as u64;
+    let mut done = 0;
+    while done < buffer.len() {
+        // One element a page: a partial transfer ends at an element's border (see the manual's notes).
+        let mut remote = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; PAGES_A_CALL];
+        let mut elements = 0;
+        let mut wanted = 0;
+        while elements < PAGES_A_CALL && done + wanted < buffer.len() {
+            let at = address.wrapping_add((done + wanted) as u64);
+            let to_page_end = (page - at % page) as usize;
+            let len = to_page_end.min(buffer.len() - done - wanted);
+            remote[elements] = libc::iovec {
+                iov_base: at as *mut libc::c_void,
+                iov_len: len,
+            };
+            wanted += len;
+            elements += 1;
+        }
+        let local = libc::iovec {
+            iov_base: buffer[done..].as_mut_ptr().cast(),
+            iov_len: wanted,
+        };
+        // SAFETY: `local` describes `wanted` bytes inside `buffer`, which is borrowed mutably; the remote elements are
+        // addresses of the other process that the kernel checks.
+        let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), elements as libc::c_ulong, 0) };
+        if read <= 0 {
+            return if done > 0 {
+                Ok(done)
+            } else {
+                Err(io::Error::last_os_error())
+            };
+        }
+        done += read as usize;
+        if (read as usize) < wanted {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_its_own_memory_and_stops_at_the_end_of_it() {
+        let pid = std::process::id() as i32;
+        let data: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
+        let mut copy = vec![0; data.len()];
+        assert_eq!(read_process(pid, data.as_ptr() as u64, &mut copy).unwrap(), data.len());
+        assert_eq!(copy, data);
+        let error = read_process(pid, 8, &mut copy).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    }
+}

@@ -1,0 +1,222 @@
+//! One step.
+
+use backtrail_arch::{Arch, Register, Registers};
+use backtrail_sframe::{Base, Location, Rule};
+
+use crate::cache::TableRule;
+use crate::{Coverage, Memory, Modules, RuleCache, Table};
+
+/// What a frame's program counter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AddressKind {
+    /// The instruction that is about to run: the innermost frame's, and that of code which a signal interrupted.
+    Pc,
+    /// A return address. The call lies before it, perhaps as the last instruction of its function, so look-ups use
+    /// the byte before.
+    Ra,
+}
+
+/// Why a stack ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// The outermost frame: its table says so, or a frame-pointer chain ends in 0.
+    EndOfStack,
+    /// The address lies in no module.
+    NoModule,
+    /// The module's table does not cover the address, or is damaged there.
+    NoTable,
+    /// The word at this address cannot be read.
+    Unreadable(u64),
+    /// The caller's frame is not above this one.
+    DidNotAdvance,
+    /// The rule needs a register whose value is not known in this frame.
+    NotExpressible(Register),
+    /// More frames than the caller's limit.
+    Limit,
+}
+
+/// A caller's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Its registers.
+    pub registers: Registers,
+    /// What its program counter is.
+    pub kind: AddressKind,
+}
+
+/// Finds the caller of the frame with these `registers`.
+pub fn step(
+    arch: &Arch,
+    registers: &Registers,
+    kind: AddressKind,
+    modules: &impl Modules,
+    memory: &mut impl Memory,
+    cache: &mut RuleCache<'_>,
+) -> Result<Step, Stop> {
+    let lookup = match kind {
+        AddressKind::Pc => registers.pc,
+        AddressKind::Ra => registers.pc.wrapping_sub(1),
+    };
+    match modules.coverage(lookup) {
+        Coverage::Table(table) => match table_rule(&table, lookup, cache) {
+            TableRule::Caller { rule, signal_frame } => {
+                if signal_frame && let Some(step) = signal_step(arch, registers, &rule, memory)? {
+                    return Ok(step);
+                }
+                rule_step(arch, registers, kind, &rule, signal_frame, memory)
+            }
+            TableRule::Outermost => Err(Stop::EndOfStack),
+            TableRule::NotCovered => Err(Stop::NoTable),
+        },
+        Coverage::FramePointer => frame_pointer_step(arch, registers, memory),
+        Coverage::NoModule => Err(Stop::NoModule),
+    }
+}
+
+fn table_rule(table: &Table<'_>, lookup: u64, cache: &mut RuleCache<'_>) -> TableRule {
+    let address = lookup.wrapping_sub(table.bias);
+    if let Some(rule) = cache.get(table.id, address) {
+        return rule;
+    }
+    let rule = match table.section.lookup(address) {
+        Ok(Some(found)) => match found.row.rule {
+            Some(rule) => TableRule::Caller {
+                rule,
+                signal_frame: found.function.signal_frame,
+            },
+            None => TableRule::Outermost,
+        },
+        Ok(None) | Err(_) => TableRule::NotCovered,
+    };
+    cache.put(table.id, address, rule);
+    rule
+}
+
+fn rule_step(
+    arch: &Arch,
+    registers: &Registers,
+    kind: AddressKind,
+    rule: &Rule,
+    signal_frame: bool,
+    memory: &mut impl Memory,
+) -> Result<Step, Stop> {
+    let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
+    let cfa = evaluate(rule.cfa, None, registers, memory)?;
+    let caller_sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
+    // A leaf on a machine with a link register may have no frame at all; nothing else keeps SP. A signal may have
+    // come from another stack.
+    let may_stay = arch.link_register && kind == AddressKind::Pc;
+    if !signal_frame && (caller_sp < sp || caller_sp == sp && !may_stay) {
+        return Err(Stop::DidNotAdvance);
+    }
+    let in_link_register = rule.ra == link_register(arch);
+    if in_link_register && kind == AddressKind::Ra {
+        return Err(Stop::NotExpressible(arch.ra));
+    }
+    let ra = arch.strip(evaluate(rule.ra, Some(cfa), registers, memory)?);
+    let fp = match rule.fp {
+        None => registers.get(arch.fp),
+        // The frame can be left without it; only a caller that needs it will stop.
+        Some(location) => evaluate(location, Some(cfa), registers, memory).ok(),
+    };
+    if ra == 0 {
+        return Err(Stop::EndOfStack);
+    }
+    let mut caller = Registers::new(ra);
+    caller.set(arch.sp, caller_sp);
+    if let Some(fp) = fp {
+        caller.set(arch.fp, fp);
+    }
+    Ok(Step {
+        registers: caller,
+        kind: if signal_frame { AddressKind::Pc } else { AddressKind::Ra },
+    })
+}
+
+/// Where the rule is the kernel's own frame, every register of the interrupted code is there; a table keeps only
+/// three, and the interrupted code may need others (a leaf that has realigned its stack through r10).
+fn signal_step(
+    arch: &Arch,
+    registers: &Registers,
+    rule: &Rule,
+    memory: &mut impl Memory,
+) -> Result<Option<Step>, Stop> {
+    let frame = &arch.signal_frame;
+    let kernels = rule.ra.deref
+        && rule.ra.base == Base::Register(arch.sp.0)
+        && i64::from(rule.ra.offset) == frame.pc_offset
+        && !frame.registers.is_empty();
+    if !kernels {
+        return Ok(None);
+    }
+    let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
+    let mut read = |offset: i64| {
+        let address = sp.wrapping_add_signed(offset);
+        memory.word(address).ok_or(Stop::Unreadable(address))
+    };
+    let mut interrupted = Registers::new(read(frame.pc_offset)?);
+    for &(register, offset) in frame.registers {
+        interrupted.set(register, read(offset)?);
+    }
+    Ok(Some(Step {
+        registers: interrupted,
+        kind: AddressKind::Pc,
+    }))
+}
+
+/// The caller by the chain of saved frame pointers. Right only where the code keeps one.
+fn frame_pointer_step(arch: &Arch, registers: &Registers, memory: &mut impl Memory) -> Result<Step, Stop> {
+    let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
+    let fp = registers.get(arch.fp).ok_or(Stop::NotExpressible(arch.fp))?;
+    if fp == 0 {
+        return Err(Stop::EndOfStack);
+    }
+    let cfa = fp.wrapping_add_signed(arch.cfa_from_fp);
+    if arch.cfa_from_fp == 0 || fp < sp || cfa < fp || !fp.is_multiple_of(u64::from(arch.pointer_bytes)) {
+        return Err(Stop::DidNotAdvance);
+    }
+    let ra_address = fp.wrapping_add_signed(arch.ra_from_fp);
+    let caller_fp = memory.word(fp).ok_or(Stop::Unreadable(fp))?;
+    let ra = memory.word(ra_address).ok_or(Stop::Unreadable(ra_address))?;
+    let ra = arch.strip(ra);
+    if ra == 0 {
+        return Err(Stop::EndOfStack);
+    }
+    let mut caller = Registers::new(ra);
+    caller.set(arch.sp, cfa);
+    caller.set(arch.fp, caller_fp);
+    Ok(Step {
+        registers: caller,
+        kind: AddressKind::Ra,
+    })
+}
+
+fn link_register(arch: &Arch) -> Location {
+    Location {
+        base: Base::Register(if arch.link_register { arch.ra.0 } else { u8::MAX }),
+        offset: 0,
+        deref: false,
+    }
+}
+
+#[inline]
+fn evaluate(
+    location: Location,
+    cfa: Option<u64>,
+    registers: &Registers,
+    memory: &mut impl Memory,
+) -> Result<u64, Stop> {
+    let base = match location.base {
+        Base::Cfa => cfa.ok_or(Stop::NoTable)?,
+        Base::Register(number) => {
+            let register = Register(number);
+            registers.get(register).ok_or(Stop::NotExpressible(register))?
+        }
+    };
+    let value = base.wrapping_add_signed(i64::from(location.offset));
+    if location.deref {
+        memory.word(value).ok_or(Stop::Unreadable(value))
+    } else {
+        Ok(value)
+    }
+}
