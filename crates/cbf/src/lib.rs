@@ -1,1 +1,47 @@
-//! Compact Backtrace Format: a stack in a few bytes a frame
+//! Compact Backtrace Format: a stack in a few bytes a frame.
+//!
+//! A backtrace is an information byte (version and word size) and a series of instructions, each a frame, a repetition of
+//! the frame before, or the end. Addresses are written as the shorter of themselves and their distance to the address
+//! before; a recursion of any depth takes two to nine bytes more than its first frame.
+//!
+//! ```
+//! use backtrail_cbf::{Decoder, Encoder, End, Ended, Frame, WordSize};
+//!
+//! let mut buffer = [0; 64];
+//! let mut encoder = Encoder::new(&mut buffer, WordSize::Bits64)?;
+//! encoder.push(Frame::Pc(0x40_1000))?;
+//! encoder.push_repeated(Frame::Ra(0x40_1010), 300)?;
+//! let len = encoder.finish(End::Complete);
+//! assert_eq!(buffer[..len], [0x02, 0x1a, 0x40, 0x10, 0x00, 0x20, 0x10, 0x89, 0x01, 0x2b, 0x00]);
+//!
+//! let mut decoder = Decoder::new(&buffer[..len])?;
+//! let deepest = decoder.by_ref().last().unwrap()?;
+//! assert_eq!((deepest.frame, deepest.repeat), (Frame::Ra(0x40_1010), 300));
+//! assert_eq!(decoder.outcome(), Some(Ok(Ended::End)));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+//!
+//! # Promises
+//! Neither direction allocates, locks, calls the system or panics, whatever the bytes and frames are: this crate has no
+//! `alloc`, and both may run in a signal handler. The decoder's time is bounded by the bytes it is given, not by the frames
+//! that they stand for: it never expands a repetition, and it stops at a limit of frames ([`FRAME_LIMIT`] unless told
+//! otherwise), so that a caller may.
+//!
+//! # What the format cannot say
+//! Which module, thread and time a stack belongs to, and which frame a signal interrupted: two [`Frame::Pc`] in one
+//! backtrace hint at the last. A cycle of mutual recursion is not a repetition.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod constants;
+mod error;
+mod frame;
+mod read;
+mod word;
+mod write;
+
+pub use error::{EncodeError, Error, ErrorKind, ParseFrameError, Result};
+pub use frame::{Frame, Repeated};
+pub use read::{Decoder, Ended, FRAME_LIMIT};
+pub use word::WordSize;
+pub use write::{Encoder, End, EndsEncoder, MAX_REP};

@@ -1,0 +1,95 @@
+//! Frames and their text form, `KIND:VALUE`.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::ParseFrameError;
+
+/// A frame of a stack, from the leaf outwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Frame {
+    /// `pc`: the address of an instruction that was about to run. Look it up as it is.
+    Pc(u64),
+    /// `ra`: a return address. The call lies before it.
+    Ra(u64),
+    /// `async`: the address at which an asynchronous function will go on.
+    Async(u64),
+    /// `omit`: so many frames were left out here.
+    Omit(u64),
+}
+
+impl Frame {
+    /// The instruction's mnemonic.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Frame::Pc(_) => "pc",
+            Frame::Ra(_) => "ra",
+            Frame::Async(_) => "async",
+            Frame::Omit(_) => "omit",
+        }
+    }
+
+    /// Its address; `None` for [`Frame::Omit`].
+    pub const fn address(self) -> Option<u64> {
+        match self {
+            Frame::Pc(address) | Frame::Ra(address) | Frame::Async(address) => Some(address),
+            Frame::Omit(_) => None,
+        }
+    }
+}
+
+/// `pc:0x1000`, `omit:5`: what [`Frame::from_str`] reads.
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Frame::Pc(value) | Frame::Ra(value) | Frame::Async(value) => write!(f, "{}:{value:#x}", self.kind()),
+            Frame::Omit(count) => write!(f, "{}:{count}", self.kind()),
+        }
+    }
+}
+
+/// Reads `pc:ADDR`, `ra:ADDR`, `async:ADDR` and `omit:N`. A number is decimal, or hexadecimal after `0x`.
+impl FromStr for Frame {
+    type Err = ParseFrameError;
+
+    fn from_str(text: &str) -> Result<Frame, ParseFrameError> {
+        let (kind, number) = text.split_once(':').ok_or(ParseFrameError::NoColon)?;
+        let frame = match kind {
+            "pc" => Frame::Pc,
+            "ra" => Frame::Ra,
+            "async" => Frame::Async,
+            "omit" => Frame::Omit,
+            _ => return Err(ParseFrameError::Kind),
+        };
+        let (digits, radix) = match number.strip_prefix("0x").or_else(|| number.strip_prefix("0X")) {
+            Some(digits) => (digits, 16),
+            None => (number, 10),
+        };
+        // The standard parser takes a sign, which has no meaning here.
+        if !digits.starts_with(|first: char| first.is_ascii_hexdigit()) {
+            return Err(ParseFrameError::Number);
+        }
+        let value = u64::from_str_radix(digits, radix).map_err(|_| ParseFrameError::Number)?;
+        Ok(frame(value))
+    }
+}
+
+/// Copies of a frame, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Repeated {
+    /// The frame.
+    pub frame: Frame,
+    /// How many copies there are in total: 1 for a frame that is not repeated, never 0.
+    pub repeat: u64,
+}
+
+/// `ra:0x1000`, and `ra:0x1000 (300 times)` where it is repeated.
+impl fmt::Display for Repeated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.frame.fmt(f)?;
+        if self.repeat != 1 {
+            write!(f, " ({} times)", self.repeat)?;
+        }
+        Ok(())
+    }
+}

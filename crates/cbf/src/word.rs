@@ -1,0 +1,86 @@
+//! The machine word, to whose width all addresses wrap around.
+
+use crate::Frame;
+
+/// "General Format", `size`: the machine word of the program whose stack it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WordSize {
+    /// Two bytes.
+    Bits16,
+    /// Four bytes.
+    Bits32,
+    /// Eight bytes.
+    Bits64,
+}
+
+impl WordSize {
+    /// All of them, by the number in the information byte.
+    pub const ALL: [WordSize; 3] = [WordSize::Bits16, WordSize::Bits32, WordSize::Bits64];
+
+    /// The word of the machine that this code runs on.
+    pub const NATIVE: WordSize = if cfg!(target_pointer_width = "64") {
+        WordSize::Bits64
+    } else if cfg!(target_pointer_width = "32") {
+        WordSize::Bits32
+    } else {
+        WordSize::Bits16
+    };
+
+    /// The word of this many bits; `None` but for 16, 32 and 64.
+    pub const fn from_bits(bits: u32) -> Option<WordSize> {
+        match bits {
+            16 => Some(WordSize::Bits16),
+            32 => Some(WordSize::Bits32),
+            64 => Some(WordSize::Bits64),
+            _ => None,
+        }
+    }
+
+    /// Its width in bits.
+    pub const fn bits(self) -> u32 {
+        match self {
+            WordSize::Bits16 => 16,
+            WordSize::Bits32 => 32,
+            WordSize::Bits64 => 64,
+        }
+    }
+
+    /// Its width in bytes.
+    pub const fn bytes(self) -> usize {
+        self.bits() as usize / 8
+    }
+
+    /// The greatest address, and the greatest count of omitted frames.
+    pub const fn max(self) -> u64 {
+        u64::MAX >> (64 - self.bits())
+    }
+
+    /// The most bytes that a frame takes.
+    pub const fn max_frame_bytes(self) -> usize {
+        1 + self.bytes()
+    }
+
+    /// The most bytes that a backtrace of so many pushed frames takes, with its information byte and its end.
+    pub const fn max_encoded_len(self, frames: usize) -> usize {
+        frames.saturating_mul(self.max_frame_bytes()).saturating_add(2)
+    }
+
+    /// `value` without what lies above the word.
+    #[inline]
+    pub(crate) const fn wrap(self, value: u64) -> u64 {
+        value & self.max()
+    }
+
+    #[inline]
+    pub(crate) const fn sign_extend(self, value: u64) -> i64 {
+        backtrail_wire::sign_extend(value, self.bits())
+    }
+
+    /// Whether the frame's address or count can be told in this word.
+    #[inline]
+    pub(crate) const fn holds(self, frame: Frame) -> bool {
+        match frame {
+            Frame::Pc(value) | Frame::Ra(value) | Frame::Async(value) | Frame::Omit(value) => value <= self.max(),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Encoding into a lent buffer.
+
+mod ends;
+mod instruction;
+
+use crate::constants::{ASYNC, END, PC, RA, TRUNC, VERSION, VERSION_SHIFT};
+use crate::{EncodeError, Frame, WordSize};
+pub use ends::EndsEncoder;
+use instruction::Instruction;
+
+/// The most copies that one `rep` adds. Swift's reader takes no more; a longer run gets several.
+pub const MAX_REP: u64 = 1 << 20;
+
+/// How the backtrace ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// With `end`: the stack is complete.
+    Complete,
+    /// With `trunc`: the stack goes on.
+    Truncated,
+}
+
+/// Writes a backtrace, frame by frame, from the leaf outwards.
+///
+/// At any moment the buffer holds a valid backtrace of the frames so far, in which only the end is missing; the byte for it
+/// is kept free. So a full buffer loses nothing: call [`Encoder::finish`] with [`End::Truncated`] and what fitted is there.
+/// To keep the outermost frames as well, see [`EndsEncoder`].
+///
+/// No call allocates, locks or panics, and none takes longer than the bytes that it writes.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    out: &'a mut [u8],
+    len: usize,
+    /// Bytes at the end of `out` that frames must leave free.
+    reserved: usize,
+    word: WordSize,
+    /// The last written address; `None` before the first, which must be absolute.
+    base: Option<u64>,
+    last: Option<Frame>,
+    rep: Rep,
+}
+
+/// The `rep` at the end of what is written, which further copies lengthen.
+#[derive(Clone, Copy, Debug)]
+struct Rep {
+    start: usize,
+    count: u64,
+}
+
+impl<'a> Encoder<'a> {
+    /// Begins a backtrace at the start of `out`, which needs room for two bytes at least;
+    /// [`WordSize::max_encoded_len`] tells what certainly suffices.
+    pub fn new(out: &'a mut [u8], word: WordSize) -> Result<Encoder<'a>, EncodeError> {
+        Self::with_reserve(out, word, 1)
+    }
+
+    /// As [`Encoder::new`], but frames leave `reserved` bytes free.
+    fn with_reserve(out: &'a mut [u8], word: WordSize, reserved: usize) -> Result<Encoder<'a>, EncodeError> {
+        let needed = reserved.saturating_add(1);
+        if out.len() < needed {
+            return Err(EncodeError::BufferTooShort { needed });
+        }
+        if let Some(information) = out.first_mut() {
+            *information = VERSION << VERSION_SHIFT | word as u8;
+        }
+        Ok(Encoder {
+            out,
+            len: 1,
+            reserved,
+            word,
+            base: None,
+            last: None,
+            rep: Rep { start: 1, count: 0 },
+        })
+    }
+
+    /// Adds a frame.
+    ///
+    /// # Errors
+    /// [`EncodeError::BufferFull`] and [`EncodeError::WiderThanWord`]; the frame is not written, and after the latter
+    /// others may follow.
+    #[inline]
+    pub fn push(&mut self, frame: Frame) -> Result<(), EncodeError> {
+        self.push_repeated(frame, 1)
+    }
+
+    /// Adds `count` copies of a frame; none is nothing. It takes as long as for a single one, up to [`MAX_REP`] copies.
+    ///
+    /// # Errors
+    /// As [`Encoder::push`]; where the buffer is full, as many copies as fitted are written.
+    pub fn push_repeated(&mut self, frame: Frame, count: u64) -> Result<(), EncodeError> {
+        if !self.word.holds(frame) {
+            return Err(EncodeError::WiderThanWord { frame, word: self.word });
+        }
+        let mut left = count;
+        if left > 0 && self.last != Some(frame) {
+            self.write_frame(frame)?;
+            left -= 1;
+        }
+        while left > 0 {
+            left -= self.write_copies(left)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the backtrace and returns its length in bytes. There is always room for that.
+    pub fn finish(self, end: End) -> usize {
+        if let Some(last) = self.out.get_mut(self.len) {
+            *last = match end {
+                End::Complete => END,
+                End::Truncated => TRUNC,
+            };
+        }
+        self.len + 1
+    }
+
+    fn write_frame(&mut self, frame: Frame) -> Result<(), EncodeError> {
+        let instruction = match frame {
+            Frame::Pc(address) => Instruction::address(PC, address, self.base, self.word),
+            Frame::Ra(address) => Instruction::address(RA, address, self.base, self.word),
+            Frame::Async(address) => Instruction::address(ASYNC, address, self.base, self.word),
+            Frame::Omit(count) => Instruction::omit(count),
+        };
+        self.write(self.len, &instruction)?;
+        self.base = frame.address().or(self.base);
+        self.last = Some(frame);
+        self.rep = Rep {
+            start: self.len,
+            count: 0,
+        };
+        Ok(())
+    }
+
+    /// Adds up to `wanted` copies of the last frame, as many as one `rep` takes, and returns how many.
+    fn write_copies(&mut self, wanted: u64) -> Result<u64, EncodeError> {
+        let most = MAX_REP.min(self.word.max());
+        let before = if self.rep.count < most {
+            self.rep
+        } else {
+            Rep {
+                start: self.len,
+                count: 0,
+            }
+        };
+        let added = wanted.min(most - before.count);
+        let rep = Rep {
+            start: before.start,
+            count: before.count + added,
+        };
+        self.write(rep.start, &Instruction::rep(rep.count))?;
+        self.rep = rep;
+        Ok(added)
+    }
+
+    /// Writes an instruction at `start` as the last one, if there is room.
+    fn write(&mut self, start: usize, instruction: &Instruction) -> Result<(), EncodeError> {
+        let bytes = instruction.bytes();
+        let end = start.saturating_add(bytes.len());
+        if end > self.out.len().saturating_sub(self.reserved) {
+            return Err(EncodeError::BufferFull);
+        }
+        for (to, from) in self.out.iter_mut().skip(start).zip(bytes) {
+            *to = *from;
+        }
+        self.len = end;
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! The fuzz targets as ordinary tests: mutated valid inputs, from a fixed seed, for a second each.
+
+#[path = "targets/cbf_decode.rs"]
+mod cbf_decode;
+#[path = "targets/cbf_encode.rs"]
+mod cbf_encode;
+
+use std::time::{Duration, Instant};
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Flips, overwrites, inserts, removes or cuts bytes.
+    fn mutate(&mut self, data: &mut Vec<u8>) {
+        for _ in 0..=self.below(4) {
+            let at = self.below(data.len() + 1);
+            match self.below(5) {
+                0 if at < data.len() => data[at] ^= 1 << self.below(8),
+                1 if at < data.len() => data[at] = self.next() as u8,
+                2 => data.insert(at, self.next() as u8),
+                3 if at < data.len() => drop(data.remove(at)),
+                4 if self.below(4) == 0 => data.truncate(at),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn run(seeds: &[&[u8]], target: fn(&[u8])) {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut inputs: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
+    let start = Instant::now();
+    let mut runs = 0u64;
+    while start.elapsed() < Duration::from_secs(1) {
+        let mut input = inputs[random.below(inputs.len())].clone();
+        random.mutate(&mut input);
+        target(&input);
+        // Mutations of mutations, but never far from what is valid.
+        let slot = seeds.len() + random.below(64);
+        if slot < inputs.len() {
+            inputs[slot] = input;
+        } else {
+            inputs.push(input);
+        }
+        runs += 1;
+    }
+    assert!(runs > 1000, "{runs} inputs in a second");
+}
+
+#[test]
+fn decode() {
+    run(
+        &[
+            b"\x02\x19\x10\x00\x20\x10\x21\xff\x00\x35\x7f\xff\x00\x00\x10\xf0\x44\x61\x03\xe8\x29\x20\x20\x80\x00",
+            b"\x02\x18\x7f\x8d\x01\x00\x00\x00\x00\x00\x00",
+            b"\x01\x1b\x08\x04\x80\x00\x21\x01\x23\x89\x01\x00\x5f\x87\x01",
+            b"\x00\x19\x80\x00\x28\xff\x20\x02\x88\x0a\x7f\x00\x00",
+        ],
+        cbf_decode::cbf_decode,
+    );
+}
+
+#[test]
+fn encode() {
+    run(
+        &[
+            // A word, sizes of buffer, head and tail; then a kind with a shift and eight bytes a frame.
+            b"\x02\x40\x03\x02\x00\0\0\0\0\0\x40\x10\0\x01\0\0\0\0\0\x40\x10\x10\x01\0\0\0\0\0\x40\x10\x10\x03\0\0\0\0\0\0\0\x05\x02\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\x01\x10\x00\x01\x81\x80\0\0\0\0\0\0\0\x81\x80\0\0\0\0\0\0\0\x81\x80\0\0\0\0\0\0\0\xff\x80\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x07",
+            b"\x00\xff\x01\x00\xc1\xff\xff\0\0\0\0\0\0\xc2\x7f\xff\0\0\0\0\0\0\xc0\x7f\xff\0\0\0\0\0\0\xc3\x7f\xff\0\0\0\0\0\0",
+        ],
+        cbf_encode::cbf_encode,
+    );
+}
