@@ -100,6 +100,10 @@ fn rule_step(
     signal_frame: bool,
     memory: &mut impl Memory,
 ) -> Result<Step, Stop> {
+    // A caller's link register was overwritten by its call.
+    if kind == AddressKind::Ra && rule.ra == link_register(arch) {
+        return Err(Stop::NotExpressible(arch.ra));
+    }
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let cfa = evaluate(rule.cfa, None, registers, memory)?;
     let caller_sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
@@ -108,10 +112,6 @@ fn rule_step(
     let may_stay = arch.link_register && kind == AddressKind::Pc;
     if !signal_frame && (caller_sp < sp || caller_sp == sp && !may_stay) {
         return Err(Stop::DidNotAdvance);
-    }
-    let in_link_register = rule.ra == link_register(arch);
-    if in_link_register && kind == AddressKind::Ra {
-        return Err(Stop::NotExpressible(arch.ra));
     }
     let ra = arch.strip(evaluate(rule.ra, Some(cfa), registers, memory)?);
     let fp = match rule.fp {

@@ -1,0 +1,308 @@
+//! Walks over stacks made by hand, with tables made by the SFrame writer.
+
+use std::collections::BTreeMap;
+
+use backtrail_arch::{Arch, Register, Registers, aarch64, x86_64};
+use backtrail_sframe::write::{FunctionRows, Options, section};
+use backtrail_sframe::{Base, Location, Row, Rule, Section, constants};
+use backtrail_unwind::{AddressKind, CacheEntry, Coverage, Frame, Memory, Modules, RuleCache, Stop, Table, walk};
+
+/// Where the one module lies.
+const BIAS: u64 = 0x7f00_0000_0000;
+
+#[derive(Clone, Default)]
+struct Words(BTreeMap<u64, u64>);
+
+impl Memory for Words {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        self.0.get(&address).copied()
+    }
+}
+
+struct OneModule {
+    bytes: Vec<u8>,
+    /// Addresses without a module.
+    nowhere: std::ops::Range<u64>,
+}
+
+impl Modules for OneModule {
+    fn coverage(&self, address: u64) -> Coverage<'_> {
+        if self.nowhere.contains(&address) {
+            return Coverage::NoModule;
+        }
+        if address < BIAS {
+            return Coverage::FramePointer;
+        }
+        Coverage::Table(Table {
+            section: Section::parse(&self.bytes, 0).unwrap(),
+            bias: BIAS,
+            id: 0,
+        })
+    }
+}
+
+fn at(base: Base, offset: i32, deref: bool) -> Location {
+    Location { base, offset, deref }
+}
+
+fn sp_rule(offset: i32, fp: Option<i32>) -> Rule {
+    Rule {
+        cfa: at(Base::Register(7), offset, false),
+        ra: at(Base::Cfa, -8, true),
+        fp: fp.map(|slot| at(Base::Cfa, slot, true)),
+        mangled_ra: false,
+    }
+}
+
+fn function(start: u64, rules: &[(u32, Option<Rule>)]) -> FunctionRows {
+    FunctionRows {
+        start,
+        size: 0x100,
+        rows: rules.iter().map(|&(start, rule)| Row { start, rule }).collect(),
+        repeat: None,
+        signal_frame: false,
+        pauth_key_b: false,
+    }
+}
+
+fn module(functions: &[FunctionRows], abi: constants::Abi) -> OneModule {
+    let output = section(functions, &Options::new(constants::Version::V3, abi, 0)).unwrap();
+    assert_eq!(output.skipped, []);
+    OneModule {
+        bytes: output.bytes,
+        nowhere: 0..0x1000,
+    }
+}
+
+fn registers(arch: &Arch, pc: u64, sp: u64, fp: u64) -> Registers {
+    let mut registers = Registers::new(pc);
+    registers.set(arch.sp, sp);
+    registers.set(arch.fp, fp);
+    registers
+}
+
+/// Walks with a cache and without one; both must agree.
+fn walk_all(arch: &Arch, start: &Registers, modules: &OneModule, memory: &Words) -> (Vec<Frame>, Stop) {
+    let run = |entries: &mut [CacheEntry], times: usize| {
+        let mut cache = RuleCache::new(entries);
+        let mut result = None;
+        for _ in 0..times {
+            let mut frames = Vec::new();
+            let stop = walk(arch, start, modules, &mut memory.clone(), &mut cache, 100, |frame| {
+                frames.push(frame)
+            });
+            result = Some((frames, stop));
+        }
+        result.unwrap()
+    };
+    let uncached = run(&mut [], 1);
+    assert_eq!(run(&mut [CacheEntry::EMPTY; 64], 2), uncached);
+    assert_eq!(run(&mut [CacheEntry::EMPTY; 3], 2), uncached);
+    uncached
+}
+
+fn addresses(frames: &[Frame]) -> Vec<u64> {
+    frames.iter().map(|frame| frame.address.wrapping_sub(BIAS)).collect()
+}
+
+/// A leaf, a function that saves the frame pointer, and the outermost one.
+fn three_functions() -> OneModule {
+    module(
+        &[
+            function(0x1000, &[(0, Some(sp_rule(8, None))), (4, Some(sp_rule(32, None)))]),
+            function(0x2000, &[(0, Some(sp_rule(16, Some(-16))))]),
+            function(0x3000, &[(0, None)]),
+        ],
+        constants::Abi::Amd64Little,
+    )
+}
+
+#[test]
+fn to_the_outermost_frame() {
+    let memory = Words(BTreeMap::from([
+        (0x8018, BIAS + 0x2010),
+        (0x8020, 0xf00d),
+        (0x8028, BIAS + 0x3010),
+    ]));
+    let start = registers(&x86_64::ARCH, BIAS + 0x1008, 0x8000, 0xbeef);
+    let (frames, stop) = walk_all(&x86_64::ARCH, &start, &three_functions(), &memory);
+    assert_eq!(stop, Stop::EndOfStack);
+    assert_eq!(addresses(&frames), [0x1008, 0x2010, 0x3010]);
+    assert_eq!(frames[0].kind, AddressKind::Pc);
+    assert_eq!(frames[1].kind, AddressKind::Ra);
+}
+
+#[test]
+fn a_call_as_the_last_instruction_belongs_to_the_caller() {
+    // The return address is the first byte behind the function; nothing covers it.
+    let memory = Words(BTreeMap::from([
+        (0x8018, BIAS + 0x2100),
+        (0x8020, 0),
+        (0x8028, BIAS + 0x3010),
+    ]));
+    let start = registers(&x86_64::ARCH, BIAS + 0x1008, 0x8000, 0);
+    let (frames, stop) = walk_all(&x86_64::ARCH, &start, &three_functions(), &memory);
+    assert_eq!(
+        (addresses(&frames), stop),
+        (vec![0x1008, 0x2100, 0x3010], Stop::EndOfStack)
+    );
+    // As a program counter the same address lies in no function.
+    let start = registers(&x86_64::ARCH, BIAS + 0x2100, 0x8000, 0);
+    let (frames, stop) = walk_all(&x86_64::ARCH, &start, &three_functions(), &memory);
+    assert_eq!((frames.len(), stop), (1, Stop::NoTable));
+}
+
+#[test]
+fn every_way_to_end_early() {
+    let modules = three_functions();
+    let arch = &x86_64::ARCH;
+    let ends = |start: Registers, words: &[(u64, u64)]| {
+        let memory = Words(words.iter().copied().collect());
+        walk_all(arch, &start, &modules, &memory).1
+    };
+    let leaf = registers(arch, BIAS + 0x1008, 0x8000, 0);
+    assert_eq!(ends(leaf, &[]), Stop::Unreadable(0x8018));
+    assert_eq!(ends(leaf, &[(0x8018, 0x10)]), Stop::NoModule);
+    assert_eq!(ends(leaf, &[(0x8018, BIAS + 0x9999)]), Stop::NoTable);
+    assert_eq!(ends(leaf, &[(0x8018, 0)]), Stop::EndOfStack);
+    assert_eq!(
+        ends(Registers::new(BIAS + 0x1008), &[]),
+        Stop::NotExpressible(x86_64::RSP)
+    );
+    let top = registers(arch, BIAS + 0x1008, u64::MAX - 4, 0);
+    assert_eq!(ends(top, &[]), Stop::DidNotAdvance);
+    // A return address that leads into the same function for ever, on a stack that does not end.
+    let endless: Vec<(u64, u64)> = (0..1000).map(|i| (0x8018 + 32 * i, BIAS + 0x1008)).collect();
+    assert_eq!(ends(leaf, &endless), Stop::Limit);
+}
+
+#[test]
+fn code_without_a_table_by_frame_pointers() {
+    let memory = Words(BTreeMap::from([
+        (0x8010, 0x8040),
+        (0x8018, 0x5555),
+        (0x8040, 0x8060),
+        (0x8048, BIAS + 0x2010),
+        (0x8050, 0),
+        (0x8058, BIAS + 0x3010),
+    ]));
+    let arch = &x86_64::ARCH;
+    let (frames, stop) = walk_all(
+        arch,
+        &registers(arch, 0x4444, 0x8000, 0x8010),
+        &three_functions(),
+        &memory,
+    );
+    assert_eq!(stop, Stop::EndOfStack);
+    let expected = [0x4444, 0x5555, BIAS + 0x2010, BIAS + 0x3010];
+    assert_eq!(frames.iter().map(|frame| frame.address).collect::<Vec<_>>(), expected);
+    for (fp, stop) in [
+        (0, Stop::EndOfStack),
+        (0x7ff8, Stop::DidNotAdvance),
+        (0x8011, Stop::DidNotAdvance),
+        (u64::MAX - 7, Stop::DidNotAdvance),
+        (0x9000, Stop::Unreadable(0x9000)),
+    ] {
+        assert_eq!(
+            walk_all(arch, &registers(arch, 0x4444, 0x8000, fp), &three_functions(), &memory).1,
+            stop
+        );
+    }
+}
+
+/// The interrupted code has realigned its stack: its frame is found through r10, which only the signal frame tells.
+#[test]
+fn a_signal_frame_gives_all_registers_back() {
+    let arch = &x86_64::ARCH;
+    let from_sp = |offset| at(Base::Register(7), offset, true);
+    let mut trampoline = function(
+        0x1000,
+        &[(
+            0,
+            Some(Rule {
+                cfa: from_sp(160),
+                ra: from_sp(168),
+                fp: Some(from_sp(120)),
+                mangled_ra: false,
+            }),
+        )],
+    );
+    trampoline.signal_frame = true;
+    let realigned = Rule {
+        cfa: at(Base::Register(10), 0, false),
+        ..sp_rule(0, None)
+    };
+    let modules = module(
+        &[
+            trampoline,
+            function(0x2000, &[(0, Some(realigned))]),
+            function(0x3000, &[(0, None)]),
+        ],
+        constants::Abi::Amd64Little,
+    );
+    // The signal's stack lies above the interrupted one: an alternate stack.
+    let mut words: BTreeMap<u64, u64> = (0..256).map(|offset| (0x9000 + 8 * offset, 0)).collect();
+    words.insert(0x9000 + 168, BIAS + 0x2000);
+    words.insert(0x9000 + 160, 0x8000);
+    words.insert(0x9000 + 56, 0x8100);
+    words.insert(0x80f8, BIAS + 0x3010);
+    let start = registers(arch, BIAS + 0x1000, 0x9000, 0);
+    let (frames, stop) = walk_all(arch, &start, &modules, &Words(words));
+    assert_eq!(
+        (addresses(&frames), stop),
+        (vec![0x1000, 0x2000, 0x3010], Stop::EndOfStack)
+    );
+    // The interrupted instruction is the function's first: looked up as it is, not one byte before.
+    assert_eq!(frames[1].kind, AddressKind::Pc);
+    // Without the signal, r10 is not known in a caller.
+    let memory = Words(BTreeMap::from([(0x8000, BIAS + 0x2010)]));
+    let leaf = module(
+        &[
+            function(0x1000, &[(0, Some(sp_rule(8, None)))]),
+            function(0x2000, &[(0, Some(realigned))]),
+        ],
+        constants::Abi::Amd64Little,
+    );
+    let stop = walk_all(arch, &registers(arch, BIAS + 0x1008, 0x8000, 0), &leaf, &memory).1;
+    assert_eq!(stop, Stop::NotExpressible(Register(10)));
+}
+
+#[test]
+fn link_registers_count_in_the_innermost_frame_only() {
+    let arch = &aarch64::ARCH;
+    let leaf = Rule {
+        cfa: at(Base::Register(31), 0, false),
+        ra: at(Base::Register(30), 0, false),
+        fp: None,
+        mangled_ra: false,
+    };
+    let framed = Rule {
+        cfa: at(Base::Register(29), 32, false),
+        ra: at(Base::Cfa, -24, true),
+        fp: Some(at(Base::Cfa, -32, true)),
+        mangled_ra: true,
+    };
+    let modules = module(
+        &[
+            function(0x1000, &[(0, Some(leaf))]),
+            function(0x2000, &[(0, Some(framed))]),
+            function(0x3000, &[(0, None)]),
+        ],
+        constants::Abi::Aarch64Little,
+    );
+    let mut start = registers(arch, BIAS + 0x1000, 0x8000, 0x8000);
+    start.set(aarch64::X30, BIAS + 0x2010);
+    // The saved return address carries an authentication code.
+    let memory = Words(BTreeMap::from([
+        (0x8008, (BIAS + 0x3010) | 0x00ab_0000_0000_0000),
+        (0x8000, 0),
+    ]));
+    let (frames, stop) = walk_all(arch, &start, &modules, &memory);
+    assert_eq!(
+        (addresses(&frames), stop),
+        (vec![0x1000, 0x2010, 0x3010], Stop::EndOfStack)
+    );
+    start.set(aarch64::X30, BIAS + 0x1010);
+    let (frames, stop) = walk_all(arch, &start, &modules, &memory);
+    assert_eq!((frames.len(), stop), (2, Stop::NotExpressible(aarch64::X30)));
+}
