@@ -165,6 +165,25 @@ fn a_bomb_is_one_item() {
 }
 
 #[test]
+fn as_many_frames_as_the_limit_are_no_error() {
+    // Four copies, then another frame.
+    let data = b"\x02\x18\x10\x82\x20\x01\x00";
+    for (limit, repeats, error) in [
+        (5, &[4, 1][..], None),
+        (4, &[4], Some(4)),
+        (3, &[3], Some(3)),
+        (1, &[1], Some(3)),
+        (0, &[], Some(1)),
+    ] {
+        let mut decoder = Decoder::new(data).unwrap().limit(limit);
+        let items: Vec<u64> = decoder.by_ref().map_while(Result::ok).map(|item| item.repeat).collect();
+        assert_eq!(items, repeats, "limit {limit}");
+        let outcome = decoder.outcome().unwrap();
+        assert_eq!(outcome.err().map(|error| error.offset), error, "limit {limit}");
+    }
+}
+
+#[test]
 fn a_frame_before_a_broken_rep_is_given() {
     let mut decoder = Decoder::new(b"\x02\x18\x10\x80\x89\x01").unwrap();
     assert_eq!(decoder.next().unwrap().unwrap().repeat, 2);

@@ -1,2 +1,5 @@
 //! Precise stack traces of any Linux program, in production.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    backtrail_cli::main()
+}

@@ -1,0 +1,133 @@
+//! How failures are told: one line, perhaps a line of help, and the exit status.
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+/// How a command ended that did not fail.
+pub(crate) enum Status {
+    /// 0: done.
+    Done,
+}
+
+/// Bad usage or bad input.
+const BAD: u8 = 2;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Whoever read standard output has had enough. That is nobody's fault.
+    BrokenPipe,
+    /// Anything else.
+    Message {
+        /// What is wrong, and where; with the file's name before it if there is one.
+        text: String,
+        /// A way out.
+        help: Option<String>,
+    },
+}
+
+impl Failure {
+    /// What is wrong, where no file is concerned.
+    pub(crate) fn new(what: impl Display) -> Failure {
+        Failure::Message {
+            text: what.to_string(),
+            help: None,
+        }
+    }
+
+    /// What is wrong with a file.
+    pub(crate) fn of(file: impl AsRef<OsStr>, what: impl Display) -> Failure {
+        Failure::new(format_args!("{}: {what}", file.as_ref().display()))
+    }
+
+    /// Standard output could not be written.
+    pub(crate) fn of_stdout(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => Failure::of("standard output", error),
+        }
+    }
+
+    /// Adds a way out.
+    pub(crate) fn help(mut self, way_out: impl Display) -> Failure {
+        if let Failure::Message { help, .. } = &mut self {
+            *help = Some(way_out.to_string());
+        }
+        self
+    }
+
+    /// Tells it on standard error.
+    pub(crate) fn report(&self) -> ExitCode {
+        let Failure::Message { text, help } = self else {
+            return ExitCode::SUCCESS;
+        };
+        eprintln!("backtrail: {}", one_line(text));
+        if let Some(help) = help {
+            eprintln!("help: {}", one_line(help));
+        }
+        ExitCode::from(BAD)
+    }
+}
+
+/// Tells a usage error as every other one is told. What was asked for, help and version, is not an error.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Nothing can be done about a closed standard output.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(BAD);
+    }
+    let rendered = error.render().to_string();
+    let what = rendered.split("\n\n").next().unwrap_or_default();
+    let what: Vec<&str> = what.lines().map(str::trim).collect();
+    let what = what.join(" ");
+    let mut failure = Failure::new(what.strip_prefix("error: ").unwrap_or(&what));
+    // A tip for this very mistake, or else where to read on: each is there only where clap has it.
+    let after = |start: &str| rendered.lines().find_map(|line| line.trim().strip_prefix(start));
+    if let Some(help) = after("tip: ").or(after("For more information, ")) {
+        failure = failure.help(help.trim_end_matches('.'));
+    }
+    failure.report()
+}
+
+/// Text whose control characters (a file's name may have a line feed) are shown as escapes.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line() {
+        let Failure::Message { text, help } = Failure::of("a\nb", "bad").help("none") else {
+            panic!("not a message");
+        };
+        assert_eq!(one_line(&text), "a\\nb: bad");
+        assert_eq!(help.as_deref(), Some("none"));
+    }
+
+    #[test]
+    fn only_a_broken_pipe_is_quiet() {
+        let quiet = Failure::of_stdout(io::ErrorKind::BrokenPipe.into());
+        assert!(matches!(quiet, Failure::BrokenPipe));
+        let full = Failure::of_stdout(io::ErrorKind::StorageFull.into());
+        assert!(matches!(full, Failure::Message { .. }));
+    }
+}

@@ -1,0 +1,52 @@
+//! The command `backtrail`: one module a subcommand, and no algorithm in any of them.
+//!
+//! It is a library beside its binary so that man pages and shell completions come from the same table of flags.
+
+mod cbf;
+mod error;
+mod hex;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use error::{Failure, Status};
+
+/// Precise stack traces of any Linux program, in production.
+#[derive(Parser)]
+#[command(name = "backtrail", version, propagate_version = true)]
+#[command(after_help = "Exit status: 0 done; 1 a check or a comparison found something; 2 bad usage or bad input.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(subcommand)]
+    Cbf(cbf::Command),
+}
+
+/// The table of flags.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command that the process's arguments ask for.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return error::usage(&error),
+    };
+    match run(cli.command) {
+        Ok(Status::Done) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<Status, Failure> {
+    match command {
+        Command::Cbf(command) => cbf::run(command),
+    }
+}

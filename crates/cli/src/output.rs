@@ -1,0 +1,170 @@
+//! Where results go: standard output, or a file that is either whole or not there.
+
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use crate::error::Failure;
+
+/// Lets `write` write to standard output.
+pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out).and_then(|()| out.flush()).map_err(Failure::of_stdout)
+}
+
+/// Lets `write` write the file at `path`, or standard output for `-`. See [`replace`].
+pub(crate) fn to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return to_stdout(write);
+    }
+    replace(path, write).map_err(|error| Failure::of(path, error))
+}
+
+/// Replaces or makes the file at `path` by what `write` writes.
+///
+/// Until all is written and on the disk, it goes to a temporary file beside it: a failure leaves what was there, or nothing.
+/// A file that was there keeps its mode and its owner, and a symbolic link stays one. What is no regular file (a terminal, a
+/// pipe) is written directly.
+fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let present = match fs::metadata(&target) {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if present.as_ref().is_some_and(|metadata| !metadata.is_file()) {
+        return write_buffered(&File::options().write(true).open(&target)?, write);
+    }
+    let temporary = tempfile::Builder::new()
+        .prefix(".backtrail-")
+        .suffix(".tmp")
+        // The process's mask applies, as to any new file.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory(&target))?;
+    write_buffered(temporary.as_file(), write)?;
+    if let Some(present) = present {
+        keep_owner_and_mode(temporary.as_file(), &present)?;
+    }
+    temporary.as_file().sync_all()?;
+    temporary.persist(&target)?;
+    Ok(())
+}
+
+fn write_buffered(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    out.flush()
+}
+
+fn directory(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The owner first: a change of it takes the set-user-id bit away.
+fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (present.uid(), present.gid()) {
+        fchown(file, Some(present.uid()), Some(present.gid()))?;
+    }
+    file.set_permissions(Permissions::from_mode(present.mode() & 0o7777))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn fails(out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&[1; 100_000])?;
+        Err(io::Error::other("the source broke"))
+    }
+
+    #[test]
+    fn a_new_file_is_like_any_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let (ours, other) = (directory.path().join("ours"), directory.path().join("other"));
+        replace(&ours, |out| out.write_all(b"whole")).unwrap();
+        File::create(&other).unwrap();
+        assert_eq!(fs::read(&ours).unwrap(), b"whole");
+        assert_eq!(
+            fs::metadata(&ours).unwrap().mode(),
+            fs::metadata(&other).unwrap().mode()
+        );
+        assert_eq!(names(directory.path()), ["other", "ours"]);
+    }
+
+    #[test]
+    fn a_failure_leaves_what_was_there_or_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        assert_eq!(replace(&path, fails).unwrap_err().to_string(), "the source broke");
+        assert!(names(directory.path()).is_empty());
+
+        fs::write(&path, b"old").unwrap();
+        replace(&path, fails).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(directory.path()), ["file"]);
+        let missing = directory.path().join("missing/file");
+        assert_eq!(
+            replace(&missing, |_| Ok(())).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn the_old_file_is_whole_while_the_new_one_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, b"old").unwrap();
+        replace(&path, |out| {
+            out.write_all(b"new, ")?;
+            out.flush()?;
+            assert_eq!(fs::read(&path)?, b"old");
+            out.write_all(b"and longer")
+        })
+        .unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new, and longer");
+    }
+
+    #[test]
+    fn mode_and_owner_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        fs::write(&path, b"old").unwrap();
+        // Only root may give a file away; others see that theirs stays theirs.
+        let _ = std::os::unix::fs::chown(&path, Some(12345), Some(54321));
+        fs::set_permissions(&path, Permissions::from_mode(0o4751)).unwrap();
+        let before = fs::metadata(&path).unwrap();
+        replace(&path, |out| out.write_all(b"new")).unwrap();
+        let after = fs::metadata(&path).unwrap();
+        assert_ne!(before.ino(), after.ino());
+        assert_eq!(after.mode() & 0o7777, 0o4751);
+        assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_a_device_a_device() {
+        let directory = tempfile::tempdir().unwrap();
+        let (real, link) = (directory.path().join("real"), directory.path().join("link"));
+        fs::write(&real, b"old").unwrap();
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        replace(&link, |out| out.write_all(b"new")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&real).unwrap(), b"new");
+
+        replace(Path::new("/dev/null"), |out| out.write_all(b"gone")).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+}
