@@ -51,7 +51,16 @@ impl Value {
         }
     }
 
-    fn plus(self, other: Value) -> Option<Value> {
+    /// The same value told without the CFA, which is `cfa`; `None` where it would need two reads.
+    pub(crate) fn with_cfa(self, cfa: Value) -> Option<Value> {
+        match self {
+            Value::Address(Base::Cfa, offset) => cfa.plus(Value::Constant(offset)),
+            Value::Word(Base::Cfa, offset) => cfa.plus(Value::Constant(offset))?.word(),
+            other => Some(other),
+        }
+    }
+
+    pub(crate) fn plus(self, other: Value) -> Option<Value> {
         Some(match (self, other) {
             (Value::Constant(a), Value::Constant(b)) => Value::Constant(a.wrapping_add(b)),
             (Value::Address(base, a), Value::Constant(b)) | (Value::Constant(b), Value::Address(base, a)) => {

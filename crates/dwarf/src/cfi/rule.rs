@@ -1,7 +1,7 @@
 //! One row of the table that call frame information describes, as an SFrame rule.
 
 use backtrail_arch::{Arch, REGISTERS};
-use backtrail_sframe::{Base, Location, Rule};
+use backtrail_sframe::{Base, Rule};
 use gimli::{CfaRule, RegisterRule, UnwindTableRow};
 
 use super::expression::{self, Pattern, Value};
@@ -66,17 +66,37 @@ impl Rules {
             Cfa::Value(value) => value,
             Cfa::Pattern(pattern) => pattern.cfa_at(0),
         };
-        self.check_sp(section, row, value)?;
-        let rule = Rule {
-            cfa: value.location().ok_or(Reason::WideOffset)?,
-            ra: self.ra(section, row)?,
-            fp: self.fp(section, row)?,
-            mangled_ra: self.is_ra_mangled(row),
+        let (ra, fp) = (self.ra(section, row)?, self.fp(section, row)?);
+        let rule = match (self.other_sp(section, row, value)?, &cfa) {
+            (None, _) => self.rule(row, value, ra, fp)?,
+            (Some(sp), Cfa::Value(_)) => self.rule_by_sp(row, value, sp, ra, fp)?,
+            (Some(_), Cfa::Pattern(_)) => return Err(Reason::SpRule),
         };
         Ok(match cfa {
             Cfa::Value(_) => Verdict::Rule(Some(rule)),
             Cfa::Pattern(pattern) => Verdict::Pattern(pattern, rule),
         })
+    }
+
+    fn rule(&self, row: &Row, cfa: Value, ra: Value, fp: Option<Value>) -> Result<Rule, Reason> {
+        let location = |value: Value| value.location().ok_or(Reason::WideOffset);
+        Ok(Rule {
+            cfa: location(cfa)?,
+            ra: location(ra)?,
+            fp: fp.map(location).transpose()?,
+            mangled_ra: self.is_ra_mangled(row),
+        })
+    }
+
+    /// SFrame derives the caller's SP from the CFA. Where call frame information says otherwise (`longjmp` on its way
+    /// out), the rule's CFA is the address that yields that SP, and what counted from the true CFA counts from the
+    /// register from which that one is told.
+    fn rule_by_sp(&self, row: &Row, cfa: Value, sp: Value, ra: Value, fp: Option<Value>) -> Result<Rule, Reason> {
+        let rebase = |value: Value| value.with_cfa(cfa).ok_or(Reason::SpRule);
+        let sp = rebase(sp)?;
+        let by_abi = Value::Constant(self.arch.sp_from_cfa.wrapping_neg());
+        let cfa = sp.plus(by_abi).ok_or(Reason::SpRule)?;
+        self.rule(row, cfa, rebase(ra)?, fp.map(rebase).transpose()?)
     }
 
     fn cfa(&self, section: &Section<'_>, row: &Row) -> Result<Cfa, Reason> {
@@ -103,14 +123,10 @@ impl Rules {
         }
     }
 
-    fn ra(&self, section: &Section<'_>, row: &Row) -> Result<Location, Reason> {
+    fn ra(&self, section: &Section<'_>, row: &Row) -> Result<Value, Reason> {
         let rule = match row.register(self.ra) {
             None | Some(RegisterRule::SameValue) if self.arch.link_register => {
-                return Ok(Location {
-                    base: Base::Register(self.arch.ra.0),
-                    offset: 0,
-                    deref: false,
-                });
+                return Ok(Value::Address(Base::Register(self.arch.ra.0), 0));
             }
             None | Some(RegisterRule::SameValue) => return Err(Reason::RaUnsaved),
             Some(rule) => rule,
@@ -118,12 +134,11 @@ impl Rules {
         let value = self
             .value(section, &rule, Reason::RaExpression)?
             .ok_or(Reason::RaUnsaved)?;
-        let value = self.nameable(value).ok_or(Reason::RaRegister)?;
-        value.location().ok_or(Reason::WideOffset)
+        self.nameable(value).ok_or(Reason::RaRegister)
     }
 
     /// `None` where the register still holds it.
-    fn fp(&self, section: &Section<'_>, row: &Row) -> Result<Option<Location>, Reason> {
+    fn fp(&self, section: &Section<'_>, row: &Row) -> Result<Option<Value>, Reason> {
         let rule = match row.register(self.fp) {
             None | Some(RegisterRule::SameValue) => return Ok(None),
             Some(RegisterRule::Undefined) => return Err(Reason::FpUndefined),
@@ -133,22 +148,22 @@ impl Rules {
         let value = self
             .value(section, &rule, Reason::FpExpression)?
             .ok_or(Reason::FpUndefined)?;
-        let value = self.nameable(value).ok_or(Reason::FpRegister)?;
-        Ok(Some(value.location().ok_or(Reason::WideOffset)?))
+        Ok(Some(self.nameable(value).ok_or(Reason::FpRegister)?))
     }
 
-    /// SFrame derives the caller's SP from the CFA; a row that says otherwise cannot be said.
-    fn check_sp(&self, section: &Section<'_>, row: &Row, cfa: Value) -> Result<(), Reason> {
-        let from_cfa = Value::Address(Base::Cfa, self.arch.sp_from_cfa);
+    /// The caller's SP where it is not the one that the ABI derives from the CFA.
+    fn other_sp(&self, section: &Section<'_>, row: &Row, cfa: Value) -> Result<Option<Value>, Reason> {
         let rule = match row.register(self.sp) {
-            None | Some(RegisterRule::SameValue) => return Ok(()),
+            None | Some(RegisterRule::SameValue) => return Ok(None),
             // s390x stores the old SP among the other registers (store multiple): the same value by its ABI.
-            Some(RegisterRule::Offset(_)) if self.arch.sp_from_cfa != 0 => return Ok(()),
+            Some(RegisterRule::Offset(_)) if self.arch.sp_from_cfa != 0 => return Ok(None),
             Some(rule) => rule,
         };
-        let value = self.value(section, &rule, Reason::SpRule)?;
-        let same = value == Some(from_cfa) || (self.arch.sp_from_cfa == 0 && value == Some(cfa));
-        if same { Ok(()) } else { Err(Reason::SpRule) }
+        let value = self.value(section, &rule, Reason::SpRule)?.ok_or(Reason::SpRule)?;
+        let value = self.nameable(value).ok_or(Reason::SpRule)?;
+        let usual =
+            value == Value::Address(Base::Cfa, self.arch.sp_from_cfa) || (self.arch.sp_from_cfa == 0 && value == cfa);
+        Ok((!usual).then_some(value))
     }
 
     /// The value of a register in the caller; `None` for undefined.

@@ -12,7 +12,7 @@ use gimli::{EndianSlice, RunTimeEndian, UnwindSection};
 
 pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// A caller: CFA, return address, frame pointer, whether the return address is mangled. `None`: outermost.
+/// A caller: SP, return address, frame pointer, whether the return address is mangled. `None`: outermost.
 pub(crate) type Caller = Option<(u64, u64, u64, bool)>;
 
 /// Any number, but always the same one.
@@ -27,7 +27,7 @@ pub(crate) fn register(number: u16) -> u64 {
 }
 
 /// What a row's rule says of the caller.
-pub(crate) fn by_rule(rule: Option<Rule>) -> Caller {
+pub(crate) fn by_rule(arch: &Arch, rule: Option<Rule>) -> Caller {
     let rule = rule?;
     let value = |location: Location, cfa: Option<u64>| {
         let base = match location.base {
@@ -39,7 +39,8 @@ pub(crate) fn by_rule(rule: Option<Rule>) -> Caller {
     };
     let cfa = value(rule.cfa, None);
     let fp = rule.fp.map_or(u64::MAX, |location| value(location, Some(cfa)));
-    Some((cfa, value(rule.ra, Some(cfa)), fp, rule.mangled_ra))
+    let sp = cfa.wrapping_add(arch.sp_from_cfa as u64);
+    Some((sp, value(rule.ra, Some(cfa)), fp, rule.mangled_ra))
 }
 
 /// The row that holds `offset` bytes into a function.
@@ -113,7 +114,8 @@ impl Oracle<'_> {
         let fp = value(self.arch.fp.0, u64::MAX).expect("an undefined frame pointer leaves a gap");
         let sign_state = row.register(gimli::AArch64::RA_SIGN_STATE);
         let mangled = self.arch.name == "aarch64" && sign_state == Some(gimli::RegisterRule::Constant(1));
-        Some((cfa, ra, fp, mangled))
+        let sp = value(self.arch.sp.0, cfa.wrapping_add(self.arch.sp_from_cfa as u64))?;
+        Some((sp, ra, fp, mangled))
     }
 
     /// All FDEs by gimli's own iteration.
