@@ -1,0 +1,437 @@
+//! Field classes.
+
+use backtrail_wire::Endian;
+
+/// What a field is (CTF 1.8.3, section 4; CTF 2, section 5.3).
+#[derive(Clone, Debug, PartialEq)]
+pub enum FieldClass {
+    /// A number.
+    Integer(Integer),
+    /// A number whose ranges have names.
+    Enumeration(Enumeration),
+    /// A floating point number.
+    Float(Float),
+    /// Text that ends with a zero byte.
+    String(Encoding),
+    /// Fields with names.
+    Struct(Struct),
+    /// Elements of one class.
+    Array(Array),
+    /// One of several classes.
+    Variant(Variant),
+}
+
+/// An integer of 1 to 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Integer {
+    /// Bits, 1 to 64.
+    pub size: u32,
+    /// Alignment from the packet's start in bits, a power of two.
+    pub align: u32,
+    /// Whether it is in two's complement.
+    pub signed: bool,
+    /// How people read it.
+    pub base: Base,
+    /// Order of its bytes.
+    pub byte_order: Endian,
+    /// Whether it is a character; arrays of such 8-bit integers are text.
+    pub encoding: Encoding,
+    /// What it means for the trace's structure.
+    pub role: Option<Role>,
+    /// Index of the clock whose cycles it counts.
+    pub clock: Option<usize>,
+}
+
+impl Integer {
+    /// A byte-aligned unsigned decimal integer of this many bits.
+    pub const fn unsigned(size: u32, byte_order: Endian) -> Integer {
+        Integer {
+            size,
+            align: 8,
+            signed: false,
+            base: Base::Decimal,
+            byte_order,
+            encoding: Encoding::None,
+            role: None,
+            clock: None,
+        }
+    }
+
+    /// A byte-aligned signed decimal integer of this many bits.
+    pub const fn signed(size: u32, byte_order: Endian) -> Integer {
+        Integer {
+            signed: true,
+            ..Integer::unsigned(size, byte_order)
+        }
+    }
+
+    /// The same, read in hexadecimal.
+    pub const fn hexadecimal(self) -> Integer {
+        Integer {
+            base: Base::Hexadecimal,
+            ..self
+        }
+    }
+
+    /// The same with a role.
+    pub const fn role(self, role: Role) -> Integer {
+        Integer {
+            role: Some(role),
+            ..self
+        }
+    }
+
+    /// The same, counting a clock's cycles.
+    pub const fn clock(self, clock: usize) -> Integer {
+        Integer {
+            clock: Some(clock),
+            ..self
+        }
+    }
+
+    /// The same with an alignment in bits.
+    pub const fn align(self, align: u32) -> Integer {
+        Integer { align, ..self }
+    }
+
+    /// An 8-bit character of text.
+    pub const fn character(byte_order: Endian) -> Integer {
+        Integer {
+            encoding: Encoding::Utf8,
+            ..Integer::unsigned(8, byte_order)
+        }
+    }
+
+    /// Whether an array of it is text.
+    pub fn is_character(&self) -> bool {
+        self.encoding != Encoding::None && self.size == 8 && self.align == 8
+    }
+}
+
+/// In which base a number is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Base {
+    /// 2.
+    Binary,
+    /// 8.
+    Octal,
+    /// 10.
+    #[default]
+    Decimal,
+    /// 16.
+    Hexadecimal,
+}
+
+impl Base {
+    /// The number of digits.
+    pub const fn number(self) -> u64 {
+        match self {
+            Base::Binary => 2,
+            Base::Octal => 8,
+            Base::Decimal => 10,
+            Base::Hexadecimal => 16,
+        }
+    }
+
+    /// The base with this number.
+    pub const fn from_number(number: u64) -> Option<Base> {
+        Some(match number {
+            2 => Base::Binary,
+            8 => Base::Octal,
+            10 => Base::Decimal,
+            16 => Base::Hexadecimal,
+            _ => return None,
+        })
+    }
+}
+
+/// How characters are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    /// Not a character.
+    #[default]
+    None,
+    /// UTF-8.
+    Utf8,
+    /// ASCII.
+    Ascii,
+}
+
+/// What a field means for the structure of the trace: 1.8's reserved names, CTF 2's roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Role {
+    /// Packet header: [`crate::constants::PACKET_MAGIC`].
+    Magic,
+    /// Packet header: id of the stream class.
+    StreamClassId,
+    /// Packet header: which stream of its class.
+    StreamInstanceId,
+    /// Packet context: the clock at the packet's begin. Event header: at the event.
+    Timestamp,
+    /// Packet context: the clock at the packet's end.
+    TimestampEnd,
+    /// Packet context: bits with the header, without the padding.
+    ContentSize,
+    /// Packet context: bits with the padding.
+    PacketSize,
+    /// Packet context: number of the packet in its stream.
+    SequenceNumber,
+    /// Packet context: events that the tracer dropped so far, at the packet's end.
+    EventsDiscarded,
+    /// Event header: id of the event class.
+    EventClassId,
+}
+
+impl Role {
+    pub(crate) const COUNT: usize = Role::EventClassId as usize + 1;
+}
+
+/// A number whose ranges have names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Enumeration {
+    /// How the number is stored.
+    pub integer: Integer,
+    /// The names; ranges may overlap.
+    pub mappings: Vec<Mapping>,
+}
+
+/// A name of some ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The name.
+    pub name: String,
+    /// What it stands for.
+    pub ranges: Vec<Range>,
+}
+
+/// Integers from `first` to `last`, both included. Wide enough for signed and unsigned 64-bit numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// The least.
+    pub first: i128,
+    /// The greatest.
+    pub last: i128,
+}
+
+impl Range {
+    /// One number.
+    pub const fn one(value: i128) -> Range {
+        Range {
+            first: value,
+            last: value,
+        }
+    }
+
+    /// Whether `value` lies in it.
+    pub const fn contains(&self, value: i128) -> bool {
+        self.first <= value && value <= self.last
+    }
+}
+
+/// An IEEE 754 binary number of 32 or 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Float {
+    /// Bits: 32 or 64.
+    pub size: u32,
+    /// Alignment in bits, a power of two.
+    pub align: u32,
+    /// Order of its bytes.
+    pub byte_order: Endian,
+}
+
+/// Fields with names, one after the other.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Struct {
+    /// The fields; names are unique.
+    pub members: Vec<Member>,
+    /// Least alignment in bits, a power of two; 0 and 1: only what the members need.
+    pub min_align: u32,
+}
+
+/// A field of a struct.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Name, without 1.8's escaping underscore.
+    pub name: String,
+    /// Class.
+    pub class: FieldClass,
+}
+
+impl Struct {
+    /// No field yet.
+    pub fn new() -> Struct {
+        Struct::default()
+    }
+
+    /// The same with one more field.
+    #[must_use]
+    pub fn with(mut self, name: &str, class: impl Into<FieldClass>) -> Struct {
+        self.members.push(Member {
+            name: name.to_owned(),
+            class: class.into(),
+        });
+        self
+    }
+
+    /// The field with this name.
+    pub fn get(&self, name: &str) -> Option<&FieldClass> {
+        self.members
+            .iter()
+            .find(|member| member.name == name)
+            .map(|member| &member.class)
+    }
+}
+
+/// Elements of one class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    /// How many.
+    pub length: Length,
+    /// Of what.
+    pub element: Box<FieldClass>,
+    /// Least alignment in bits, a power of two; 0 and 1: only what the elements need (CTF 2).
+    pub min_align: u32,
+    /// Packet header: the 16 bytes are the trace's UUID.
+    pub trace_uuid: bool,
+}
+
+impl Array {
+    /// Always `length` elements.
+    pub fn fixed(length: u64, element: impl Into<FieldClass>) -> Array {
+        Array {
+            length: Length::Fixed(length),
+            element: Box::new(element.into()),
+            min_align: 0,
+            trace_uuid: false,
+        }
+    }
+
+    /// As many elements as an earlier integer says (1.8's sequence).
+    pub fn sequence(length: Reference, element: impl Into<FieldClass>) -> Array {
+        Array {
+            length: Length::Field(length),
+            element: Box::new(element.into()),
+            min_align: 0,
+            trace_uuid: false,
+        }
+    }
+}
+
+/// How many elements an array has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Always as many.
+    Fixed(u64),
+    /// As many as an earlier unsigned integer says.
+    Field(Reference),
+}
+
+/// One of several classes, chosen by an earlier integer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// The integer.
+    pub tag: Reference,
+    /// The classes. The first whose ranges hold the tag's value counts.
+    pub options: Vec<VariantOption>,
+}
+
+/// A class of a variant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VariantOption {
+    /// Name; in 1.8 the label of the tag that chooses it.
+    pub name: String,
+    /// Values of the tag that choose it.
+    pub ranges: Vec<Range>,
+    /// The class.
+    pub class: FieldClass,
+}
+
+/// An earlier field: the names of members, and of options of variants, from the root of a scope. Arrays have no name: the
+/// path goes into the element that is being read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reference {
+    /// Where the path begins.
+    pub scope: Scope,
+    /// Names, at least one.
+    pub path: Vec<String>,
+}
+
+impl Reference {
+    /// A field of the scope.
+    pub fn new(scope: Scope, path: &[&str]) -> Reference {
+        Reference {
+            scope,
+            path: path.iter().map(|&name| name.to_owned()).collect(),
+        }
+    }
+
+    /// A field of the event's payload.
+    pub fn payload(path: &[&str]) -> Reference {
+        Reference::new(Scope::EventPayload, path)
+    }
+}
+
+/// The structs of which packets and events consist, in the order in which they lie in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// `trace.packet.header`.
+    PacketHeader,
+    /// `stream.packet.context`.
+    PacketContext,
+    /// `stream.event.header`.
+    EventHeader,
+    /// `stream.event.context`.
+    StreamEventContext,
+    /// `event.context`.
+    EventContext,
+    /// `event.fields`.
+    EventPayload,
+}
+
+impl Scope {
+    /// All of them, in the order of the stream.
+    pub const ALL: [Scope; 6] = [
+        Scope::PacketHeader,
+        Scope::PacketContext,
+        Scope::EventHeader,
+        Scope::StreamEventContext,
+        Scope::EventContext,
+        Scope::EventPayload,
+    ];
+
+    /// Its name in 1.8 (CTF 1.8.3, section 7.3.2).
+    pub const fn tsdl_name(self) -> &'static str {
+        match self {
+            Scope::PacketHeader => "trace.packet.header",
+            Scope::PacketContext => "stream.packet.context",
+            Scope::EventHeader => "stream.event.header",
+            Scope::StreamEventContext => "stream.event.context",
+            Scope::EventContext => "event.context",
+            Scope::EventPayload => "event.fields",
+        }
+    }
+
+    /// Its name in CTF 2 (section 5.3.2).
+    pub const fn json_name(self) -> &'static str {
+        match self {
+            Scope::PacketHeader => "packet-header",
+            Scope::PacketContext => "packet-context",
+            Scope::EventHeader => "event-record-header",
+            Scope::StreamEventContext => "event-record-common-context",
+            Scope::EventContext => "event-record-specific-context",
+            Scope::EventPayload => "event-record-payload",
+        }
+    }
+}
+
+macro_rules! into_field_class {
+    ($($class:ident),*) => {
+        $(impl From<$class> for FieldClass {
+            fn from(class: $class) -> FieldClass {
+                FieldClass::$class(class)
+            }
+        })*
+    };
+}
+into_field_class!(Integer, Enumeration, Float, Struct, Array, Variant);

@@ -1,0 +1,84 @@
+//! The packet and event headers of LTTng, which tools know best.
+
+use super::{Array, Enumeration, FieldClass, Integer, Mapping, Range, Reference, Role, Scope, Struct, Variant, VariantOption};
+use backtrail_wire::Endian;
+
+/// Magic number, trace UUID, stream class and stream instance: LTTng's packet header.
+pub fn packet_header(order: Endian) -> Struct {
+    let mut uuid = Array::fixed(16, Integer::unsigned(8, order).hexadecimal());
+    uuid.trace_uuid = true;
+    Struct::new()
+        .with("magic", Integer::unsigned(32, order).hexadecimal().role(Role::Magic))
+        .with("uuid", uuid)
+        .with("stream_id", Integer::unsigned(32, order).role(Role::StreamClassId))
+        .with("stream_instance_id", Integer::unsigned(64, order).role(Role::StreamInstanceId))
+}
+
+/// LTTng's packet context, with timestamps of the clock with this index.
+pub fn packet_context(order: Endian, clock: usize) -> Struct {
+    let counter = |role| Integer::unsigned(64, order).role(role);
+    Struct::new()
+        .with("timestamp_begin", counter(Role::Timestamp).clock(clock))
+        .with("timestamp_end", counter(Role::TimestampEnd).clock(clock))
+        .with("content_size", counter(Role::ContentSize))
+        .with("packet_size", counter(Role::PacketSize))
+        .with("packet_seq_num", counter(Role::SequenceNumber))
+        .with("events_discarded", counter(Role::EventsDiscarded))
+        .with("cpu_id", Integer::unsigned(32, order))
+}
+
+/// LTTng's header for fewer than 31 classes of events: a 5-bit id and 27 bits of the clock in 4 bytes; id 31: both in full, 13 bytes.
+pub fn compact_event_header(order: Endian, clock: usize) -> Struct {
+    event_header(Integer::unsigned(5, order).align(1), Integer::unsigned(27, order).align(1), clock)
+}
+
+/// LTTng's header for more classes of events: a 16-bit id and 32 bits of the clock; id 65535: both in full, 14 bytes.
+pub fn large_event_header(order: Endian, clock: usize) -> Struct {
+    event_header(Integer::unsigned(16, order), Integer::unsigned(32, order), clock)
+}
+
+fn event_header(id: Integer, timestamp: Integer, clock: usize) -> Struct {
+    let extended = (1i128 << id.size) - 1;
+    let compact_range = Range {
+        first: 0,
+        last: extended - 1,
+    };
+    let mapping = |name: &str, range| Mapping {
+        name: name.to_owned(),
+        ranges: vec![range],
+    };
+    let option = |name: &str, range, class: Struct| VariantOption {
+        name: name.to_owned(),
+        ranges: vec![range],
+        class: FieldClass::Struct(class),
+    };
+    let order = id.byte_order;
+    let full = Struct::new()
+        .with("id", Integer::unsigned(32, order).role(Role::EventClassId))
+        .with("timestamp", Integer::unsigned(64, order).role(Role::Timestamp).clock(clock));
+    Struct {
+        min_align: 8,
+        ..Struct::new()
+    }
+    .with(
+        "id",
+        Enumeration {
+            integer: id.role(Role::EventClassId),
+            mappings: vec![mapping("compact", compact_range), mapping("extended", Range::one(extended))],
+        },
+    )
+    .with(
+        "v",
+        Variant {
+            tag: Reference::new(Scope::EventHeader, &["id"]),
+            options: vec![
+                option(
+                    "compact",
+                    compact_range,
+                    Struct::new().with("timestamp", timestamp.role(Role::Timestamp).clock(clock)),
+                ),
+                option("extended", Range::one(extended), full),
+            ],
+        },
+    )
+}

@@ -1,0 +1,232 @@
+//! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects' modules.
+
+use crate::{Dialect, DescriptionError, json2, tsdl};
+use std::path::PathBuf;
+
+/// A packet that cannot be decoded: what is wrong, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// What is wrong.
+    pub kind: DecodeErrorKind,
+    /// Bits from the packet's start.
+    pub bit: u64,
+}
+
+/// What is wrong with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeErrorKind {
+    /// A field goes past the end of the packet's content, or of the file.
+    Truncated,
+    /// A string has no zero byte before the end of the content.
+    Unterminated,
+    /// The packet does not begin with the magic number.
+    Magic(u64),
+    /// The packet's size is not a multiple of 8 bits, or less than its own header.
+    PacketSize(u64),
+    /// The packet is longer than the rest of the file, by this many bytes.
+    PacketPastEnd {
+        /// Bytes that are missing.
+        missing: u64,
+    },
+    /// The content is larger than the packet, or less than the packet's header.
+    ContentSize(u64),
+    /// The metadata has no stream class with this id.
+    UnknownStreamClass(u64),
+    /// A packet of a stream of another class than the packets before.
+    StreamClassChanged(u64),
+    /// The metadata has no event class with this id.
+    UnknownEventClass(u64),
+    /// No option of a variant is chosen by this value of its tag.
+    NoOption(u64),
+    /// An event of no bits at all: there would be infinitely many.
+    EmptyEvent,
+    /// More elements than the packet's size explains.
+    TooManyFields,
+}
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use DecodeErrorKind as Kind;
+        match self.kind {
+            Kind::Truncated => write!(f, "field goes past the end of the packet")?,
+            Kind::Unterminated => write!(f, "string without an end")?,
+            Kind::Magic(value) => write!(f, "packet begins with {value:#x}, not with the magic number")?,
+            Kind::PacketSize(bits) => write!(f, "packet size of {bits} bits")?,
+            Kind::PacketPastEnd { missing } => write!(f, "file ends {missing} bytes before the packet does")?,
+            Kind::ContentSize(bits) => write!(f, "content size of {bits} bits does not fit the packet")?,
+            Kind::UnknownStreamClass(id) => write!(f, "no stream class has the id {id}")?,
+            Kind::StreamClassChanged(id) => write!(f, "packet of stream class {id} among those of another")?,
+            Kind::UnknownEventClass(id) => write!(f, "no event class has the id {id}")?,
+            Kind::NoOption(tag) => write!(f, "no option of the variant is for {tag}")?,
+            Kind::EmptyEvent => write!(f, "event of no bits")?,
+            Kind::TooManyFields => write!(f, "more elements than the packet can hold")?,
+        }
+        write!(f, " at byte {:#x}", self.bit / 8)?;
+        if !self.bit.is_multiple_of(8) {
+            write!(f, ", bit {}", self.bit % 8)?;
+        }
+        write!(f, " of the packet")
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// An event or packet that cannot be encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EncodeError {
+    /// There is no stream class with this id.
+    UnknownStreamClass(u64),
+    /// There is no event class with this id.
+    UnknownEventClass(u64),
+    /// The event would make the packet larger than allowed: finish the packet, then try again.
+    Full,
+    /// The event alone is larger than a packet may be.
+    TooLarge,
+    /// A value of another kind than the class has at this place, or more values than it has.
+    WrongField,
+    /// The event was finished before all its fields had values.
+    MissingField,
+    /// The value does not fit into its field.
+    OutOfRange(u64),
+    /// A text contains a zero byte, or a fixed-length text is longer than its field.
+    Text,
+    /// No option of a variant is for this tag.
+    NoOption(u64),
+    /// This packet header, packet context or event header is not one that can be written.
+    Unwritable,
+    /// An event class has fields that are not whole, byte-aligned bytes.
+    NotByteAligned {
+        /// Its id.
+        event: u64,
+    },
+    /// An event class whose events could have no bytes: there is no event header either.
+    EmptyEvent {
+        /// Its id.
+        event: u64,
+    },
+}
+
+impl std::fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            EncodeError::UnknownStreamClass(id) => write!(f, "no stream class has the id {id}"),
+            EncodeError::UnknownEventClass(id) => write!(f, "no event class has the id {id}"),
+            EncodeError::Full => write!(f, "packet is full"),
+            EncodeError::TooLarge => write!(f, "event is larger than a packet"),
+            EncodeError::WrongField => write!(f, "value does not belong to the event's next field"),
+            EncodeError::MissingField => write!(f, "event ends before its last field"),
+            EncodeError::OutOfRange(value) => write!(f, "{value} does not fit into its field"),
+            EncodeError::Text => write!(f, "text does not fit into its field"),
+            EncodeError::NoOption(tag) => write!(f, "no option of the variant is for {tag}"),
+            EncodeError::Unwritable => write!(f, "no writer for these packet or event headers"),
+            EncodeError::NotByteAligned { event } => write!(f, "event class {event} has fields that are not whole bytes"),
+            EncodeError::EmptyEvent { event } => write!(f, "events of class {event} could be empty"),
+        }
+    }
+}
+
+impl std::error::Error for EncodeError {}
+
+/// A trace that cannot be read: which file, and why.
+#[derive(Debug)]
+pub struct TraceError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Why.
+    pub kind: TraceErrorKind,
+}
+
+/// Why a trace cannot be read.
+#[derive(Debug)]
+pub enum TraceErrorKind {
+    /// The operating system says so.
+    Io(std::io::Error),
+    /// Metadata of a dialect that is not read.
+    Dialect(Dialect),
+    /// Metadata of no known dialect: its first bytes.
+    UnknownDialect([u8; 4]),
+    /// A packet of the metadata is malformed, at this byte of the file.
+    MetadataPacket(u64),
+    /// The metadata is not valid UTF-8 at this byte.
+    Utf8(u64),
+    /// The 1.8 metadata is wrong.
+    Tsdl(tsdl::Error),
+    /// The CTF 2 metadata is wrong.
+    Json2(json2::Error),
+    /// The metadata describes something impossible.
+    Description(DescriptionError),
+    /// A packet is wrong.
+    Packet {
+        /// Bytes from the file's start to the packet.
+        offset: u64,
+        /// What is wrong within.
+        error: DecodeError,
+    },
+}
+
+impl std::fmt::Display for TraceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.kind {
+            TraceErrorKind::Io(error) => error.fmt(f),
+            TraceErrorKind::Dialect(dialect) => write!(f, "metadata is {dialect}, which is not read here"),
+            TraceErrorKind::UnknownDialect(bytes) => write!(f, "metadata of no known kind, it begins with {bytes:02x?}"),
+            TraceErrorKind::MetadataPacket(offset) => write!(f, "malformed metadata packet at offset {offset:#x}"),
+            TraceErrorKind::Utf8(offset) => write!(f, "metadata is not UTF-8 at offset {offset:#x}"),
+            TraceErrorKind::Tsdl(error) => error.fmt(f),
+            TraceErrorKind::Json2(error) => error.fmt(f),
+            TraceErrorKind::Description(error) => error.fmt(f),
+            TraceErrorKind::Packet { offset, error } => write!(f, "packet at offset {offset:#x}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+/// A trace that cannot be written: which file, and why.
+#[derive(Debug)]
+pub struct CreateError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Why.
+    pub kind: CreateErrorKind,
+}
+
+/// Why a trace cannot be written.
+#[derive(Debug)]
+pub enum CreateErrorKind {
+    /// The operating system says so.
+    Io(std::io::Error),
+    /// The directory has entries already.
+    NotEmpty,
+    /// The file exists already, or the name is not one for a stream.
+    StreamName,
+    /// Traces of this dialect are not written.
+    Dialect(Dialect),
+    /// The description cannot be said in 1.8.
+    Tsdl(tsdl::WriteError),
+    /// The description is impossible.
+    Description(DescriptionError),
+    /// The packet or its stream class cannot be encoded.
+    Encode(EncodeError),
+    /// A packet could not be written in full, so it was taken back: the trace is readable up to the packet before.
+    PacketLost(std::io::Error),
+}
+
+impl std::fmt::Display for CreateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.kind {
+            CreateErrorKind::Io(error) => error.fmt(f),
+            CreateErrorKind::NotEmpty => write!(f, "directory is not empty"),
+            CreateErrorKind::StreamName => write!(f, "no name for a new stream's file"),
+            CreateErrorKind::Dialect(dialect) => write!(f, "traces of {dialect} are not written"),
+            CreateErrorKind::Tsdl(error) => error.fmt(f),
+            CreateErrorKind::Description(error) => error.fmt(f),
+            CreateErrorKind::Encode(error) => error.fmt(f),
+            CreateErrorKind::PacketLost(error) => write!(f, "packet not written: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CreateError {}

@@ -1,0 +1,41 @@
+//! What the fuzz targets and the mutation tests call: any bytes, no panic.
+
+use crate::plan::Plan;
+use crate::read::decode_all;
+use crate::{json2, tsdl};
+
+/// TSDL: what is parsed and compiled can be written and parsed again with the same result.
+pub fn tsdl(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(description) = tsdl::parse(text) else { return };
+    if Plan::new(description.clone()).is_err() {
+        return;
+    }
+    let Ok(written) = tsdl::write(&description) else { return };
+    match tsdl::parse(&written) {
+        Ok(again) => assert_eq!(description, again, "{written}"),
+        Err(error) => panic!("{error}\n{written}"),
+    }
+}
+
+/// CTF 2 metadata: likewise.
+pub fn json2(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(description) = json2::parse(text) else { return };
+    if Plan::new(description.clone()).is_err() {
+        return;
+    }
+    let written = json2::write(&description);
+    match json2::parse(&written) {
+        Ok(again) => assert_eq!(description, again, "{written}"),
+        Err(error) => panic!("{error}\n{written}"),
+    }
+}
+
+/// A packet of the trace whose metadata, of any dialect, ends at the first double zero byte.
+pub fn packet(data: &[u8]) {
+    let Some(end) = data.windows(2).position(|pair| pair == [0, 0]) else { return };
+    let Ok((_, description)) = crate::metadata::parse(&data[..end]) else { return };
+    let Ok(plan) = Plan::new(description) else { return };
+    let _ = decode_all(&plan, &data[end + 2..]);
+}

@@ -1,0 +1,116 @@
+//! Which dialect the metadata is in, and the text of it.
+
+use crate::constants::{METADATA_PACKET_HEADER_BYTES, METADATA_PACKET_MAGIC, PACKET_MAGIC, RECORD_SEPARATOR};
+use crate::description::Description;
+use crate::error::TraceErrorKind;
+use crate::{json2, tsdl};
+use backtrail_wire::{Bytes, Endian};
+
+/// A dialect of the Common Trace Format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// RFC v1.1 of 2010.
+    Rfc1_1,
+    /// CTF 1.8: TSDL metadata.
+    V1_8,
+    /// CTF 2: JSON metadata.
+    V2,
+    /// CTF 2 whose metadata is in packets (CTF2-PMETA).
+    V2Packets,
+}
+
+impl std::fmt::Display for Dialect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Dialect::Rfc1_1 => "RFC v1.1",
+            Dialect::V1_8 => "CTF 1.8",
+            Dialect::V2 => "CTF 2",
+            Dialect::V2Packets => "CTF 2 in packets",
+        })
+    }
+}
+
+/// What the first bytes of a metadata file tell.
+pub(crate) fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
+    if metadata.first() == Some(&RECORD_SEPARATOR) {
+        return Ok(Dialect::V2);
+    }
+    let first = [0, 1, 2, 3].map(|index| metadata.get(index).copied().unwrap_or(0));
+    for magic in [u32::from_le_bytes(first), u32::from_be_bytes(first)] {
+        if magic == METADATA_PACKET_MAGIC {
+            // The major version is the last byte but one of the header.
+            let major = metadata.get(METADATA_PACKET_HEADER_BYTES - 2);
+            return Ok(if major == Some(&2) { Dialect::V2Packets } else { Dialect::V1_8 });
+        }
+        if u64::from(magic) == PACKET_MAGIC {
+            return Ok(Dialect::Rfc1_1);
+        }
+    }
+    // Text of any kind; what it says is the parser's business.
+    if metadata.iter().take(64).any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace()) {
+        return Err(TraceErrorKind::UnknownDialect(first));
+    }
+    Ok(Dialect::V1_8)
+}
+
+/// Parses the contents of a metadata file.
+pub(crate) fn parse(metadata: &[u8]) -> Result<(Dialect, Description), TraceErrorKind> {
+    let dialect = detect(metadata)?;
+    let description = match dialect {
+        Dialect::V2 => json2::parse(utf8(metadata)?).map_err(TraceErrorKind::Json2)?,
+        Dialect::V1_8 => {
+            let unpacked = unpack(metadata)?;
+            let text = utf8(unpacked.as_deref().unwrap_or(metadata))?;
+            tsdl::parse(text).map_err(TraceErrorKind::Tsdl)?
+        }
+        other => return Err(TraceErrorKind::Dialect(other)),
+    };
+    Ok((dialect, description))
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, TraceErrorKind> {
+    std::str::from_utf8(bytes).map_err(|error| TraceErrorKind::Utf8(error.valid_up_to() as u64))
+}
+
+/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1); `None` where it is plain text.
+fn unpack(metadata: &[u8]) -> Result<Option<Vec<u8>>, TraceErrorKind> {
+    let order = [Endian::Little, Endian::Big]
+        .into_iter()
+        .find(|&order| Bytes::new(metadata, order).u32(0) == Ok(METADATA_PACKET_MAGIC));
+    let Some(order) = order else { return Ok(None) };
+    let bytes = Bytes::new(metadata, order);
+    let mut text = Vec::new();
+    let mut offset = 0;
+    while offset < metadata.len() {
+        let (content, next) = metadata_packet(bytes, offset).ok_or(TraceErrorKind::MetadataPacket(offset as u64))?;
+        text.extend_from_slice(content);
+        offset = next;
+    }
+    Ok(Some(text))
+}
+
+/// The content of the metadata packet at `offset`, and where the next one is.
+fn metadata_packet(bytes: Bytes<'_>, offset: usize) -> Option<(&[u8], usize)> {
+    let mut cursor = bytes.cursor(offset);
+    let magic = cursor.u32().ok()?;
+    cursor.slice(16 + 4).ok()?;
+    let content_bits = cursor.u32().ok()?;
+    let packet_bits = cursor.u32().ok()?;
+    let schemes = cursor.slice(3).ok()?;
+    let version = (cursor.u8().ok()?, cursor.u8().ok()?);
+    let content = content_bits as usize / 8;
+    let packet = packet_bits as usize / 8;
+    let sound = magic == METADATA_PACKET_MAGIC
+        && schemes == [0; 3]
+        && version == (1, 8)
+        && (METADATA_PACKET_HEADER_BYTES..=packet).contains(&content)
+        && content_bits.is_multiple_of(8)
+        && packet_bits.is_multiple_of(8);
+    if !sound {
+        return None;
+    }
+    let next = offset.checked_add(packet)?;
+    let header = METADATA_PACKET_HEADER_BYTES;
+    bytes.slice(offset, packet).ok()?;
+    Some((bytes.slice(offset + header, content - header).ok()?, next))
+}

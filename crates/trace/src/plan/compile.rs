@@ -1,0 +1,376 @@
+//! From a description to a plan: checks every class, gives registers to the fields that others refer to.
+
+use super::{
+    ArrayPlan, Count, DescriptionError, DescriptionErrorKind, EventPlan, Field, FieldId, OptionPlan, Plan, Shape, StreamPlan,
+};
+use crate::constants::MAX_NESTING;
+use crate::description::{
+    Array, Description, Enumeration, FieldClass, Integer, Length, Range, Reference, Role, Scope, Struct, Variant,
+};
+use std::collections::{HashMap, HashSet};
+
+pub(super) fn compile(description: Description) -> Result<Plan> {
+    let mut compiler = Compiler {
+        clocks: description.clocks.len(),
+        fields: Vec::new(),
+        slots: 0,
+        wanted: HashSet::new(),
+        defined: Vec::new(),
+        place: Place::default(),
+    };
+    let (packet_header, streams) = compiler.description(&description)?;
+    Ok(Plan {
+        fields: compiler.fields,
+        slots: compiler.slots as usize,
+        packet_header,
+        streams,
+        description,
+    })
+}
+
+#[derive(Clone, Copy, Default)]
+struct Place {
+    scope: Option<Scope>,
+    stream: Option<u64>,
+    event: Option<u64>,
+    field: u32,
+}
+
+struct Compiler {
+    clocks: usize,
+    fields: Vec<Field>,
+    slots: u32,
+    /// What some length or tag of the description refers to.
+    wanted: HashSet<Reference>,
+    /// The wanted integers that come before the current field in every packet, innermost last.
+    defined: Vec<Defined>,
+    place: Place,
+}
+
+struct Defined {
+    reference: Reference,
+    slot: u32,
+    signed: bool,
+}
+
+type Result<T> = std::result::Result<T, DescriptionError>;
+
+impl Compiler {
+    fn error(&self, kind: DescriptionErrorKind) -> DescriptionError {
+        DescriptionError {
+            kind,
+            scope: self.place.scope,
+            stream: self.place.stream,
+            event: self.place.event,
+            field: self.place.field,
+        }
+    }
+
+    fn description(&mut self, description: &Description) -> Result<(Option<FieldId>, Vec<StreamPlan>)> {
+        if description.clocks.iter().any(|clock| clock.frequency == 0) {
+            return Err(self.error(DescriptionErrorKind::Frequency));
+        }
+        self.collect_references(description);
+        let packet_header = self.root(Scope::PacketHeader, description.packet_header.as_ref())?;
+        if description.streams.len() > 1 && !self.has_role(packet_header, Role::StreamClassId) {
+            return Err(self.error(DescriptionErrorKind::NoStreamId));
+        }
+        let after_packet_header = self.defined.len();
+        let mut ids = HashSet::new();
+        let mut streams = Vec::new();
+        for class in &description.streams {
+            self.defined.truncate(after_packet_header);
+            self.place = Place {
+                stream: Some(class.id),
+                ..Place::default()
+            };
+            if !ids.insert(class.id) {
+                return Err(self.error(DescriptionErrorKind::DuplicateStream(class.id)));
+            }
+            let clock = match class.clock {
+                Some(index) => Some(
+                    description
+                        .clocks
+                        .get(index)
+                        .cloned()
+                        .ok_or_else(|| self.error(DescriptionErrorKind::UnknownClock(index)))?,
+                ),
+                None => None,
+            };
+            let packet_context = self.root(Scope::PacketContext, class.packet_context.as_ref())?;
+            let event_header = self.root(Scope::EventHeader, class.event_header.as_ref())?;
+            if class.events.len() > 1 && !self.has_role(event_header, Role::EventClassId) {
+                return Err(self.error(DescriptionErrorKind::NoEventId));
+            }
+            let event_context = self.root(Scope::StreamEventContext, class.event_context.as_ref())?;
+            let mut events = Vec::new();
+            let mut events_by_id = HashMap::new();
+            let after_stream = self.defined.len();
+            for (index, event) in class.events.iter().enumerate() {
+                self.defined.truncate(after_stream);
+                self.place.event = Some(event.id);
+                if events_by_id.insert(event.id, index).is_some() {
+                    return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
+                }
+                events.push(EventPlan {
+                    context: self.root(Scope::EventContext, event.context.as_ref())?,
+                    payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
+                });
+            }
+            streams.push(StreamPlan {
+                clock,
+                packet_context,
+                event_header,
+                event_context,
+                events,
+                events_by_id,
+            });
+        }
+        Ok((packet_header, streams))
+    }
+
+    fn collect_references(&mut self, description: &Description) {
+        for (stream, class) in description.streams.iter().enumerate() {
+            for event in 0..class.events.len().max(1) {
+                for scope in Scope::ALL {
+                    // The other scopes are the same for each event of the stream.
+                    if event > 0 && scope < Scope::EventContext {
+                        continue;
+                    }
+                    if let Some(root) = description.root(scope, stream, event) {
+                        collect_struct(root, 0, &mut self.wanted);
+                    }
+                }
+            }
+        }
+        if let Some(root) = &description.packet_header {
+            collect_struct(root, 0, &mut self.wanted);
+        }
+    }
+
+    fn has_role(&self, root: Option<FieldId>, role: Role) -> bool {
+        // The root's own fields are the last ones, since children are compiled before their parent.
+        let Some(root) = root else { return false };
+        let mut pending = vec![root];
+        while let Some(id) = pending.pop() {
+            let field = &self.fields[id as usize];
+            if field.role() == Some(role) {
+                return true;
+            }
+            match &field.shape {
+                Shape::Struct(members) => pending.extend(members.iter()),
+                Shape::Variant { options, .. } => pending.extend(options.iter().map(|option| option.field)),
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn root(&mut self, scope: Scope, root: Option<&Struct>) -> Result<Option<FieldId>> {
+        let Some(root) = root else { return Ok(None) };
+        self.place.scope = Some(scope);
+        self.place.field = 0;
+        let mut path = Reference {
+            scope,
+            path: Vec::new(),
+        };
+        let id = self.structure(root, &mut path, "", 0)?;
+        self.place.scope = None;
+        Ok(Some(id))
+    }
+
+    fn class(&mut self, class: &FieldClass, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
+        if depth >= MAX_NESTING {
+            return Err(self.error(DescriptionErrorKind::TooDeep));
+        }
+        match class {
+            FieldClass::Integer(integer) => self.integer(integer, path, name, Shape::Integer(*integer)),
+            FieldClass::Enumeration(class) => self.enumeration(class, path, name),
+            FieldClass::Float(float) => {
+                if !matches!(float.size, 32 | 64) {
+                    return Err(self.error(DescriptionErrorKind::FloatSize(float.size)));
+                }
+                let align = self.alignment(float.align)?;
+                Ok(self.push(name, align, None, Shape::Float(*float)))
+            }
+            FieldClass::String(_) => Ok(self.push(name, 8, None, Shape::String)),
+            FieldClass::Struct(class) => self.structure(class, path, name, depth),
+            FieldClass::Array(class) => self.array(class, path, name, depth),
+            FieldClass::Variant(class) => self.variant(class, path, name, depth),
+        }
+    }
+
+    fn alignment(&self, align: u32) -> Result<u64> {
+        if align.is_power_of_two() {
+            Ok(u64::from(align))
+        } else {
+            Err(self.error(DescriptionErrorKind::Alignment(align)))
+        }
+    }
+
+    fn integer(&mut self, integer: &Integer, path: &Reference, name: &str, shape: Shape) -> Result<FieldId> {
+        if !(1..=64).contains(&integer.size) {
+            return Err(self.error(DescriptionErrorKind::IntegerSize(integer.size)));
+        }
+        let align = self.alignment(integer.align)?;
+        if let Some(clock) = integer.clock.filter(|&clock| clock >= self.clocks) {
+            return Err(self.error(DescriptionErrorKind::UnknownClock(clock)));
+        }
+        let slot = self.wanted.contains(path).then_some(self.slots);
+        if let Some(slot) = slot {
+            self.slots += 1;
+            self.defined.push(Defined {
+                reference: path.clone(),
+                slot,
+                signed: integer.signed,
+            });
+        }
+        Ok(self.push(name, align, slot, shape))
+    }
+
+    fn enumeration(&mut self, class: &Enumeration, path: &Reference, name: &str) -> Result<FieldId> {
+        for mapping in &class.mappings {
+            self.check_ranges(&mapping.ranges)?;
+        }
+        let mappings = class.mappings.clone().into_boxed_slice();
+        self.integer(&class.integer, path, name, Shape::Enumeration(class.integer, mappings))
+    }
+
+    fn check_ranges(&self, ranges: &[Range]) -> Result<()> {
+        match ranges.iter().all(|range| range.first <= range.last) {
+            true => Ok(()),
+            false => Err(self.error(DescriptionErrorKind::Range)),
+        }
+    }
+
+    fn structure(&mut self, class: &Struct, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
+        let mut align = self.alignment(class.min_align.max(1))?;
+        let mut names = HashSet::new();
+        let mut members = Vec::with_capacity(class.members.len());
+        for member in &class.members {
+            if !names.insert(member.name.as_str()) {
+                return Err(self.error(DescriptionErrorKind::DuplicateName));
+            }
+            path.path.push(member.name.clone());
+            let id = self.class(&member.class, path, &member.name, depth + 1)?;
+            path.path.pop();
+            align = align.max(self.fields[id as usize].align);
+            members.push(id);
+        }
+        Ok(self.push(name, align, None, Shape::Struct(members.into_boxed_slice())))
+    }
+
+    fn array(&mut self, class: &Array, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
+        let count = match &class.length {
+            Length::Fixed(length) => Count::Fixed(*length),
+            Length::Field(reference) => {
+                let target = self.target(reference)?;
+                if target.signed {
+                    return Err(self.error(DescriptionErrorKind::SignedLength));
+                }
+                Count::Slot(target.slot)
+            }
+        };
+        let outside = self.defined.len();
+        let element = self.class(&class.element, path, "", depth + 1)?;
+        // From outside an array nobody can say which element is meant.
+        self.defined.truncate(outside);
+        let field = &self.fields[element as usize];
+        let stride = match (&field.shape, field.slot) {
+            (Shape::Integer(integer), None) => Some(u64::from(integer.size).next_multiple_of(field.align)),
+            (Shape::Float(float), None) => Some(u64::from(float.size).next_multiple_of(field.align)),
+            _ => None,
+        };
+        let text = matches!(&field.shape, Shape::Integer(integer) if stride.is_some() && integer.is_character());
+        let align = self.alignment(class.min_align.max(1))?.max(field.align);
+        let shape = Shape::Array(ArrayPlan {
+            count,
+            element,
+            stride,
+            text,
+            trace_uuid: class.trace_uuid,
+        });
+        Ok(self.push(name, align, None, shape))
+    }
+
+    fn variant(&mut self, class: &Variant, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
+        if class.options.is_empty() {
+            return Err(self.error(DescriptionErrorKind::NoOptions));
+        }
+        let &Defined { slot, signed, .. } = self.target(&class.tag)?;
+        let mut options = Vec::with_capacity(class.options.len());
+        for option in &class.options {
+            self.check_ranges(&option.ranges)?;
+            let outside = self.defined.len();
+            path.path.push(option.name.clone());
+            let field = self.class(&option.class, path, "", depth + 1)?;
+            path.path.pop();
+            // Which option was taken is not known outside.
+            self.defined.truncate(outside);
+            options.push(OptionPlan {
+                ranges: option.ranges.clone().into_boxed_slice(),
+                field,
+            });
+        }
+        // A variant is aligned as the option that is taken.
+        Ok(self.push(
+            name,
+            1,
+            None,
+            Shape::Variant {
+                slot,
+                signed,
+                options: options.into_boxed_slice(),
+            },
+        ))
+    }
+
+    fn target(&self, reference: &Reference) -> Result<&Defined> {
+        self.defined
+            .iter()
+            .rev()
+            .find(|defined| defined.reference == *reference)
+            .ok_or_else(|| self.error(DescriptionErrorKind::UnknownReference))
+    }
+
+    fn push(&mut self, name: &str, align: u64, slot: Option<u32>, shape: Shape) -> FieldId {
+        let id = self.fields.len() as FieldId;
+        self.fields.push(Field {
+            name: name.into(),
+            align,
+            slot,
+            shape,
+        });
+        self.place.field = self.place.field.saturating_add(1);
+        id
+    }
+}
+
+fn collect_struct(class: &Struct, depth: usize, wanted: &mut HashSet<Reference>) {
+    for member in &class.members {
+        collect(&member.class, depth + 1, wanted);
+    }
+}
+
+/// Deeper classes than allowed are refused later, so they need no look.
+fn collect(class: &FieldClass, depth: usize, wanted: &mut HashSet<Reference>) {
+    if depth > MAX_NESTING {
+        return;
+    }
+    match class {
+        FieldClass::Struct(class) => collect_struct(class, depth, wanted),
+        FieldClass::Array(class) => {
+            if let Length::Field(reference) = &class.length {
+                wanted.insert(reference.clone());
+            }
+            collect(&class.element, depth + 1, wanted);
+        }
+        FieldClass::Variant(class) => {
+            wanted.insert(class.tag.clone());
+            for option in &class.options {
+                collect(&option.class, depth + 1, wanted);
+            }
+        }
+        FieldClass::Integer(_) | FieldClass::Enumeration(_) | FieldClass::Float(_) | FieldClass::String(_) => {}
+    }
+}

@@ -1,0 +1,237 @@
+//! Decodes one struct of a packet into a tape of nodes.
+
+use super::{ArrayPlan, Count, Field, FieldId, OptionPlan, Plan, Shape};
+use crate::constants::MAX_EMPTY_FIELDS;
+use crate::description::{Integer, Role};
+use crate::error::{DecodeError, DecodeErrorKind};
+use backtrail_wire::{Endian, read_bits, sign_extend};
+
+/// One field on the tape. Members and elements follow the field that holds them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    pub(crate) field: FieldId,
+    pub(crate) raw: Raw,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Raw {
+    /// Integers, sign-extended where signed; floating point numbers as their bits.
+    Bits(u64),
+    /// Text: bytes of the packet.
+    Bytes { start: usize, end: usize },
+    /// Plain elements, not decoded yet.
+    Packed { bit: u64, count: u64 },
+    /// Members or elements: the nodes up to `end`.
+    Group { end: u32, count: u32 },
+}
+
+/// The values of the integers with roles, as far as they were met.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Roles([Option<u64>; Role::COUNT]);
+
+impl Roles {
+    pub(crate) fn get(&self, role: Role) -> Option<u64> {
+        self.0[role as usize]
+    }
+}
+
+/// Where in a packet, and what was learnt so far.
+pub(crate) struct Decoder<'a> {
+    pub(crate) plan: &'a Plan,
+    /// The packet, or its beginning.
+    pub(crate) data: &'a [u8],
+    /// Bits of `data` that count.
+    pub(crate) limit: u64,
+    /// Next bit.
+    pub(crate) position: u64,
+    pub(crate) registers: &'a mut [u64],
+    pub(crate) tape: &'a mut Vec<Node>,
+    pub(crate) roles: &'a mut Roles,
+    /// Cycles of the stream's clock at the last timestamp.
+    pub(crate) clock: &'a mut u64,
+}
+
+type Result<T> = std::result::Result<T, DecodeError>;
+
+impl Decoder<'_> {
+    /// Decodes a field and what it holds; its node's place on the tape.
+    pub(crate) fn field(&mut self, id: FieldId) -> Result<usize> {
+        let plan = self.plan;
+        let field = plan.field(id);
+        self.align(field)?;
+        let place = self.push(id, Raw::Bits(0))?;
+        let raw = match &field.shape {
+            Shape::Integer(integer) | Shape::Enumeration(integer, _) => Raw::Bits(self.integer(field, integer)?),
+            Shape::Float(float) => Raw::Bits(self.bits(float.size, float.byte_order)?),
+            Shape::String => self.string()?,
+            Shape::Struct(members) => {
+                for &member in members {
+                    self.field(member)?;
+                }
+                self.group(members.len() as u64)
+            }
+            Shape::Array(array) => self.array(array)?,
+            // A group of one: the option that is taken.
+            Shape::Variant { slot, signed, options } => {
+                let tag = self.registers[*slot as usize];
+                let option = select(options, tag, *signed).ok_or(self.error(DecodeErrorKind::NoOption(tag)))?;
+                self.field(option)?;
+                self.group(1)
+            }
+        };
+        self.tape[place].raw = raw;
+        Ok(place)
+    }
+
+    fn group(&self, count: u64) -> Raw {
+        Raw::Group {
+            end: self.tape.len() as u32,
+            count: count as u32,
+        }
+    }
+
+    fn integer(&mut self, field: &Field, integer: &Integer) -> Result<u64> {
+        let bits = self.bits(integer.size, integer.byte_order)?;
+        let value = if integer.signed {
+            sign_extend(bits, integer.size) as u64
+        } else {
+            bits
+        };
+        if let Some(slot) = field.slot {
+            self.registers[slot as usize] = value;
+        }
+        if let Some(role) = integer.role {
+            self.roles.0[role as usize] = Some(value);
+            if role == Role::Timestamp {
+                *self.clock = advance(*self.clock, bits, integer.size);
+            }
+        }
+        Ok(value)
+    }
+
+    fn string(&mut self) -> Result<Raw> {
+        let start = (self.position / 8) as usize;
+        let end = (self.limit / 8) as usize;
+        let tail = self.data.get(start..end).unwrap_or_default();
+        let Some(len) = tail.iter().position(|&byte| byte == 0) else {
+            return Err(self.error(DecodeErrorKind::Unterminated));
+        };
+        self.position += (len as u64 + 1) * 8;
+        Ok(Raw::Bytes {
+            start,
+            end: start + len,
+        })
+    }
+
+    fn array(&mut self, array: &ArrayPlan) -> Result<Raw> {
+        let count = match array.count {
+            Count::Fixed(count) => count,
+            Count::Slot(slot) => self.registers[slot as usize],
+        };
+        let Some(stride) = array.stride else {
+            // Every element makes a node, and the tape is bounded by the packet's bits.
+            for _ in 0..count {
+                self.field(array.element)?;
+            }
+            return Ok(self.group(count));
+        };
+        let bit = self.position;
+        if let Some(before_last) = count.checked_sub(1) {
+            let element = self.plan.field(array.element);
+            let size = match &element.shape {
+                Shape::Float(float) => float.size,
+                _ => element.integer().map_or(0, |integer| integer.size),
+            };
+            let bits = before_last
+                .checked_mul(stride)
+                .and_then(|bits| bits.checked_add(u64::from(size)))
+                .ok_or(self.error(DecodeErrorKind::Truncated))?;
+            self.skip(bits)?;
+        }
+        if array.text {
+            let start = (bit / 8) as usize;
+            return Ok(Raw::Bytes {
+                start,
+                end: start + count as usize,
+            });
+        }
+        Ok(Raw::Packed { bit, count })
+    }
+
+    fn bits(&mut self, size: u32, order: Endian) -> Result<u64> {
+        let start = self.position;
+        self.skip(u64::from(size))?;
+        let byte = (start / 8) as usize;
+        if start.is_multiple_of(8) {
+            let value = match (size, self.data.get(byte..)) {
+                (8, Some(tail)) => tail.first().map(|&value| u64::from(value)),
+                (32, Some(tail)) => tail.first_chunk().map(|raw: &[u8; 4]| {
+                    u64::from(match order {
+                        Endian::Little => u32::from_le_bytes(*raw),
+                        Endian::Big => u32::from_be_bytes(*raw),
+                    })
+                }),
+                (64, Some(tail)) => tail.first_chunk().map(|raw: &[u8; 8]| match order {
+                    Endian::Little => u64::from_le_bytes(*raw),
+                    Endian::Big => u64::from_be_bytes(*raw),
+                }),
+                _ => None,
+            };
+            if let Some(value) = value {
+                return Ok(value);
+            }
+        }
+        read_bits(self.data, start, size, order).map_err(|_| self.error(DecodeErrorKind::Truncated))
+    }
+
+    fn align(&mut self, field: &Field) -> Result<()> {
+        let padding = self.position.wrapping_neg() & (field.align - 1);
+        if padding == 0 {
+            return Ok(());
+        }
+        self.skip(padding)
+    }
+
+    fn skip(&mut self, bits: u64) -> Result<()> {
+        if bits > self.limit.saturating_sub(self.position) {
+            return Err(self.error(DecodeErrorKind::Truncated));
+        }
+        self.position += bits;
+        Ok(())
+    }
+
+    fn push(&mut self, field: FieldId, raw: Raw) -> Result<usize> {
+        let place = self.tape.len();
+        if place as u64 >= self.limit.saturating_add(MAX_EMPTY_FIELDS).min(u64::from(u32::MAX)) {
+            return Err(self.error(DecodeErrorKind::TooManyFields));
+        }
+        self.tape.push(Node { field, raw });
+        Ok(place)
+    }
+
+    pub(crate) fn error(&self, kind: DecodeErrorKind) -> DecodeError {
+        DecodeError {
+            kind,
+            bit: self.position,
+        }
+    }
+}
+
+/// The clock's next value whose low `size` bits are `low`: at most one wrap since `clock` (CTF 1.8.3, section 8).
+pub(crate) fn advance(clock: u64, low: u64, size: u32) -> u64 {
+    if size >= 64 {
+        return low;
+    }
+    let mask = (1u64 << size) - 1;
+    let value = clock & !mask | low;
+    if value < clock { value.wrapping_add(mask + 1) } else { value }
+}
+
+/// The first option whose ranges hold the tag.
+pub(crate) fn select(options: &[OptionPlan], tag: u64, signed: bool) -> Option<FieldId> {
+    let value = if signed { i128::from(tag as i64) } else { i128::from(tag) };
+    options
+        .iter()
+        .find(|option| option.ranges.iter().any(|range| range.contains(value)))
+        .map(|option| option.field)
+}

@@ -1,0 +1,400 @@
+//! What an event says, lent from the reader's buffers.
+
+use super::stream::{Packet, State, StreamReader};
+use crate::description::{Clock, EventClass, Integer, Mapping, StreamClass};
+use crate::plan::{Field, Node, Plan, Raw, Shape};
+use backtrail_wire::{read_bits, sign_extend};
+use std::path::Path;
+
+/// An event. Valid until the reader goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    plan: &'a Plan,
+    state: &'a State,
+    path: &'a Path,
+}
+
+impl<'a> Event<'a> {
+    pub(super) fn new(stream: &'a StreamReader) -> Event<'a> {
+        Event {
+            plan: &stream.plan,
+            state: &stream.state,
+            path: stream.path(),
+        }
+    }
+
+    /// File of its stream.
+    pub fn path(&self) -> &'a Path {
+        self.path
+    }
+
+    /// Its packet.
+    pub fn packet(&self) -> &'a Packet {
+        &self.state.packet
+    }
+
+    /// Class of its stream.
+    pub fn stream_class(&self) -> &'a StreamClass {
+        &self.plan.description().streams[self.state.packet.stream_class]
+    }
+
+    /// Its class.
+    pub fn class(&self) -> &'a EventClass {
+        &self.stream_class().events[self.state.event]
+    }
+
+    /// Name of its class.
+    pub fn name(&self) -> &'a str {
+        &self.class().name
+    }
+
+    /// The stream's clock, where it has one.
+    pub fn clock(&self) -> Option<&'a Clock> {
+        self.plan.streams[self.state.packet.stream_class].clock.as_ref()
+    }
+
+    /// Cycles of the stream's clock, with the high bits that short timestamps leave out.
+    pub fn cycles(&self) -> Option<u64> {
+        self.state.timestamp
+    }
+
+    /// Nanoseconds from the clock's origin; `None` without a clock, or where signed 64 bits don't hold them.
+    pub fn time(&self) -> Option<i64> {
+        self.clock()?.nanoseconds_at(self.cycles()?)
+    }
+
+    /// The packet context, sizes and counters included.
+    pub fn packet_context(&self) -> Option<Fields<'a>> {
+        self.state.has_context.then(|| self.fields(&self.state.packet_tape, 0)).flatten()
+    }
+
+    /// The context that the stream gives to all its events.
+    pub fn stream_context(&self) -> Option<Fields<'a>> {
+        self.fields(&self.state.tape, self.state.event_context?)
+    }
+
+    /// The context of events of this class.
+    pub fn context(&self) -> Option<Fields<'a>> {
+        self.fields(&self.state.tape, self.state.context?)
+    }
+
+    /// Its own fields.
+    pub fn payload(&self) -> Option<Fields<'a>> {
+        self.fields(&self.state.tape, self.state.payload?)
+    }
+
+    /// The field of this name in the payload, the contexts or the packet context, in this order.
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        [self.payload(), self.context(), self.stream_context(), self.packet_context()]
+            .into_iter()
+            .flatten()
+            .find_map(|fields| fields.get(name))
+    }
+
+    fn fields(&self, tape: &'a [Node], node: usize) -> Option<Fields<'a>> {
+        let view = View {
+            plan: self.plan,
+            data: &self.state.data,
+            tape,
+        };
+        match view.value(node) {
+            Some(Value::Struct(fields)) => Some(fields),
+            _ => None,
+        }
+    }
+}
+
+/// A tape and what it was made from.
+#[derive(Clone, Copy, Debug)]
+struct View<'a> {
+    plan: &'a Plan,
+    data: &'a [u8],
+    tape: &'a [Node],
+}
+
+impl<'a> View<'a> {
+    fn field(&self, node: usize) -> &'a Field {
+        self.plan.field(self.tape[node].field)
+    }
+
+    /// The node after this one and all that it holds.
+    fn after(&self, node: usize) -> usize {
+        match self.tape.get(node).map(|node| node.raw) {
+            Some(Raw::Group { end, .. }) => end as usize,
+            _ => node + 1,
+        }
+    }
+
+    fn value(&self, node: usize) -> Option<Value<'a>> {
+        let raw = self.tape.get(node)?.raw;
+        Some(match (&self.field(node).shape, raw) {
+            (Shape::Integer(class), Raw::Bits(bits)) => Value::Integer(IntegerValue { bits, class, mappings: &[] }),
+            (Shape::Enumeration(class, mappings), Raw::Bits(bits)) => Value::Integer(IntegerValue { bits, class, mappings }),
+            (Shape::Float(class), Raw::Bits(bits)) => float(class.size, bits),
+            (_, Raw::Bytes { start, end }) => Value::Text(text(self.data.get(start..end)?)),
+            (Shape::Array(_), Raw::Packed { count, .. } ) => Value::Array(Elements {
+                view: *self,
+                node,
+                count,
+            }),
+            (Shape::Array(_), Raw::Group { count, .. }) => Value::Array(Elements {
+                view: *self,
+                node,
+                count: u64::from(count),
+            }),
+            (Shape::Variant { .. }, _) => self.value(node + 1)?,
+            (Shape::Struct(_), _) => Value::Struct(Fields { view: *self, node }),
+            _ => return None,
+        })
+    }
+
+    fn packed(&self, node: usize, bit: u64, index: u64) -> Option<Value<'a>> {
+        let Shape::Array(array) = &self.field(node).shape else { return None };
+        let bit = bit + index * array.stride?;
+        match &self.plan.field(array.element).shape {
+            Shape::Integer(class) => {
+                let bits = read_bits(self.data, bit, class.size, class.byte_order).ok()?;
+                let bits = if class.signed { sign_extend(bits, class.size) as u64 } else { bits };
+                Some(Value::Integer(IntegerValue { bits, class, mappings: &[] }))
+            }
+            Shape::Float(class) => Some(float(class.size, read_bits(self.data, bit, class.size, class.byte_order).ok()?)),
+            _ => None,
+        }
+    }
+}
+
+fn float<'a>(size: u32, bits: u64) -> Value<'a> {
+    Value::Float(match size {
+        32 => f64::from(f32::from_bits(bits as u32)),
+        _ => f64::from_bits(bits),
+    })
+}
+
+/// Text of fixed length ends at its first zero byte.
+fn text(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
+/// The value of a field. A variant's is that of the option that was taken.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// A number, also of an enumeration.
+    Integer(IntegerValue<'a>),
+    /// A floating point number.
+    Float(f64),
+    /// A text, by custom UTF-8, without its zero byte.
+    Text(&'a [u8]),
+    /// Fields with names.
+    Struct(Fields<'a>),
+    /// Elements.
+    Array(Elements<'a>),
+}
+
+impl<'a> Value<'a> {
+    /// The number, where it is one that is not negative.
+    pub fn as_u64(&self) -> Option<u64> {
+        match self {
+            Value::Integer(integer) => integer.as_u64(),
+            _ => None,
+        }
+    }
+
+    /// The number, where it is one that fits.
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            Value::Integer(integer) => integer.as_i64(),
+            _ => None,
+        }
+    }
+
+    /// The floating point number.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            Value::Float(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The text, where it is UTF-8.
+    pub fn as_str(&self) -> Option<&'a str> {
+        match self {
+            Value::Text(text) => std::str::from_utf8(text).ok(),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a text or of an array of plain bytes.
+    pub fn as_bytes(&self) -> Option<&'a [u8]> {
+        match self {
+            Value::Text(text) => Some(text),
+            Value::Array(elements) => elements.as_bytes(),
+            _ => None,
+        }
+    }
+
+    /// The elements.
+    pub fn as_array(&self) -> Option<Elements<'a>> {
+        match self {
+            Value::Array(elements) => Some(*elements),
+            _ => None,
+        }
+    }
+
+    /// The fields.
+    pub fn as_struct(&self) -> Option<Fields<'a>> {
+        match self {
+            Value::Struct(fields) => Some(*fields),
+            _ => None,
+        }
+    }
+}
+
+/// A number and its class.
+#[derive(Clone, Copy, Debug)]
+pub struct IntegerValue<'a> {
+    bits: u64,
+    class: &'a Integer,
+    mappings: &'a [Mapping],
+}
+
+impl<'a> IntegerValue<'a> {
+    /// The number.
+    pub fn value(&self) -> i128 {
+        match self.class.signed {
+            true => i128::from(self.bits as i64),
+            false => i128::from(self.bits),
+        }
+    }
+
+    /// The number where it is not negative.
+    pub fn as_u64(&self) -> Option<u64> {
+        u64::try_from(self.value()).ok()
+    }
+
+    /// The number where it fits.
+    pub fn as_i64(&self) -> Option<i64> {
+        i64::try_from(self.value()).ok()
+    }
+
+    /// How it is stored and printed.
+    pub fn class(&self) -> &'a Integer {
+        self.class
+    }
+
+    /// The names of the number, where it is of an enumeration.
+    pub fn labels(&self) -> Option<Labels<'a>> {
+        (!self.mappings.is_empty()).then(|| Labels {
+            mappings: self.mappings.iter(),
+            value: self.value(),
+        })
+    }
+}
+
+/// The names of a number: none, one or several.
+#[derive(Clone, Debug)]
+pub struct Labels<'a> {
+    mappings: std::slice::Iter<'a, Mapping>,
+    value: i128,
+}
+
+/// A name of a number.
+pub type Label<'a> = &'a str;
+
+impl<'a> Iterator for Labels<'a> {
+    type Item = Label<'a>;
+
+    fn next(&mut self) -> Option<Label<'a>> {
+        let value = self.value;
+        self.mappings
+            .find(|mapping| mapping.ranges.iter().any(|range| range.contains(value)))
+            .map(|mapping| mapping.name.as_str())
+    }
+}
+
+/// The fields of a struct.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a> {
+    view: View<'a>,
+    node: usize,
+}
+
+impl<'a> Fields<'a> {
+    /// Names and values in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
+        let view = self.view;
+        self.nodes()
+            .filter_map(move |node| Some((&*view.field(node).name, view.value(node)?)))
+    }
+
+    /// The value of the field with this name.
+    pub fn get(&self, name: &str) -> Option<Value<'a>> {
+        let node = self.nodes().find(|&node| &*self.view.field(node).name == name)?;
+        self.view.value(node)
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = usize> + use<'a> {
+        let view = self.view;
+        let end = view.after(self.node);
+        std::iter::successors(Some(self.node + 1), move |&node| Some(view.after(node))).take_while(move |&node| node < end)
+    }
+
+    /// The fields that have no role in the trace's structure, as tools print a packet context.
+    pub fn without_roles(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
+        let view = self.view;
+        self.nodes()
+            .filter(move |&node| view.field(node).role().is_none())
+            .filter_map(move |node| Some((&*view.field(node).name, view.value(node)?)))
+    }
+}
+
+/// The elements of an array.
+#[derive(Clone, Copy, Debug)]
+pub struct Elements<'a> {
+    view: View<'a>,
+    node: usize,
+    count: u64,
+}
+
+impl<'a> Elements<'a> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let Elements { view, node, count } = *self;
+        let mut next = node + 1;
+        (0..count).map_while(move |index| match view.tape[node].raw {
+            Raw::Packed { bit, .. } => view.packed(node, bit, index),
+            _ => {
+                let value = view.value(next);
+                next = view.after(next);
+                value
+            }
+        })
+    }
+
+    /// The numbers that are not negative; others count as 0.
+    pub fn u64s(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.iter().map(|value| value.as_u64().unwrap_or(0))
+    }
+
+    /// The bytes, where elements are 8-bit numbers.
+    pub fn as_bytes(&self) -> Option<&'a [u8]> {
+        let Raw::Packed { bit, count } = self.view.tape[self.node].raw else { return None };
+        let Shape::Array(array) = &self.view.field(self.node).shape else { return None };
+        let element = self.view.plan.field(array.element).integer()?;
+        if element.size != 8 || array.stride != Some(8) || !bit.is_multiple_of(8) {
+            return None;
+        }
+        let start = (bit / 8) as usize;
+        self.view.data.get(start..start + count as usize)
+    }
+}

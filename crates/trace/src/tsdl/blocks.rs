@@ -1,0 +1,264 @@
+//! What the blocks say: attributes with their meaning, types looked up.
+
+use super::syntax::{Block, Statement, Value};
+use super::types::{Raw, Types, byte_order};
+use super::{ErrorKind, Position, Result, error};
+use crate::description::{Clock, EnvironmentValue, Scope, parse_uuid};
+use backtrail_wire::Endian;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+#[derive(Default)]
+pub(super) struct Blocks {
+    pub(super) trace: Option<TraceBlock>,
+    pub(super) environment: Vec<(String, EnvironmentValue)>,
+    pub(super) clocks: Vec<Clock>,
+    pub(super) streams: Vec<StreamBlock>,
+    pub(super) events: Vec<EventBlock>,
+}
+
+#[derive(Default)]
+pub(super) struct TraceBlock {
+    pub(super) uuid: Option<[u8; 16]>,
+    pub(super) byte_order: Option<Endian>,
+    pub(super) packet_header: Option<Rc<Raw>>,
+}
+
+pub(super) struct StreamBlock {
+    pub(super) position: Position,
+    pub(super) id: Option<u64>,
+    pub(super) roots: HashMap<Scope, Rc<Raw>>,
+}
+
+pub(super) struct EventBlock {
+    pub(super) position: Position,
+    pub(super) id: Option<u64>,
+    pub(super) stream_id: Option<u64>,
+    pub(super) name: String,
+    pub(super) log_level: Option<i64>,
+    pub(super) roots: HashMap<Scope, Rc<Raw>>,
+}
+
+pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
+    let mut types = Types::new(most_fields);
+    let mut blocks = Blocks::default();
+    for statement in &document.statements {
+        let Statement::Block { name, block } = statement else {
+            if !types.define(statement)? {
+                return misplaced(statement);
+            }
+            continue;
+        };
+        let contents = Contents::of(block, &mut types)?;
+        match name.as_str() {
+            "trace" => {
+                if blocks.trace.is_some() {
+                    return error(ErrorKind::Duplicate, block.position);
+                }
+                blocks.trace = Some(trace(&contents)?);
+            }
+            "env" => environment(&contents, &mut blocks.environment)?,
+            "clock" => {
+                let clock = clock(&contents)?;
+                if blocks.clocks.iter().any(|other| other.name == clock.name) {
+                    return error(ErrorKind::Duplicate, block.position);
+                }
+                blocks.clocks.push(clock);
+            }
+            "stream" => blocks.streams.push(stream(contents)?),
+            "event" => blocks.events.push(event(contents)?),
+            // Call sites tell nothing about the data.
+            _ => {}
+        }
+    }
+    Ok(blocks)
+}
+
+fn misplaced<T>(statement: &Statement) -> Result<T> {
+    match statement {
+        Statement::Attribute { position, .. } | Statement::Binding { position, .. } => {
+            error(ErrorKind::Expected("a block or a type"), *position)
+        }
+        Statement::Block { block, .. } => error(ErrorKind::Expected("an attribute or a type"), block.position),
+        Statement::Alias { position, .. } => error(ErrorKind::Expected("an attribute"), *position),
+        Statement::Definition(class) => error(ErrorKind::Expected("an attribute"), class.position),
+    }
+}
+
+/// Attributes and types of a block, each at most once.
+struct Contents<'b> {
+    position: Position,
+    attributes: Vec<(&'b str, Position, &'b Value)>,
+    bindings: Vec<(&'b str, Position, Rc<Raw>)>,
+}
+
+impl<'b> Contents<'b> {
+    fn of(block: &'b Block, types: &mut Types) -> Result<Contents<'b>> {
+        let mut contents = Contents {
+            position: block.position,
+            attributes: Vec::new(),
+            bindings: Vec::new(),
+        };
+        let mut names = std::collections::HashSet::new();
+        types.enter();
+        for statement in &block.statements {
+            match statement {
+                Statement::Attribute { path, position, value } => {
+                    if !names.insert(path.as_str()) {
+                        return error(ErrorKind::Duplicate, *position);
+                    }
+                    contents.attributes.push((path, *position, value));
+                }
+                Statement::Binding { path, position, class } => {
+                    if !names.insert(path.as_str()) {
+                        return error(ErrorKind::Duplicate, *position);
+                    }
+                    let class = types.resolve(class)?;
+                    contents.bindings.push((path, *position, class));
+                }
+                other => {
+                    if !types.define(other)? {
+                        return misplaced(other);
+                    }
+                }
+            }
+        }
+        types.leave();
+        Ok(contents)
+    }
+
+    fn roots(self, names: &[(&str, Scope)]) -> Result<HashMap<Scope, Rc<Raw>>> {
+        let mut roots = HashMap::new();
+        for (path, position, class) in self.bindings {
+            match names.iter().find(|(name, _)| *name == path) {
+                Some((_, scope)) => {
+                    roots.insert(*scope, class);
+                }
+                None => return error(ErrorKind::Unsupported("types of this name"), position),
+            }
+        }
+        Ok(roots)
+    }
+}
+
+fn uuid(value: &Value, position: Position) -> Result<Option<[u8; 16]>> {
+    match parse_uuid(value.as_text("uuid", position)?) {
+        Some(uuid) => Ok(Some(uuid)),
+        None => error(ErrorKind::Value("uuid"), position),
+    }
+}
+
+fn trace(contents: &Contents<'_>) -> Result<TraceBlock> {
+    let mut trace = TraceBlock::default();
+    for &(name, position, value) in &contents.attributes {
+        match name {
+            "major" if value.as_u64("major", position)? != 1 => return error(ErrorKind::Value("major"), position),
+            "minor" if value.as_u64("minor", position)? != 8 => return error(ErrorKind::Value("minor"), position),
+            "uuid" => trace.uuid = uuid(value, position)?,
+            "byte_order" => match byte_order(value, position)? {
+                None => return error(ErrorKind::Value("byte_order"), position),
+                order => trace.byte_order = order,
+            },
+            _ => {}
+        }
+    }
+    for (path, position, class) in &contents.bindings {
+        match *path {
+            "packet.header" => trace.packet_header = Some(class.clone()),
+            _ => return error(ErrorKind::Unsupported("types of this name"), *position),
+        }
+    }
+    if trace.byte_order.is_none() {
+        return error(ErrorKind::Missing("byte_order"), contents.position);
+    }
+    Ok(trace)
+}
+
+fn environment(contents: &Contents<'_>, environment: &mut Vec<(String, EnvironmentValue)>) -> Result<()> {
+    for &(name, position, value) in &contents.attributes {
+        let value = match value {
+            Value::Text(text) => EnvironmentValue::String(text.clone()),
+            Value::Number { .. } => EnvironmentValue::Integer(value.as_i64("env", position)?),
+            Value::Path(_) => return error(ErrorKind::Value("env"), position),
+        };
+        match environment.iter_mut().find(|(key, _)| key == name) {
+            Some((_, old)) => *old = value,
+            None => environment.push((name.to_owned(), value)),
+        }
+    }
+    Ok(())
+}
+
+fn clock(contents: &Contents<'_>) -> Result<Clock> {
+    let mut clock = Clock {
+        unix_epoch: false,
+        ..Clock::nanoseconds("", 0)
+    };
+    for &(name, position, value) in &contents.attributes {
+        match name {
+            "name" => clock.name = value.as_word("name", position)?.to_owned(),
+            "uuid" => clock.uuid = uuid(value, position)?,
+            "description" => clock.description = Some(value.as_text("description", position)?.to_owned()),
+            "freq" => match value.as_u64("freq", position)? {
+                0 => return error(ErrorKind::Value("freq"), position),
+                frequency => clock.frequency = frequency,
+            },
+            "precision" => clock.precision = Some(value.as_u64("precision", position)?),
+            "offset_s" => clock.offset_seconds = value.as_i64("offset_s", position)?,
+            "offset" => clock.offset_cycles = value.as_u64("offset", position)?,
+            "absolute" => clock.unix_epoch = value.as_bool("absolute", position)?,
+            _ => {}
+        }
+    }
+    match clock.name.is_empty() {
+        true => error(ErrorKind::Missing("name"), contents.position),
+        false => Ok(clock),
+    }
+}
+
+fn stream(contents: Contents<'_>) -> Result<StreamBlock> {
+    let mut id = None;
+    for &(name, position, value) in &contents.attributes {
+        if name == "id" {
+            id = Some(value.as_u64("id", position)?);
+        }
+    }
+    Ok(StreamBlock {
+        position: contents.position,
+        id,
+        roots: contents.roots(&[
+            ("packet.context", Scope::PacketContext),
+            ("event.header", Scope::EventHeader),
+            ("event.context", Scope::StreamEventContext),
+        ])?,
+    })
+}
+
+fn event(contents: Contents<'_>) -> Result<EventBlock> {
+    let mut event = EventBlock {
+        position: contents.position,
+        id: None,
+        stream_id: None,
+        name: String::new(),
+        log_level: None,
+        roots: HashMap::new(),
+    };
+    let mut named = false;
+    for &(name, position, value) in &contents.attributes {
+        match name {
+            "name" => {
+                event.name = value.as_word("name", position)?.to_owned();
+                named = true;
+            }
+            "id" => event.id = Some(value.as_u64("id", position)?),
+            "stream_id" => event.stream_id = Some(value.as_u64("stream_id", position)?),
+            "loglevel" => event.log_level = Some(value.as_i64("loglevel", position)?),
+            _ => {}
+        }
+    }
+    if !named {
+        return error(ErrorKind::Missing("name"), event.position);
+    }
+    event.roots = contents.roots(&[("context", Scope::EventContext), ("fields", Scope::EventPayload)])?;
+    Ok(event)
+}

@@ -1,0 +1,243 @@
+//! Text to tokens (CTF 1.8.3, appendix C.1).
+
+use super::{ErrorKind, Position, Result, error};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Token {
+    pub(super) kind: TokenKind,
+    pub(super) position: Position,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum TokenKind {
+    /// A name or keyword.
+    Word(String),
+    /// A number without its sign.
+    Number(u64),
+    /// A text with its escapes undone, or a character constant.
+    Text(String),
+    /// An operator or bracket.
+    Mark(&'static str),
+    /// The end of the text.
+    End,
+}
+
+/// Longer ones before those that they begin with.
+const MARKS: [&str; 19] = [
+    "...", ":=", "->", "{", "}", "[", "]", "(", ")", "<", ">", ";", ":", ",", "=", ".", "+", "-", "*",
+];
+
+struct Lexer<'t> {
+    rest: &'t str,
+    position: Position,
+}
+
+/// Always ends with [`TokenKind::End`].
+pub(super) fn tokens(text: &str) -> Result<Vec<Token>> {
+    let mut lexer = Lexer {
+        rest: text,
+        position: Position { line: 1, column: 1 },
+    };
+    let mut tokens = Vec::new();
+    loop {
+        lexer.skip_space()?;
+        let position = lexer.position;
+        let kind = lexer.token()?;
+        let end = kind == TokenKind::End;
+        tokens.push(Token { kind, position });
+        if end {
+            return Ok(tokens);
+        }
+    }
+}
+
+impl Lexer<'_> {
+    fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let character = self.peek()?;
+        self.rest = &self.rest[character.len_utf8()..];
+        if character == '\n' {
+            self.position.line = self.position.line.saturating_add(1);
+            self.position.column = 1;
+        } else {
+            self.position.column = self.position.column.saturating_add(1);
+        }
+        Some(character)
+    }
+
+    fn skip(&mut self, characters: usize) {
+        for _ in 0..characters {
+            self.next();
+        }
+    }
+
+    fn skip_space(&mut self) -> Result<()> {
+        loop {
+            if self.rest.starts_with("/*") {
+                let position = self.position;
+                self.skip(2);
+                while !self.rest.starts_with("*/") {
+                    if self.next().is_none() {
+                        return error(ErrorKind::Unterminated, position);
+                    }
+                }
+                self.skip(2);
+            } else if self.rest.starts_with("//") {
+                while self.peek().is_some_and(|character| character != '\n') {
+                    self.next();
+                }
+            } else if self.peek().is_some_and(char::is_whitespace) {
+                self.next();
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn token(&mut self) -> Result<TokenKind> {
+        let position = self.position;
+        match self.peek() {
+            None => Ok(TokenKind::End),
+            // C's wide texts and characters.
+            Some('L') if self.rest[1..].starts_with(['"', '\'']) => {
+                self.next();
+                self.token()
+            }
+            Some('"') => self.text('"'),
+            Some('\'') => self.text('\''),
+            Some('0'..='9') => self.number(),
+            Some(first) if first == '_' || first.is_ascii_alphabetic() => Ok(TokenKind::Word(self.take_word().to_owned())),
+            Some(other) => {
+                let Some(mark) = MARKS.into_iter().find(|mark| self.rest.starts_with(mark)) else {
+                    return error(ErrorKind::Character(other), position);
+                };
+                self.skip(mark.len());
+                Ok(TokenKind::Mark(mark))
+            }
+        }
+    }
+
+    fn take_word(&mut self) -> &str {
+        let end = self
+            .rest
+            .find(|character: char| character != '_' && !character.is_ascii_alphanumeric())
+            .unwrap_or(self.rest.len());
+        let word = &self.rest[..end];
+        self.rest = &self.rest[end..];
+        self.position.column = self.position.column.saturating_add(end as u32);
+        word
+    }
+
+    fn number(&mut self) -> Result<TokenKind> {
+        let position = self.position;
+        let word = self.take_word();
+        let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
+        let parsed = if let Some(digits) = digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+            u64::from_str_radix(digits, 16)
+        } else if let Some(digits) = digits.strip_prefix("0b").or(digits.strip_prefix("0B")) {
+            u64::from_str_radix(digits, 2)
+        } else if digits.len() > 1 && digits.starts_with('0') {
+            u64::from_str_radix(digits, 8)
+        } else {
+            digits.parse()
+        };
+        match parsed {
+            Ok(value) if word.len() - digits.len() <= 3 => Ok(TokenKind::Number(value)),
+            _ => error(ErrorKind::Number, position),
+        }
+    }
+
+    fn text(&mut self, quote: char) -> Result<TokenKind> {
+        let begin = self.position;
+        self.next();
+        let mut text = Vec::new();
+        loop {
+            match self.next() {
+                None | Some('\n') => return error(ErrorKind::Unterminated, begin),
+                Some('\\') => self.escape(&mut text)?,
+                Some(character) if character == quote => break,
+                Some(character) => text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        match String::from_utf8(text) {
+            Ok(text) => Ok(TokenKind::Text(text)),
+            Err(_) => error(ErrorKind::Escape, begin),
+        }
+    }
+
+    fn escape(&mut self, text: &mut Vec<u8>) -> Result<()> {
+        let position = self.position;
+        let byte = match self.next() {
+            Some('n') => b'\n',
+            Some('t') => b'\t',
+            Some('r') => b'\r',
+            Some('a') => 7,
+            Some('b') => 8,
+            Some('f') => 12,
+            Some('v') => 11,
+            Some(plain @ ('\\' | '\'' | '"' | '?')) => plain as u8,
+            Some('x') => return self.digits(16, 2, 0, position, text),
+            Some(digit @ '0'..='7') => return self.digits(8, 2, digit as u32 - '0' as u32, position, text),
+            _ => return error(ErrorKind::Escape, position),
+        };
+        text.push(byte);
+        Ok(())
+    }
+
+    fn digits(&mut self, radix: u32, most: u32, first: u32, position: Position, text: &mut Vec<u8>) -> Result<()> {
+        let mut value = first;
+        let mut count = 0;
+        while count < most
+            && let Some(digit) = self.peek().and_then(|character| character.to_digit(radix))
+        {
+            value = value * radix + digit;
+            self.next();
+            count += 1;
+        }
+        if radix == 16 && count == 0 || value > 0xff {
+            return error(ErrorKind::Escape, position);
+        }
+        text.push(value as u8);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<TokenKind> {
+        tokens(text).unwrap().into_iter().map(|token| token.kind).collect()
+    }
+
+    #[test]
+    fn words_numbers_and_marks() {
+        use TokenKind::{End, Mark, Number, Text, Word};
+        assert_eq!(
+            kinds("a := 0x1f /* b */ 017 ... -9ULL; // c\n\"x\\n\\\"\\x41\\101\""),
+            [
+                Word("a".into()),
+                Mark(":="),
+                Number(31),
+                Number(15),
+                Mark("..."),
+                Mark("-"),
+                Number(9),
+                Mark(";"),
+                Text("x\n\"AA".into()),
+                End
+            ]
+        );
+    }
+
+    #[test]
+    fn errors_say_where() {
+        for (text, line, column) in [("a\n  $", 2, 3), ("/* x", 1, 1), (" \"x\ny\"", 1, 2), ("18446744073709551616", 1, 1), ("\"\\q\"", 1, 3), ("08", 1, 1)] {
+            let error = tokens(text).unwrap_err();
+            assert_eq!(error.position, Position { line, column }, "{text}");
+        }
+    }
+}

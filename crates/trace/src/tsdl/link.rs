@@ -1,0 +1,401 @@
+//! Gives lengths and tags their targets, and reserved names their roles (CTF 1.8.3, section 7.3.2).
+
+use super::blocks::{Blocks, EventBlock, StreamBlock};
+use super::syntax::{Dimension, Path};
+use super::types::{Raw, RawClass, RawInteger, RawMember};
+use super::{Error, ErrorKind, Position, Result, error};
+use crate::description::{
+    Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Mapping, Member, Range, Reference,
+    Role, Scope, StreamClass, Struct, Variant, VariantOption,
+};
+use backtrail_wire::Endian;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+pub(super) fn link(blocks: Blocks, most_fields: u64) -> Result<Description> {
+    let Some(trace) = blocks.trace else {
+        return error(ErrorKind::Missing("trace"), Position { line: 1, column: 1 });
+    };
+    let order = trace.byte_order.unwrap_or(Endian::NATIVE);
+    let mut linker = Linker {
+        clocks: &blocks.clocks,
+        order,
+        roots: HashMap::new(),
+        fields_left: most_fields,
+    };
+    let packet_header = match trace.packet_header {
+        Some(class) => Some(linker.root(Scope::PacketHeader, class)?),
+        None => None,
+    };
+    let streams = linker.streams(blocks.streams, blocks.events)?;
+    Ok(Description {
+        uuid: trace.uuid,
+        byte_order: Some(order),
+        environment: blocks.environment,
+        packet_header,
+        streams,
+        clocks: blocks.clocks,
+        ..Description::default()
+    })
+}
+
+struct Linker<'c> {
+    clocks: &'c [Clock],
+    order: Endian,
+    /// The roots that come before the one that is linked.
+    roots: HashMap<Scope, Rc<Raw>>,
+    fields_left: u64,
+}
+
+/// Where the linker is in a root.
+struct Way<'r> {
+    scope: Scope,
+    /// The structs around the field, the innermost last, with how many of their members come before it.
+    frames: Vec<Frame<'r>>,
+    /// Names of members and options from the root.
+    path: Vec<String>,
+    /// Whether an array lies between the root and the field.
+    in_array: bool,
+}
+
+struct Frame<'r> {
+    members: &'r [RawMember],
+    before: usize,
+    /// Names in [`Way::path`] that lead to the struct.
+    path: usize,
+}
+
+impl Linker<'_> {
+    fn streams(&mut self, blocks: Vec<StreamBlock>, events: Vec<EventBlock>) -> Result<Vec<StreamClass>> {
+        let mut streams: Vec<StreamClass> = Vec::new();
+        let mut roots = Vec::new();
+        for block in blocks {
+            let id = block.id.unwrap_or(0);
+            if streams.iter().any(|class| class.id == id) {
+                return error(ErrorKind::Duplicate, block.position);
+            }
+            self.forget(Scope::PacketContext);
+            let mut class = StreamClass {
+                id,
+                ..StreamClass::default()
+            };
+            for (scope, root) in [
+                (Scope::PacketContext, &mut class.packet_context),
+                (Scope::EventHeader, &mut class.event_header),
+                (Scope::StreamEventContext, &mut class.event_context),
+            ] {
+                if let Some(raw) = block.roots.get(&scope) {
+                    *root = Some(self.root(scope, raw.clone())?);
+                }
+            }
+            class.clock = stream_clock(&class);
+            streams.push(class);
+            roots.push(block.roots);
+        }
+        if streams.is_empty() {
+            streams.push(StreamClass::default());
+            roots.push(HashMap::new());
+        }
+        for event in events {
+            let index = match event.stream_id {
+                Some(id) => streams.iter().position(|class| class.id == id).ok_or(Error {
+                    kind: ErrorKind::UnknownStream(id),
+                    position: event.position,
+                })?,
+                None if streams.len() == 1 => 0,
+                None => return error(ErrorKind::Missing("stream_id"), event.position),
+            };
+            self.forget(Scope::PacketContext);
+            self.roots.extend(roots[index].clone());
+            let class = self.event(&event)?;
+            streams[index].events.push(class);
+        }
+        Ok(streams)
+    }
+
+    fn forget(&mut self, from: Scope) {
+        self.roots.retain(|&scope, _| scope < from);
+    }
+
+    fn event(&mut self, event: &EventBlock) -> Result<EventClass> {
+        let mut class = EventClass {
+            id: event.id.unwrap_or(0),
+            name: event.name.clone(),
+            log_level: event.log_level,
+            ..EventClass::default()
+        };
+        for (scope, root) in [
+            (Scope::EventContext, &mut class.context),
+            (Scope::EventPayload, &mut class.payload),
+        ] {
+            if let Some(raw) = event.roots.get(&scope) {
+                *root = Some(self.root(scope, raw.clone())?);
+            }
+        }
+        Ok(class)
+    }
+
+    fn root(&mut self, scope: Scope, raw: Rc<Raw>) -> Result<Struct> {
+        self.fields_left = self.fields_left.checked_sub(raw.fields).ok_or(Error {
+            kind: ErrorKind::TooLarge,
+            position: raw.position,
+        })?;
+        let mut way = Way {
+            scope,
+            frames: Vec::new(),
+            path: Vec::new(),
+            in_array: false,
+        };
+        let class = match self.class(&raw, &mut way, "", raw.position)? {
+            FieldClass::Struct(class) => class,
+            _ => return error(ErrorKind::NotAStruct, raw.position),
+        };
+        self.roots.insert(scope, raw);
+        Ok(class)
+    }
+
+    fn class<'r>(&self, raw: &'r Raw, way: &mut Way<'r>, name: &str, position: Position) -> Result<FieldClass> {
+        Ok(match &raw.class {
+            RawClass::Integer(integer) => FieldClass::Integer(self.integer(integer, way, name)?),
+            RawClass::Enum { integer, mappings } => FieldClass::Enumeration(Enumeration {
+                integer: self.integer(integer, way, name)?,
+                mappings: mappings.clone(),
+            }),
+            RawClass::Float { size, align, order } => FieldClass::Float(Float {
+                size: *size,
+                align: *align,
+                byte_order: order.unwrap_or(self.order),
+            }),
+            RawClass::String(encoding) => FieldClass::String(*encoding),
+            RawClass::Struct { members, min_align } => FieldClass::Struct(self.structure(members, *min_align, way)?),
+            RawClass::Array { length, element } => FieldClass::Array(self.array(length, element, way, name)?),
+            RawClass::Variant { tag, options } => FieldClass::Variant(self.variant(tag.as_ref(), options, way, position)?),
+        })
+    }
+
+    fn integer(&self, raw: &RawInteger, way: &Way<'_>, name: &str) -> Result<Integer> {
+        let mut integer = Integer {
+            size: raw.size,
+            align: raw.align,
+            signed: raw.signed,
+            base: raw.base,
+            byte_order: raw.order.unwrap_or(self.order),
+            encoding: raw.encoding,
+            role: None,
+            clock: None,
+        };
+        if let Some((name, position)) = &raw.clock {
+            let Some(clock) = self.clocks.iter().position(|clock| clock.name == *name) else {
+                return error(ErrorKind::UnknownClock, *position);
+            };
+            integer.clock = Some(clock);
+        }
+        if !way.in_array {
+            self.assign_role(&mut integer, way, name);
+        }
+        Ok(integer)
+    }
+
+    /// Roles by the reserved names of sections 5 and 6.
+    fn assign_role(&self, integer: &mut Integer, way: &Way<'_>, name: &str) {
+        let at_top = way.path.len() == 1;
+        let is_timestamp = match way.scope {
+            Scope::PacketContext => at_top && matches!(name, "timestamp_begin" | "timestamp_end"),
+            Scope::EventHeader => name == "timestamp",
+            _ => false,
+        };
+        // Traces with one clock may leave out what their timestamps count.
+        if is_timestamp && integer.clock.is_none() && self.clocks.len() == 1 {
+            integer.clock = Some(0);
+        }
+        integer.role = match (way.scope, name) {
+            (Scope::PacketHeader, "magic") if at_top => Some(Role::Magic),
+            (Scope::PacketHeader, "stream_id") if at_top => Some(Role::StreamClassId),
+            (Scope::PacketHeader, "stream_instance_id") if at_top => Some(Role::StreamInstanceId),
+            (Scope::PacketContext, "timestamp_begin") if at_top && integer.clock.is_some() => Some(Role::Timestamp),
+            (Scope::PacketContext, "timestamp_end") if at_top && integer.clock.is_some() => Some(Role::TimestampEnd),
+            (Scope::PacketContext, "content_size") if at_top => Some(Role::ContentSize),
+            (Scope::PacketContext, "packet_size") if at_top => Some(Role::PacketSize),
+            (Scope::PacketContext, "packet_seq_num") if at_top => Some(Role::SequenceNumber),
+            (Scope::PacketContext, "events_discarded") if at_top => Some(Role::EventsDiscarded),
+            (Scope::EventHeader, "id") => Some(Role::EventClassId),
+            (Scope::EventHeader, _) if integer.clock.is_some() => Some(Role::Timestamp),
+            _ => None,
+        };
+    }
+
+    fn structure<'r>(&self, members: &'r [RawMember], min_align: u32, way: &mut Way<'r>) -> Result<Struct> {
+        let mut class = Struct {
+            members: Vec::with_capacity(members.len()),
+            min_align: if min_align > 1 { min_align } else { 0 },
+        };
+        way.frames.push(Frame {
+            members,
+            before: 0,
+            path: way.path.len(),
+        });
+        let taken: HashSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
+        for (index, member) in members.iter().enumerate() {
+            if let Some(frame) = way.frames.last_mut() {
+                frame.before = index;
+            }
+            let name = visible_name(|name| taken.contains(name), &member.name);
+            way.path.push(name.clone());
+            let field = self.class(&member.class, way, &name, member.position)?;
+            way.path.pop();
+            class.members.push(Member { name, class: field });
+        }
+        way.frames.pop();
+        Ok(class)
+    }
+
+    fn array<'r>(&self, length: &Dimension, element: &'r Raw, way: &mut Way<'r>, name: &str) -> Result<Array> {
+        let is_uuid = way.scope == Scope::PacketHeader && way.path.len() == 1 && name == "uuid";
+        let length = match length {
+            Dimension::Number(number) => Length::Fixed(*number),
+            Dimension::Path(path) => {
+                let (reference, target) = self.reference(path, way)?;
+                match &target.class {
+                    RawClass::Integer(integer) | RawClass::Enum { integer, .. } if !integer.signed => Length::Field(reference),
+                    _ => return error(ErrorKind::UnknownReference, path.position),
+                }
+            }
+        };
+        let outside = std::mem::replace(&mut way.in_array, true);
+        let element = self.class(element, way, "", element.position)?;
+        way.in_array = outside;
+        let is_byte = matches!(&element, FieldClass::Integer(integer) if integer.size == 8 && integer.align == 8);
+        Ok(Array {
+            trace_uuid: is_uuid && is_byte && length == Length::Fixed(16),
+            length,
+            element: Box::new(element),
+            min_align: 0,
+        })
+    }
+
+    fn variant<'r>(&self, tag: Option<&Path>, options: &'r [RawMember], way: &mut Way<'r>, position: Position) -> Result<Variant> {
+        let Some(tag) = tag else { return error(ErrorKind::NoTag, position) };
+        let (reference, target) = self.reference(tag, way)?;
+        let RawClass::Enum { mappings, .. } = &target.class else {
+            return error(ErrorKind::UnknownReference, tag.position);
+        };
+        let mut linked = Vec::with_capacity(options.len());
+        for option in options {
+            way.path.push(option.name.clone());
+            let class = self.class(&option.class, way, &option.name, option.position)?;
+            way.path.pop();
+            linked.push(VariantOption {
+                name: option.name.clone(),
+                ranges: label_ranges(mappings, &option.name),
+                class,
+            });
+        }
+        Ok(Variant {
+            tag: reference,
+            options: linked,
+        })
+    }
+
+    /// The field that a path means: of the structs around, then of the scopes before, unless it begins with a scope's name.
+    fn reference<'s>(&'s self, path: &Path, way: &Way<'s>) -> Result<(Reference, &'s Raw)> {
+        let words: Vec<&str> = path.words.iter().map(String::as_str).collect();
+        let unknown = Error {
+            kind: ErrorKind::UnknownReference,
+            position: path.position,
+        };
+        for scope in Scope::ALL {
+            let Some(rest) = strip_scope(&words, scope) else { continue };
+            let found = match scope == way.scope {
+                true => way.frames.first().and_then(|frame| descend(&frame.members[..frame.before], frame.members, rest)),
+                false => self.descend_root(scope, rest),
+            };
+            let (names, target) = found.ok_or(unknown)?;
+            return Ok((Reference { scope, path: names }, target));
+        }
+        for frame in way.frames.iter().rev() {
+            if let Some((names, target)) = descend(&frame.members[..frame.before], frame.members, &words) {
+                let path = way.path[..frame.path].iter().cloned().chain(names).collect();
+                return Ok((Reference { scope: way.scope, path }, target));
+            }
+        }
+        for scope in Scope::ALL.into_iter().rev().filter(|&scope| scope < way.scope) {
+            if let Some((path, target)) = self.descend_root(scope, &words) {
+                return Ok((Reference { scope, path }, target));
+            }
+        }
+        Err(unknown)
+    }
+
+    fn descend_root(&self, scope: Scope, words: &[&str]) -> Option<(Vec<String>, &Raw)> {
+        match &self.roots.get(&scope)?.class {
+            RawClass::Struct { members, .. } => descend(members, members, words),
+            _ => None,
+        }
+    }
+}
+
+/// The words after a scope's name.
+fn strip_scope<'w>(words: &'w [&'w str], scope: Scope) -> Option<&'w [&'w str]> {
+    let mut rest = words;
+    for part in scope.tsdl_name().split('.') {
+        let (first, tail) = rest.split_first()?;
+        if *first != part {
+            return None;
+        }
+        rest = tail;
+    }
+    (!rest.is_empty()).then_some(rest)
+}
+
+/// Follows names through structs; the names as others see them, and the field. `members` may be fewer than the struct's.
+fn descend<'r>(members: &'r [RawMember], all: &'r [RawMember], words: &[&str]) -> Option<(Vec<String>, &'r Raw)> {
+    let (first, rest) = words.split_first()?;
+    let member = members.iter().find(|member| member.name == *first)?;
+    let mut names = vec![visible_name(|name| all.iter().any(|member| member.name == name), &member.name)];
+    if rest.is_empty() {
+        return Some((names, &member.class));
+    }
+    let RawClass::Struct { members, .. } = &member.class.class else { return None };
+    let (inner, target) = descend(members, members, rest)?;
+    names.extend(inner);
+    Some((names, target))
+}
+
+/// Tracers write an underscore before names that could be keywords. It is dropped, unless another member has that name.
+fn visible_name(is_taken: impl Fn(&str) -> bool, name: &str) -> String {
+    match name.strip_prefix('_') {
+        Some(rest) if !is_taken(rest) => rest.to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
+fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
+    let find = |name: &str| mappings.iter().find(|mapping| mapping.name == name);
+    find(option)
+        .or_else(|| option.strip_prefix('_').and_then(find))
+        .or_else(|| mappings.iter().find(|mapping| mapping.name.strip_prefix('_') == Some(option)))
+        .map(|mapping| mapping.ranges.clone())
+        .unwrap_or_default()
+}
+
+/// The clock that the stream's timestamps count.
+fn stream_clock(class: &StreamClass) -> Option<usize> {
+    fn find(class: &Struct) -> Option<usize> {
+        class.members.iter().find_map(|member| find_in(&member.class))
+    }
+    fn find_in(class: &FieldClass) -> Option<usize> {
+        match class {
+            FieldClass::Integer(integer) | FieldClass::Enumeration(Enumeration { integer, .. }) => {
+                integer.role.filter(|&role| role == Role::Timestamp).and(integer.clock)
+            }
+            FieldClass::Struct(class) => find(class),
+            FieldClass::Variant(class) => class.options.iter().find_map(|option| find_in(&option.class)),
+            FieldClass::Array(_) | FieldClass::Float(_) | FieldClass::String(_) => None,
+        }
+    }
+    class
+        .event_header
+        .as_ref()
+        .and_then(find)
+        .or_else(|| class.packet_context.as_ref().and_then(find))
+}

@@ -1,0 +1,486 @@
+//! Writes a description as TSDL, in the form in which LTTng 2.16 writes it.
+
+use super::KEYWORDS;
+use crate::constants::TSDL_FIRST_LINE;
+use crate::description::{
+    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Integer, Length, Reference, Role,
+    Scope, Struct, Variant, format_uuid,
+};
+use backtrail_wire::Endian;
+use std::fmt::Write;
+
+/// A description that 1.8 cannot express.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteError {
+    /// What it cannot express.
+    pub kind: WriteErrorKind,
+    /// In which struct.
+    pub scope: Option<Scope>,
+    /// Id of the stream class.
+    pub stream: Option<u64>,
+    /// Id of the event class.
+    pub event: Option<u64>,
+}
+
+/// What 1.8 cannot express.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteErrorKind {
+    /// A name that is no identifier.
+    Name,
+    /// A role that belongs to a field of another name.
+    Role(Role),
+    /// A reference to a field that has no path in 1.8.
+    Reference,
+    /// A variant whose options are not the labels of its tag.
+    Option,
+    /// An alignment of an array beyond its elements'.
+    ArrayAlignment,
+    /// An integer's clock does not exist.
+    Clock,
+    /// A number of a range that has no literal.
+    Range,
+}
+
+impl std::fmt::Display for WriteError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CTF 1.8 cannot express ")?;
+        match self.kind {
+            WriteErrorKind::Name => write!(f, "a name that is no identifier")?,
+            WriteErrorKind::Role(role) => write!(f, "the role {role:?} under this name")?,
+            WriteErrorKind::Reference => write!(f, "a reference to this field")?,
+            WriteErrorKind::Option => write!(f, "a variant whose options are not its tag's labels")?,
+            WriteErrorKind::ArrayAlignment => write!(f, "an array's own alignment")?,
+            WriteErrorKind::Clock => write!(f, "a clock that does not exist")?,
+            WriteErrorKind::Range => write!(f, "a range of more than 64 bits")?,
+        }
+        if let Some(scope) = self.scope {
+            write!(f, ", in {}", scope.tsdl_name())?;
+        }
+        if let Some(event) = self.event {
+            write!(f, " of event {event}")?;
+        }
+        if let Some(stream) = self.stream {
+            write!(f, " of stream {stream}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for WriteError {}
+
+type Result<T> = std::result::Result<T, WriteError>;
+
+/// The text of the metadata, with `/* CTF 1.8 */` as its first line.
+pub fn write(description: &Description) -> Result<String> {
+    let mut writer = Writer {
+        description,
+        order: description.byte_order.unwrap_or(Endian::NATIVE),
+        text: TSDL_FIRST_LINE.to_owned(),
+        scope: None,
+        stream: None,
+        event: None,
+        frames: Vec::new(),
+        path: Vec::new(),
+    };
+    writer.trace()?;
+    writer.environment()?;
+    for clock in &description.clocks {
+        writer.clock(clock)?;
+    }
+    for index in 0..description.streams.len() {
+        writer.stream(index)?;
+    }
+    Ok(writer.text)
+}
+
+struct Writer<'d> {
+    description: &'d Description,
+    order: Endian,
+    text: String,
+    scope: Option<Scope>,
+    /// Index of the stream class, and of the event class in it.
+    stream: Option<usize>,
+    event: Option<usize>,
+    /// The structs around the current field: how long the path to them is, and the names before the field.
+    frames: Vec<(usize, Vec<&'d str>)>,
+    path: Vec<&'d str>,
+}
+
+impl<'d> Writer<'d> {
+    fn fail<T>(&self, kind: WriteErrorKind) -> Result<T> {
+        let stream = self.stream.and_then(|index| self.description.streams.get(index));
+        let event = stream.zip(self.event).and_then(|(stream, index)| stream.events.get(index));
+        Err(WriteError {
+            kind,
+            scope: self.scope,
+            stream: stream.map(|class| class.id),
+            event: event.map(|class| class.id),
+        })
+    }
+
+    fn put(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.text.write_fmt(text);
+    }
+
+    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+        self.put(text);
+        self.text.push('\n');
+    }
+
+    fn trace(&mut self) -> Result<()> {
+        self.line(format_args!("\ntrace {{\n\tmajor = 1;\n\tminor = 8;"));
+        if let Some(uuid) = &self.description.uuid {
+            self.line(format_args!("\tuuid = \"{}\";", format_uuid(uuid)));
+        }
+        self.line(format_args!("\tbyte_order = {};", order_name(self.order)));
+        self.root("packet.header", Scope::PacketHeader)?;
+        self.line(format_args!("}};"));
+        Ok(())
+    }
+
+    fn environment(&mut self) -> Result<()> {
+        let entries = &self.description.environment;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        self.line(format_args!("\nenv {{"));
+        for (name, value) in entries {
+            if !is_identifier(name) {
+                return self.fail(WriteErrorKind::Name);
+            }
+            match value {
+                EnvironmentValue::Integer(value) => self.line(format_args!("\t{name} = {value};")),
+                EnvironmentValue::String(value) => self.line(format_args!("\t{name} = {};", quoted(value))),
+            }
+        }
+        self.line(format_args!("}};"));
+        Ok(())
+    }
+
+    fn clock(&mut self, clock: &Clock) -> Result<()> {
+        if !is_identifier(&clock.name) {
+            return self.fail(WriteErrorKind::Name);
+        }
+        self.line(format_args!("\nclock {{\n\tname = \"{}\";", clock.name));
+        if let Some(uuid) = &clock.uuid {
+            self.line(format_args!("\tuuid = \"{}\";", format_uuid(uuid)));
+        }
+        if let Some(description) = &clock.description {
+            self.line(format_args!("\tdescription = {};", quoted(description)));
+        }
+        self.line(format_args!("\tfreq = {};", clock.frequency));
+        if let Some(precision) = clock.precision {
+            self.line(format_args!("\tprecision = {precision};"));
+        }
+        if clock.offset_seconds != 0 {
+            self.line(format_args!("\toffset_s = {};", clock.offset_seconds));
+        }
+        self.line(format_args!("\toffset = {};", clock.offset_cycles));
+        if clock.unix_epoch {
+            self.line(format_args!("\tabsolute = TRUE;"));
+        }
+        self.line(format_args!("}};"));
+        Ok(())
+    }
+
+    fn stream(&mut self, index: usize) -> Result<()> {
+        let class = &self.description.streams[index];
+        self.stream = Some(index);
+        self.line(format_args!("\nstream {{\n\tid = {};", class.id));
+        self.root("packet.context", Scope::PacketContext)?;
+        self.root("event.header", Scope::EventHeader)?;
+        self.root("event.context", Scope::StreamEventContext)?;
+        self.line(format_args!("}};"));
+        for (number, event) in class.events.iter().enumerate() {
+            self.event = Some(number);
+            self.line(format_args!("\nevent {{\n\tname = {};", quoted(&event.name)));
+            self.line(format_args!("\tid = {};\n\tstream_id = {};", event.id, class.id));
+            if let Some(level) = event.log_level {
+                self.line(format_args!("\tloglevel = {level};"));
+            }
+            self.root("context", Scope::EventContext)?;
+            self.root("fields", Scope::EventPayload)?;
+            self.line(format_args!("}};"));
+        }
+        self.stream = None;
+        self.event = None;
+        Ok(())
+    }
+
+    fn root(&mut self, name: &str, scope: Scope) -> Result<()> {
+        let description = self.description;
+        let Some(root) = description.root(scope, self.stream.unwrap_or(0), self.event.unwrap_or(0)) else {
+            return Ok(());
+        };
+        self.scope = Some(scope);
+        self.put(format_args!("\t{name} := "));
+        self.structure(root, 1)?;
+        self.line(format_args!(";"));
+        self.scope = None;
+        Ok(())
+    }
+
+    fn indent(&mut self, depth: usize) {
+        for _ in 0..depth {
+            self.text.push('\t');
+        }
+    }
+
+    fn structure(&mut self, class: &'d Struct, depth: usize) -> Result<()> {
+        self.line(format_args!("struct {{"));
+        self.frames.push((self.path.len(), Vec::new()));
+        for member in &class.members {
+            self.check_role(&member.name, &member.class)?;
+            self.indent(depth + 1);
+            self.path.push(&member.name);
+            let dimensions = self.class(&member.class, depth + 1)?;
+            self.path.pop();
+            let name = self.field_name(&member.name, self.scope)?;
+            self.line(format_args!(" {name}{dimensions};"));
+            if let Some((_, names)) = self.frames.last_mut() {
+                names.push(&member.name);
+            }
+        }
+        self.frames.pop();
+        self.indent(depth);
+        self.text.push('}');
+        if class.min_align > 1 {
+            self.put(format_args!(" align({})", class.min_align));
+        }
+        Ok(())
+    }
+
+    /// Fields of events get LTTng's underscore, so that they never collide with keywords.
+    fn field_name(&self, name: &str, scope: Option<Scope>) -> Result<String> {
+        let of_event = scope.is_some_and(|scope| scope >= Scope::StreamEventContext);
+        let name = match of_event || name.starts_with('_') || KEYWORDS.contains(&name) {
+            true => format!("_{name}"),
+            false => name.to_owned(),
+        };
+        match is_identifier(&name) {
+            true => Ok(name),
+            false => self.fail(WriteErrorKind::Name),
+        }
+    }
+
+    /// In 1.8 it is the name that gives a field its role.
+    fn check_role(&self, name: &str, class: &FieldClass) -> Result<()> {
+        let integer = match class {
+            FieldClass::Integer(integer) | FieldClass::Enumeration(Enumeration { integer, .. }) => integer,
+            FieldClass::Array(array) if array.trace_uuid && name != "uuid" => return self.fail(WriteErrorKind::Name),
+            _ => return Ok(()),
+        };
+        let Some(role) = integer.role else { return Ok(()) };
+        let expected = match (role, self.scope) {
+            (Role::Magic, _) => "magic",
+            (Role::StreamClassId, _) => "stream_id",
+            (Role::StreamInstanceId, _) => "stream_instance_id",
+            (Role::Timestamp, Some(Scope::PacketContext)) => "timestamp_begin",
+            (Role::Timestamp, _) => name,
+            (Role::TimestampEnd, _) => "timestamp_end",
+            (Role::ContentSize, _) => "content_size",
+            (Role::PacketSize, _) => "packet_size",
+            (Role::SequenceNumber, _) => "packet_seq_num",
+            (Role::EventsDiscarded, _) => "events_discarded",
+            (Role::EventClassId, _) => "id",
+        };
+        match name == expected {
+            true => Ok(()),
+            false => self.fail(WriteErrorKind::Role(role)),
+        }
+    }
+
+    /// Writes the class up to where the field's name goes; what follows the name.
+    fn class(&mut self, class: &'d FieldClass, depth: usize) -> Result<String> {
+        match class {
+            FieldClass::Integer(integer) => self.integer(integer)?,
+            FieldClass::Enumeration(class) => self.enumeration(class, depth)?,
+            FieldClass::Float(float) => self.float(float),
+            FieldClass::String(Encoding::Ascii) => self.put(format_args!("string {{ encoding = ASCII; }}")),
+            FieldClass::String(_) => self.text.push_str("string"),
+            FieldClass::Struct(class) => self.structure(class, depth)?,
+            FieldClass::Variant(class) => self.variant(class, depth)?,
+            FieldClass::Array(class) => return self.array(class, depth),
+        }
+        Ok(String::new())
+    }
+
+    fn integer(&mut self, integer: &Integer) -> Result<()> {
+        self.put(format_args!("integer {{ size = {}; align = {};", integer.size, integer.align));
+        if integer.signed {
+            self.text.push_str(" signed = true;");
+        }
+        if integer.base != Base::Decimal {
+            self.put(format_args!(" base = {};", integer.base.number()));
+        }
+        if integer.byte_order != self.order {
+            self.put(format_args!(" byte_order = {};", order_name(integer.byte_order)));
+        }
+        match integer.encoding {
+            Encoding::None => {}
+            Encoding::Utf8 => self.text.push_str(" encoding = UTF8;"),
+            Encoding::Ascii => self.text.push_str(" encoding = ASCII;"),
+        }
+        if let Some(clock) = integer.clock {
+            let Some(clock) = self.description.clocks.get(clock) else { return self.fail(WriteErrorKind::Clock) };
+            self.put(format_args!(" map = clock.{}.value;", clock.name));
+        }
+        self.text.push_str(" }");
+        Ok(())
+    }
+
+    fn float(&mut self, float: &Float) {
+        let (exponent, mantissa) = if float.size == 32 { (8, 24) } else { (11, 53) };
+        self.put(format_args!("floating_point {{ exp_dig = {exponent}; mant_dig = {mantissa}; align = {};", float.align));
+        if float.byte_order != self.order {
+            self.put(format_args!(" byte_order = {};", order_name(float.byte_order)));
+        }
+        self.text.push_str(" }");
+    }
+
+    fn enumeration(&mut self, class: &Enumeration, depth: usize) -> Result<()> {
+        self.text.push_str("enum : ");
+        self.integer(&class.integer)?;
+        self.line(format_args!(" {{"));
+        for mapping in &class.mappings {
+            for range in &mapping.ranges {
+                let fits = |value: i128| value.unsigned_abs() <= u128::from(u64::MAX);
+                if !fits(range.first) || !fits(range.last) {
+                    return self.fail(WriteErrorKind::Range);
+                }
+                self.indent(depth + 1);
+                self.put(format_args!("{} = {}", quoted(&mapping.name), range.first));
+                if range.last != range.first {
+                    self.put(format_args!(" ... {}", range.last));
+                }
+                self.line(format_args!(","));
+            }
+        }
+        self.indent(depth);
+        self.text.push('}');
+        Ok(())
+    }
+
+    fn array(&mut self, class: &'d Array, depth: usize) -> Result<String> {
+        if class.min_align > 1 {
+            return self.fail(WriteErrorKind::ArrayAlignment);
+        }
+        let length = match &class.length {
+            Length::Fixed(length) => length.to_string(),
+            Length::Field(reference) => self.reference(reference)?,
+        };
+        let inner = self.class(&class.element, depth)?;
+        Ok(format!("[{length}]{inner}"))
+    }
+
+    fn variant(&mut self, class: &'d Variant, depth: usize) -> Result<()> {
+        let labels = match self.target(&class.tag) {
+            Some(FieldClass::Enumeration(tag)) => &tag.mappings,
+            _ => return self.fail(WriteErrorKind::Reference),
+        };
+        let tag = self.reference(&class.tag)?;
+        self.line(format_args!("variant <{tag}> {{"));
+        for option in &class.options {
+            let is_label = labels
+                .iter()
+                .any(|mapping| mapping.name == option.name && mapping.ranges == option.ranges);
+            if !is_label {
+                return self.fail(WriteErrorKind::Option);
+            }
+            // Readers drop a leading underscore, so a label with one would not be found again.
+            if !is_identifier(&option.name) || option.name.starts_with('_') || KEYWORDS.contains(&option.name.as_str()) {
+                return self.fail(WriteErrorKind::Name);
+            }
+            self.indent(depth + 1);
+            self.path.push(&option.name);
+            let dimensions = self.class(&option.class, depth + 1)?;
+            self.path.pop();
+            self.line(format_args!(" {}{dimensions};", option.name));
+        }
+        self.indent(depth);
+        self.text.push('}');
+        Ok(())
+    }
+
+    /// The class of the field that a reference means.
+    fn target(&self, reference: &Reference) -> Option<&'d FieldClass> {
+        let root = self
+            .description
+            .root(reference.scope, self.stream.unwrap_or(0), self.event.unwrap_or(0))?;
+        let (first, rest) = reference.path.split_first()?;
+        rest.iter().try_fold(root.get(first)?, |class, name| {
+            let mut class = class;
+            while let FieldClass::Array(array) = class {
+                class = &array.element;
+            }
+            match class {
+                FieldClass::Struct(class) => class.get(name),
+                FieldClass::Variant(class) => class.options.iter().find(|option| option.name == *name).map(|option| &option.class),
+                _ => None,
+            }
+        })
+    }
+
+    /// The shortest way to say it: the name alone where the field stands in a struct around and nothing nearer has its name.
+    fn reference(&self, reference: &Reference) -> Result<String> {
+        let Some((name, parents)) = reference.path.split_last() else {
+            return self.fail(WriteErrorKind::Reference);
+        };
+        if self.scope == Some(reference.scope) {
+            let nearest = self.frames.iter().rev().find(|(_, names)| names.contains(&name.as_str()));
+            if let Some(&(length, _)) = nearest
+                && self.path.get(..length).is_some_and(|path| path.iter().eq(parents.iter()))
+            {
+                return self.field_name(name, self.scope);
+            }
+        }
+        // Absolute paths go through structs only.
+        let mut path = Reference {
+            scope: reference.scope,
+            path: Vec::new(),
+        };
+        let mut words = reference.scope.tsdl_name().to_owned();
+        for name in &reference.path {
+            path.path.push(name.clone());
+            let inner = path.path.len() < reference.path.len();
+            match self.target(&path) {
+                Some(FieldClass::Struct(_)) if inner => {}
+                Some(FieldClass::Integer(_) | FieldClass::Enumeration(_)) if !inner => {}
+                _ => return self.fail(WriteErrorKind::Reference),
+            }
+            words.push('.');
+            words.push_str(&self.field_name(name, Some(reference.scope))?);
+        }
+        Ok(words)
+    }
+}
+
+const fn order_name(order: Endian) -> &'static str {
+    match order {
+        Endian::Little => "le",
+        Endian::Big => "be",
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
+        && name.chars().all(|character| character == '_' || character.is_ascii_alphanumeric())
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            // Octal, since hexadecimal escapes of C have no end.
+            control if control.is_ascii_control() => quoted.push_str(&format!("\\{:03o}", control as u32)),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,265 @@
+//! Headers are written by what their fields mean, whatever their layout is.
+
+use crate::description::{Integer, Role};
+use crate::error::EncodeError;
+use crate::plan::{Count, Field, FieldId, Plan, Shape};
+use backtrail_wire::{Endian, write_bits};
+
+/// A number in a header.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    /// Bits from the header's start.
+    pub(super) bit: u64,
+    pub(super) size: u32,
+    pub(super) order: Endian,
+    pub(super) role: Option<Role>,
+    pub(super) name: Box<str>,
+}
+
+impl Slot {
+    /// Writes the low bits of `value`; the header begins at the start of `out` and is long enough.
+    pub(super) fn put(&self, out: &mut [u8], value: u64) -> Result<(), EncodeError> {
+        write_bits(out, self.bit, self.size, self.order, value).map_err(|_| EncodeError::Unwritable)
+    }
+}
+
+/// Packet header and packet context: everything has one place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FixedLayout {
+    pub(super) bits: u64,
+    pub(super) slots: Vec<Slot>,
+    /// Byte at which the trace's UUID lies.
+    pub(super) uuid: Option<usize>,
+}
+
+impl FixedLayout {
+    /// Adds a struct of numbers at the end.
+    pub(super) fn add(&mut self, plan: &Plan, id: FieldId) -> Result<(), EncodeError> {
+        let field = plan.field(id);
+        self.bits = self.bits.next_multiple_of(field.align);
+        match &field.shape {
+            Shape::Integer(integer) | Shape::Enumeration(integer, _) => {
+                self.slots.push(slot(self.bits, field, integer));
+                self.bits += u64::from(integer.size);
+            }
+            Shape::Struct(members) => {
+                for &member in members {
+                    self.add(plan, member)?;
+                }
+            }
+            Shape::Array(array) if array.trace_uuid && self.bits.is_multiple_of(8) => {
+                self.uuid = Some((self.bits / 8) as usize);
+                self.bits += 16 * 8;
+            }
+            _ => return Err(EncodeError::Unwritable),
+        }
+        Ok(())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bits.div_ceil(8) as usize
+    }
+}
+
+fn slot(bit: u64, field: &Field, integer: &Integer) -> Slot {
+    Slot {
+        bit,
+        size: integer.size,
+        order: integer.byte_order,
+        role: integer.role,
+        name: field.name.clone(),
+    }
+}
+
+/// One way in which an event header can be laid out: the options of its variant make several.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeaderForm {
+    bits: u64,
+    numbers: Vec<(Slot, Number)>,
+    /// Ids that the form can say.
+    ids: Option<(u64, u64)>,
+    /// Bits of the timestamp; 64 where it has none.
+    timestamp_bits: u32,
+}
+
+/// What a number of an event header is.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Id,
+    Timestamp,
+    /// The tag that chooses the form.
+    Tag(u64),
+}
+
+impl HeaderForm {
+    /// The ways to lay out a header, in the order of the variant's options. They are whole bytes.
+    pub(super) fn all(plan: &Plan, header: Option<FieldId>) -> Result<Vec<HeaderForm>, EncodeError> {
+        let Some(header) = header else {
+            return Ok(vec![HeaderForm::new()]);
+        };
+        let mut forms = vec![HeaderForm::new()];
+        extend(plan, header, &mut forms)?;
+        let sound = |form: &HeaderForm| form.bits.is_multiple_of(8) && plan.field(header).align <= 8;
+        match forms.iter().all(sound) {
+            true => Ok(forms),
+            false => Err(EncodeError::Unwritable),
+        }
+    }
+
+    fn new() -> HeaderForm {
+        HeaderForm {
+            timestamp_bits: 64,
+            ..HeaderForm::default()
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        (self.bits / 8) as usize
+    }
+
+    /// Whether it can say the id, and the timestamp to a reader that knows the one before.
+    pub(super) fn fits(&self, id: u64, timestamp: u64, last: u64) -> bool {
+        let id_fits = self.ids.is_none_or(|(first, last)| (first..=last).contains(&id));
+        let elapsed = timestamp.wrapping_sub(last);
+        id_fits && (self.timestamp_bits >= 64 || elapsed >> self.timestamp_bits == 0)
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>, id: u64, timestamp: u64) -> Result<(), EncodeError> {
+        let start = out.len();
+        out.resize(start + self.bytes(), 0);
+        for (slot, number) in &self.numbers {
+            let value = match *number {
+                Number::Id => id,
+                Number::Timestamp => timestamp,
+                Number::Tag(value) => value,
+            };
+            slot.put(&mut out[start..], value)?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a field of the header at the end of each form.
+fn extend(plan: &Plan, id: FieldId, forms: &mut Vec<HeaderForm>) -> Result<(), EncodeError> {
+    let field = plan.field(id);
+    for form in forms.iter_mut() {
+        form.bits = form.bits.next_multiple_of(field.align);
+    }
+    match &field.shape {
+        Shape::Integer(integer) | Shape::Enumeration(integer, _) => {
+            for form in forms.iter_mut() {
+                form.push(field, integer)?;
+            }
+        }
+        Shape::Struct(members) => {
+            for &member in members {
+                extend(plan, member, forms)?;
+            }
+        }
+        Shape::Variant { slot, options, .. } => {
+            let mut longer = Vec::new();
+            for option in options {
+                let mut chosen = forms.clone();
+                for form in &mut chosen {
+                    form.choose(plan, *slot, &option.ranges)?;
+                }
+                extend(plan, option.field, &mut chosen)?;
+                longer.append(&mut chosen);
+            }
+            // An option that says the id itself leaves the tag free; otherwise the tag is the id.
+            *forms = longer;
+        }
+        _ => return Err(EncodeError::Unwritable),
+    }
+    match forms.len() > MAX_FORMS {
+        true => Err(EncodeError::Unwritable),
+        false => Ok(()),
+    }
+}
+
+/// More than any header that is in use.
+const MAX_FORMS: usize = 16;
+
+impl HeaderForm {
+    fn push(&mut self, field: &Field, integer: &Integer) -> Result<(), EncodeError> {
+        let number = match integer.role {
+            Some(Role::EventClassId) => {
+                // A second id replaces the first, which then is the tag alone.
+                let (first, _) = self.ids.unwrap_or((0, 0));
+                for (_, earlier) in &mut self.numbers {
+                    if matches!(earlier, Number::Id) {
+                        *earlier = Number::Tag(first);
+                    }
+                }
+                let greatest = if integer.size >= 64 { u64::MAX } else { (1 << integer.size) - 1 };
+                self.ids = Some((0, greatest));
+                Number::Id
+            }
+            Some(Role::Timestamp) => {
+                self.timestamp_bits = integer.size;
+                Number::Timestamp
+            }
+            _ => return Err(EncodeError::Unwritable),
+        };
+        self.numbers.push((slot(self.bits, field, integer), number));
+        self.bits += u64::from(integer.size);
+        Ok(())
+    }
+
+    /// Restricts the id to those that choose the option, as long as no other field says it.
+    fn choose(&mut self, plan: &Plan, tag: u32, ranges: &[crate::description::Range]) -> Result<(), EncodeError> {
+        let tag_is_id = plan
+            .fields
+            .iter()
+            .any(|field| field.slot == Some(tag) && field.role() == Some(Role::EventClassId));
+        let [range] = ranges else { return Err(EncodeError::Unwritable) };
+        let bound = |value: i128| u64::try_from(value).map_err(|_| EncodeError::Unwritable);
+        if !tag_is_id {
+            return Err(EncodeError::Unwritable);
+        }
+        self.ids = Some((bound(range.first)?, bound(range.last)?));
+        Ok(())
+    }
+}
+
+/// Whether an event class's fields are whole, byte-aligned bytes, and whether an event has at least one.
+pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
+    let field = plan.field(id);
+    if field.align > 8 {
+        return false;
+    }
+    match &field.shape {
+        Shape::Integer(integer) | Shape::Enumeration(integer, _) => {
+            *least += u64::from(integer.size / 8);
+            integer.size.is_multiple_of(8) && integer.align == 8
+        }
+        Shape::Float(float) => {
+            *least += u64::from(float.size / 8);
+            float.align == 8
+        }
+        Shape::String => {
+            *least += 1;
+            true
+        }
+        Shape::Struct(members) => members.iter().all(|&member| check_bytes(plan, member, least)),
+        Shape::Array(array) => {
+            let mut element = 0;
+            let sound = check_bytes(plan, array.element, &mut element);
+            if let Count::Fixed(count) = array.count {
+                *least = least.saturating_add(count.saturating_mul(element));
+            }
+            sound
+        }
+        Shape::Variant { options, .. } => {
+            let mut smallest = u64::MAX;
+            let sound = options.iter().all(|option| {
+                let mut size = 0;
+                let sound = check_bytes(plan, option.field, &mut size);
+                smallest = smallest.min(size);
+                sound
+            });
+            *least = least.saturating_add(smallest);
+            sound
+        }
+    }
+}

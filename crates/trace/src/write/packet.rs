@@ -1,0 +1,274 @@
+//! One stream: packets of events in memory.
+
+use super::event::{EventWriter, Pending, Walk};
+use super::header::{FixedLayout, HeaderForm, check_bytes};
+use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC};
+use crate::description::Role;
+use crate::error::EncodeError;
+use crate::plan::Plan;
+use std::sync::Arc;
+
+/// What a stream has to say of itself.
+#[derive(Clone, Debug)]
+pub struct StreamOptions {
+    /// Id of the stream's class.
+    pub class_id: u64,
+    /// Number of the stream among those of its class.
+    pub instance_id: u64,
+    /// Values of the packet context's fields without a role, by name: `cpu_id`. What is not named is 0.
+    pub context: Vec<(String, u64)>,
+    /// The most bytes of a packet, with its padding. An event that would make the packet longer is refused with
+    /// [`EncodeError::Full`], so that buffers never grow beyond it. At least one page.
+    pub max_packet_bytes: usize,
+}
+
+impl StreamOptions {
+    /// The stream of a class on one CPU, with packets of at most one mebibyte.
+    pub fn for_cpu(class_id: u64, cpu: u32) -> StreamOptions {
+        StreamOptions {
+            class_id,
+            instance_id: u64::from(cpu),
+            context: vec![("cpu_id".to_owned(), u64::from(cpu))],
+            max_packet_bytes: 1 << 20,
+        }
+    }
+}
+
+/// Makes the packets of a stream, one after the other: [`StreamWriter::event`] as often as there are events,
+/// then [`StreamWriter::finish`] for the packet's bytes.
+///
+/// Timestamps are cycles of the stream's clock. They never go back: an earlier one than the last counts as the last.
+#[derive(Debug)]
+pub struct StreamWriter {
+    pub(super) plan: Arc<Plan>,
+    stream: usize,
+    options: StreamOptions,
+    layout: FixedLayout,
+    forms: Vec<HeaderForm>,
+    pub(super) walk: Walk,
+    /// Events that are put before all others when the packet is finished.
+    front: Vec<u8>,
+    body: Vec<u8>,
+    packet: Vec<u8>,
+    /// Whether a packet was begun and not finished.
+    open: bool,
+    begin: u64,
+    /// The last timestamp of the stream.
+    last: u64,
+    sequence_number: u64,
+    discarded: u64,
+    events: u64,
+}
+
+impl StreamWriter {
+    /// Fails where the stream class cannot be written: no such class, headers with other fields than numbers, events whose
+    /// fields are not whole bytes.
+    pub fn new(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter, EncodeError> {
+        let stream = plan
+            .stream_index(options.class_id)
+            .ok_or(EncodeError::UnknownStreamClass(options.class_id))?;
+        let class = &plan.streams[stream];
+        let mut layout = FixedLayout::default();
+        for root in [plan.packet_header, class.packet_context].into_iter().flatten() {
+            layout.add(&plan, root)?;
+        }
+        // Events follow on a whole byte.
+        let has_sizes = [Role::PacketSize, Role::ContentSize]
+            .into_iter()
+            .all(|role| layout.slots.iter().any(|slot| slot.role == Some(role)));
+        if !has_sizes {
+            return Err(EncodeError::Unwritable);
+        }
+        let forms = HeaderForm::all(&plan, class.event_header)?;
+        for (event, described) in class.events.iter().zip(&plan.description().streams[stream].events) {
+            let mut least = forms.iter().map(|form| form.bytes() as u64).min().unwrap_or(0);
+            for root in [class.event_context, event.context, event.payload].into_iter().flatten() {
+                if !check_bytes(&plan, root, &mut least) {
+                    return Err(EncodeError::NotByteAligned { event: described.id });
+                }
+            }
+            if least == 0 {
+                return Err(EncodeError::EmptyEvent { event: described.id });
+            }
+        }
+        let walk = Walk {
+            pending: Vec::new(),
+            registers: vec![0; plan.slots],
+        };
+        Ok(StreamWriter {
+            plan,
+            stream,
+            options,
+            layout,
+            forms,
+            walk,
+            front: Vec::new(),
+            body: Vec::new(),
+            packet: Vec::new(),
+            open: false,
+            begin: 0,
+            last: 0,
+            sequence_number: 0,
+            discarded: 0,
+            events: 0,
+        })
+    }
+
+    /// Begins a packet; without it, the first event does, at its own time.
+    pub fn begin(&mut self, timestamp: u64) {
+        if !self.open {
+            self.open = true;
+            self.last = self.last.max(timestamp);
+            self.begin = self.last;
+        }
+    }
+
+    /// An event of the class with this id, at the packet's end.
+    pub fn event(&mut self, id: u64, timestamp: u64) -> EventWriter<'_> {
+        self.begin(timestamp);
+        let timestamp = timestamp.max(self.last);
+        self.start_event(id, timestamp, self.last, false)
+    }
+
+    /// An event before all others of the packet, at the packet's begin, whenever it is written. Several stay in their order.
+    pub fn front_event(&mut self, id: u64) -> EventWriter<'_> {
+        self.begin(self.last);
+        self.start_event(id, self.begin, self.begin, true)
+    }
+
+    fn start_event(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> EventWriter<'_> {
+        let start = self.buffer(front).len();
+        let error = self.event_header(id, timestamp, last, front).err();
+        EventWriter {
+            stream: self,
+            front,
+            start,
+            timestamp,
+            error,
+        }
+    }
+
+    fn event_header(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> Result<(), EncodeError> {
+        let class = &self.plan.streams[self.stream];
+        let index = class.events_by_id.get(&id).ok_or(EncodeError::UnknownEventClass(id))?;
+        let event = &class.events[*index];
+        self.walk.pending.clear();
+        // The last one is taken first.
+        for root in [event.payload, event.context, class.event_context].into_iter().flatten() {
+            self.walk.pending.push(Pending::Field(root));
+        }
+        let form = self.forms.iter().find(|form| form.fits(id, timestamp, last));
+        let form = form.ok_or(EncodeError::OutOfRange(id))?;
+        let out = if front { &mut self.front } else { &mut self.body };
+        form.write(out, id, timestamp)
+    }
+
+    pub(super) fn buffer(&mut self, front: bool) -> &mut Vec<u8> {
+        if front { &mut self.front } else { &mut self.body }
+    }
+
+    pub(super) fn max_packet_bytes(&self) -> usize {
+        self.options.max_packet_bytes.max(PACKET_ALIGN_BYTES) / PACKET_ALIGN_BYTES * PACKET_ALIGN_BYTES
+    }
+
+    pub(super) fn end_event(
+        &mut self,
+        front: bool,
+        start: usize,
+        timestamp: u64,
+        result: Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let most = self.max_packet_bytes();
+        let result = result.and_then(|()| {
+            let event = self.buffer(front).len() - start;
+            match (self.content_bytes() > most, self.layout.bytes() + event > most) {
+                (false, _) => Ok(()),
+                (true, false) => Err(EncodeError::Full),
+                (true, true) => Err(EncodeError::TooLarge),
+            }
+        });
+        match result {
+            Ok(()) => {
+                self.events += 1;
+                if !front {
+                    self.last = timestamp;
+                }
+            }
+            Err(_) => self.buffer(front).truncate(start),
+        }
+        result
+    }
+
+    /// Counts events that could not be written; the packet says so when it is finished.
+    pub fn discard(&mut self, events: u64) {
+        self.discarded = self.discarded.saturating_add(events);
+    }
+
+    /// Takes back that a packet was finished: it could not be stored, so its events are gone.
+    pub(super) fn lost_packet(&mut self, events: u64) {
+        self.sequence_number -= 1;
+        self.discard(events);
+    }
+
+    /// Events in the packet so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Bytes of the packet so far, without padding.
+    pub fn content_bytes(&self) -> usize {
+        self.layout.bytes() + self.front.len() + self.body.len()
+    }
+
+    /// When the packet began; `None` where there is none.
+    pub fn begun_at(&self) -> Option<u64> {
+        self.open.then_some(self.begin)
+    }
+
+    /// Ends the packet not before `timestamp` and gives all its bytes, a multiple of a page. Also without events: then
+    /// the packet tells that nothing happened until then.
+    pub fn finish(&mut self, timestamp: u64) -> Result<&[u8], EncodeError> {
+        self.begin(timestamp);
+        self.last = self.last.max(timestamp);
+        let content = self.content_bytes();
+        let size = content.next_multiple_of(PACKET_ALIGN_BYTES);
+        self.packet.clear();
+        self.packet.reserve(size);
+        self.packet.resize(self.layout.bytes(), 0);
+        for slot in &self.layout.slots {
+            let value = match slot.role {
+                Some(Role::Magic) => PACKET_MAGIC,
+                Some(Role::StreamClassId) => self.options.class_id,
+                Some(Role::StreamInstanceId) => self.options.instance_id,
+                Some(Role::Timestamp) => self.begin,
+                Some(Role::TimestampEnd) => self.last,
+                Some(Role::ContentSize) => content as u64 * 8,
+                Some(Role::PacketSize) => size as u64 * 8,
+                Some(Role::SequenceNumber) => self.sequence_number,
+                Some(Role::EventsDiscarded) => self.discarded,
+                Some(Role::EventClassId) => 0,
+                None => self.named(&slot.name),
+            };
+            slot.put(&mut self.packet, value)?;
+        }
+        if let (Some(start), Some(uuid)) = (self.layout.uuid, &self.plan.description().uuid)
+            && let Some(place) = self.packet.get_mut(start..start + uuid.len())
+        {
+            place.copy_from_slice(uuid);
+        }
+        self.packet.extend_from_slice(&self.front);
+        self.packet.extend_from_slice(&self.body);
+        self.packet.resize(size, 0);
+        self.front.clear();
+        self.body.clear();
+        self.open = false;
+        self.events = 0;
+        self.sequence_number += 1;
+        Ok(&self.packet)
+    }
+
+    fn named(&self, name: &str) -> u64 {
+        let found = self.options.context.iter().find(|(key, _)| key == name);
+        found.map_or(0, |&(_, value)| value)
+    }
+}

@@ -1,0 +1,159 @@
+//! A trace directory: the metadata, and a file for each stream.
+
+use super::packet::{StreamOptions, StreamWriter};
+use crate::constants::METADATA_FILE;
+use crate::description::Description;
+use crate::error::{CreateError, CreateErrorKind};
+use crate::plan::Plan;
+use crate::{Dialect, json2, tsdl};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A trace that is being written. It is readable at any time: the metadata comes first, and files only ever get whole packets.
+#[derive(Debug)]
+pub struct TraceWriter {
+    directory: PathBuf,
+    plan: Arc<Plan>,
+}
+
+impl TraceWriter {
+    /// Makes the directory (or takes an empty one) and writes the metadata.
+    pub fn create(directory: &Path, description: Description, dialect: Dialect) -> Result<TraceWriter, CreateError> {
+        let fail = |path: &Path, kind| CreateError {
+            path: path.to_owned(),
+            kind,
+        };
+        let metadata = match dialect {
+            Dialect::V1_8 => tsdl::write(&description).map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?,
+            Dialect::V2 => json2::write(&description),
+            other => return Err(fail(directory, CreateErrorKind::Dialect(other))),
+        };
+        let plan = Plan::new(description).map_err(|error| fail(directory, CreateErrorKind::Description(error)))?;
+        match fs::create_dir(directory) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let mut entries = fs::read_dir(directory).map_err(|error| fail(directory, CreateErrorKind::Io(error)))?;
+                if entries.next().is_some() {
+                    return Err(fail(directory, CreateErrorKind::NotEmpty));
+                }
+            }
+            result => result.map_err(|error| fail(directory, CreateErrorKind::Io(error)))?,
+        }
+        // Under a hidden name until it is whole: readers pass over those.
+        let path = directory.join(METADATA_FILE);
+        let hidden = directory.join(".metadata");
+        fs::write(&hidden, metadata)
+            .and_then(|()| fs::rename(&hidden, &path))
+            .map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
+        Ok(TraceWriter {
+            directory: directory.to_owned(),
+            plan: Arc::new(plan),
+        })
+    }
+
+    /// What the trace's streams are written by.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// A new stream. Its file appears with its first packet. The result can be moved to another thread.
+    pub fn stream(&self, file_name: &str, options: StreamOptions) -> Result<PacketFile, CreateError> {
+        let path = self.directory.join(file_name);
+        let fail = |kind| CreateError {
+            path: path.clone(),
+            kind,
+        };
+        let sound = !file_name.is_empty() && !file_name.starts_with('.') && !file_name.contains('/') && file_name != METADATA_FILE;
+        if !sound || path.exists() {
+            return Err(fail(CreateErrorKind::StreamName));
+        }
+        let writer = StreamWriter::new(self.plan.clone(), options).map_err(|error| fail(CreateErrorKind::Encode(error)))?;
+        Ok(PacketFile {
+            writer,
+            path,
+            file: None,
+            length: 0,
+        })
+    }
+}
+
+/// A stream and its file.
+#[derive(Debug)]
+pub struct PacketFile {
+    writer: StreamWriter,
+    path: PathBuf,
+    file: Option<File>,
+    /// Bytes of whole packets.
+    length: u64,
+}
+
+impl PacketFile {
+    /// The packet that is being made.
+    pub fn writer(&mut self) -> &mut StreamWriter {
+        &mut self.writer
+    }
+
+    /// Where the stream is written.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes in the file.
+    pub fn bytes_written(&self) -> u64 {
+        self.length
+    }
+
+    /// Finishes the packet, not before `timestamp`, and appends it with one system call. Where the file system takes
+    /// only a part, that part is taken back, so that the file ends with the packet before; its events then count as
+    /// discarded.
+    pub fn flush(&mut self, timestamp: u64) -> Result<(), CreateError> {
+        let events = self.writer.events();
+        let result = self.append(timestamp);
+        if matches!(&result, Err(error) if matches!(error.kind, CreateErrorKind::PacketLost(_))) {
+            self.writer.lost_packet(events);
+        }
+        result
+    }
+
+    fn append(&mut self, timestamp: u64) -> Result<(), CreateError> {
+        let fail = |path: &Path, kind| CreateError {
+            path: path.to_owned(),
+            kind,
+        };
+        let packet = self
+            .writer
+            .finish(timestamp)
+            .map_err(|error| fail(&self.path, CreateErrorKind::Encode(error)))?;
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let file = OpenOptions::new().append(true).create_new(true).open(&self.path);
+                let file = file.map_err(|error| fail(&self.path, CreateErrorKind::PacketLost(error)))?;
+                self.file.insert(file)
+            }
+        };
+        let error = match write_once(&mut *file, packet) {
+            Ok(()) => {
+                self.length += packet.len() as u64;
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        match file.set_len(self.length) {
+            Ok(()) => Err(fail(&self.path, CreateErrorKind::PacketLost(error))),
+            Err(error) => Err(fail(&self.path, CreateErrorKind::Io(error))),
+        }
+    }
+}
+
+fn write_once(mut output: impl Write, packet: &[u8]) -> std::io::Result<()> {
+    loop {
+        match output.write(packet) {
+            Ok(written) if written == packet.len() => return Ok(()),
+            Ok(_) => return Err(ErrorKind::StorageFull.into()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
