@@ -395,3 +395,26 @@ fn reasons() {
     options.pcrel = true;
     assert_eq!(write::section(&[plain], &options), Err(write::WriteError::PcrelInV1));
 }
+
+/// A start field that counts from itself reaches less far down, by its own place in the section.
+#[test]
+fn the_lowest_start_of_narrow_fields() {
+    let function = FunctionRows {
+        start: ADDRESS.wrapping_sub(1 << 31),
+        size: 16,
+        rows: vec![Row { start: 0, rule: None }],
+        repeat: None,
+        signal_frame: false,
+        pauth_key_b: false,
+    };
+    for (pcrel, skipped) in [(false, 0), (true, 1)] {
+        let options = Options {
+            pcrel,
+            ..Options::new(Version::V2, Abi::Amd64Little, ADDRESS)
+        };
+        let output = write::section(std::slice::from_ref(&function), &options).unwrap();
+        assert_eq!(output.skipped.len(), skipped, "pcrel {pcrel}");
+        let section = Section::parse(&output.bytes, ADDRESS).unwrap();
+        assert_eq!(section.lookup(function.start + 1).unwrap().is_some(), skipped == 0);
+    }
+}
