@@ -108,7 +108,7 @@ fn function(section: &Section<'_>, index: usize, fde: &Fde<'_>, out: &mut dyn Wr
 }
 
 /// The columns of a row.
-struct Columns<'a>(&'a Section<'a>, &'a Fde<'a>, &'a RawRow<'a>, &'a Rule);
+struct Columns<'a>(&'a Section<'a>, &'a Fde<'a>, &'a RawRow, &'a Rule);
 
 impl fmt::Display for Columns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,7 +129,7 @@ impl fmt::Display for Columns<'_> {
             ra.write_str("f")?;
         } else {
             let words_of_cfa = if fde.fde_type() == FdeType::Flex { 2 } else { 1 };
-            let padded = context.fixed_ra == 0 && raw.words.len() > words_of_cfa;
+            let padded = context.fixed_ra == 0 && raw.info.count() > words_of_cfa;
             ra.write_str(if padded { "U" } else { "u" })?;
         }
         if rule.mangled_ra {

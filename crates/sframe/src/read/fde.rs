@@ -14,7 +14,7 @@ use crate::row::Function;
 pub struct Fde<'a> {
     pub(super) context: Context,
     pub(super) raw: RawFde,
-    fres: Bytes<'a>,
+    pub(super) fres: Bytes<'a>,
     start: u64,
 }
 

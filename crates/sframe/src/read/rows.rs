@@ -3,17 +3,19 @@
 use backtrail_wire::Bytes;
 
 use super::Fde;
-use crate::constants::{FreInfo, FreType};
+use crate::constants::{FreInfo, FreType, WordSize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{RawFde, Words};
 use crate::row::Row;
 
 /// A row whose words are not yet looked at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RawRow<'a> {
+pub(crate) struct RawRow {
     pub(crate) start: u32,
     pub(crate) info: FreInfo,
-    pub(crate) words: Words<'a>,
+    word_size: WordSize,
+    /// Where the words are, in bytes from the section's start.
+    words: usize,
 }
 
 /// Walks over the rows of a function.
@@ -38,7 +40,7 @@ impl<'a> RawRows<'a> {
 
     /// The next row. After an error there is none, because only a row tells where the next one begins.
     #[inline]
-    pub(crate) fn next(&mut self) -> Result<Option<RawRow<'a>>> {
+    pub(crate) fn next(&mut self) -> Result<Option<RawRow>> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -55,7 +57,7 @@ impl<'a> RawRows<'a> {
     }
 
     #[inline]
-    fn read(&mut self) -> Result<RawRow<'a>> {
+    fn read(&mut self) -> Result<RawRow> {
         let start = match self.fre_type {
             FreType::Addr1 => self.bytes.u8(self.at)?.into(),
             FreType::Addr2 => self.bytes.u16(self.at)?.into(),
@@ -75,7 +77,8 @@ impl<'a> RawRows<'a> {
         Ok(RawRow {
             start,
             info,
-            words: Words::new(self.bytes, words, size, info.count()),
+            word_size: size,
+            words,
         })
     }
 }
@@ -106,10 +109,11 @@ pub(super) const OUTERMOST: Row = Row { start: 0, rule: None };
 
 impl Fde<'_> {
     #[inline]
-    pub(crate) fn decode(&self, row: &RawRow<'_>) -> Result<Row> {
+    pub(crate) fn decode(&self, row: &RawRow) -> Result<Row> {
+        let words = Words::new(self.fres, row.words, row.word_size, row.info.count());
         Ok(Row {
             start: row.start,
-            rule: self.context.decode(self.raw.fde_type, row.info, &row.words)?,
+            rule: self.context.decode(self.raw.fde_type, row.info, &words)?,
         })
     }
 }
@@ -130,9 +134,9 @@ impl Iterator for Rows<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The number in the file may lie; a row takes two bytes at least.
-        let possible = self.rows.bytes.len().saturating_sub(self.rows.at) / 2;
+        // The number in the file may lie: a row takes two bytes at least, and where they end there is an error.
+        let possible = self.rows.bytes.len().saturating_sub(self.rows.at) / 2 + 1;
         let upper = (self.rows.left as usize).min(possible) + usize::from(self.implied);
-        (0, Some(upper.max(usize::from(self.rows.left > 0))))
+        (0, Some(upper))
     }
 }

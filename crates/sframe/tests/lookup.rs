@@ -1,0 +1,153 @@
+//! Look-up in tables that are large, uneven, and not what they say, compared with looking at every function.
+
+mod common;
+
+use backtrail_sframe::write::{self, FunctionRows, Options};
+use backtrail_sframe::{Abi, Base, Flags, Location, Row, Rule, Section, Version};
+use common::naive;
+
+const ADDRESS: u64 = 0x7fff_0000;
+
+/// Functions whose sizes and gaps span many orders of magnitude, so that their places are hard to guess.
+fn uneven(random: &mut common::Random, count: usize) -> Vec<FunctionRows> {
+    let mut start = 0x4000_0000;
+    let functions = (0..count).map(|_| {
+        let magnitude = random.below(18);
+        let size = match random.below(8) {
+            0 => 0,
+            _ => random.below(1 << magnitude) as u32,
+        };
+        if random.below(4) == 0 {
+            start += random.below(1 << (magnitude + 2)) as u64;
+        }
+        let rows = 1 + random.below(3) as u32;
+        let row = |index: u32| Row {
+            start: index * (1 + size / 4),
+            rule: Some(Rule {
+                cfa: Location {
+                    base: Base::Register(7),
+                    offset: 8 + 8 * index as i32,
+                    deref: false,
+                },
+                ra: Location {
+                    base: Base::Cfa,
+                    offset: -8,
+                    deref: true,
+                },
+                fp: None,
+                mangled_ra: false,
+            }),
+        };
+        start += u64::from(size);
+        FunctionRows {
+            start: start - u64::from(size),
+            size,
+            rows: (0..rows).map(row).collect(),
+            repeat: None,
+            signal_frame: false,
+            pauth_key_b: false,
+        }
+    });
+    functions.collect()
+}
+
+fn compare(section: &Section<'_>, functions: &[naive::NaiveFunction], pcs: impl Iterator<Item = u64>) -> usize {
+    let mut count = 0;
+    for pc in pcs {
+        let found = section
+            .lookup(pc)
+            .unwrap()
+            .map(|found| (found.function.start, found.row));
+        let expected = naive::look_up(functions, pc).map(|(index, row)| (functions[index].start, row));
+        assert_eq!(found, expected, "at {pc:#x}");
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn uneven_tables_of_every_length() {
+    let mut random = common::Random(0x1001);
+    let mut count = 0;
+    for round in 0..60 {
+        let functions = uneven(
+            &mut random,
+            [0, 1, 2, 3, 63, 64, 65, 66, 100, 400, 900, 2000][round % 12],
+        );
+        for version in Version::ALL {
+            let options = Options {
+                pcrel: round % 2 == 0 && version != Version::V1,
+                ..Options::new(version, Abi::Amd64Little, ADDRESS)
+            };
+            let output = write::section(&functions, &options).unwrap();
+            assert_eq!(output.skipped, []);
+            let section = Section::parse(&output.bytes, ADDRESS).unwrap();
+            let naive = naive::read(&output.bytes, ADDRESS);
+            let pcs: Vec<u64> = (0..60)
+                .filter_map(|_| functions.get(random.below(functions.len().max(1))))
+                .flat_map(|function| {
+                    let end = function.start + u64::from(function.size);
+                    [
+                        function.start - 1,
+                        function.start,
+                        (function.start + end) / 2,
+                        end - 1,
+                        end,
+                    ]
+                })
+                .chain([0, u64::MAX, ADDRESS])
+                .collect();
+            count += compare(&section, &naive, pcs.into_iter());
+        }
+    }
+    println!("{count} program counters");
+}
+
+/// A table that says it is sorted and isn't gives an answer: the right function or none.
+#[test]
+fn a_false_flag_gives_no_wrong_function() {
+    let mut random = common::Random(0x2002);
+    let functions = uneven(&mut random, 500);
+    let output = write::section(&functions, &Options::new(Version::V3, Abi::Amd64Little, ADDRESS)).unwrap();
+    let mut bytes = output.bytes;
+    bytes[3] = Flags::FDE_SORTED.0;
+    for round in 0..200 {
+        let (one, other) = (28 + 16 * random.below(500), 28 + 16 * random.below(500));
+        for byte in 0..16 {
+            bytes.swap(one + byte, other + byte);
+        }
+        let section = Section::parse(&bytes, ADDRESS).unwrap();
+        for _ in 0..20 {
+            let pc = functions[random.below(500)].start + random.below(50) as u64;
+            if let Some(found) = section.lookup(pc).unwrap() {
+                let offset = pc.wrapping_sub(found.function.start);
+                assert!(offset < u64::from(found.function.size), "round {round}");
+            }
+        }
+        if round % 50 == 0 {
+            let mut unsorted = bytes.clone();
+            unsorted[3] = 0;
+            let section = Section::parse(&unsorted, ADDRESS).unwrap();
+            let naive = naive::read(&unsorted, ADDRESS);
+            compare(&section, &naive, functions.iter().map(|function| function.start + 3));
+        }
+    }
+}
+
+/// In relocatable files of old binutils the fields count from themselves and no flag says so.
+#[test]
+fn starts_relative_to_the_field_without_a_flag() {
+    let mut random = common::Random(0x3003);
+    let functions = uneven(&mut random, 90);
+    let options = Options {
+        pcrel: true,
+        ..Options::new(Version::V2, Abi::Amd64Little, ADDRESS)
+    };
+    let mut bytes = write::section(&functions, &options).unwrap().bytes;
+    let naive = naive::read(&bytes, ADDRESS);
+    bytes[3] &= !Flags::FDE_FUNC_START_PCREL.0;
+    let section = Section::parse(&bytes, ADDRESS).unwrap();
+    assert_ne!(section.fde(0).unwrap().function().start, naive[0].start);
+    let section = section.starts_relative_to_field();
+    compare(&section, &naive, functions.iter().map(|function| function.start + 1));
+}
