@@ -203,3 +203,32 @@ fn a_file_without_tables_says_so() {
         .unwrap_err();
     assert_eq!(error, Error::NoUnwindInformation);
 }
+
+/// The vdso has no file: it is read as it lies in this process.
+#[test]
+fn the_vdso_as_it_lies_in_memory() {
+    use std::io::{Read, Seek, SeekFrom};
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else {
+        println!("SKIPPED: no vdso in this process");
+        return;
+    };
+    let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+    let start = u64::from_str_radix(start, 16).unwrap();
+    let end = u64::from_str_radix(end, 16).unwrap();
+    let mut bytes = vec![0; (end - start) as usize];
+    let mut memory = fs::File::open("/proc/self/mem").unwrap();
+    memory.seek(SeekFrom::Start(start)).unwrap();
+    if memory.read_exact(&mut bytes).is_err() {
+        println!("SKIPPED: this process cannot read its own memory");
+        return;
+    }
+    let image = Image::parse_memory(&bytes, start).unwrap();
+    let symbols = backtrail_elf::Symbols::new(&image);
+    let Some(time) = symbols.iter().find(|symbol| symbol.name.ends_with("clock_gettime")) else {
+        panic!("no clock_gettime among {} symbols", symbols.len());
+    };
+    let table = Tables::without_cache().load(&image).unwrap();
+    let found = table.section().unwrap().lookup(time.address + 1).unwrap();
+    assert!(found.is_some_and(|found| found.row.rule.is_some()), "{time:?}");
+}
