@@ -150,6 +150,52 @@ fn a_shipped_table_is_used_where_it_is_sound() {
     assert_eq!(origins, [TableOrigin::Shipped, TableOrigin::Converted]);
 }
 
+/// What the machine's assembler and linker leave: rows for the program, none for the start files.
+#[test]
+fn a_shipped_table_is_completed() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.c");
+    fs::write(&source, "int f(int a){return a+1;} int main(void){return f(1);}").unwrap();
+    let program = dir.path().join("a");
+    let options = ["-O1", "-Wa,--gsframe"];
+    let made = Command::new("gcc")
+        .args(options)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: the assembler cannot write SFrame");
+        return;
+    }
+    let file = MappedFile::open(&program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let own = image.sframe().unwrap().expect("the linker keeps .sframe");
+    let own = backtrail_sframe::Section::parse(&own.data, own.address).unwrap();
+    let cache = Tables::open(Some(dir.path().into()));
+    for expected in [TableOrigin::Completed, TableOrigin::Cached] {
+        let table = cache.load(&image).unwrap();
+        assert_eq!(table.origin, expected);
+        let section = table.section().unwrap();
+        let symbols = backtrail_elf::Symbols::new(&image);
+        let main = symbols.iter().find(|symbol| symbol.name == "main").unwrap();
+        for pc in main.address..main.address + main.size {
+            let found = section.lookup(pc).unwrap().unwrap();
+            assert_eq!(found.row.rule, own.lookup(pc).unwrap().unwrap().row.rule);
+        }
+        // The start file says where stacks end; .sframe knows nothing of it.
+        assert!(own.lookup(image.entry() + 4).unwrap().is_none());
+        assert_eq!(section.lookup(image.entry() + 4).unwrap().unwrap().row.rule, None);
+        for function in convert(&image).unwrap().functions {
+            assert!(
+                section.lookup(function.start).unwrap().is_some(),
+                "{:#x}",
+                function.start
+            );
+        }
+    }
+}
+
 #[test]
 fn the_entry_point_is_outermost_even_without_an_fde() {
     let dir = tempfile::tempdir().unwrap();
