@@ -130,9 +130,9 @@ impl Iterator for Rows<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The number in the file may lie; a row takes two bytes at least.
-        let possible = self.rows.bytes.len().saturating_sub(self.rows.at) / 2;
+        // The number in the file may lie: a row takes two bytes at least, and where they end there is an error.
+        let possible = self.rows.bytes.len().saturating_sub(self.rows.at) / 2 + 1;
         let upper = (self.rows.left as usize).min(possible) + usize::from(self.implied);
-        (0, Some(upper.max(usize::from(self.rows.left > 0))))
+        (0, Some(upper))
     }
 }
