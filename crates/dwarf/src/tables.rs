@@ -296,7 +296,7 @@ fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
     let end = |function: &FunctionRows| function.start.saturating_add(u64::from(function.size));
     converted.functions.retain(|function| {
         let before = own.partition_point(|own| own.start < end(function));
-        !own[..before].last().is_some_and(|own| end(own) > function.start)
+        own[..before].last().is_none_or(|own| end(own) <= function.start)
     });
     converted.functions.append(&mut own);
     converted.functions.sort_by_key(|function| function.start);
