@@ -5,7 +5,7 @@ use backtrail_wire::Endian;
 
 use crate::cfi::{self, EhFrame};
 
-/// Converts `data` as an `.eh_frame` section of each CPU, and checks what holds for every input.
+/// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what holds for every input.
 pub fn cfi(data: &[u8]) {
     for (arch, endian) in [
         (&x86_64::ARCH, Endian::Little),
@@ -22,6 +22,8 @@ pub fn cfi(data: &[u8]) {
             code: Vec::new(),
         });
         check(&converted);
+        let starts = cfi::search_table(data, 0x10_0000, endian);
+        assert!(starts.is_none_or(|starts| starts.len() <= data.len()));
     }
 }
 

@@ -1,9 +1,12 @@
 //! The one unwind table that sampling uses for a module: its own `.sframe`, or its `.eh_frame` converted to SFrame
 //! version 3 and kept in a cache.
 //!
+//! A module's own `.sframe` is often not whole: it lacks what the linker made and what was assembled without it, such
+//! as the start files that say where a stack ends. Functions that only `.eh_frame` knows are added then.
+//!
 //! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes in little-endian:
-//! the bytes of code without rows (8), the CRC-32 of the `.eh_frame` it was made from (4), and the CRC-32 of all
-//! before (4). An entry that does not fit its trailer, or was made from another `.eh_frame`, is made anew.
+//! the bytes of code without rows (8), the CRC-32 of the sections it was made from (4), and the CRC-32 of all before
+//! (4). An entry that does not fit its trailer, or was made from other sections, is made anew.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use backtrail_elf::{Image, MappedFile, SectionData, Symbols};
-use backtrail_sframe::write::{Options, WriteError};
+use backtrail_sframe::write::{FunctionRows, Options, WriteError};
 use backtrail_sframe::{Abi, Section, Version, write};
 use backtrail_wire::{Bytes, Endian};
 
@@ -33,9 +36,11 @@ const TRAILER_BYTES: usize = 16;
 pub enum TableOrigin {
     /// The module's own `.sframe`.
     Shipped,
+    /// The module's own `.sframe`, and of `.eh_frame` what that one lacks.
+    Completed,
     /// Converted from `.eh_frame` now.
     Converted,
-    /// Converted from `.eh_frame` some time ago.
+    /// Converted or completed some time ago.
     Cached,
 }
 
@@ -147,27 +152,23 @@ impl Tables {
     /// The table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that cannot be read or written
     /// costs time and nothing else.
     pub fn load(&self, image: &Image<'_>) -> Result<Table, Error> {
-        if let Ok(Some(section)) = image.sframe()
-            && is_sound(&section.data, section.address, abi(image))
-        {
-            return Ok(Table {
-                bytes: section.data.into_owned(),
-                address: section.address,
-                origin: TableOrigin::Shipped,
-                uncovered_bytes: 0,
-                skipped: BTreeMap::new(),
-                damage: None,
-            });
-        }
-        let section = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
+        let own = image.sframe().ok().flatten();
+        let own = own.filter(|own| is_sound(&own.data, own.address, abi(image)));
+        let section = match (image.eh_frame(), &own) {
+            (Ok(Some(section)), None) => section,
+            (Ok(Some(section)), Some(own)) if lacks_functions(image, own) => section,
+            (_, Some(own)) => return Ok(shipped(own)),
+            (Ok(None), None) => return Err(Error::NoUnwindInformation),
+            (Err(error), None) => return Err(error.into()),
+        };
         let entry = self.cache_entry(image);
-        let source = entry.as_ref().map(|_| source_crc(&section));
+        let source = entry.as_ref().map(|_| source_crc(&section, own.as_ref()));
         if let (Some(path), Some(source)) = (&entry, source)
             && let Some(table) = read_entry(path, source, abi(image))
         {
             return Ok(table);
         }
-        let table = build(image, &section)?;
+        let table = build(image, &section, own.as_ref())?;
         if let (Some(path), Some(source)) = (entry, source) {
             // Without a cache the next load takes as long as this one did.
             let _ = write_entry(&path, &table, source);
@@ -182,8 +183,27 @@ impl Tables {
     }
 }
 
-fn build(image: &Image<'_>, section: &SectionData<'_>) -> Result<Table, Error> {
-    let converted = convert_section(image, section);
+fn shipped(own: &SectionData<'_>) -> Table {
+    Table {
+        bytes: own.data.to_vec(),
+        address: own.address,
+        origin: TableOrigin::Shipped,
+        uncovered_bytes: 0,
+        skipped: BTreeMap::new(),
+        damage: None,
+    }
+}
+
+fn build(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<'_>>) -> Result<Table, Error> {
+    let mut converted = convert_section(image, section);
+    let mut origin = TableOrigin::Converted;
+    if let Some(own) = own {
+        let Some(functions) = functions_of(own) else {
+            return Ok(shipped(own));
+        };
+        complete(&mut converted, functions);
+        origin = TableOrigin::Completed;
+    }
     if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
         return Err(Error::Cfi(damage));
     }
@@ -201,14 +221,16 @@ fn build(image: &Image<'_>, section: &SectionData<'_>) -> Result<Table, Error> {
     Ok(Table {
         bytes: output.bytes,
         address: 0,
-        origin: TableOrigin::Converted,
+        origin,
         uncovered_bytes,
         skipped,
         damage: converted.damage,
     })
 }
 
-/// Whether a section can be read to its end, is for this CPU, and has functions at all.
+/// Whether a section can be read to its end, is for this CPU, and has functions at all. Functions may share their
+/// rows, so that a small section can claim endless ones: after a multiple of its length the rest is taken as it is,
+/// which costs an unwinder no more than a missing row.
 fn is_sound(bytes: &[u8], address: u64, abi: Abi) -> bool {
     let Ok(section) = Section::parse(bytes, address) else {
         return false;
@@ -216,15 +238,77 @@ fn is_sound(bytes: &[u8], address: u64, abi: Abi) -> bool {
     if section.abi() != abi || section.num_fdes() == 0 {
         return false;
     }
-    let mut functions = section.functions();
-    functions.all(|function| function.is_ok_and(|fde| fde.rows().all(|row| row.is_ok())))
+    let mut budget = row_budget(bytes);
+    for function in section.functions() {
+        let Ok(fde) = function else { return false };
+        for row in fde.rows() {
+            if row.is_err() {
+                return false;
+            }
+            let Some(rest) = budget.checked_sub(1) else {
+                return true;
+            };
+            budget = rest;
+        }
+    }
+    true
 }
 
-/// Two files may have one build id; what their `.eh_frame` says, and where, tells them apart.
-fn source_crc(section: &SectionData<'_>) -> u32 {
+/// As many rows as a section of this length is believed to have.
+fn row_budget(bytes: &[u8]) -> usize {
+    bytes.len().saturating_mul(4)
+}
+
+/// Whether `.eh_frame` knows functions that the module's own table does not: by the sorted table of
+/// `.eh_frame_hdr`, which is much faster to go through than `.eh_frame` itself.
+fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
+    let Ok(section) = Section::parse(&own.data, own.address) else {
+        return true;
+    };
+    let knows = |address| matches!(section.lookup(address), Ok(Some(_)));
+    let entry = image.entry();
+    if entry != 0 && !knows(entry) && image.code_ranges().iter().any(|range| range.contains(&entry)) {
+        return true;
+    }
+    let Ok(Some(header)) = image.eh_frame_hdr() else {
+        return true;
+    };
+    let starts = cfi::search_table(&header.data, header.address, image.endian());
+    !starts.is_some_and(|starts| starts.into_iter().all(knows))
+}
+
+/// The functions of a table; `None` where they claim more rows than the section can have.
+fn functions_of(own: &SectionData<'_>) -> Option<Vec<FunctionRows>> {
+    let section = Section::parse(&own.data, own.address).ok()?;
+    let mut budget = row_budget(&own.data);
+    let mut functions = Vec::new();
+    for fde in section.functions() {
+        let fde = fde.ok()?;
+        budget = budget.checked_sub(fde.function().rows as usize)?;
+        functions.push(FunctionRows::read(&fde).ok()?);
+    }
+    Some(functions)
+}
+
+/// Puts the module's own functions in the place of those that were converted.
+fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
+    own.sort_by_key(|function| function.start);
+    let end = |function: &FunctionRows| function.start.saturating_add(u64::from(function.size));
+    converted.functions.retain(|function| {
+        let before = own.partition_point(|own| own.start < end(function));
+        own[..before].last().is_none_or(|own| end(own) <= function.start)
+    });
+    converted.functions.append(&mut own);
+    converted.functions.sort_by_key(|function| function.start);
+}
+
+/// Two files may have one build id; what their tables say, and where, tells them apart.
+fn source_crc(section: &SectionData<'_>, own: Option<&SectionData<'_>>) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    crc.update(&section.address.to_le_bytes());
-    crc.update(&section.data);
+    for section in [Some(section), own].into_iter().flatten() {
+        crc.update(&section.address.to_le_bytes());
+        crc.update(&section.data);
+    }
     crc.finalize()
 }
 

@@ -20,13 +20,14 @@ impl Random {
 fn seeds() -> Vec<Vec<u8>> {
     let own = std::env::current_exe().unwrap();
     let candidates = ["/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"];
-    let paths = candidates.iter().map(Into::into).chain([own]);
-    let sections = paths.filter_map(|path| {
-        let file = MappedFile::open(&path).ok()?;
-        let section = Image::parse(file.bytes()).ok()?.eh_frame().ok()??;
-        Some(section.data[..section.data.len().min(20_000)].to_vec())
+    let paths = candidates.iter().map(std::path::PathBuf::from).chain([own]);
+    let files: Vec<MappedFile> = paths.filter_map(|path| MappedFile::open(path).ok()).collect();
+    let sections = files.iter().filter_map(|file| {
+        let image = Image::parse(file.bytes()).ok()?;
+        Some([image.eh_frame().ok()??, image.eh_frame_hdr().ok()??])
     });
-    sections.collect()
+    let beginning = |section: backtrail_elf::SectionData<'_>| section.data[..section.data.len().min(20_000)].to_vec();
+    sections.flatten().map(beginning).collect()
 }
 
 #[test]

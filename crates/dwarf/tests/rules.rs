@@ -85,7 +85,7 @@ impl Section {
             got: None,
             arch: self.arch,
             endian: self.endian,
-            code: vec![0x1000..0x9000],
+            code: vec![0x100..0x200, 0x1000..0x9000],
         })
     }
 }

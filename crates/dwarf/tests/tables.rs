@@ -150,6 +150,52 @@ fn a_shipped_table_is_used_where_it_is_sound() {
     assert_eq!(origins, [TableOrigin::Shipped, TableOrigin::Converted]);
 }
 
+/// What the machine's assembler and linker leave: rows for the program, none for the start files.
+#[test]
+fn a_shipped_table_is_completed() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.c");
+    fs::write(&source, "int f(int a){return a+1;} int main(void){return f(1);}").unwrap();
+    let program = dir.path().join("a");
+    let options = ["-O1", "-Wa,--gsframe"];
+    let made = Command::new("gcc")
+        .args(options)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: the assembler cannot write SFrame");
+        return;
+    }
+    let file = MappedFile::open(&program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let own = image.sframe().unwrap().expect("the linker keeps .sframe");
+    let own = backtrail_sframe::Section::parse(&own.data, own.address).unwrap();
+    let cache = Tables::open(Some(dir.path().into()));
+    for expected in [TableOrigin::Completed, TableOrigin::Cached] {
+        let table = cache.load(&image).unwrap();
+        assert_eq!(table.origin, expected);
+        let section = table.section().unwrap();
+        let symbols = backtrail_elf::Symbols::new(&image);
+        let main = symbols.iter().find(|symbol| symbol.name == "main").unwrap();
+        for pc in main.address..main.address + main.size {
+            let found = section.lookup(pc).unwrap().unwrap();
+            assert_eq!(found.row.rule, own.lookup(pc).unwrap().unwrap().row.rule);
+        }
+        // The start file says where stacks end; .sframe knows nothing of it.
+        assert!(own.lookup(image.entry() + 4).unwrap().is_none());
+        assert_eq!(section.lookup(image.entry() + 4).unwrap().unwrap().row.rule, None);
+        for function in convert(&image).unwrap().functions {
+            assert!(
+                section.lookup(function.start).unwrap().is_some(),
+                "{:#x}",
+                function.start
+            );
+        }
+    }
+}
+
 #[test]
 fn the_entry_point_is_outermost_even_without_an_fde() {
     let dir = tempfile::tempdir().unwrap();
@@ -202,4 +248,33 @@ fn a_file_without_tables_says_so() {
         .load(&Image::parse(file.bytes()).unwrap())
         .unwrap_err();
     assert_eq!(error, Error::NoUnwindInformation);
+}
+
+/// The vdso has no file: it is read as it lies in this process.
+#[test]
+fn the_vdso_as_it_lies_in_memory() {
+    use std::io::{Read, Seek, SeekFrom};
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else {
+        println!("SKIPPED: no vdso in this process");
+        return;
+    };
+    let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+    let start = u64::from_str_radix(start, 16).unwrap();
+    let end = u64::from_str_radix(end, 16).unwrap();
+    let mut bytes = vec![0; (end - start) as usize];
+    let mut memory = fs::File::open("/proc/self/mem").unwrap();
+    memory.seek(SeekFrom::Start(start)).unwrap();
+    if memory.read_exact(&mut bytes).is_err() {
+        println!("SKIPPED: this process cannot read its own memory");
+        return;
+    }
+    let image = Image::parse_memory(&bytes, start).unwrap();
+    let symbols = backtrail_elf::Symbols::new(&image);
+    let Some(time) = symbols.iter().find(|symbol| symbol.name.ends_with("clock_gettime")) else {
+        panic!("no clock_gettime among {} symbols", symbols.len());
+    };
+    let table = Tables::without_cache().load(&image).unwrap();
+    let found = table.section().unwrap().lookup(time.address + 1).unwrap();
+    assert!(found.is_some_and(|found| found.row.rule.is_some()), "{time:?}");
 }

@@ -112,3 +112,75 @@ fn xz_unpacked_size(xz: &[u8]) -> Option<u64> {
         offset = (offset + 1).next_multiple_of(4) + check;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    /// Packed by the xz tool, which the decoder knows nothing of.
+    fn packed(data: &[u8], options: &[&str]) -> Option<Vec<u8>> {
+        let spawned = Command::new("xz")
+            .arg("-c")
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut child) = spawned else {
+            println!("SKIPPED: no xz on this machine");
+            return None;
+        };
+        let mut input = child.stdin.take()?;
+        let data = data.to_vec();
+        let writer = std::thread::spawn(move || input.write_all(&data));
+        let output = child.wait_with_output().ok()?;
+        writer.join().unwrap().unwrap();
+        Some(output.stdout)
+    }
+
+    fn sample() -> Vec<u8> {
+        (0..50_000u32).flat_map(|i| (i * i / 7).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn the_size_is_known_before_unpacking() {
+        let data = sample();
+        let Some(xz) = packed(&data, &["--block-size=20000"]) else {
+            return;
+        };
+        assert_eq!(xz_unpacked_size(&xz), Some(data.len() as u64));
+        assert!(unpack_debugdata(&xz).as_deref() == Some(&data[..]));
+        // What expands a thousandfold is not symbols.
+        let Some(bomb) = packed(&vec![0; 8 << 20], &[]) else {
+            return;
+        };
+        assert_eq!(xz_unpacked_size(&bomb), Some(8 << 20));
+        assert!(unpack_debugdata(&bomb).is_none());
+    }
+
+    #[test]
+    fn damaged_streams_end() {
+        let Some(xz) = packed(&sample()[..8000], &["--block-size=3000"]) else {
+            return;
+        };
+        let mut state = 0x853c_49e6_748f_ea9bu64;
+        let mut random = move |limit: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % limit as u64) as usize
+        };
+        for _ in 0..3000 {
+            let mut damaged = xz.clone();
+            for _ in 0..1 + random(4) {
+                let front = random(2) == 0;
+                let at = random(if front { 64 } else { damaged.len() });
+                damaged[at] = random(256) as u8;
+            }
+            if let Some(found) = unpack_debugdata(&damaged) {
+                assert!(found.len() as u64 <= damaged.len() as u64 * XZ_RATIO);
+            }
+        }
+    }
+}

@@ -120,7 +120,7 @@ enum Layout {
     Memory { at: u64 },
 }
 
-/// A parsed ELF file. Cheap to clone is not a promise; it holds the decoded headers and borrows everything else.
+/// A parsed ELF file: its headers, decoded, and the bytes it was parsed from.
 #[derive(Clone, Debug)]
 pub struct Image<'a> {
     bytes: Bytes<'a>,

@@ -149,7 +149,8 @@ impl Symbols {
     /// Sorts, keeps the best of each address, and gives sizes to those that have none.
     fn settle(&mut self, code: &[Range<u64>]) {
         let mut entries = std::mem::take(&mut self.entries);
-        entries.sort_unstable_by(|a, b| self.rank(a).cmp(&self.rank(b)));
+        let by_rank = |a: &Entry, b: &Entry| self.rank(a).cmp(&self.rank(b));
+        entries.sort_unstable_by(|a, b| a.address.cmp(&b.address).then_with(|| by_rank(a, b)));
         entries.dedup_by_key(|entry| entry.address);
         let mut covered = 0;
         entries.retain(|entry| {
@@ -177,11 +178,7 @@ impl Symbols {
     fn rank<'e>(&'e self, entry: &'e Entry) -> impl Ord + use<'e> {
         let name = self.name_prefix(entry);
         let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
-        (
-            entry.address,
-            (!entry.typed, !entry.global, Reverse(entry.size), underscores),
-            name,
-        )
+        ((!entry.typed, !entry.global, Reverse(entry.size), underscores), name)
     }
 
     /// Enough of the name to rank it; a hostile string table has one endless name for all symbols.

@@ -136,10 +136,7 @@ impl gimli::UnwindContextStorage<usize> for Storage {
 
 /// Converts a whole section. Never panics; time and memory are bounded by a multiple of the section's length.
 pub fn convert(input: &EhFrame<'_>) -> Converted {
-    let endian = match input.endian {
-        Endian::Little => RunTimeEndian::Little,
-        Endian::Big => RunTimeEndian::Big,
-    };
+    let endian = run_time(input.endian);
     let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
     let mut section = gimli::EhFrame::new(&normalized.data, endian);
     section.set_address_size(input.arch.pointer_bytes);
@@ -162,6 +159,28 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
         functions,
         skipped,
         damage,
+    }
+}
+
+/// The starts of all functions by the search table of an `.eh_frame_hdr` section (LSB 5.0, section 10.6.2); `None`
+/// where it has none.
+pub fn search_table(data: &[u8], address: u64, endian: Endian) -> Option<Vec<u64>> {
+    let endian = run_time(endian);
+    let bases = BaseAddresses::default().set_eh_frame_hdr(address);
+    let header = gimli::EhFrameHdr::new(data, endian).parse(&bases, 8).ok()?;
+    let table = header.table()?;
+    let mut starts = Vec::new();
+    let mut entries = table.iter(&bases);
+    while let Ok(Some((start, _))) = entries.next() {
+        starts.push(start.pointer());
+    }
+    Some(starts)
+}
+
+fn run_time(endian: Endian) -> RunTimeEndian {
+    match endian {
+        Endian::Little => RunTimeEndian::Little,
+        Endian::Big => RunTimeEndian::Big,
     }
 }
 
