@@ -3,7 +3,9 @@
 mod support;
 
 use backtrail_testkit::peers::{Peer, babeltrace2_2_0, babeltrace2_2_1};
-use backtrail_trace::{CreateErrorKind, Dialect, Options, Statistics, StreamOptions, Trace, TraceErrorKind, TraceWriter};
+use backtrail_trace::{
+    CreateErrorKind, Dialect, Options, Statistics, StreamOptions, Trace, TraceErrorKind, TraceWriter,
+};
 use backtrail_wire::Endian;
 use std::io::Write;
 use std::path::Path;
@@ -17,10 +19,21 @@ const DIRECTORY: &str = "BACKTRAIL_TEST_DIRECTORY";
 #[test]
 #[ignore = "started by the other tests"]
 fn writer() {
-    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let trace = TraceWriter::create(Path::new(&directory), support::description(Endian::Little), Dialect::V1_8).unwrap();
+    let Some(directory) = std::env::var_os(DIRECTORY) else {
+        return;
+    };
+    let trace = TraceWriter::create(
+        Path::new(&directory),
+        support::description(Endian::Little),
+        Dialect::V1_8,
+    )
+    .unwrap();
     let mut streams: Vec<_> = (0..3u32)
-        .map(|cpu| trace.stream(&format!("channel_{cpu}"), StreamOptions::for_cpu(0, cpu)).unwrap())
+        .map(|cpu| {
+            trace
+                .stream(&format!("channel_{cpu}"), StreamOptions::for_cpu(0, cpu))
+                .unwrap()
+        })
         .collect();
     for packet in 0..200_000u64 {
         for stream in &mut streams {
@@ -40,7 +53,10 @@ fn writer() {
 fn child(directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "writer", "--ignored", "--nocapture"]);
-    command.env(DIRECTORY, directory).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
     command
 }
 
@@ -76,7 +92,10 @@ fn killed_at_any_moment() {
         let recovered = read(&directory, Options { recover: true }).unwrap();
         match read(&directory, Options::default()) {
             Ok(statistics) => {
-                assert_eq!((statistics.damaged, statistics.discarded, statistics.lost_packets), (0, 0, 0));
+                assert_eq!(
+                    (statistics.damaged, statistics.discarded, statistics.lost_packets),
+                    (0, 0, 0)
+                );
                 assert_eq!(statistics, recovered);
                 for peer in peers.iter().flatten() {
                     assert_eq!(lines(peer, &directory), statistics.events);
@@ -127,7 +146,10 @@ fn a_cut_packet_ends_its_stream_only() {
     match read(&directory, Options::default()) {
         Err(TraceErrorKind::Packet { offset, error }) => {
             assert!(offset < length && offset % 4096 == 0);
-            assert_eq!(error.kind, backtrail_trace::DecodeErrorKind::PacketPastEnd { missing: 1 });
+            assert_eq!(
+                error.kind,
+                backtrail_trace::DecodeErrorKind::PacketPastEnd { missing: 1 }
+            );
         }
         other => panic!("{other:?}"),
     }

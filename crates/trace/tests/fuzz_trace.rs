@@ -33,7 +33,10 @@ fn mutate(random: &mut Random, seed: &[u8], from: usize, text: bool) -> Vec<u8> 
         let len = random.below(40).min(data.len() - place);
         match random.below(5) {
             0 if !text => data[place] ^= 1 << random.below(8),
-            0 | 1 => data[place] = [b"{}[];:=<>,.\"09-_al".as_slice(), &[0, 0xff, 0x80, 1]][usize::from(!text)][random.below(4 + 14 * usize::from(text))],
+            0 | 1 => {
+                data[place] = [b"{}[];:=<>,.\"09-_al".as_slice(), &[0, 0xff, 0x80, 1]][usize::from(!text)]
+                    [random.below(4 + 14 * usize::from(text))]
+            }
             2 => drop(data.drain(place..place + len)),
             3 => {
                 let piece = data[place..place + len].to_vec();

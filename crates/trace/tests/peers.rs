@@ -16,14 +16,21 @@ fn our_text(directory: &Path) -> (String, u64) {
         writer.event(&mut text, &event, &trace.description().environment);
     }
     let statistics = events.statistics();
-    assert_eq!((statistics.discarded, statistics.lost_packets, statistics.damaged), (0, 0, 0));
+    assert_eq!(
+        (statistics.discarded, statistics.lost_packets, statistics.damaged),
+        (0, 0, 0)
+    );
     (text, statistics.events)
 }
 
 fn peer_text(peer: &Peer, directory: &Path) -> String {
     let output = peer.command().arg("--clock-seconds").arg(directory).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{}: {errors}", output.status);
+    assert!(
+        output.status.success() && errors.is_empty(),
+        "{}: {errors}",
+        output.status
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -69,7 +76,10 @@ fn big_endian_2() {
 fn both_dialects_say_the_same() {
     for order in [Endian::Little, Endian::Big] {
         let description = support::description(order);
-        assert_eq!(tsdl::parse(&tsdl::write(&description).unwrap()).unwrap().streams, description.streams);
+        assert_eq!(
+            tsdl::parse(&tsdl::write(&description).unwrap()).unwrap().streams,
+            description.streams
+        );
         let mut from_json = json2::parse(&json2::write(&description)).unwrap();
         // CTF 2 has no byte order for the whole trace, and for single bytes any is as good.
         from_json.byte_order = Some(order);

@@ -350,13 +350,10 @@ pub struct Labels<'a> {
     value: i128,
 }
 
-/// A name of a number.
-pub type Label<'a> = &'a str;
-
 impl<'a> Iterator for Labels<'a> {
-    type Item = Label<'a>;
+    type Item = &'a str;
 
-    fn next(&mut self) -> Option<Label<'a>> {
+    fn next(&mut self) -> Option<&'a str> {
         let value = self.value;
         self.mappings
             .find(|mapping| mapping.ranges.iter().any(|range| range.contains(value)))

@@ -4,7 +4,7 @@ mod event;
 mod merge;
 mod stream;
 
-pub use event::{Chosen, Elements, Event, Fields, IntegerValue, Label, Labels, Value};
+pub use event::{Chosen, Elements, Event, Fields, IntegerValue, Labels, Value};
 pub use merge::Events;
 pub(crate) use stream::decode_all;
 pub use stream::{Packet, Statistics, StreamReader};

@@ -2,9 +2,9 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use backtrail_trace::description::{
-    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Float, Integer, Mapping,
-    Range, Reference, Scope, StreamClass, Struct, Variant, VariantOption, compact_event_header, large_event_header,
-    packet_context, packet_header, parse_uuid,
+    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Float, Integer,
+    Mapping, Range, Reference, Scope, StreamClass, Struct, Variant, VariantOption, compact_event_header,
+    large_event_header, packet_context, packet_header, parse_uuid,
 };
 use backtrail_trace::{Dialect, EventWriter, PacketFile, StreamOptions, TraceWriter};
 use backtrail_wire::Endian;
@@ -36,39 +36,87 @@ fn everything(order: Endian) -> Struct {
         .with("n", u(8))
         .with("lines", Array::sequence(Reference::payload(&["frames", "n"]), u(16)))
         .with("name", FieldClass::String(Encoding::Utf8));
-    let wide = Struct::new()
-        .with("len", u(16))
-        .with("bytes", Array::sequence(Reference::payload(&["choice", "wide", "len"]), u(8).hexadecimal()));
+    let wide = Struct::new().with("len", u(16)).with(
+        "bytes",
+        Array::sequence(Reference::payload(&["choice", "wide", "len"]), u(8).hexadecimal()),
+    );
     Struct::new()
         .with("u8", u(8))
         .with("u16", u(16).hexadecimal())
-        .with("u32", Integer { base: Base::Octal, ..u(32) })
+        .with(
+            "u32",
+            Integer {
+                base: Base::Octal,
+                ..u(32)
+            },
+        )
         .with("u64", u(64))
-        .with("bits", Integer { base: Base::Binary, ..u(8) })
+        .with(
+            "bits",
+            Integer {
+                base: Base::Binary,
+                ..u(8)
+            },
+        )
         .with("i8", Integer::signed(8, order))
         .with("i16", Integer::signed(16, order).hexadecimal())
         .with("i32", Integer::signed(32, order))
         .with("i64", Integer::signed(64, order))
         .with("net", Integer::unsigned(32, order.swapped()))
         .with("u24", u(24))
-        .with("f32", Float { size: 32, align: 8, byte_order: order })
-        .with("f64", Float { size: 64, align: 8, byte_order: order })
+        .with(
+            "f32",
+            Float {
+                size: 32,
+                align: 8,
+                byte_order: order,
+            },
+        )
+        .with(
+            "f64",
+            Float {
+                size: 64,
+                align: 8,
+                byte_order: order,
+            },
+        )
         .with("text", FieldClass::String(Encoding::Utf8))
         .with("fixed_text", Array::fixed(8, Integer::character(Endian::Little)))
         .with("_text_length", u(8))
-        .with("long_text", Array::sequence(Reference::payload(&["_text_length"]), Integer::character(Endian::Little)))
+        .with(
+            "long_text",
+            Array::sequence(
+                Reference::payload(&["_text_length"]),
+                Integer::character(Endian::Little),
+            ),
+        )
         .with("array", Array::fixed(3, Integer::signed(16, order)))
         .with("matrix", Array::fixed(2, Array::fixed(2, u(8))))
         .with("_stack_length", u(16))
-        .with("stack", Array::sequence(Reference::payload(&["_stack_length"]), u(64).hexadecimal()))
+        .with(
+            "stack",
+            Array::sequence(Reference::payload(&["_stack_length"]), u(64).hexadecimal()),
+        )
         .with("_frames_length", u(32))
-        .with("frames", Array::sequence(Reference::payload(&["_frames_length"]), frame))
-        .with("inner", Struct::new().with("a", u(8)).with("b", Struct::new().with("c", Integer::signed(8, order))))
+        .with(
+            "frames",
+            Array::sequence(Reference::payload(&["_frames_length"]), frame),
+        )
+        .with(
+            "inner",
+            Struct::new()
+                .with("a", u(8))
+                .with("b", Struct::new().with("c", Integer::signed(8, order))),
+        )
         .with(
             "kind",
             Enumeration {
                 integer: Integer::signed(8, order),
-                mappings: vec![mapping("narrow", &[(-3, -1)]), mapping("text", &[(0, 0), (7, 7)]), mapping("wide", &[(1, 5)])],
+                mappings: vec![
+                    mapping("narrow", &[(-3, -1)]),
+                    mapping("text", &[(0, 0), (7, 7)]),
+                    mapping("wide", &[(1, 5)]),
+                ],
             },
         )
         .with(
@@ -86,7 +134,10 @@ fn everything(order: Endian) -> Struct {
             },
         )
         .with("_context_length_copy", u(8))
-        .with("of_context", Array::sequence(Reference::new(Scope::StreamEventContext, &["depth"]), u(8)))
+        .with(
+            "of_context",
+            Array::sequence(Reference::new(Scope::StreamEventContext, &["depth"]), u(8)),
+        )
         .with("struct", u(8))
 }
 
@@ -99,9 +150,13 @@ pub(crate) fn description(order: Endian) -> Description {
         context: None,
         payload: Some(payload),
     };
-    let stack = Struct::new()
-        .with("_ips_length", Integer::unsigned(16, order))
-        .with("ips", Array::sequence(Reference::payload(&["_ips_length"]), Integer::unsigned(64, order).hexadecimal()));
+    let stack = Struct::new().with("_ips_length", Integer::unsigned(16, order)).with(
+        "ips",
+        Array::sequence(
+            Reference::payload(&["_ips_length"]),
+            Integer::unsigned(64, order).hexadecimal(),
+        ),
+    );
     let context = Struct::new()
         .with("vpid", Integer::signed(32, order))
         .with("depth", Integer::unsigned(8, order))
@@ -136,7 +191,10 @@ pub(crate) fn description(order: Endian) -> Description {
             ..Clock::nanoseconds("monotonic", 1_795_185_990_900_000_741)
         }],
         packet_header: Some(packet_header(order)),
-        streams: vec![class(0, compact_event_header(order, 0)), class(1, large_event_header(order, 0))],
+        streams: vec![
+            class(0, compact_event_header(order, 0)),
+            class(1, large_event_header(order, 0)),
+        ],
         ..Description::default()
     }
 }
