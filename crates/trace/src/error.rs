@@ -1,6 +1,6 @@
 //! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects' modules.
 
-use crate::{Dialect, DescriptionError, json2, tsdl};
+use crate::{DescriptionError, Dialect, json2, tsdl};
 use std::path::PathBuf;
 
 /// A packet that cannot be decoded: what is wrong, and where.
@@ -119,7 +119,9 @@ impl std::fmt::Display for EncodeError {
             EncodeError::Text => write!(f, "text does not fit into its field"),
             EncodeError::NoOption(tag) => write!(f, "no option of the variant is for {tag}"),
             EncodeError::Unwritable => write!(f, "no writer for these packet or event headers"),
-            EncodeError::NotByteAligned { event } => write!(f, "event class {event} has fields that are not whole bytes"),
+            EncodeError::NotByteAligned { event } => {
+                write!(f, "event class {event} has fields that are not whole bytes")
+            }
             EncodeError::EmptyEvent { event } => write!(f, "events of class {event} could be empty"),
         }
     }
@@ -170,7 +172,9 @@ impl std::fmt::Display for TraceError {
         match &self.kind {
             TraceErrorKind::Io(error) => error.fmt(f),
             TraceErrorKind::Dialect(dialect) => write!(f, "metadata is {dialect}, which is not read here"),
-            TraceErrorKind::UnknownDialect(bytes) => write!(f, "metadata of no known kind, it begins with {bytes:02x?}"),
+            TraceErrorKind::UnknownDialect(bytes) => {
+                write!(f, "metadata of no known kind, it begins with {bytes:02x?}")
+            }
             TraceErrorKind::MetadataPacket(offset) => write!(f, "malformed metadata packet at offset {offset:#x}"),
             TraceErrorKind::Utf8(offset) => write!(f, "metadata is not UTF-8 at offset {offset:#x}"),
             TraceErrorKind::Tsdl(error) => error.fmt(f),

@@ -34,8 +34,12 @@ pub fn json2(data: &[u8]) {
 
 /// A packet of the trace whose metadata, of any dialect, ends at the first double zero byte.
 pub fn packet(data: &[u8]) {
-    let Some(end) = data.windows(2).position(|pair| pair == [0, 0]) else { return };
-    let Ok((_, description)) = crate::metadata::parse(&data[..end]) else { return };
+    let Some(end) = data.windows(2).position(|pair| pair == [0, 0]) else {
+        return;
+    };
+    let Ok((_, description)) = crate::metadata::parse(&data[..end]) else {
+        return;
+    };
     let Ok(plan) = Plan::new(description) else { return };
     let _ = decode_all(&plan, &data[end + 2..]);
 }

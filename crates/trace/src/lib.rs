@@ -27,7 +27,8 @@ pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, Enco
 pub use metadata::Dialect;
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
-    Elements, Event, Events, Fields, IntegerValue, Label, Labels, Options, Packet, Statistics, StreamReader, Trace, Value,
+    Chosen, Elements, Event, Events, Fields, IntegerValue, Labels, Options, Packet, Statistics, StreamReader, Trace,
+    Value,
 };
 pub use text::TextWriter;
 pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter};

@@ -40,14 +40,22 @@ pub(crate) fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
         if magic == METADATA_PACKET_MAGIC {
             // The major version is the last byte but one of the header.
             let major = metadata.get(METADATA_PACKET_HEADER_BYTES - 2);
-            return Ok(if major == Some(&2) { Dialect::V2Packets } else { Dialect::V1_8 });
+            return Ok(if major == Some(&2) {
+                Dialect::V2Packets
+            } else {
+                Dialect::V1_8
+            });
         }
         if u64::from(magic) == PACKET_MAGIC {
             return Ok(Dialect::Rfc1_1);
         }
     }
     // Text of any kind; what it says is the parser's business.
-    if metadata.iter().take(64).any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace()) {
+    if metadata
+        .iter()
+        .take(64)
+        .any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace())
+    {
         return Err(TraceErrorKind::UnknownDialect(first));
     }
     Ok(Dialect::V1_8)
@@ -81,10 +89,11 @@ fn unpack(metadata: &[u8]) -> Result<Option<Vec<u8>>, TraceErrorKind> {
     let bytes = Bytes::new(metadata, order);
     let mut text = Vec::new();
     let mut offset = 0;
-    while offset < metadata.len() {
+    // Less than a header at the end is a leftover of a longer packet's write.
+    while offset == 0 || metadata.len() - offset >= METADATA_PACKET_HEADER_BYTES {
         let (content, next) = metadata_packet(bytes, offset).ok_or(TraceErrorKind::MetadataPacket(offset as u64))?;
         text.extend_from_slice(content);
-        offset = next;
+        offset = next.min(metadata.len());
     }
     Ok(Some(text))
 }

@@ -22,7 +22,12 @@ impl TextWriter {
         let _ = self.line(text, event, environment);
     }
 
-    fn line(&mut self, text: &mut String, event: &Event<'_>, environment: &[(String, EnvironmentValue)]) -> std::fmt::Result {
+    fn line(
+        &mut self,
+        text: &mut String,
+        event: &Event<'_>,
+        environment: &[(String, EnvironmentValue)],
+    ) -> std::fmt::Result {
         if let Some(time) = event.time() {
             let (seconds, nanoseconds) = split(time);
             write!(text, "[{seconds}.{nanoseconds:09}] ")?;
@@ -37,11 +42,13 @@ impl TextWriter {
         }
         let mut separator = "";
         for name in ["hostname", "procname", "vpid"] {
-            let Some((_, value)) = environment.iter().find(|(key, _)| key == name) else { continue };
+            let Some((_, value)) = environment.iter().find(|(key, _)| key == name) else {
+                continue;
+            };
             text.push_str(separator);
             match value {
                 EnvironmentValue::String(value) => text.push_str(value),
-                EnvironmentValue::Integer(value) => write!(text, "{value}")?,
+                EnvironmentValue::Integer(value) => write!(text, "({value})")?,
             }
             separator = ":";
         }
@@ -50,11 +57,17 @@ impl TextWriter {
         }
         write!(text, "{}: ", event.name())?;
         let mut separator = "";
-        if let Some(context) = event.packet_context() {
+        // Sizes and counters are the reader's business, and what is left may be nothing.
+        if let Some(context) = event.packet_context()
+            && context.without_roles().next().is_some()
+        {
             fields(text, context.without_roles())?;
             separator = ", ";
         }
-        for fields in [event.stream_context(), event.context(), event.payload()].into_iter().flatten() {
+        for fields in [event.stream_context(), event.context(), event.payload()]
+            .into_iter()
+            .flatten()
+        {
             text.push_str(separator);
             structure(text, &fields)?;
             separator = ", ";
@@ -121,6 +134,14 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
             Ok(())
         }
         Value::Struct(fields) => structure(text, fields),
+        Value::Variant(chosen) => {
+            text.push_str("{ ");
+            if let Some(chosen) = chosen.value() {
+                value(text, &chosen)?;
+            }
+            text.push_str(" }");
+            Ok(())
+        }
         Value::Array(elements) => {
             text.push('[');
             let mut separator = " ";
@@ -137,7 +158,11 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
 
 fn number(text: &mut String, integer: &IntegerValue<'_>) -> std::fmt::Result {
     let class = integer.class();
-    let mask = if class.size >= 64 { u64::MAX } else { (1 << class.size) - 1 };
+    let mask = if class.size >= 64 {
+        u64::MAX
+    } else {
+        (1 << class.size) - 1
+    };
     let bits = integer.value() as u64 & mask;
     match class.base {
         Base::Decimal => write!(text, "{}", integer.value()),
@@ -151,8 +176,10 @@ fn quoted(text: &mut String, bytes: &[u8]) {
     text.push('"');
     for character in String::from_utf8_lossy(bytes).chars() {
         match character {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
+            '"' | '\'' | '?' | '\\' => {
+                text.push('\\');
+                text.push(character);
+            }
             '\x07' => text.push_str("\\a"),
             '\x08' => text.push_str("\\b"),
             '\x0c' => text.push_str("\\f"),

@@ -4,8 +4,8 @@ mod class;
 mod standard;
 
 pub use class::{
-    Array, Base, Encoding, Enumeration, FieldClass, Float, Integer, Length, Mapping, Member, Range, Reference, Role, Scope,
-    Struct, Variant, VariantOption,
+    Array, Base, Encoding, Enumeration, FieldClass, Float, Integer, Length, Mapping, Member, Range, Reference, Role,
+    Scope, Struct, Variant, VariantOption,
 };
 pub use standard::{compact_event_header, large_event_header, packet_context, packet_header};
 
@@ -211,7 +211,12 @@ mod tests {
     fn uuids() {
         let text = "43011dd4-bab2-40f1-81de-47f9f9f3bd33";
         assert_eq!(format_uuid(&parse_uuid(text).unwrap()), text);
-        for bad in ["", "43011dd4-bab2-40f1-81de-47f9f9f3bd3", "43011dd4xbab2-40f1-81de-47f9f9f3bd33", "43011dd4-bab2-40f1-81de-47f9f9f3bd3g"] {
+        for bad in [
+            "",
+            "43011dd4-bab2-40f1-81de-47f9f9f3bd3",
+            "43011dd4xbab2-40f1-81de-47f9f9f3bd33",
+            "43011dd4-bab2-40f1-81de-47f9f9f3bd3g",
+        ] {
             assert_eq!(parse_uuid(bad), None);
         }
     }

@@ -1,6 +1,8 @@
 //! The packet and event headers of LTTng, which tools know best.
 
-use super::{Array, Enumeration, FieldClass, Integer, Mapping, Range, Reference, Role, Scope, Struct, Variant, VariantOption};
+use super::{
+    Array, Enumeration, FieldClass, Integer, Mapping, Range, Reference, Role, Scope, Struct, Variant, VariantOption,
+};
 use backtrail_wire::Endian;
 
 /// Magic number, trace UUID, stream class and stream instance: LTTng's packet header.
@@ -11,7 +13,10 @@ pub fn packet_header(order: Endian) -> Struct {
         .with("magic", Integer::unsigned(32, order).hexadecimal().role(Role::Magic))
         .with("uuid", uuid)
         .with("stream_id", Integer::unsigned(32, order).role(Role::StreamClassId))
-        .with("stream_instance_id", Integer::unsigned(64, order).role(Role::StreamInstanceId))
+        .with(
+            "stream_instance_id",
+            Integer::unsigned(64, order).role(Role::StreamInstanceId),
+        )
 }
 
 /// LTTng's packet context, with timestamps of the clock with this index.
@@ -29,7 +34,11 @@ pub fn packet_context(order: Endian, clock: usize) -> Struct {
 
 /// LTTng's header for fewer than 31 classes of events: a 5-bit id and 27 bits of the clock in 4 bytes; id 31: both in full, 13 bytes.
 pub fn compact_event_header(order: Endian, clock: usize) -> Struct {
-    event_header(Integer::unsigned(5, order).align(1), Integer::unsigned(27, order).align(1), clock)
+    event_header(
+        Integer::unsigned(5, order).align(1),
+        Integer::unsigned(27, order).align(1),
+        clock,
+    )
 }
 
 /// LTTng's header for more classes of events: a 16-bit id and 32 bits of the clock; id 65535: both in full, 14 bytes.
@@ -55,7 +64,10 @@ fn event_header(id: Integer, timestamp: Integer, clock: usize) -> Struct {
     let order = id.byte_order;
     let full = Struct::new()
         .with("id", Integer::unsigned(32, order).role(Role::EventClassId))
-        .with("timestamp", Integer::unsigned(64, order).role(Role::Timestamp).clock(clock));
+        .with(
+            "timestamp",
+            Integer::unsigned(64, order).role(Role::Timestamp).clock(clock),
+        );
     Struct {
         min_align: 8,
         ..Struct::new()
@@ -64,7 +76,10 @@ fn event_header(id: Integer, timestamp: Integer, clock: usize) -> Struct {
         "id",
         Enumeration {
             integer: id.role(Role::EventClassId),
-            mappings: vec![mapping("compact", compact_range), mapping("extended", Range::one(extended))],
+            mappings: vec![
+                mapping("compact", compact_range),
+                mapping("extended", Range::one(extended)),
+            ],
         },
     )
     .with(

@@ -4,8 +4,9 @@ use super::write::role_name;
 use super::{Error, ErrorKind, Result};
 use crate::constants::{MAX_NESTING, NAMESPACE, RECORD_SEPARATOR};
 use crate::description::{
-    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Float, Identity, Integer,
-    Length, Mapping, Member, Range, Reference, Role, Scope, StreamClass, Struct, Variant, VariantOption, parse_uuid,
+    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Float, Identity,
+    Integer, Length, Mapping, Member, Range, Reference, Role, Scope, StreamClass, Struct, Variant, VariantOption,
+    parse_uuid,
 };
 use backtrail_wire::Endian;
 use serde_json::{Map, Value};
@@ -77,10 +78,16 @@ impl<'v> Object<'v> {
     fn of(value: &'v Value) -> Result<Object<'v>> {
         let map = value.as_object().ok_or(ErrorKind::NotAnObject)?;
         let mut object = Object { map, taken: 0 };
-        if object.take("extensions").is_some_and(|extensions| extensions.as_object().is_none_or(|map| !map.is_empty())) {
+        if object
+            .take("extensions")
+            .is_some_and(|extensions| extensions.as_object().is_none_or(|map| !map.is_empty()))
+        {
             return Err(ErrorKind::Extension);
         }
-        if object.take("attributes").is_some_and(|attributes| !attributes.is_object()) {
+        if object
+            .take("attributes")
+            .is_some_and(|attributes| !attributes.is_object())
+        {
             return Err(ErrorKind::Value("attributes"));
         }
         Ok(object)
@@ -189,7 +196,10 @@ impl Reader {
             return Err(ErrorKind::Value("version"));
         }
         if let Some(uuid) = object.take("uuid") {
-            let bytes = uuid.as_array().filter(|bytes| bytes.len() == 16).ok_or(ErrorKind::Value("uuid"))?;
+            let bytes = uuid
+                .as_array()
+                .filter(|bytes| bytes.len() == 16)
+                .ok_or(ErrorKind::Value("uuid"))?;
             let mut parsed = [0u8; 16];
             for (byte, value) in parsed.iter_mut().zip(bytes) {
                 let value = value.as_u64().and_then(|value| u8::try_from(value).ok());
@@ -233,7 +243,11 @@ impl Reader {
     }
 
     fn clock_class(&mut self, mut object: Object<'_>) -> Result<()> {
-        let id = object.required("id")?.as_str().ok_or(ErrorKind::Value("id"))?.to_owned();
+        let id = object
+            .required("id")?
+            .as_str()
+            .ok_or(ErrorKind::Value("id"))?
+            .to_owned();
         if self.description.clocks.iter().any(|clock| clock.name == id) {
             return Err(ErrorKind::Duplicate("clock class"));
         }
@@ -242,7 +256,10 @@ impl Reader {
         object.u64("accuracy")?;
         let uuid = object.text("uid")?.and_then(parse_uuid);
         let description = object.owned("description")?;
-        let frequency = object.required("frequency")?.as_u64().filter(|&frequency| frequency > 0);
+        let frequency = object
+            .required("frequency")?
+            .as_u64()
+            .filter(|&frequency| frequency > 0);
         let frequency = frequency.ok_or(ErrorKind::Value("frequency"))?;
         let precision = object.u64("precision")?;
         let unix_epoch = match object.take("origin") {
@@ -301,7 +318,11 @@ impl Reader {
             clock,
             packet_context: self.root(&mut object, "packet-context-field-class", Scope::PacketContext)?,
             event_header: self.root(&mut object, "event-record-header-field-class", Scope::EventHeader)?,
-            event_context: self.root(&mut object, "event-record-common-context-field-class", Scope::StreamEventContext)?,
+            event_context: self.root(
+                &mut object,
+                "event-record-common-context-field-class",
+                Scope::StreamEventContext,
+            )?,
             events: Vec::new(),
         };
         self.description.streams.push(class);
@@ -313,14 +334,23 @@ impl Reader {
         let stream_id = object.u64("data-stream-class-id")?.unwrap_or(0);
         let stream = self.description.streams.iter().position(|class| class.id == stream_id);
         let stream = stream.ok_or(ErrorKind::UnknownStream(stream_id))?;
-        if self.description.streams[stream].events.iter().any(|event| event.id == id) {
+        if self.description.streams[stream]
+            .events
+            .iter()
+            .any(|event| event.id == id)
+        {
             return Err(ErrorKind::Duplicate("event record class"));
         }
         let name = object.owned("name")?.unwrap_or_default();
         object.text("namespace")?;
         object.text("uid")?;
-        let attributes = object.map.get("attributes").and_then(|attributes| attributes.get(NAMESPACE));
-        let log_level = attributes.and_then(|ours| ours.get("log-level")).and_then(Value::as_i64);
+        let attributes = object
+            .map
+            .get("attributes")
+            .and_then(|attributes| attributes.get(NAMESPACE));
+        let log_level = attributes
+            .and_then(|ours| ours.get("log-level"))
+            .and_then(Value::as_i64);
         self.way.clock = None;
         for scope in Scope::ALL {
             match self.description.root(scope, stream, usize::MAX) {
@@ -340,7 +370,9 @@ impl Reader {
     }
 
     fn root(&mut self, object: &mut Object<'_>, name: &'static str, scope: Scope) -> Result<Option<Struct>> {
-        let Some(value) = object.take(name) else { return Ok(None) };
+        let Some(value) = object.take(name) else {
+            return Ok(None);
+        };
         self.way.scope = Some(scope);
         self.way.frames.clear();
         self.way.path.clear();
@@ -379,7 +411,10 @@ impl Reader {
                 FieldClass::Array(Array {
                     length,
                     element: Box::new(self.class(element, depth + 1)?),
-                    min_align: object.alignment("minimum-alignment")?.filter(|&align| align > 1).unwrap_or(0),
+                    min_align: object
+                        .alignment("minimum-alignment")?
+                        .filter(|&align| align > 1)
+                        .unwrap_or(0),
                     trace_uuid: false,
                 })
             }
@@ -403,7 +438,10 @@ impl Reader {
     }
 
     fn integer(&mut self, object: &mut Object<'_>, signed: bool) -> Result<FieldClass> {
-        let size = object.required("length")?.as_u64().filter(|size| (1..=64).contains(size));
+        let size = object
+            .required("length")?
+            .as_u64()
+            .filter(|size| (1..=64).contains(size));
         let byte_order = byte_order(object)?;
         let mut integer = Integer {
             size: size.ok_or(ErrorKind::Value("length"))? as u32,
@@ -425,7 +463,9 @@ impl Reader {
         if matches!(integer.role, Some(Role::Timestamp | Role::TimestampEnd)) {
             integer.clock = Some(self.way.clock.ok_or(ErrorKind::UnknownClock)?);
         }
-        let Some(mappings) = object.take("mappings") else { return Ok(FieldClass::Integer(integer)) };
+        let Some(mappings) = object.take("mappings") else {
+            return Ok(FieldClass::Integer(integer));
+        };
         let mappings = mappings.as_object().ok_or(ErrorKind::Value("mappings"))?;
         let mappings = mappings.iter().map(|(name, list)| {
             Ok(Mapping {
@@ -489,7 +529,10 @@ impl Reader {
         }
         Ok(Struct {
             members: self.way.frames.pop().map(|frame| frame.members).unwrap_or_default(),
-            min_align: object.alignment("minimum-alignment")?.filter(|&align| align > 1).unwrap_or(0),
+            min_align: object
+                .alignment("minimum-alignment")?
+                .filter(|&align| align > 1)
+                .unwrap_or(0),
         })
     }
 
@@ -559,7 +602,9 @@ impl Reader {
         let Some(origin) = origin else {
             let parents = path.iter().take_while(|name| name.is_null()).count();
             let last = self.way.frames.len().checked_sub(1);
-            let frame = last.and_then(|last| last.checked_sub(parents)).ok_or(ErrorKind::Location)?;
+            let frame = last
+                .and_then(|last| last.checked_sub(parents))
+                .ok_or(ErrorKind::Location)?;
             return self.follow_frames(current, frame, &names(&path[parents..])?);
         };
         let scope = Scope::ALL.into_iter().find(|scope| scope.json_name() == origin);
@@ -568,7 +613,11 @@ impl Reader {
         if scope == current {
             return self.follow_frames(scope, 0, &names);
         }
-        let root = self.roots.get(&scope).filter(|_| scope < current).ok_or(ErrorKind::Location)?;
+        let root = self
+            .roots
+            .get(&scope)
+            .filter(|_| scope < current)
+            .ok_or(ErrorKind::Location)?;
         let class = descend(&root.members, &names).ok_or(ErrorKind::Location)?;
         let path = names.into_iter().map(str::to_owned).collect();
         Ok((Reference { scope, path }, class))
@@ -594,7 +643,9 @@ impl Reader {
 }
 
 fn names(path: &[Value]) -> Result<Vec<&str>> {
-    path.iter().map(|name| name.as_str().ok_or(ErrorKind::Location)).collect()
+    path.iter()
+        .map(|name| name.as_str().ok_or(ErrorKind::Location))
+        .collect()
 }
 
 fn descend<'m>(members: &'m [Member], names: &[&str]) -> Option<&'m FieldClass> {
@@ -656,7 +707,9 @@ fn float(object: &mut Object<'_>) -> Result<FieldClass> {
 fn encoding(object: &mut Object<'_>) -> Result<()> {
     match object.text("encoding")? {
         None | Some("utf-8") => Ok(()),
-        Some("utf-16be" | "utf-16le" | "utf-32be" | "utf-32le") => Err(ErrorKind::Unsupported("encodings other than UTF-8")),
+        Some("utf-16be" | "utf-16le" | "utf-32be" | "utf-32le") => {
+            Err(ErrorKind::Unsupported("encodings other than UTF-8"))
+        }
         Some(_) => Err(ErrorKind::Value("encoding")),
     }
 }
@@ -672,7 +725,11 @@ fn ranges(list: &[Value]) -> Result<Vec<Range>> {
         .map(|range| match range.as_array().map(Vec::as_slice) {
             Some([first, last]) => {
                 let (first, last) = (number(first)?, number(last)?);
-                if first > last { Err(WRONG) } else { Ok(Range { first, last }) }
+                if first > last {
+                    Err(WRONG)
+                } else {
+                    Ok(Range { first, last })
+                }
             }
             _ => Err(WRONG),
         })

@@ -22,9 +22,23 @@ pub fn write(description: &Description) -> String {
         fragment(&mut text, clock_class(clock));
     }
     for (index, class) in description.streams.iter().enumerate() {
-        fragment(&mut text, stream_class(class, &Context { description, stream: index, event: 0 }));
+        fragment(
+            &mut text,
+            stream_class(
+                class,
+                &Context {
+                    description,
+                    stream: index,
+                    event: 0,
+                },
+            ),
+        );
         for (number, event) in class.events.iter().enumerate() {
-            let context = Context { description, stream: index, event: number };
+            let context = Context {
+                description,
+                stream: index,
+                event: number,
+            };
             fragment(&mut text, event_class(event, class, &context));
         }
     }
@@ -74,8 +88,15 @@ fn trace_class(description: &Description) -> Map<String, Value> {
         });
         class.insert("environment".into(), Value::Object(entries.collect()));
     }
-    let context = Context { description, stream: 0, event: 0 };
-    let header = description.packet_header.as_ref().map(|class| structure(class, &context));
+    let context = Context {
+        description,
+        stream: 0,
+        event: 0,
+    };
+    let header = description
+        .packet_header
+        .as_ref()
+        .map(|class| structure(class, &context));
     insert_some(&mut class, "packet-header-field-class", header);
     class
 }
@@ -84,7 +105,11 @@ fn clock_class(clock: &Clock) -> Map<String, Value> {
     let mut class = object("clock-class");
     class.insert("id".into(), clock.name.as_str().into());
     class.insert("name".into(), clock.name.as_str().into());
-    insert_some(&mut class, "uid", clock.uuid.as_ref().map(crate::description::format_uuid));
+    insert_some(
+        &mut class,
+        "uid",
+        clock.uuid.as_ref().map(crate::description::format_uuid),
+    );
     insert_some(&mut class, "description", clock.description.as_deref());
     class.insert("frequency".into(), clock.frequency.into());
     insert_some(&mut class, "precision", clock.precision);
@@ -93,9 +118,14 @@ fn clock_class(clock: &Clock) -> Map<String, Value> {
     }
     // The property must be less than one second, 1.8's need not be.
     let frequency = clock.frequency.max(1);
-    let seconds = clock.offset_seconds.saturating_add((clock.offset_cycles / frequency) as i64);
+    let seconds = clock
+        .offset_seconds
+        .saturating_add((clock.offset_cycles / frequency) as i64);
     let cycles = clock.offset_cycles % frequency;
-    class.insert("offset-from-origin".into(), json!({ "seconds": seconds, "cycles": cycles }));
+    class.insert(
+        "offset-from-origin".into(),
+        json!({ "seconds": seconds, "cycles": cycles }),
+    );
     class
 }
 
@@ -103,10 +133,29 @@ fn stream_class(stream: &StreamClass, context: &Context<'_>) -> Map<String, Valu
     let mut class = object("data-stream-class");
     class.insert("id".into(), stream.id.into());
     let clock = stream.clock.and_then(|index| context.description.clocks.get(index));
-    insert_some(&mut class, "default-clock-class-id", clock.map(|clock| clock.name.as_str()));
-    insert_root(&mut class, "packet-context-field-class", stream.packet_context.as_ref(), context);
-    insert_root(&mut class, "event-record-header-field-class", stream.event_header.as_ref(), context);
-    insert_root(&mut class, "event-record-common-context-field-class", stream.event_context.as_ref(), context);
+    insert_some(
+        &mut class,
+        "default-clock-class-id",
+        clock.map(|clock| clock.name.as_str()),
+    );
+    insert_root(
+        &mut class,
+        "packet-context-field-class",
+        stream.packet_context.as_ref(),
+        context,
+    );
+    insert_root(
+        &mut class,
+        "event-record-header-field-class",
+        stream.event_header.as_ref(),
+        context,
+    );
+    insert_root(
+        &mut class,
+        "event-record-common-context-field-class",
+        stream.event_context.as_ref(),
+        context,
+    );
     class
 }
 
@@ -118,7 +167,12 @@ fn event_class(event: &EventClass, stream: &StreamClass, context: &Context<'_>) 
     if let Some(level) = event.log_level {
         class.insert("attributes".into(), json!({ NAMESPACE: { "log-level": level } }));
     }
-    insert_root(&mut class, "specific-context-field-class", event.context.as_ref(), context);
+    insert_root(
+        &mut class,
+        "specific-context-field-class",
+        event.context.as_ref(),
+        context,
+    );
     insert_root(&mut class, "payload-field-class", event.payload.as_ref(), context);
     class
 }
@@ -179,7 +233,10 @@ const fn order_name(order: Endian) -> &'static str {
 
 fn enumeration(class: &Enumeration) -> Value {
     let mut object = integer(&class.integer);
-    let mappings = class.mappings.iter().map(|Mapping { name, ranges: list }| (name.clone(), ranges(list)));
+    let mappings = class
+        .mappings
+        .iter()
+        .map(|Mapping { name, ranges: list }| (name.clone(), ranges(list)));
     object.insert("mappings".into(), Value::Object(mappings.collect()));
     Value::Object(object)
 }
@@ -189,7 +246,10 @@ fn ranges(ranges: &[Range]) -> Value {
         Ok(value) => Value::from(value),
         Err(_) => Value::from(i64::try_from(value).unwrap_or(i64::MIN)),
     };
-    ranges.iter().map(|range| json!([number(range.first), number(range.last)])).collect()
+    ranges
+        .iter()
+        .map(|range| json!([number(range.first), number(range.last)]))
+        .collect()
 }
 
 fn structure(class: &Struct, context: &Context<'_>) -> Value {
@@ -267,7 +327,11 @@ fn location(reference: &Reference, context: &Context<'_>) -> Value {
             class = Some(&array.element);
         }
         class = match class {
-            Some(FieldClass::Variant(variant)) => variant.options.iter().find(|option| option.name == *name).map(|option| &option.class),
+            Some(FieldClass::Variant(variant)) => variant
+                .options
+                .iter()
+                .find(|option| option.name == *name)
+                .map(|option| &option.class),
             Some(FieldClass::Struct(class)) => {
                 path.push(name);
                 class.get(name)

@@ -1,7 +1,8 @@
 //! From a description to a plan: checks every class, gives registers to the fields that others refer to.
 
 use super::{
-    ArrayPlan, Count, DescriptionError, DescriptionErrorKind, EventPlan, Field, FieldId, OptionPlan, Plan, Shape, StreamPlan,
+    ArrayPlan, Count, DescriptionError, DescriptionErrorKind, EventPlan, Field, FieldId, OptionPlan, Plan, Shape,
+    StreamPlan,
 };
 use crate::constants::MAX_NESTING;
 use crate::description::{

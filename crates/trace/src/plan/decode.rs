@@ -224,12 +224,20 @@ pub(crate) fn advance(clock: u64, low: u64, size: u32) -> u64 {
     }
     let mask = (1u64 << size) - 1;
     let value = clock & !mask | low;
-    if value < clock { value.wrapping_add(mask + 1) } else { value }
+    if value < clock {
+        value.wrapping_add(mask + 1)
+    } else {
+        value
+    }
 }
 
 /// The first option whose ranges hold the tag.
 pub(crate) fn select(options: &[OptionPlan], tag: u64, signed: bool) -> Option<FieldId> {
-    let value = if signed { i128::from(tag as i64) } else { i128::from(tag) };
+    let value = if signed {
+        i128::from(tag as i64)
+    } else {
+        i128::from(tag)
+    };
     options
         .iter()
         .find(|option| option.ranges.iter().any(|range| range.contains(value)))

@@ -65,7 +65,10 @@ impl<'a> Event<'a> {
 
     /// The packet context, sizes and counters included.
     pub fn packet_context(&self) -> Option<Fields<'a>> {
-        self.state.has_context.then(|| self.fields(&self.state.packet_tape, 0)).flatten()
+        self.state
+            .has_context
+            .then(|| self.fields(&self.state.packet_tape, 0))
+            .flatten()
     }
 
     /// The context that the stream gives to all its events.
@@ -85,10 +88,15 @@ impl<'a> Event<'a> {
 
     /// The field of this name in the payload, the contexts or the packet context, in this order.
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
-        [self.payload(), self.context(), self.stream_context(), self.packet_context()]
-            .into_iter()
-            .flatten()
-            .find_map(|fields| fields.get(name))
+        [
+            self.payload(),
+            self.context(),
+            self.stream_context(),
+            self.packet_context(),
+        ]
+        .into_iter()
+        .flatten()
+        .find_map(|fields| fields.get(name))
     }
 
     fn fields(&self, tape: &'a [Node], node: usize) -> Option<Fields<'a>> {
@@ -128,11 +136,17 @@ impl<'a> View<'a> {
     fn value(&self, node: usize) -> Option<Value<'a>> {
         let raw = self.tape.get(node)?.raw;
         Some(match (&self.field(node).shape, raw) {
-            (Shape::Integer(class), Raw::Bits(bits)) => Value::Integer(IntegerValue { bits, class, mappings: &[] }),
-            (Shape::Enumeration(class, mappings), Raw::Bits(bits)) => Value::Integer(IntegerValue { bits, class, mappings }),
+            (Shape::Integer(class), Raw::Bits(bits)) => Value::Integer(IntegerValue {
+                bits,
+                class,
+                mappings: &[],
+            }),
+            (Shape::Enumeration(class, mappings), Raw::Bits(bits)) => {
+                Value::Integer(IntegerValue { bits, class, mappings })
+            }
             (Shape::Float(class), Raw::Bits(bits)) => float(class.size, bits),
             (_, Raw::Bytes { start, end }) => Value::Text(text(self.data.get(start..end)?)),
-            (Shape::Array(_), Raw::Packed { count, .. } ) => Value::Array(Elements {
+            (Shape::Array(_), Raw::Packed { count, .. }) => Value::Array(Elements {
                 view: *self,
                 node,
                 count,
@@ -142,22 +156,35 @@ impl<'a> View<'a> {
                 node,
                 count: u64::from(count),
             }),
-            (Shape::Variant { .. }, _) => self.value(node + 1)?,
+            (Shape::Variant { .. }, _) => Value::Variant(Chosen { view: *self, node }),
             (Shape::Struct(_), _) => Value::Struct(Fields { view: *self, node }),
             _ => return None,
         })
     }
 
     fn packed(&self, node: usize, bit: u64, index: u64) -> Option<Value<'a>> {
-        let Shape::Array(array) = &self.field(node).shape else { return None };
+        let Shape::Array(array) = &self.field(node).shape else {
+            return None;
+        };
         let bit = bit + index * array.stride?;
         match &self.plan.field(array.element).shape {
             Shape::Integer(class) => {
                 let bits = read_bits(self.data, bit, class.size, class.byte_order).ok()?;
-                let bits = if class.signed { sign_extend(bits, class.size) as u64 } else { bits };
-                Some(Value::Integer(IntegerValue { bits, class, mappings: &[] }))
+                let bits = if class.signed {
+                    sign_extend(bits, class.size) as u64
+                } else {
+                    bits
+                };
+                Some(Value::Integer(IntegerValue {
+                    bits,
+                    class,
+                    mappings: &[],
+                }))
             }
-            Shape::Float(class) => Some(float(class.size, read_bits(self.data, bit, class.size, class.byte_order).ok()?)),
+            Shape::Float(class) => Some(float(
+                class.size,
+                read_bits(self.data, bit, class.size, class.byte_order).ok()?,
+            )),
             _ => None,
         }
     }
@@ -176,7 +203,7 @@ fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// The value of a field. A variant's is that of the option that was taken.
+/// The value of a field. The methods look through variants at the option that was taken.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
     /// A number, also of an enumeration.
@@ -189,12 +216,37 @@ pub enum Value<'a> {
     Struct(Fields<'a>),
     /// Elements.
     Array(Elements<'a>),
+    /// One of several.
+    Variant(Chosen<'a>),
+}
+
+/// The option of a variant that was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen<'a> {
+    view: View<'a>,
+    node: usize,
+}
+
+impl<'a> Chosen<'a> {
+    /// Its value.
+    pub fn value(&self) -> Option<Value<'a>> {
+        self.view.value(self.node + 1)
+    }
 }
 
 impl<'a> Value<'a> {
+    /// The value itself, or a variant's option, which may be a variant again.
+    fn chosen(self) -> Option<Value<'a>> {
+        let mut value = self;
+        while let Value::Variant(chosen) = value {
+            value = chosen.value()?;
+        }
+        Some(value)
+    }
+
     /// The number, where it is one that is not negative.
     pub fn as_u64(&self) -> Option<u64> {
-        match self {
+        match self.chosen()? {
             Value::Integer(integer) => integer.as_u64(),
             _ => None,
         }
@@ -202,7 +254,7 @@ impl<'a> Value<'a> {
 
     /// The number, where it is one that fits.
     pub fn as_i64(&self) -> Option<i64> {
-        match self {
+        match self.chosen()? {
             Value::Integer(integer) => integer.as_i64(),
             _ => None,
         }
@@ -210,15 +262,15 @@ impl<'a> Value<'a> {
 
     /// The floating point number.
     pub fn as_f64(&self) -> Option<f64> {
-        match self {
-            Value::Float(value) => Some(*value),
+        match self.chosen()? {
+            Value::Float(value) => Some(value),
             _ => None,
         }
     }
 
     /// The text, where it is UTF-8.
     pub fn as_str(&self) -> Option<&'a str> {
-        match self {
+        match self.chosen()? {
             Value::Text(text) => std::str::from_utf8(text).ok(),
             _ => None,
         }
@@ -226,7 +278,7 @@ impl<'a> Value<'a> {
 
     /// The bytes of a text or of an array of plain bytes.
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
-        match self {
+        match self.chosen()? {
             Value::Text(text) => Some(text),
             Value::Array(elements) => elements.as_bytes(),
             _ => None,
@@ -235,16 +287,16 @@ impl<'a> Value<'a> {
 
     /// The elements.
     pub fn as_array(&self) -> Option<Elements<'a>> {
-        match self {
-            Value::Array(elements) => Some(*elements),
+        match self.chosen()? {
+            Value::Array(elements) => Some(elements),
             _ => None,
         }
     }
 
     /// The fields.
     pub fn as_struct(&self) -> Option<Fields<'a>> {
-        match self {
-            Value::Struct(fields) => Some(*fields),
+        match self.chosen()? {
+            Value::Struct(fields) => Some(fields),
             _ => None,
         }
     }
@@ -298,13 +350,10 @@ pub struct Labels<'a> {
     value: i128,
 }
 
-/// A name of a number.
-pub type Label<'a> = &'a str;
-
 impl<'a> Iterator for Labels<'a> {
-    type Item = Label<'a>;
+    type Item = &'a str;
 
-    fn next(&mut self) -> Option<Label<'a>> {
+    fn next(&mut self) -> Option<&'a str> {
         let value = self.value;
         self.mappings
             .find(|mapping| mapping.ranges.iter().any(|range| range.contains(value)))
@@ -336,7 +385,8 @@ impl<'a> Fields<'a> {
     fn nodes(&self) -> impl Iterator<Item = usize> + use<'a> {
         let view = self.view;
         let end = view.after(self.node);
-        std::iter::successors(Some(self.node + 1), move |&node| Some(view.after(node))).take_while(move |&node| node < end)
+        std::iter::successors(Some(self.node + 1), move |&node| Some(view.after(node)))
+            .take_while(move |&node| node < end)
     }
 
     /// The fields that have no role in the trace's structure, as tools print a packet context.
@@ -388,8 +438,12 @@ impl<'a> Elements<'a> {
 
     /// The bytes, where elements are 8-bit numbers.
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
-        let Raw::Packed { bit, count } = self.view.tape[self.node].raw else { return None };
-        let Shape::Array(array) = &self.view.field(self.node).shape else { return None };
+        let Raw::Packed { bit, count } = self.view.tape[self.node].raw else {
+            return None;
+        };
+        let Shape::Array(array) = &self.view.field(self.node).shape else {
+            return None;
+        };
         let element = self.view.plan.field(array.element).integer()?;
         if element.size != 8 || array.stride != Some(8) || !bit.is_multiple_of(8) {
             return None;

@@ -36,7 +36,9 @@ impl Events {
                 self.heap.push(Reverse((time, index)));
             }
         }
-        let Some(Reverse((_, index))) = self.heap.pop() else { return Ok(None) };
+        let Some(Reverse((_, index))) = self.heap.pop() else {
+            return Ok(None);
+        };
         self.pending.push(index);
         Ok(Some(self.streams[index].event()))
     }
@@ -48,12 +50,15 @@ impl Events {
 
     /// The sum over all streams.
     pub fn statistics(&self) -> Statistics {
-        self.streams.iter().map(StreamReader::statistics).fold(Statistics::default(), |sum, one| Statistics {
-            packets: sum.packets + one.packets,
-            events: sum.events + one.events,
-            discarded: sum.discarded + one.discarded,
-            lost_packets: sum.lost_packets + one.lost_packets,
-            damaged: sum.damaged + one.damaged,
-        })
+        self.streams
+            .iter()
+            .map(StreamReader::statistics)
+            .fold(Statistics::default(), |sum, one| Statistics {
+                packets: sum.packets + one.packets,
+                events: sum.events + one.events,
+                discarded: sum.discarded + one.discarded,
+                lost_packets: sum.lost_packets + one.lost_packets,
+                damaged: sum.damaged + one.damaged,
+            })
     }
 }

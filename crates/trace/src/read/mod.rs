@@ -4,17 +4,17 @@ mod event;
 mod merge;
 mod stream;
 
-pub use event::{Elements, Event, Fields, IntegerValue, Label, Labels, Value};
+pub use event::{Chosen, Elements, Event, Fields, IntegerValue, Labels, Value};
 pub use merge::Events;
-pub use stream::{Packet, Statistics, StreamReader};
 pub(crate) use stream::decode_all;
+pub use stream::{Packet, Statistics, StreamReader};
 
+use crate::Dialect;
 use crate::constants::METADATA_FILE;
 use crate::description::Description;
 use crate::error::{TraceError, TraceErrorKind};
 use crate::metadata;
 use crate::plan::Plan;
-use crate::Dialect;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

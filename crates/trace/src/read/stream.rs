@@ -220,7 +220,9 @@ impl StreamReader {
         match pair(|packet| packet.events_discarded) {
             Some((old, new)) => self.statistics.discarded += new.saturating_sub(old),
             // A stream that begins with its first packet has counted from 0.
-            None if packet.sequence_number == Some(0) => self.statistics.discarded += packet.events_discarded.unwrap_or(0),
+            None if packet.sequence_number == Some(0) => {
+                self.statistics.discarded += packet.events_discarded.unwrap_or(0)
+            }
             None => {}
         }
         self.statistics.packets += 1;
@@ -305,7 +307,10 @@ impl State {
         let id = match decoder.roles.get(Role::EventClassId) {
             Some(id) => id,
             // Without ids there is one class only.
-            None => plan.description().streams[self.packet.stream_class].events.first().map_or(0, |event| event.id),
+            None => plan.description().streams[self.packet.stream_class]
+                .events
+                .first()
+                .map_or(0, |event| event.id),
         };
         let unknown = decoder.error(DecodeErrorKind::UnknownEventClass(id));
         let index = *class.events_by_id.get(&id).ok_or(unknown)?;
@@ -346,7 +351,10 @@ fn sizes(roles: &Roles, header: u64, rest: u64) -> Result<(u64, u64), DecodeErro
     let wrong = |kind| Err(DecodeError { kind, bit: header });
     let content = roles.get(Role::ContentSize);
     // Each stands for the other where only one is there; without both, the packet is the rest of the file.
-    let packet = roles.get(Role::PacketSize).or(content).unwrap_or(rest.saturating_mul(8));
+    let packet = roles
+        .get(Role::PacketSize)
+        .or(content)
+        .unwrap_or(rest.saturating_mul(8));
     let content = content.unwrap_or(packet);
     if !packet.is_multiple_of(8) || packet < header || packet == 0 {
         return wrong(DecodeErrorKind::PacketSize(packet));

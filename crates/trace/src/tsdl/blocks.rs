@@ -89,7 +89,7 @@ fn misplaced<T>(statement: &Statement) -> Result<T> {
 struct Contents<'b> {
     position: Position,
     attributes: Vec<(&'b str, Position, &'b Value)>,
-    bindings: Vec<(&'b str, Position, Rc<Raw>)>,
+    bindings: Vec<(&'b str, Rc<Raw>)>,
 }
 
 impl<'b> Contents<'b> {
@@ -114,7 +114,7 @@ impl<'b> Contents<'b> {
                         return error(ErrorKind::Duplicate, *position);
                     }
                     let class = types.resolve(class)?;
-                    contents.bindings.push((path, *position, class));
+                    contents.bindings.push((path, class));
                 }
                 other => {
                     if !types.define(other)? {
@@ -127,17 +127,15 @@ impl<'b> Contents<'b> {
         Ok(contents)
     }
 
-    fn roots(self, names: &[(&str, Scope)]) -> Result<HashMap<Scope, Rc<Raw>>> {
+    fn roots(self, names: &[(&str, Scope)]) -> HashMap<Scope, Rc<Raw>> {
         let mut roots = HashMap::new();
-        for (path, position, class) in self.bindings {
-            match names.iter().find(|(name, _)| *name == path) {
-                Some((_, scope)) => {
-                    roots.insert(*scope, class);
-                }
-                None => return error(ErrorKind::Unsupported("types of this name"), position),
+        for (path, class) in self.bindings {
+            // Attributes that a reader does not know are passed over, whatever they are bound to.
+            if let Some((_, scope)) = names.iter().find(|(name, _)| *name == path) {
+                roots.insert(*scope, class);
             }
         }
-        Ok(roots)
+        roots
     }
 }
 
@@ -162,12 +160,8 @@ fn trace(contents: &Contents<'_>) -> Result<TraceBlock> {
             _ => {}
         }
     }
-    for (path, position, class) in &contents.bindings {
-        match *path {
-            "packet.header" => trace.packet_header = Some(class.clone()),
-            _ => return error(ErrorKind::Unsupported("types of this name"), *position),
-        }
-    }
+    let header = contents.bindings.iter().find(|(path, _)| *path == "packet.header");
+    trace.packet_header = header.map(|(_, class)| class.clone());
     if trace.byte_order.is_none() {
         return error(ErrorKind::Missing("byte_order"), contents.position);
     }
@@ -230,7 +224,7 @@ fn stream(contents: Contents<'_>) -> Result<StreamBlock> {
             ("packet.context", Scope::PacketContext),
             ("event.header", Scope::EventHeader),
             ("event.context", Scope::StreamEventContext),
-        ])?,
+        ]),
     })
 }
 
@@ -259,6 +253,6 @@ fn event(contents: Contents<'_>) -> Result<EventBlock> {
     if !named {
         return error(ErrorKind::Missing("name"), event.position);
     }
-    event.roots = contents.roots(&[("context", Scope::EventContext), ("fields", Scope::EventPayload)])?;
+    event.roots = contents.roots(&[("context", Scope::EventContext), ("fields", Scope::EventPayload)]);
     Ok(event)
 }

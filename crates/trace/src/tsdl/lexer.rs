@@ -109,7 +109,9 @@ impl Lexer<'_> {
             Some('"') => self.text('"'),
             Some('\'') => self.text('\''),
             Some('0'..='9') => self.number(),
-            Some(first) if first == '_' || first.is_ascii_alphabetic() => Ok(TokenKind::Word(self.take_word().to_owned())),
+            Some(first) if first == '_' || first.is_ascii_alphabetic() => {
+                Ok(TokenKind::Word(self.take_word().to_owned()))
+            }
             Some(other) => {
                 let Some(mark) = MARKS.into_iter().find(|mark| self.rest.starts_with(mark)) else {
                     return error(ErrorKind::Character(other), position);
@@ -235,7 +237,14 @@ mod tests {
 
     #[test]
     fn errors_say_where() {
-        for (text, line, column) in [("a\n  $", 2, 3), ("/* x", 1, 1), (" \"x\ny\"", 1, 2), ("18446744073709551616", 1, 1), ("\"\\q\"", 1, 3), ("08", 1, 1)] {
+        for (text, line, column) in [
+            ("a\n  $", 2, 3),
+            ("/* x", 1, 1),
+            (" \"x\ny\"", 1, 2),
+            ("18446744073709551616", 1, 1),
+            ("\"\\q\"", 1, 3),
+            ("08", 1, 1),
+        ] {
             let error = tokens(text).unwrap_err();
             assert_eq!(error.position, Position { line, column }, "{text}");
         }

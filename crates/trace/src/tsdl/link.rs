@@ -5,8 +5,8 @@ use super::syntax::{Dimension, Path};
 use super::types::{Raw, RawClass, RawInteger, RawMember};
 use super::{Error, ErrorKind, Position, Result, error};
 use crate::description::{
-    Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Mapping, Member, Range, Reference,
-    Role, Scope, StreamClass, Struct, Variant, VariantOption,
+    Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Mapping, Member, Range,
+    Reference, Role, Scope, StreamClass, Struct, Variant, VariantOption,
 };
 use backtrail_wire::Endian;
 use std::collections::{HashMap, HashSet};
@@ -169,7 +169,9 @@ impl Linker<'_> {
             RawClass::String(encoding) => FieldClass::String(*encoding),
             RawClass::Struct { members, min_align } => FieldClass::Struct(self.structure(members, *min_align, way)?),
             RawClass::Array { length, element } => FieldClass::Array(self.array(length, element, way, name)?),
-            RawClass::Variant { tag, options } => FieldClass::Variant(self.variant(tag.as_ref(), options, way, position)?),
+            RawClass::Variant { tag, options } => {
+                FieldClass::Variant(self.variant(tag.as_ref(), options, way, position)?)
+            }
         })
     }
 
@@ -256,7 +258,9 @@ impl Linker<'_> {
             Dimension::Path(path) => {
                 let (reference, target) = self.reference(path, way)?;
                 match &target.class {
-                    RawClass::Integer(integer) | RawClass::Enum { integer, .. } if !integer.signed => Length::Field(reference),
+                    RawClass::Integer(integer) | RawClass::Enum { integer, .. } if !integer.signed => {
+                        Length::Field(reference)
+                    }
                     _ => return error(ErrorKind::UnknownReference, path.position),
                 }
             }
@@ -273,8 +277,16 @@ impl Linker<'_> {
         })
     }
 
-    fn variant<'r>(&self, tag: Option<&Path>, options: &'r [RawMember], way: &mut Way<'r>, position: Position) -> Result<Variant> {
-        let Some(tag) = tag else { return error(ErrorKind::NoTag, position) };
+    fn variant<'r>(
+        &self,
+        tag: Option<&Path>,
+        options: &'r [RawMember],
+        way: &mut Way<'r>,
+        position: Position,
+    ) -> Result<Variant> {
+        let Some(tag) = tag else {
+            return error(ErrorKind::NoTag, position);
+        };
         let (reference, target) = self.reference(tag, way)?;
         let RawClass::Enum { mappings, .. } = &target.class else {
             return error(ErrorKind::UnknownReference, tag.position);
@@ -304,9 +316,14 @@ impl Linker<'_> {
             position: path.position,
         };
         for scope in Scope::ALL {
-            let Some(rest) = strip_scope(&words, scope) else { continue };
+            let Some(rest) = strip_scope(&words, scope) else {
+                continue;
+            };
             let found = match scope == way.scope {
-                true => way.frames.first().and_then(|frame| descend(&frame.members[..frame.before], frame.members, rest)),
+                true => way
+                    .frames
+                    .first()
+                    .and_then(|frame| descend(&frame.members[..frame.before], frame.members, rest)),
                 false => self.descend_root(scope, rest),
             };
             let (names, target) = found.ok_or(unknown)?;
@@ -351,11 +368,16 @@ fn strip_scope<'w>(words: &'w [&'w str], scope: Scope) -> Option<&'w [&'w str]> 
 fn descend<'r>(members: &'r [RawMember], all: &'r [RawMember], words: &[&str]) -> Option<(Vec<String>, &'r Raw)> {
     let (first, rest) = words.split_first()?;
     let member = members.iter().find(|member| member.name == *first)?;
-    let mut names = vec![visible_name(|name| all.iter().any(|member| member.name == name), &member.name)];
+    let mut names = vec![visible_name(
+        |name| all.iter().any(|member| member.name == name),
+        &member.name,
+    )];
     if rest.is_empty() {
         return Some((names, &member.class));
     }
-    let RawClass::Struct { members, .. } = &member.class.class else { return None };
+    let RawClass::Struct { members, .. } = &member.class.class else {
+        return None;
+    };
     let (inner, target) = descend(members, members, rest)?;
     names.extend(inner);
     Some((names, target))
@@ -373,7 +395,11 @@ fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
     let find = |name: &str| mappings.iter().find(|mapping| mapping.name == name);
     find(option)
         .or_else(|| option.strip_prefix('_').and_then(find))
-        .or_else(|| mappings.iter().find(|mapping| mapping.name.strip_prefix('_') == Some(option)))
+        .or_else(|| {
+            mappings
+                .iter()
+                .find(|mapping| mapping.name.strip_prefix('_') == Some(option))
+        })
         .map(|mapping| mapping.ranges.clone())
         .unwrap_or_default()
 }

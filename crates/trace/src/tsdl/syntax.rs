@@ -1,7 +1,7 @@
 //! Tokens to a tree of what was written (CTF 1.8.3, appendix C.2).
 
 use super::lexer::{Token, TokenKind};
-use super::{Error, ErrorKind, Position, Result, error};
+use super::{Error, ErrorKind, KEYWORDS, Position, Result, error};
 use crate::constants::MAX_NESTING;
 
 /// A block, its definitions and attributes in the order in which they stand.
@@ -16,11 +16,23 @@ pub(super) enum Statement {
     /// `trace { … };`, `event { … };` and so on.
     Block { name: String, block: Block },
     /// `path = value;`
-    Attribute { path: String, position: Position, value: Value },
+    Attribute {
+        path: String,
+        position: Position,
+        value: Value,
+    },
     /// `path := type;`
-    Binding { path: String, position: Position, class: Type },
+    Binding {
+        path: String,
+        position: Position,
+        class: Type,
+    },
     /// `typealias type := name;` and `typedef type name;`
-    Alias { position: Position, name: String, class: Type },
+    Alias {
+        position: Position,
+        name: String,
+        class: Type,
+    },
     /// `struct name { … };` and the like.
     Definition(Type),
 }
@@ -28,7 +40,10 @@ pub(super) enum Statement {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Text(String),
-    Number { magnitude: u64, negative: bool },
+    Number {
+        magnitude: u64,
+        negative: bool,
+    },
     /// Words with dots between them.
     Path(String),
 }
@@ -62,7 +77,10 @@ pub(super) enum Specifier {
         body: Option<Vec<Item>>,
     },
     /// Made by a declarator: `type name[length]`.
-    Array { element: Box<Type>, length: Dimension },
+    Array {
+        element: Box<Type>,
+        length: Dimension,
+    },
 }
 
 #[derive(Debug)]
@@ -75,7 +93,11 @@ pub(super) struct Attribute {
 /// What stands in the body of a struct or variant.
 #[derive(Debug)]
 pub(super) enum Item {
-    Field { name: String, position: Position, class: Type },
+    Field {
+        name: String,
+        position: Position,
+        class: Type,
+    },
     Statement(Statement),
 }
 
@@ -121,6 +143,11 @@ struct Parser<'t> {
     next: usize,
     depth: usize,
 }
+
+/// Of these several make one name.
+const C_WORDS: [&str; 11] = [
+    "void", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "_Bool", "_Complex",
+];
 
 const BLOCKS: [&str; 6] = ["trace", "env", "clock", "stream", "event", "callsite"];
 
@@ -174,10 +201,22 @@ impl Parser<'_> {
     }
 
     fn word(&mut self, what: &'static str) -> Result<String> {
-        let TokenKind::Word(word) = self.peek() else { return self.expected(what) };
+        let TokenKind::Word(word) = self.peek() else {
+            return self.expected(what);
+        };
         let word = word.clone();
         self.advance();
         Ok(word)
+    }
+
+    /// A name that is no keyword.
+    fn name(&mut self, what: &'static str) -> Result<String> {
+        let position = self.position();
+        let name = self.word(what)?;
+        match KEYWORDS.contains(&name.as_str()) {
+            true => error(ErrorKind::Expected(what), position),
+            false => Ok(name),
+        }
     }
 
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -192,7 +231,9 @@ impl Parser<'_> {
 
     fn statement(&mut self) -> Result<Statement> {
         let position = self.position();
-        let TokenKind::Word(first) = self.peek() else { return self.expected("a statement") };
+        let TokenKind::Word(first) = self.peek() else {
+            return self.expected("a statement");
+        };
         if BLOCKS.contains(&first.as_str()) && *self.after() == TokenKind::Mark("{") {
             let name = first.clone();
             self.advance();
@@ -205,8 +246,8 @@ impl Parser<'_> {
             "typedef" => self.typedef(),
             "struct" | "enum" | "variant" => {
                 let class = self.specifier()?;
-                // `struct name { … } typedef …` and declarators have no meaning here.
-                self.expect(";")?;
+                // The semicolon is often forgotten after the bracket, and nothing else can follow.
+                self.accept(";");
                 Ok(Statement::Definition(class))
             }
             _ => self.assignment(position),
@@ -298,11 +339,7 @@ impl Parser<'_> {
 
     /// The words of an alias's new name.
     fn type_name(&mut self) -> Result<String> {
-        let mut name = self.word("a type's name")?;
-        while let TokenKind::Word(_) = self.peek() {
-            name.push(' ');
-            name.push_str(&self.word("a type's name")?);
-        }
+        let name = self.named()?;
         if self.is("*") {
             return error(ErrorKind::Unsupported("pointers"), self.position());
         }
@@ -313,9 +350,12 @@ impl Parser<'_> {
         self.advance();
         let class = self.specifier()?;
         let position = self.position();
-        let (name, class) = self.declarator(class, |parser| parser.word("a type's name"))?;
+        let (name, class) = self.declarator(class, |parser| parser.name("a type's name"))?;
         if self.is(",") {
-            return error(ErrorKind::Unsupported("several names in one definition"), self.position());
+            return error(
+                ErrorKind::Unsupported("several names in one definition"),
+                self.position(),
+            );
         }
         self.expect(";")?;
         Ok(Statement::Alias { position, name, class })
@@ -340,13 +380,16 @@ impl Parser<'_> {
         if self.is(":") {
             return error(ErrorKind::Unsupported("bit fields of C"), self.position());
         }
-        let class = dimensions.into_iter().rev().fold(class, |element, (position, length)| Type {
-            position,
-            specifier: Specifier::Array {
-                element: Box::new(element),
-                length,
-            },
-        });
+        let class = dimensions
+            .into_iter()
+            .rev()
+            .fold(class, |element, (position, length)| Type {
+                position,
+                specifier: Specifier::Array {
+                    element: Box::new(element),
+                    length,
+                },
+            });
         Ok((name, class))
     }
 
@@ -363,11 +406,19 @@ impl Parser<'_> {
 
     fn path(&mut self) -> Result<Path> {
         let position = self.position();
-        let mut words = vec![self.word("a field's name")?];
+        let mut words = vec![self.path_word()?];
         while self.accept(".") || self.accept("->") {
             words.push(self.word("a field's name")?);
         }
         Ok(Path { words, position })
+    }
+
+    /// Scopes begin with keywords.
+    fn path_word(&mut self) -> Result<String> {
+        match ["trace", "stream", "event"].iter().any(|scope| self.is_word(scope)) {
+            true => self.word("a field's name"),
+            false => self.name("a field's name"),
+        }
     }
 
     fn specifier(&mut self) -> Result<Type> {
@@ -376,7 +427,9 @@ impl Parser<'_> {
             while parser.is_word("const") {
                 parser.advance();
             }
-            let TokenKind::Word(first) = parser.peek() else { return parser.expected("a type") };
+            let TokenKind::Word(first) = parser.peek() else {
+                return parser.expected("a type");
+            };
             let specifier = match first.as_str() {
                 "integer" => Specifier::Integer(parser.attributes()?),
                 "floating_point" => Specifier::Float(parser.attributes()?),
@@ -398,13 +451,10 @@ impl Parser<'_> {
 
     /// C's words for numbers may be several; any other name is one word.
     fn named(&mut self) -> Result<String> {
-        const C_WORDS: [&str; 11] = [
-            "void", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "_Bool", "_Complex",
-        ];
-        let mut name = self.word("a type")?;
-        if !C_WORDS.contains(&name.as_str()) {
-            return Ok(name);
+        if !C_WORDS.iter().any(|word| self.is_word(word)) {
+            return self.name("a type");
         }
+        let mut name = self.word("a type")?;
         while let TokenKind::Word(word) = self.peek() {
             if word != "const" && !C_WORDS.contains(&word.as_str()) {
                 break;
@@ -437,7 +487,9 @@ impl Parser<'_> {
     }
 
     fn optional_name(&mut self) -> Option<String> {
-        let TokenKind::Word(name) = self.peek() else { return None };
+        let TokenKind::Word(name) = self.peek() else {
+            return None;
+        };
         let name = name.clone();
         self.advance();
         Some(name)
@@ -508,14 +560,22 @@ impl Parser<'_> {
             return Ok(Item::Statement(self.typedef()?));
         }
         let class = self.specifier()?;
-        if self.is(";") && matches!(class.specifier, Specifier::Struct { .. } | Specifier::Enum { .. } | Specifier::Variant { .. }) {
+        if self.is(";")
+            && matches!(
+                class.specifier,
+                Specifier::Struct { .. } | Specifier::Enum { .. } | Specifier::Variant { .. }
+            )
+        {
             self.advance();
             return Ok(Item::Statement(Statement::Definition(class)));
         }
         let position = self.position();
-        let (name, class) = self.declarator(class, |parser| parser.word("a field's name"))?;
+        let (name, class) = self.declarator(class, |parser| parser.name("a field's name"))?;
         if self.is(",") {
-            return error(ErrorKind::Unsupported("several fields in one declaration"), self.position());
+            return error(
+                ErrorKind::Unsupported("several fields in one declaration"),
+                self.position(),
+            );
         }
         self.expect(";")?;
         Ok(Item::Field { name, position, class })
@@ -558,6 +618,9 @@ impl Parser<'_> {
             if !self.is("}") {
                 self.expect(",")?;
             }
+        }
+        if labels.is_empty() {
+            return self.expected("a label");
         }
         Ok(labels)
     }
@@ -617,7 +680,10 @@ impl Value {
                 _ => error(ErrorKind::Value(what), position),
             },
             Value::Number { magnitude: 0, .. } => Ok(false),
-            Value::Number { magnitude: 1, negative: false } => Ok(true),
+            Value::Number {
+                magnitude: 1,
+                negative: false,
+            } => Ok(true),
             _ => error(ErrorKind::Value(what), position),
         }
     }

@@ -22,12 +22,28 @@ pub(super) struct Raw {
 #[derive(Debug)]
 pub(super) enum RawClass {
     Integer(RawInteger),
-    Enum { integer: RawInteger, mappings: Vec<Mapping> },
-    Float { size: u32, align: u32, order: Option<Endian> },
+    Enum {
+        integer: RawInteger,
+        mappings: Vec<Mapping>,
+    },
+    Float {
+        size: u32,
+        align: u32,
+        order: Option<Endian>,
+    },
     String(Encoding),
-    Struct { members: Vec<RawMember>, min_align: u32 },
-    Array { length: Dimension, element: Rc<Raw> },
-    Variant { tag: Option<Path>, options: Vec<RawMember> },
+    Struct {
+        members: Vec<RawMember>,
+        min_align: u32,
+    },
+    Array {
+        length: Dimension,
+        element: Rc<Raw>,
+    },
+    Variant {
+        tag: Option<Path>,
+        options: Vec<RawMember>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -102,7 +118,9 @@ impl Types {
         class: Rc<Raw>,
         position: Position,
     ) -> Result<()> {
-        let Some(scope) = self.scopes.last_mut() else { return Ok(()) };
+        let Some(scope) = self.scopes.last_mut() else {
+            return Ok(());
+        };
         match map(scope).insert(name.to_owned(), class) {
             None => Ok(()),
             Some(_) => error(ErrorKind::DuplicateType, position),
@@ -137,7 +155,9 @@ impl Types {
                 length: length.clone(),
                 element: self.resolve(element)?,
             },
-            Specifier::Struct { name, body, align } => return self.structure(name.as_deref(), body.as_deref(), *align, position),
+            Specifier::Struct { name, body, align } => {
+                return self.structure(name.as_deref(), body.as_deref(), *align, position);
+            }
             Specifier::Enum { name, container, body } => {
                 return self.enumeration(name.as_deref(), container.as_deref(), body.as_deref(), position);
             }
@@ -176,7 +196,13 @@ impl Types {
         }))
     }
 
-    fn structure(&mut self, name: Option<&str>, body: Option<&[Item]>, align: Option<u64>, position: Position) -> Result<Rc<Raw>> {
+    fn structure(
+        &mut self,
+        name: Option<&str>,
+        body: Option<&[Item]>,
+        align: Option<u64>,
+        position: Position,
+    ) -> Result<Rc<Raw>> {
         let align = match align {
             Some(align) => alignment(align, position)?,
             None => 1,
@@ -186,23 +212,44 @@ impl Types {
             return match &known.class {
                 RawClass::Struct { members, min_align } if align > *min_align => {
                     let members = members.clone();
-                    self.share(RawClass::Struct { members, min_align: align }, position)
+                    self.share(
+                        RawClass::Struct {
+                            members,
+                            min_align: align,
+                        },
+                        position,
+                    )
                 }
                 _ => Ok(known),
             };
         };
         let members = self.body(body)?;
-        let class = self.share(RawClass::Struct { members, min_align: align }, position)?;
+        let class = self.share(
+            RawClass::Struct {
+                members,
+                min_align: align,
+            },
+            position,
+        )?;
         if let Some(name) = name {
             self.insert(|scope| &mut scope.structs, name, class.clone(), position)?;
         }
         Ok(class)
     }
 
-    fn variant(&mut self, name: Option<&str>, tag: Option<&Path>, body: Option<&[Item]>, position: Position) -> Result<Rc<Raw>> {
+    fn variant(
+        &mut self,
+        name: Option<&str>,
+        tag: Option<&Path>,
+        body: Option<&[Item]>,
+        position: Position,
+    ) -> Result<Rc<Raw>> {
         let options = match body {
             Some(body) => self.body(body)?,
-            None => match &self.look_up(|scope| &scope.variants, name.unwrap_or_default(), position)?.class {
+            None => match &self
+                .look_up(|scope| &scope.variants, name.unwrap_or_default(), position)?
+                .class
+            {
                 RawClass::Variant { options, .. } => options.clone(),
                 _ => Vec::new(),
             },
@@ -326,7 +373,10 @@ fn encoding(value: &Value, position: Position) -> Result<Encoding> {
 
 fn base(value: &Value, position: Position) -> Result<Base> {
     let base = match value {
-        Value::Number { magnitude, negative: false } => Base::from_number(*magnitude),
+        Value::Number {
+            magnitude,
+            negative: false,
+        } => Base::from_number(*magnitude),
         Value::Path(word) | Value::Text(word) => match word.as_str() {
             "decimal" | "dec" | "d" | "i" | "u" => Some(Base::Decimal),
             "hexadecimal" | "hex" | "x" | "X" | "p" => Some(Base::Hexadecimal),
@@ -389,7 +439,9 @@ fn integer(attributes: &[Attribute], position: Position) -> Result<RawInteger> {
             _ => {}
         }
     }
-    let Some(size) = size else { return error(ErrorKind::Missing("size"), position) };
+    let Some(size) = size else {
+        return error(ErrorKind::Missing("size"), position);
+    };
     integer.size = size;
     integer.align = align.unwrap_or(default_align(size));
     Ok(integer)
@@ -397,7 +449,9 @@ fn integer(attributes: &[Attribute], position: Position) -> Result<RawInteger> {
 
 /// The name in `clock.NAME.value`.
 fn mapped_clock(value: &Value, position: Position) -> Result<String> {
-    let Value::Path(path) = value else { return error(ErrorKind::Value("map"), position) };
+    let Value::Path(path) = value else {
+        return error(ErrorKind::Value("map"), position);
+    };
     match path.strip_prefix("clock.").and_then(|rest| rest.strip_suffix(".value")) {
         Some(name) => Ok(name.to_owned()),
         None => error(ErrorKind::Value("map"), position),

@@ -3,8 +3,8 @@
 use super::KEYWORDS;
 use crate::constants::TSDL_FIRST_LINE;
 use crate::description::{
-    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Integer, Length, Reference, Role,
-    Scope, Struct, Variant, format_uuid,
+    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Integer, Length,
+    Reference, Role, Scope, Struct, Variant, format_uuid,
 };
 use backtrail_wire::Endian;
 use std::fmt::Write;
@@ -109,7 +109,9 @@ struct Writer<'d> {
 impl<'d> Writer<'d> {
     fn fail<T>(&self, kind: WriteErrorKind) -> Result<T> {
         let stream = self.stream.and_then(|index| self.description.streams.get(index));
-        let event = stream.zip(self.event).and_then(|(stream, index)| stream.events.get(index));
+        let event = stream
+            .zip(self.event)
+            .and_then(|(stream, index)| stream.events.get(index));
         Err(WriteError {
             kind,
             scope: self.scope,
@@ -307,7 +309,10 @@ impl<'d> Writer<'d> {
     }
 
     fn integer(&mut self, integer: &Integer) -> Result<()> {
-        self.put(format_args!("integer {{ size = {}; align = {};", integer.size, integer.align));
+        self.put(format_args!(
+            "integer {{ size = {}; align = {};",
+            integer.size, integer.align
+        ));
         if integer.signed {
             self.text.push_str(" signed = true;");
         }
@@ -323,7 +328,9 @@ impl<'d> Writer<'d> {
             Encoding::Ascii => self.text.push_str(" encoding = ASCII;"),
         }
         if let Some(clock) = integer.clock {
-            let Some(clock) = self.description.clocks.get(clock) else { return self.fail(WriteErrorKind::Clock) };
+            let Some(clock) = self.description.clocks.get(clock) else {
+                return self.fail(WriteErrorKind::Clock);
+            };
             self.put(format_args!(" map = clock.{}.value;", clock.name));
         }
         self.text.push_str(" }");
@@ -332,7 +339,10 @@ impl<'d> Writer<'d> {
 
     fn float(&mut self, float: &Float) {
         let (exponent, mantissa) = if float.size == 32 { (8, 24) } else { (11, 53) };
-        self.put(format_args!("floating_point {{ exp_dig = {exponent}; mant_dig = {mantissa}; align = {};", float.align));
+        self.put(format_args!(
+            "floating_point {{ exp_dig = {exponent}; mant_dig = {mantissa}; align = {};",
+            float.align
+        ));
         if float.byte_order != self.order {
             self.put(format_args!(" byte_order = {};", order_name(float.byte_order)));
         }
@@ -389,7 +399,8 @@ impl<'d> Writer<'d> {
                 return self.fail(WriteErrorKind::Option);
             }
             // Readers drop a leading underscore, so a label with one would not be found again.
-            if !is_identifier(&option.name) || option.name.starts_with('_') || KEYWORDS.contains(&option.name.as_str()) {
+            if !is_identifier(&option.name) || option.name.starts_with('_') || KEYWORDS.contains(&option.name.as_str())
+            {
                 return self.fail(WriteErrorKind::Name);
             }
             self.indent(depth + 1);
@@ -416,7 +427,11 @@ impl<'d> Writer<'d> {
             }
             match class {
                 FieldClass::Struct(class) => class.get(name),
-                FieldClass::Variant(class) => class.options.iter().find(|option| option.name == *name).map(|option| &option.class),
+                FieldClass::Variant(class) => class
+                    .options
+                    .iter()
+                    .find(|option| option.name == *name)
+                    .map(|option| &option.class),
                 _ => None,
             }
         })
@@ -428,9 +443,16 @@ impl<'d> Writer<'d> {
             return self.fail(WriteErrorKind::Reference);
         };
         if self.scope == Some(reference.scope) {
-            let nearest = self.frames.iter().rev().find(|(_, names)| names.contains(&name.as_str()));
+            let nearest = self
+                .frames
+                .iter()
+                .rev()
+                .find(|(_, names)| names.contains(&name.as_str()));
             if let Some(&(length, _)) = nearest
-                && self.path.get(..length).is_some_and(|path| path.iter().eq(parents.iter()))
+                && self
+                    .path
+                    .get(..length)
+                    .is_some_and(|path| path.iter().eq(parents.iter()))
             {
                 return self.field_name(name, self.scope);
             }
@@ -465,7 +487,9 @@ const fn order_name(order: Endian) -> &'static str {
 
 fn is_identifier(name: &str) -> bool {
     name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
-        && name.chars().all(|character| character == '_' || character.is_ascii_alphanumeric())
+        && name
+            .chars()
+            .all(|character| character == '_' || character.is_ascii_alphanumeric())
 }
 
 fn quoted(text: &str) -> String {

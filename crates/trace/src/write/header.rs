@@ -191,7 +191,11 @@ impl HeaderForm {
                         *earlier = Number::Tag(first);
                     }
                 }
-                let greatest = if integer.size >= 64 { u64::MAX } else { (1 << integer.size) - 1 };
+                let greatest = if integer.size >= 64 {
+                    u64::MAX
+                } else {
+                    (1 << integer.size) - 1
+                };
                 self.ids = Some((0, greatest));
                 Number::Id
             }
@@ -212,7 +216,9 @@ impl HeaderForm {
             .fields
             .iter()
             .any(|field| field.slot == Some(tag) && field.role() == Some(Role::EventClassId));
-        let [range] = ranges else { return Err(EncodeError::Unwritable) };
+        let [range] = ranges else {
+            return Err(EncodeError::Unwritable);
+        };
         let bound = |value: i128| u64::try_from(value).map_err(|_| EncodeError::Unwritable);
         if !tag_is_id {
             return Err(EncodeError::Unwritable);

@@ -82,7 +82,10 @@ impl StreamWriter {
         let forms = HeaderForm::all(&plan, class.event_header)?;
         for (event, described) in class.events.iter().zip(&plan.description().streams[stream].events) {
             let mut least = forms.iter().map(|form| form.bytes() as u64).min().unwrap_or(0);
-            for root in [class.event_context, event.context, event.payload].into_iter().flatten() {
+            for root in [class.event_context, event.context, event.payload]
+                .into_iter()
+                .flatten()
+            {
                 if !check_bytes(&plan, root, &mut least) {
                     return Err(EncodeError::NotByteAligned { event: described.id });
                 }
@@ -154,7 +157,10 @@ impl StreamWriter {
         let event = &class.events[*index];
         self.walk.pending.clear();
         // The last one is taken first.
-        for root in [event.payload, event.context, class.event_context].into_iter().flatten() {
+        for root in [event.payload, event.context, class.event_context]
+            .into_iter()
+            .flatten()
+        {
             self.walk.pending.push(Pending::Field(root));
         }
         let form = self.forms.iter().find(|form| form.fits(id, timestamp, last));

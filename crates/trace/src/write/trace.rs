@@ -26,14 +26,17 @@ impl TraceWriter {
             kind,
         };
         let metadata = match dialect {
-            Dialect::V1_8 => tsdl::write(&description).map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?,
+            Dialect::V1_8 => {
+                tsdl::write(&description).map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?
+            }
             Dialect::V2 => json2::write(&description),
             other => return Err(fail(directory, CreateErrorKind::Dialect(other))),
         };
         let plan = Plan::new(description).map_err(|error| fail(directory, CreateErrorKind::Description(error)))?;
         match fs::create_dir(directory) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let mut entries = fs::read_dir(directory).map_err(|error| fail(directory, CreateErrorKind::Io(error)))?;
+                let mut entries =
+                    fs::read_dir(directory).map_err(|error| fail(directory, CreateErrorKind::Io(error)))?;
                 if entries.next().is_some() {
                     return Err(fail(directory, CreateErrorKind::NotEmpty));
                 }
@@ -64,11 +67,15 @@ impl TraceWriter {
             path: path.clone(),
             kind,
         };
-        let sound = !file_name.is_empty() && !file_name.starts_with('.') && !file_name.contains('/') && file_name != METADATA_FILE;
+        let sound = !file_name.is_empty()
+            && !file_name.starts_with('.')
+            && !file_name.contains('/')
+            && file_name != METADATA_FILE;
         if !sound || path.exists() {
             return Err(fail(CreateErrorKind::StreamName));
         }
-        let writer = StreamWriter::new(self.plan.clone(), options).map_err(|error| fail(CreateErrorKind::Encode(error)))?;
+        let writer =
+            StreamWriter::new(self.plan.clone(), options).map_err(|error| fail(CreateErrorKind::Encode(error)))?;
         Ok(PacketFile {
             writer,
             path,

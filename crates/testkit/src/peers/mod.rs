@@ -1,0 +1,61 @@
+//! Other implementations of the formats, installed when a test first asks for them.
+//!
+//! Installing needs root and a network. Where that, or the peer, is missing, a `SKIPPED:` line says so and the
+//! function gives `None`.
+
+mod babeltrace;
+
+pub use babeltrace::{babeltrace2_2_0, babeltrace2_2_1};
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program with the arguments that make it run.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Peer {
+    /// A command that has yet to get the arguments of its own.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        command
+    }
+}
+
+/// Says so where everybody sees it: the test runner keeps back what `println!` prints of tests that pass.
+fn skipped(what: &str, why: &str) {
+    // There is nobody to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
+}
+
+/// A directory for one peer under the workspace's target directory, locked against other test processes.
+fn locked_directory(name: &str) -> std::io::Result<(PathBuf, File)> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(workspace.join("target"), |target| workspace.join(target));
+    let directory = target.join("peers").join(name);
+    fs::create_dir_all(&directory)?;
+    let directory = directory.canonicalize()?;
+    let lock = File::create(directory.join("lock"))?;
+    lock.lock()?;
+    Ok((directory, lock))
+}
+
+/// Runs a step of an installation; its output becomes the error.
+fn run(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let last = errors.lines().last().unwrap_or("failed");
+            Err(format!("{}: {last}", command.get_program().to_string_lossy()))
+        }
+    }
+}

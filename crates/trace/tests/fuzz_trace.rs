@@ -1,0 +1,122 @@
+//! The fuzz targets for two seconds each, on valid inputs with a few bytes changed.
+
+mod support;
+
+use backtrail_trace::{Dialect, fuzz, json2, tsdl};
+use backtrail_wire::Endian;
+use std::time::{Duration, Instant};
+
+/// Marsaglia's xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+}
+
+/// Changes, removes, doubles and moves a few bytes; text stays text.
+fn mutate(random: &mut Random, seed: &[u8], from: usize, text: bool) -> Vec<u8> {
+    let mut data = seed.to_vec();
+    for _ in 0..1 + random.below(4) {
+        if data.len() <= from {
+            break;
+        }
+        let place = from + random.below(data.len() - from);
+        let len = random.below(40).min(data.len() - place);
+        match random.below(5) {
+            0 if !text => data[place] ^= 1 << random.below(8),
+            0 | 1 => {
+                data[place] = [b"{}[];:=<>,.\"09-_al".as_slice(), &[0, 0xff, 0x80, 1]][usize::from(!text)]
+                    [random.below(4 + 14 * usize::from(text))]
+            }
+            2 => drop(data.drain(place..place + len)),
+            3 => {
+                let piece = data[place..place + len].to_vec();
+                let target = from + random.below(data.len() - from);
+                data.splice(target..target, piece);
+            }
+            _ => data.truncate(place),
+        }
+    }
+    data
+}
+
+fn run(target: fn(&[u8]), seeds: &[(Vec<u8>, usize)], text: bool) {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let start = Instant::now();
+    let mut runs = 0u64;
+    for (seed, _) in seeds {
+        target(seed);
+    }
+    while start.elapsed() < Duration::from_secs(2) {
+        let (seed, from) = &seeds[random.below(seeds.len())];
+        target(&mutate(&mut random, seed, *from, text));
+        runs += 1;
+    }
+    println!("{runs} runs");
+    assert!(runs > 100);
+}
+
+/// What LTTng writes and our own writer doesn't.
+const TSDL: &str = "/* CTF 1.8 */
+typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
+typealias integer { size = 32; align = 8; } := uint32_t;
+typealias integer { size = 64; align = 8; } := unsigned long;
+typealias integer { size = 5; align = 1; } := uint5_t;
+trace { major = 1; minor = 8; uuid = \"788c37bb-3a42-4bd9-8ae8-755ba0c059c4\"; byte_order = be;
+	packet.header := struct { uint32_t magic; uint8_t uuid[16]; uint32_t stream_id; }; };
+clock { name = monotonic; freq = 1000000000; offset_s = -1; offset = 17; };
+typealias integer { size = 27; align = 1; map = clock.monotonic.value; } := uint27_clock_t;
+struct event_header_compact {
+	enum : uint5_t { compact = 0 ... 30, extended = 31 } id;
+	variant <id> {
+		struct { uint27_clock_t timestamp; } compact;
+		struct { uint32_t id; integer { size = 64; map = clock.monotonic.value; } timestamp; } extended;
+	} v;
+} align(8);
+stream { id = 0; event.header := struct event_header_compact;
+	packet.context := struct { unsigned long content_size; unsigned long packet_size; uint8_t n; }; };
+event { name = \"a\"; id = 0; stream_id = 0; fields := struct {
+	typedef uint8_t pair[2]; pair _pairs[stream.packet.context.n]; string _s;
+	variant <stream.event.header.id> { uint8_t compact; string extended; } _x; }; };
+event { name = b; id = 1; stream_id = 0; context := struct { uint8_t k; };
+	fields := struct { struct { uint8_t m; uint32_t v[m]; } one[k]; floating_point { exp_dig = 8; mant_dig = 24; } f; }; };
+callsite { name = \"a\"; func = \"f\"; };
+";
+
+#[test]
+fn tsdl_text() {
+    let ours = tsdl::write(&support::description(Endian::Big)).unwrap();
+    tsdl::parse(TSDL).unwrap();
+    run(fuzz::tsdl, &[(ours.into_bytes(), 0), (TSDL.into(), 0)], true);
+}
+
+#[test]
+fn json2_text() {
+    let ours = json2::write(&support::description(Endian::Little));
+    run(fuzz::json2, &[(ours.into_bytes(), 0)], true);
+}
+
+#[test]
+fn packets() {
+    let mut seeds = Vec::new();
+    for (dialect, order) in [(Dialect::V1_8, Endian::Little), (Dialect::V2, Endian::Big)] {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("trace");
+        support::write_trace(&directory, dialect, order);
+        let mut seed = std::fs::read(directory.join("metadata")).unwrap();
+        seed.extend([0, 0]);
+        let start = seed.len();
+        seed.extend(&std::fs::read(directory.join("channel0_0")).unwrap()[..16384]);
+        seeds.push((seed, start));
+    }
+    run(fuzz::packet, &seeds, false);
+}
