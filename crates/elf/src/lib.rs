@@ -1,1 +1,24 @@
-//! Everything that needs to know ELF
+//! Everything that needs to know ELF.
+//!
+//! [`Image`] is the view of one file, or of one module as it lies in memory: its CPU, its segments and sections, its
+//! build id, and where its unwind tables are. [`Symbols`] names functions; [`debugfile`] finds what was split off into
+//! separate debug files. Reading never panics, whatever the bytes are, and allocates no more than a small multiple of
+//! the input's length.
+
+mod compression;
+mod constants;
+pub mod debugfile;
+mod dynamic;
+mod error;
+#[doc(hidden)]
+pub mod fuzz;
+mod image;
+pub mod map;
+mod notes;
+mod symbols;
+mod unwind_data;
+
+pub use error::{Error, ErrorKind, Result};
+pub use image::{AltLink, DebugLink, Image, Kind, Section, SectionData, Segment};
+pub use map::MappedFile;
+pub use symbols::{Symbol, Symbols};

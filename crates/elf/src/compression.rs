@@ -1,0 +1,114 @@
+//! Compressed sections (gABI 4.3, "Compressed sections") and the `.gnu_debugdata` file within a file.
+
+use std::borrow::Cow;
+use std::io;
+
+use backtrail_wire::{Bytes, Endian};
+use object::read::{CompressedData, CompressionFormat};
+
+use crate::constants::{CHDR_BYTES, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
+use crate::{Error, ErrorKind, Result};
+
+/// A deflate stream cannot expand a byte to more than this many (RFC 1951: 258 bytes from two bits).
+const ZLIB_RATIO: u64 = 1032;
+/// A Zstandard block of four bytes can stand for 128 KiB (RFC 8878, section 3.1.1.2).
+const ZSTD_RATIO: u64 = 32 << 10;
+
+/// What `.gnu_debugdata` may expand to: distributions ship a few megabytes of symbols at the most.
+const MAX_DEBUGDATA: u64 = 256 << 20;
+/// And how much a byte of it: symbol tables pack to a fifth.
+const XZ_RATIO: u64 = 1024;
+
+/// The contents of a section with `SHF_COMPRESSED`; `at` is the offset of `data` in the file.
+pub(crate) fn decompress_section<'a>(data: Bytes<'a>, at: u64) -> Result<Cow<'a, [u8]>> {
+    let (kind, size) = (data.u32(0)?, data.u64(8)?);
+    let packed = data.data().get(CHDR_BYTES..).ok_or_else(|| {
+        let missing = (CHDR_BYTES - data.len()) as u64;
+        Error::new(ErrorKind::Truncated { missing }, at)
+    })?;
+    let (format, ratio) = match kind {
+        ELFCOMPRESS_ZLIB => (CompressionFormat::Zlib, ZLIB_RATIO),
+        ELFCOMPRESS_ZSTD => (CompressionFormat::Zstandard, ZSTD_RATIO),
+        other => return Err(Error::new(ErrorKind::Compression(other), at)),
+    };
+    decompress(packed, format, ratio, size, at)
+}
+
+/// The contents of a `.zdebug_*` section, as older GNU tools wrote them: "ZLIB", the size in big-endian, a zlib stream.
+pub(crate) fn decompress_zdebug<'a>(data: &'a [u8], at: u64) -> Result<Cow<'a, [u8]>> {
+    let bytes = Bytes::new(data, Endian::Big);
+    if !data.starts_with(b"ZLIB") {
+        return Err(Error::new(ErrorKind::Decompress, at));
+    }
+    let size = bytes.u64(4)?;
+    decompress(&data[12..], CompressionFormat::Zlib, ZLIB_RATIO, size, at)
+}
+
+fn decompress(packed: &[u8], format: CompressionFormat, ratio: u64, size: u64, at: u64) -> Result<Cow<'_, [u8]>> {
+    if size > (packed.len() as u64).saturating_mul(ratio) {
+        return Err(Error::new(ErrorKind::CompressedSize(size), at));
+    }
+    let compressed = CompressedData {
+        format,
+        data: packed,
+        uncompressed_size: size,
+    };
+    compressed
+        .decompress()
+        .map_err(|_| Error::new(ErrorKind::Decompress, at))
+}
+
+/// The ELF file within `.gnu_debugdata`; `None` where the stream is damaged or expands beyond any use.
+pub(crate) fn unpack_debugdata(xz: &[u8]) -> Option<Vec<u8>> {
+    // The decoder holds all that it unpacks, so the size must be known first.
+    let size = xz_unpacked_size(xz)?;
+    if size > MAX_DEBUGDATA.min((xz.len() as u64).saturating_mul(XZ_RATIO)) {
+        return None;
+    }
+    let mut out = Vec::new();
+    lzma_rs::xz_decompress(&mut io::BufReader::new(xz), &mut out).ok()?;
+    Some(out)
+}
+
+/// What the LZMA2 chunks of all blocks unpack to (The .xz File Format 1.2.1, sections 2.1.1 and 3; the chunk headers
+/// are those of LZMA2, which has no text of its own). `None` where other filters are used.
+fn xz_unpacked_size(xz: &[u8]) -> Option<u64> {
+    const STREAM_HEADER: usize = 12;
+    const CHECK_BYTES: [usize; 16] = [0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64];
+    let bytes = Bytes::new(xz, Endian::Big);
+    let check = CHECK_BYTES[usize::from(bytes.u8(7).ok()? & 0xf)];
+    let mut total = 0u64;
+    let mut offset = STREAM_HEADER;
+    // A block header begins with its size; 0 stands there where the index begins.
+    loop {
+        let header_size = (usize::from(bytes.u8(offset).ok()?) + 1) * 4;
+        if header_size == 4 {
+            return Some(total);
+        }
+        let one_filter = bytes.u8(offset + 1).ok()? & 3 == 0;
+        if !one_filter {
+            return None;
+        }
+        offset += header_size;
+        loop {
+            let control = bytes.u8(offset).ok()?;
+            let (unpacked, chunk) = match control {
+                0 => break,
+                1 | 2 => {
+                    let size = usize::from(bytes.u16(offset + 1).ok()?) + 1;
+                    (size as u64, 3 + size)
+                }
+                3..0x80 => return None,
+                _ => {
+                    let size = u64::from(control & 0x1f) << 16 | u64::from(bytes.u16(offset + 1).ok()?);
+                    let packed = usize::from(bytes.u16(offset + 3).ok()?) + 1;
+                    let properties = usize::from(control >= 0xc0);
+                    (size + 1, 5 + properties + packed)
+                }
+            };
+            total += unpacked;
+            offset += chunk;
+        }
+        offset = (offset + 1).next_multiple_of(4) + check;
+    }
+}

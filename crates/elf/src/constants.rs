@@ -1,0 +1,68 @@
+//! Names and numbers of the ELF specification (gABI 4.3) and of its GNU extensions, as far as they are read here.
+
+pub(crate) const ELFCLASS64: u8 = 2;
+pub(crate) const ELFDATA2LSB: u8 = 1;
+pub(crate) const ELFDATA2MSB: u8 = 2;
+
+/// Size of `Elf64_Ehdr`.
+pub(crate) const EHDR_BYTES: usize = 64;
+/// Size of `Elf64_Phdr`.
+pub(crate) const PHDR_BYTES: usize = 56;
+/// Size of `Elf64_Shdr`.
+pub(crate) const SHDR_BYTES: usize = 64;
+/// Size of `Elf64_Sym`.
+pub(crate) const SYM_BYTES: usize = 24;
+
+pub(crate) const ET_REL: u16 = 1;
+pub(crate) const ET_EXEC: u16 = 2;
+pub(crate) const ET_DYN: u16 = 3;
+pub(crate) const ET_CORE: u16 = 4;
+
+pub(crate) const EM_S390: u16 = 22;
+pub(crate) const EM_X86_64: u16 = 62;
+pub(crate) const EM_AARCH64: u16 = 183;
+
+/// `e_phnum`: the number is in `sh_info` of section 0.
+pub(crate) const PN_XNUM: u16 = 0xffff;
+/// `e_shstrndx`: the number is in `sh_link` of section 0.
+pub(crate) const SHN_XINDEX: u16 = 0xffff;
+pub(crate) const SHN_UNDEF: u16 = 0;
+/// Section numbers from here on have meanings of their own.
+pub(crate) const SHN_LORESERVE: u16 = 0xff00;
+
+pub(crate) const PT_LOAD: u32 = 1;
+pub(crate) const PT_DYNAMIC: u32 = 2;
+pub(crate) const PT_NOTE: u32 = 4;
+pub(crate) const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+pub(crate) const PT_GNU_SFRAME: u32 = 0x6474_e554;
+
+pub(crate) const PF_X: u32 = 1;
+
+pub(crate) const SHT_SYMTAB: u32 = 2;
+pub(crate) const SHT_STRTAB: u32 = 3;
+pub(crate) const SHT_NOTE: u32 = 7;
+pub(crate) const SHT_NOBITS: u32 = 8;
+pub(crate) const SHT_DYNSYM: u32 = 11;
+pub(crate) const SHT_GNU_SFRAME: u32 = 0x6fff_fff4;
+
+pub(crate) const SHF_EXECINSTR: u64 = 4;
+pub(crate) const SHF_COMPRESSED: u64 = 0x800;
+
+pub(crate) const ELFCOMPRESS_ZLIB: u32 = 1;
+pub(crate) const ELFCOMPRESS_ZSTD: u32 = 2;
+/// Size of `Elf64_Chdr`.
+pub(crate) const CHDR_BYTES: usize = 24;
+
+pub(crate) const NT_GNU_BUILD_ID: u32 = 3;
+
+pub(crate) const DT_NULL: u64 = 0;
+pub(crate) const DT_HASH: u64 = 4;
+pub(crate) const DT_STRTAB: u64 = 5;
+pub(crate) const DT_SYMTAB: u64 = 6;
+pub(crate) const DT_STRSZ: u64 = 10;
+pub(crate) const DT_GNU_HASH: u64 = 0x6fff_fef5;
+
+pub(crate) const STB_LOCAL: u8 = 0;
+pub(crate) const STT_NOTYPE: u8 = 0;
+pub(crate) const STT_FUNC: u8 = 2;
+pub(crate) const STT_GNU_IFUNC: u8 = 10;

@@ -1,0 +1,91 @@
+//! What was wrong with an ELF file, and where.
+
+use core::fmt;
+
+/// The result of reading ELF.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// What was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The file does not begin with the magic number of ELF.
+    NotElf,
+    /// `EI_CLASS` is not `ELFCLASS64`.
+    Class(u8),
+    /// `EI_DATA` is neither little-endian nor big-endian.
+    ByteOrder(u8),
+    /// `e_machine` is none of x86-64, AArch64 and s390x.
+    Machine(u16),
+    /// The machine does not exist in this byte order.
+    MachineByteOrder(u16),
+    /// `e_type` is none of relocatable, executable, shared and core.
+    Type(u16),
+    /// `e_phentsize` is not the size of a program header.
+    ProgramHeaderSize(u16),
+    /// The data ends before what the headers promise.
+    Truncated {
+        /// Bytes that are missing.
+        missing: u64,
+    },
+    /// A compressed section says something impossible about its size.
+    CompressedSize(u64),
+    /// The type of a section's compression is not known.
+    Compression(u32),
+    /// Compressed data is damaged.
+    Decompress,
+}
+
+/// A failed read of ELF: what was wrong, and the byte where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Error {
+    /// What was wrong.
+    pub kind: ErrorKind,
+    /// Offset in bytes from the start of the data.
+    pub offset: u64,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, offset: u64) -> Self {
+        Error { kind, offset }
+    }
+}
+
+impl From<backtrail_wire::Error> for Error {
+    fn from(error: backtrail_wire::Error) -> Self {
+        let missing = match error.kind {
+            backtrail_wire::ErrorKind::Truncated { missing } => missing,
+            // ELF has neither LEB128 numbers nor bit ranges; a string without an end lacks its zero byte.
+            _ => 1,
+        };
+        Error::new(ErrorKind::Truncated { missing }, error.offset)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ErrorKind::NotElf => write!(f, "not an ELF file")?,
+            ErrorKind::Class(1) => write!(f, "32-bit ELF is not supported")?,
+            ErrorKind::Class(class) => write!(f, "unknown ELF class {class}")?,
+            ErrorKind::ByteOrder(order) => write!(f, "unknown byte order {order}")?,
+            ErrorKind::Machine(machine) => {
+                write!(
+                    f,
+                    "ELF machine {machine} is not supported (x86-64, AArch64 and s390x are)"
+                )?;
+            }
+            ErrorKind::MachineByteOrder(machine) => {
+                write!(f, "ELF machine {machine} in a byte order it does not have")?
+            }
+            ErrorKind::Type(kind) => write!(f, "unknown ELF type {kind}")?,
+            ErrorKind::ProgramHeaderSize(size) => write!(f, "program headers of {size} bytes instead of 56")?,
+            ErrorKind::Truncated { missing } => write!(f, "data ends {missing} bytes too early")?,
+            ErrorKind::CompressedSize(size) => write!(f, "impossible uncompressed size {size}")?,
+            ErrorKind::Compression(kind) => write!(f, "unknown compression {kind}")?,
+            ErrorKind::Decompress => write!(f, "damaged compressed data")?,
+        }
+        write!(f, " at offset {:#x}", self.offset)
+    }
+}
+
+impl std::error::Error for Error {}

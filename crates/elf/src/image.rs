@@ -1,0 +1,546 @@
+//! The view of one ELF file, or of one module as it lies in memory.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use backtrail_arch::{Arch, aarch64, s390x, x86_64};
+use backtrail_wire::{Bytes, Endian};
+
+use crate::compression::{decompress_section, decompress_zdebug};
+use crate::constants::*;
+use crate::{Error, ErrorKind, Result, notes};
+
+/// The page size that addresses are rounded to where a module's base is told. Files may be aligned to larger pages;
+/// the kernel maps at multiples of this one.
+const PAGE: u64 = 4096;
+
+/// What sort of ELF file it is (`e_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `ET_REL`: an object file. It has no segments, and its sections have no addresses yet.
+    Relocatable,
+    /// `ET_EXEC`: loaded where its headers say.
+    Executable,
+    /// `ET_DYN`: a shared library or a position-independent executable.
+    Shared,
+    /// `ET_CORE`: the memory of a process that ended.
+    Core,
+}
+
+/// A program header (gABI 4.3, "Program header").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// `p_type`.
+    pub kind: u32,
+    /// `p_flags`.
+    pub flags: u32,
+    /// `p_offset`: offset of its bytes in the file.
+    pub offset: u64,
+    /// `p_vaddr`.
+    pub vaddr: u64,
+    /// `p_filesz`: bytes in the file.
+    pub filesz: u64,
+    /// `p_memsz`: bytes in memory.
+    pub memsz: u64,
+    /// `p_align`.
+    pub align: u64,
+}
+
+impl Segment {
+    /// Whether it is loaded into memory (`PT_LOAD`).
+    pub fn is_load(&self) -> bool {
+        self.kind == PT_LOAD
+    }
+
+    /// Whether its memory can be executed (`PF_X`).
+    pub fn is_executable(&self) -> bool {
+        self.flags & PF_X != 0
+    }
+
+    fn memory(&self) -> Range<u64> {
+        self.vaddr..self.vaddr.saturating_add(self.memsz)
+    }
+}
+
+/// A section header (gABI 4.3, "Section header").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Section<'a> {
+    /// The name; empty where the string table has none for it.
+    pub name: &'a [u8],
+    /// `sh_type`.
+    pub kind: u32,
+    /// `sh_flags`.
+    pub flags: u64,
+    /// `sh_addr`.
+    pub address: u64,
+    /// `sh_offset`.
+    pub offset: u64,
+    /// `sh_size`.
+    pub size: u64,
+    /// `sh_link`.
+    pub link: u32,
+    /// `sh_info`.
+    pub info: u32,
+    /// `sh_addralign`.
+    pub align: u64,
+}
+
+/// The contents of a section and where they lie in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SectionData<'a> {
+    /// Address in the file's own terms (svma); 0 for what is not loaded.
+    pub address: u64,
+    /// The bytes, decompressed.
+    pub data: Cow<'a, [u8]>,
+}
+
+/// `.gnu_debuglink`: where the debug information was split off to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DebugLink<'a> {
+    /// The file's name, without a directory.
+    pub name: &'a [u8],
+    /// CRC-32 of the whole file.
+    pub crc: u32,
+}
+
+/// `.gnu_debugaltlink`: where dwz moved debug information that several files share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AltLink<'a> {
+    /// The file's path, absolute or relative to this file's directory.
+    pub path: &'a [u8],
+    /// That file's build id.
+    pub build_id: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// Bytes lie at their file offsets.
+    File,
+    /// Bytes lie at their addresses, counted from the base; the module was loaded at `at`.
+    Memory { at: u64 },
+}
+
+/// A parsed ELF file. Cheap to clone is not a promise; it holds the decoded headers and borrows everything else.
+#[derive(Clone, Debug)]
+pub struct Image<'a> {
+    bytes: Bytes<'a>,
+    layout: Layout,
+    arch: &'static Arch,
+    kind: Kind,
+    entry: u64,
+    segments: Vec<Segment>,
+    sections: Vec<Section<'a>>,
+}
+
+struct Header {
+    endian: Endian,
+    arch: &'static Arch,
+    kind: Kind,
+    entry: u64,
+    phoff: u64,
+    phentsize: u16,
+    phnum: u16,
+    shoff: u64,
+    shentsize: u16,
+    shnum: u16,
+    shstrndx: u16,
+}
+
+impl<'a> Image<'a> {
+    /// Parses a file: linked, relocatable or core; 64-bit, either byte order, x86-64, AArch64 or s390x.
+    ///
+    /// Section headers that are missing or lie outside the file are taken as absent: everything that the dynamic
+    /// linker needs is found by program headers then.
+    pub fn parse(bytes: &'a [u8]) -> Result<Image<'a>> {
+        let header = Header::parse(bytes)?;
+        let bytes = Bytes::new(bytes, header.endian);
+        let sections = parse_sections(bytes, &header);
+        let segments = parse_segments(bytes, &header)?;
+        Ok(Image {
+            bytes,
+            layout: Layout::File,
+            arch: header.arch,
+            kind: header.kind,
+            entry: header.entry,
+            segments,
+            sections,
+        })
+    }
+
+    /// Parses a module as it lies in memory: the vdso, or pages copied from a process whose file is gone.
+    ///
+    /// `bytes` begin with the module's first mapped byte, which lies at address `at` of its process, and each segment's
+    /// data lie at its address. Only program headers are used. All addresses that come out are the module's own
+    /// (svma), as if the file had been parsed.
+    pub fn parse_memory(bytes: &'a [u8], at: u64) -> Result<Image<'a>> {
+        let header = Header::parse(bytes)?;
+        let bytes = Bytes::new(bytes, header.endian);
+        let segments = parse_segments(bytes, &header)?;
+        Ok(Image {
+            bytes,
+            layout: Layout::Memory { at },
+            arch: header.arch,
+            kind: header.kind,
+            entry: header.entry,
+            segments,
+            sections: Vec::new(),
+        })
+    }
+
+    /// The CPU.
+    pub fn arch(&self) -> &'static Arch {
+        self.arch
+    }
+
+    /// The byte order.
+    pub fn endian(&self) -> Endian {
+        self.bytes.endian()
+    }
+
+    /// What sort of file it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The bytes that were parsed.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes.data()
+    }
+
+    /// `e_entry`; 0 where it has none.
+    pub fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    /// Whether it is loaded at any address (`ET_DYN`).
+    pub fn is_position_independent(&self) -> bool {
+        self.kind == Kind::Shared
+    }
+
+    /// All program headers, in the file's order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// All section headers, the null one at index 0 included; empty for an image in memory.
+    pub fn sections(&self) -> &[Section<'a>] {
+        &self.sections
+    }
+
+    /// The page of the lowest loaded segment; 0 where nothing is loaded. What a process maps there is the module's base.
+    pub fn base_vaddr(&self) -> u64 {
+        let lowest = self.loads().map(|segment| segment.vaddr).min().unwrap_or(0);
+        lowest & !(PAGE - 1)
+    }
+
+    /// Bytes from [`Image::base_vaddr`] to the end of the last loaded segment.
+    pub fn mem_size(&self) -> u64 {
+        let end = self.loads().map(|segment| segment.memory().end).max().unwrap_or(0);
+        end - self.base_vaddr()
+    }
+
+    /// Ranges of addresses that can be executed, in the order of the program headers; empty for a relocatable file.
+    pub fn code_ranges(&self) -> Vec<Range<u64>> {
+        let code = self.loads().filter(|segment| segment.is_executable());
+        code.map(Segment::memory).collect()
+    }
+
+    /// The address (svma) at which the byte at `offset` of the file is loaded.
+    pub fn svma_of_offset(&self, offset: u64) -> Option<u64> {
+        let segment = self
+            .loads()
+            .find(|segment| offset >= segment.offset && offset - segment.offset < segment.filesz)?;
+        segment.vaddr.checked_add(offset - segment.offset)
+    }
+
+    /// The build id, from a note section or segment.
+    pub fn build_id(&self) -> Option<&'a [u8]> {
+        let sections = self.sections.iter().filter(|section| section.kind == SHT_NOTE);
+        let by_section = sections.filter_map(|section| Some((self.raw(section).ok()??, section.align)));
+        let segments = self.segments.iter().filter(|segment| segment.kind == PT_NOTE);
+        let by_segment = segments.filter_map(|segment| Some((self.segment_bytes(segment)?, segment.align)));
+        by_section
+            .chain(by_segment)
+            .find_map(|(data, align)| notes::build_id(Bytes::new(data, self.endian()), align))
+    }
+
+    /// The header of the first section with this name.
+    pub fn section_header(&self, name: &str) -> Option<&Section<'a>> {
+        self.sections.iter().find(|section| section.name == name.as_bytes())
+    }
+
+    /// The contents of the first section with this name, decompressed; a section `.debug_*` is also found under its
+    /// older compressed name `.zdebug_*`. `None` where there is no such section or the file holds no bytes of it
+    /// (`SHT_NOBITS`, as in separate debug files).
+    pub fn section(&self, name: &str) -> Result<Option<SectionData<'a>>> {
+        if let Some(section) = self.section_header(name) {
+            return self.contents(section);
+        }
+        let Some(rest) = name.strip_prefix(".debug_") else {
+            return Ok(None);
+        };
+        let Some(section) = self.section_header(&format!(".zdebug_{rest}")) else {
+            return Ok(None);
+        };
+        let Some(raw) = self.raw(section)? else {
+            return Ok(None);
+        };
+        Ok(Some(SectionData {
+            address: section.address,
+            data: decompress_zdebug(raw, section.offset)?,
+        }))
+    }
+
+    /// The contents of a section, decompressed; `None` where the file holds no bytes of it.
+    pub fn contents(&self, section: &Section<'a>) -> Result<Option<SectionData<'a>>> {
+        let Some(raw) = self.raw(section)? else {
+            return Ok(None);
+        };
+        let data = if section.flags & SHF_COMPRESSED != 0 {
+            decompress_section(Bytes::new(raw, self.endian()), section.offset)?
+        } else {
+            Cow::Borrowed(raw)
+        };
+        Ok(Some(SectionData {
+            address: section.address,
+            data,
+        }))
+    }
+
+    /// The bytes of a section as the file holds them; `None` for `SHT_NOBITS`.
+    pub(crate) fn raw(&self, section: &Section<'a>) -> Result<Option<&'a [u8]>> {
+        if section.kind == SHT_NOBITS {
+            return Ok(None);
+        }
+        let (offset, size) = (to_usize(section.offset), to_usize(section.size));
+        Ok(Some(self.bytes.slice(offset, size)?))
+    }
+
+    /// The address of `.text`: the base of `DW_EH_PE_textrel` pointers.
+    pub fn text_address(&self) -> Option<u64> {
+        self.section_header(".text").map(|section| section.address)
+    }
+
+    /// The address of `.got`: the base of `DW_EH_PE_datarel` pointers in `.eh_frame`.
+    pub fn got_address(&self) -> Option<u64> {
+        self.section_header(".got").map(|section| section.address)
+    }
+
+    /// `.gnu_debuglink`; `None` where there is none or it is damaged.
+    pub fn debuglink(&self) -> Option<DebugLink<'a>> {
+        let data = self.raw(self.section_header(".gnu_debuglink")?).ok()??;
+        let mut cursor = Bytes::new(data, self.endian()).cursor(0);
+        let name = cursor.c_str().ok()?;
+        let crc_at = cursor.offset().next_multiple_of(4);
+        let crc = Bytes::new(data, self.endian()).u32(crc_at).ok()?;
+        Some(DebugLink { name, crc })
+    }
+
+    /// `.gnu_debugaltlink`; `None` where there is none or it is damaged.
+    pub fn debugaltlink(&self) -> Option<AltLink<'a>> {
+        let data = self.raw(self.section_header(".gnu_debugaltlink")?).ok()??;
+        let mut cursor = Bytes::new(data, self.endian()).cursor(0);
+        let path = cursor.c_str().ok()?;
+        let build_id = &data[cursor.offset()..];
+        Some(AltLink { path, build_id })
+    }
+
+    /// `.gnu_debugdata`: an ELF file with more symbols, compressed with xz.
+    pub fn gnu_debugdata(&self) -> Option<&'a [u8]> {
+        self.raw(self.section_header(".gnu_debugdata")?).ok()?
+    }
+
+    /// The loaded bytes from address `svma` to the end of what the image holds of its segment.
+    pub fn data_at(&self, svma: u64) -> Option<&'a [u8]> {
+        let holds = |segment: &&Segment| svma >= segment.vaddr && svma - segment.vaddr < self.held(segment);
+        let segment = self.loads().find(holds)?;
+        let bytes = self.segment_bytes(segment)?;
+        bytes.get(to_usize(svma - segment.vaddr)..)
+    }
+
+    /// The bytes of a segment, as far as the image has them.
+    pub(crate) fn segment_bytes(&self, segment: &Segment) -> Option<&'a [u8]> {
+        let start = match self.layout {
+            Layout::File => segment.offset,
+            Layout::Memory { .. } => segment.vaddr.checked_sub(self.base_vaddr())?,
+        };
+        let tail = self.bytes.data().get(to_usize(start)..)?;
+        Some(&tail[..to_usize(self.held(segment)).min(tail.len())])
+    }
+
+    /// The svma of a pointer found in the image: the dynamic linker relocates those of `PT_DYNAMIC` in memory.
+    pub(crate) fn unrelocate(&self, pointer: u64) -> u64 {
+        match self.layout {
+            Layout::Memory { at } if pointer >= at && pointer - at < self.mem_size() => {
+                pointer - at + self.base_vaddr()
+            }
+            _ => pointer,
+        }
+    }
+
+    pub(crate) fn bytes_in_order(&self, data: &'a [u8]) -> Bytes<'a> {
+        Bytes::new(data, self.endian())
+    }
+
+    fn loads(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(|segment| segment.is_load())
+    }
+
+    fn held(&self, segment: &Segment) -> u64 {
+        match self.layout {
+            Layout::File => segment.filesz,
+            Layout::Memory { .. } => segment.memsz,
+        }
+    }
+}
+
+impl Header {
+    fn parse(raw: &[u8]) -> Result<Header> {
+        if !raw.starts_with(b"\x7fELF") {
+            return Err(Error::new(ErrorKind::NotElf, 0));
+        }
+        let ident = Bytes::new(raw, Endian::Little);
+        let class = ident.u8(4)?;
+        if class != ELFCLASS64 {
+            return Err(Error::new(ErrorKind::Class(class), 4));
+        }
+        let endian = match ident.u8(5)? {
+            ELFDATA2LSB => Endian::Little,
+            ELFDATA2MSB => Endian::Big,
+            other => return Err(Error::new(ErrorKind::ByteOrder(other), 5)),
+        };
+        let bytes = Bytes::new(raw, endian);
+        bytes.slice(0, EHDR_BYTES)?;
+        let machine = bytes.u16(18)?;
+        let arch = match (machine, endian) {
+            (EM_X86_64, Endian::Little) => &x86_64::ARCH,
+            (EM_AARCH64, _) => &aarch64::ARCH,
+            (EM_S390, Endian::Big) => &s390x::ARCH,
+            (EM_X86_64 | EM_S390, _) => return Err(Error::new(ErrorKind::MachineByteOrder(machine), 18)),
+            _ => return Err(Error::new(ErrorKind::Machine(machine), 18)),
+        };
+        let kind = match bytes.u16(16)? {
+            ET_REL => Kind::Relocatable,
+            ET_EXEC => Kind::Executable,
+            ET_DYN => Kind::Shared,
+            ET_CORE => Kind::Core,
+            other => return Err(Error::new(ErrorKind::Type(other), 16)),
+        };
+        Ok(Header {
+            endian,
+            arch,
+            kind,
+            entry: bytes.u64(24)?,
+            phoff: bytes.u64(32)?,
+            shoff: bytes.u64(40)?,
+            phentsize: bytes.u16(54)?,
+            phnum: bytes.u16(56)?,
+            shentsize: bytes.u16(58)?,
+            shnum: bytes.u16(60)?,
+            shstrndx: bytes.u16(62)?,
+        })
+    }
+}
+
+/// The entry's number of a table, or the one that section 0 says instead.
+fn extended(bytes: Bytes<'_>, header: &Header, field: usize) -> Option<u64> {
+    let at = to_usize(header.shoff).checked_add(field)?;
+    if header.shoff == 0 {
+        return None;
+    }
+    Some(match field {
+        32 => bytes.u64(at).ok()?,
+        _ => u64::from(bytes.u32(at).ok()?),
+    })
+}
+
+fn parse_segments(bytes: Bytes<'_>, header: &Header) -> Result<Vec<Segment>> {
+    let count = match header.phnum {
+        // sh_info of section 0.
+        PN_XNUM => extended(bytes, header, 44).unwrap_or(u64::from(PN_XNUM)),
+        count => u64::from(count),
+    };
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if usize::from(header.phentsize) != PHDR_BYTES {
+        return Err(Error::new(ErrorKind::ProgramHeaderSize(header.phentsize), 54));
+    }
+    let table = bytes.slice(
+        to_usize(header.phoff),
+        to_usize(count.saturating_mul(PHDR_BYTES as u64)),
+    )?;
+    let table = Bytes::new(table, bytes.endian());
+    (0..to_usize(count))
+        .map(|index| {
+            let at = index * PHDR_BYTES;
+            Ok(Segment {
+                kind: table.u32(at)?,
+                flags: table.u32(at + 4)?,
+                offset: table.u64(at + 8)?,
+                vaddr: table.u64(at + 16)?,
+                filesz: table.u64(at + 32)?,
+                memsz: table.u64(at + 40)?,
+                align: table.u64(at + 48)?,
+            })
+        })
+        .collect()
+}
+
+/// The section headers, as many as the file holds; none where they make no sense.
+fn parse_sections<'a>(bytes: Bytes<'a>, header: &Header) -> Vec<Section<'a>> {
+    if header.shoff == 0 || usize::from(header.shentsize) != SHDR_BYTES {
+        return Vec::new();
+    }
+    let promised = match header.shnum {
+        // sh_size of section 0.
+        0 => extended(bytes, header, 32).unwrap_or(0),
+        count => u64::from(count),
+    };
+    let room = (bytes.len() as u64).saturating_sub(header.shoff) / SHDR_BYTES as u64;
+    let count = to_usize(promised.min(room));
+    let mut names_at = Vec::with_capacity(count);
+    let mut sections: Vec<Section<'a>> = Vec::with_capacity(count);
+    for index in 0..count {
+        let at = to_usize(header.shoff) + index * SHDR_BYTES;
+        let Ok((section, name)) = parse_section(bytes, at) else {
+            break;
+        };
+        sections.push(section);
+        names_at.push(name);
+    }
+    let strings = match header.shstrndx {
+        // sh_link of section 0.
+        SHN_XINDEX => extended(bytes, header, 40).unwrap_or(0),
+        index => u64::from(index),
+    };
+    let table = sections.get(to_usize(strings)).filter(|table| table.kind == SHT_STRTAB);
+    let Some(names) = table.and_then(|table| bytes.slice(to_usize(table.offset), to_usize(table.size)).ok()) else {
+        return sections;
+    };
+    let names = Bytes::new(names, bytes.endian());
+    for (section, name) in sections.iter_mut().zip(names_at) {
+        section.name = names.cursor(name as usize).c_str().unwrap_or_default();
+    }
+    sections
+}
+
+fn parse_section<'a>(bytes: Bytes<'a>, at: usize) -> Result<(Section<'a>, u32)> {
+    let section = Section {
+        name: &[],
+        kind: bytes.u32(at + 4)?,
+        flags: bytes.u64(at + 8)?,
+        address: bytes.u64(at + 16)?,
+        offset: bytes.u64(at + 24)?,
+        size: bytes.u64(at + 32)?,
+        link: bytes.u32(at + 40)?,
+        info: bytes.u32(at + 44)?,
+        align: bytes.u64(at + 48)?,
+    };
+    Ok((section, bytes.u32(at)?))
+}
+
+/// An offset or a size; what does not fit is past the end of every input anyway.
+pub(crate) fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,24 @@
+//! Notes (gABI 4.3, "Note section").
+
+use backtrail_wire::Bytes;
+
+use crate::constants::NT_GNU_BUILD_ID;
+
+/// The build id among the notes in `data`, whose entries are aligned to `align` bytes (4, or 8 where the header says so).
+pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
+    let align = if align == 8 { 8 } else { 4 };
+    let mut offset = 0usize;
+    loop {
+        let name_len = data.u32(offset).ok()? as usize;
+        let desc_len = data.u32(offset.checked_add(4)?).ok()? as usize;
+        let kind = data.u32(offset.checked_add(8)?).ok()?;
+        let name_at = offset.checked_add(12)?;
+        let desc_at = name_at.checked_add(name_len)?.checked_next_multiple_of(align)?;
+        let name = data.slice(name_at, name_len).ok()?;
+        let desc = data.slice(desc_at, desc_len).ok()?;
+        if kind == NT_GNU_BUILD_ID && name == b"GNU\0" && !desc.is_empty() {
+            return Some(desc);
+        }
+        offset = desc_at.checked_add(desc_len)?.checked_next_multiple_of(align)?;
+    }
+}

@@ -1,0 +1,239 @@
+//! The names of functions.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use backtrail_wire::Bytes;
+
+use crate::compression::unpack_debugdata;
+use crate::constants::*;
+use crate::image::{Kind, to_usize};
+use crate::{Image, dynamic};
+
+/// How many symbols before the nearest one are asked whether they reach over an address: functions nest a few levels
+/// at the most (entry points within hand-written code).
+const MAX_NESTING: usize = 16;
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol<'s> {
+    /// Address of its first byte, in the file's own terms (svma).
+    pub address: u64,
+    /// Bytes; where the file says 0, up to the next symbol or the end of the code.
+    pub size: u64,
+    /// The name as the file has it, not demangled; bytes that are no UTF-8 are replaced.
+    pub name: Cow<'s, str>,
+}
+
+/// All functions of a file, sorted by address, one name for each address.
+///
+/// Taken are `STT_FUNC` and `STT_GNU_IFUNC` of `.symtab`, `.dynsym` and the file in `.gnu_debugdata`, and symbols
+/// without a type that lie in code outside every function (labels of hand-written assembly). Of several names for one
+/// address the best is kept: a typed symbol before an untyped one, then a global or weak one before a local one, then
+/// the larger, then the one with fewer leading underscores, then the first by its bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols {
+    entries: Vec<Entry>,
+    /// String tables, copied whole: the names in them are found when asked for.
+    strings: Vec<Box<[u8]>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    address: u64,
+    size: u64,
+    table: u32,
+    name: u32,
+    typed: bool,
+    global: bool,
+}
+
+impl Symbols {
+    /// Collects the symbols of `image`. Damaged tables give the symbols that can be read.
+    pub fn new(image: &Image<'_>) -> Symbols {
+        let mut symbols = Symbols::default();
+        let code = image.code_ranges();
+        symbols.collect(image, &code);
+        if let Some(unpacked) = image.gnu_debugdata().and_then(unpack_debugdata)
+            && let Ok(inner) = Image::parse(&unpacked)
+        {
+            symbols.collect(&inner, &code);
+        }
+        symbols.settle(&code);
+        symbols
+    }
+
+    /// The symbols of `image` and of a file that was split off from it.
+    pub fn with_debug_file(image: &Image<'_>, debug: &Image<'_>) -> Symbols {
+        let mut symbols = Symbols::new(image);
+        let code = image.code_ranges();
+        symbols.collect(debug, &code);
+        symbols.settle(&code);
+        symbols
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The function that `svma` lies in: the innermost where they overlap.
+    pub fn lookup(&self, svma: u64) -> Option<Symbol<'_>> {
+        let after = self.entries.partition_point(|entry| entry.address <= svma);
+        let near = self.entries[..after].iter().rev().take(MAX_NESTING);
+        let found = near.into_iter().find(|entry| svma - entry.address < entry.size)?;
+        Some(self.symbol(found))
+    }
+
+    /// All of them, by address.
+    pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
+        self.entries.iter().map(|entry| self.symbol(entry))
+    }
+
+    /// The address of the first function that begins after `svma`.
+    pub fn next_address(&self, svma: u64) -> Option<u64> {
+        let after = self.entries.partition_point(|entry| entry.address <= svma);
+        self.entries.get(after).map(|entry| entry.address)
+    }
+
+    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
+        Symbol {
+            address: entry.address,
+            size: entry.size,
+            name: String::from_utf8_lossy(self.name(entry)),
+        }
+    }
+
+    fn name(&self, entry: &Entry) -> &[u8] {
+        let table = &self.strings[entry.table as usize];
+        let tail = table.get(entry.name as usize..).unwrap_or_default();
+        let len = tail.iter().position(|&byte| byte == 0).unwrap_or(tail.len());
+        &tail[..len]
+    }
+
+    fn collect(&mut self, image: &Image<'_>, code: &[Range<u64>]) {
+        let mut found = false;
+        for section in image.sections() {
+            if section.kind != SHT_SYMTAB && section.kind != SHT_DYNSYM {
+                continue;
+            }
+            let strings = image.sections().get(section.link as usize);
+            let (Ok(Some(table)), Some(Ok(Some(strings)))) = (image.raw(section), strings.map(|s| image.raw(s))) else {
+                continue;
+            };
+            self.collect_table(image, table, strings, code);
+            found = true;
+        }
+        if !found && let Some(table) = dynamic::symbol_table(image) {
+            self.collect_table(image, table.symbols, table.strings, code);
+        }
+    }
+
+    fn collect_table(&mut self, image: &Image<'_>, table: &[u8], strings: &[u8], code: &[Range<u64>]) {
+        let table = Bytes::new(table, image.endian());
+        let number = self.strings.len() as u32;
+        for index in 0..table.len() / SYM_BYTES {
+            if let Some(entry) = read_symbol(image, table, index * SYM_BYTES, number, strings, code) {
+                self.entries.push(entry);
+            }
+        }
+        self.strings.push(strings.into());
+    }
+
+    /// Sorts, keeps the best of each address, and gives sizes to those that have none.
+    fn settle(&mut self, code: &[Range<u64>]) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.sort_unstable_by(|a, b| self.rank(a).cmp(&self.rank(b)));
+        entries.dedup_by_key(|entry| entry.address);
+        let mut covered = 0;
+        entries.retain(|entry| {
+            let keep = entry.typed || entry.size > 0 || entry.address >= covered;
+            if entry.typed {
+                covered = covered.max(entry.address.saturating_add(entry.size));
+            }
+            keep
+        });
+        for index in 0..entries.len() {
+            if entries[index].size == 0 {
+                let address = entries[index].address;
+                let code_end = code
+                    .iter()
+                    .find(|range| range.contains(&address))
+                    .map(|range| range.end);
+                let next = entries.get(index + 1).map(|entry| entry.address);
+                let end = next.into_iter().chain(code_end).min();
+                entries[index].size = end.map_or(1, |end| end - address);
+            }
+        }
+        self.entries = entries;
+    }
+
+    fn rank<'e>(&'e self, entry: &'e Entry) -> impl Ord + use<'e> {
+        let name = self.name_prefix(entry);
+        let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
+        (
+            entry.address,
+            (!entry.typed, !entry.global, Reverse(entry.size), underscores),
+            name,
+        )
+    }
+
+    /// Enough of the name to rank it; a hostile string table has one endless name for all symbols.
+    fn name_prefix(&self, entry: &Entry) -> &[u8] {
+        let table = &self.strings[entry.table as usize];
+        let tail = table.get(entry.name as usize..).unwrap_or_default();
+        let tail = &tail[..tail.len().min(64)];
+        let len = tail.iter().position(|&byte| byte == 0).unwrap_or(tail.len());
+        &tail[..len]
+    }
+}
+
+/// The symbol at `offset` of its table, where it can be a function.
+fn read_symbol(
+    image: &Image<'_>,
+    table: Bytes<'_>,
+    offset: usize,
+    number: u32,
+    strings: &[u8],
+    code: &[Range<u64>],
+) -> Option<Entry> {
+    let name = table.u32(offset).ok()?;
+    let info = table.u8(offset + 4).ok()?;
+    let shndx = table.u16(offset + 6).ok()?;
+    let address = table.u64(offset + 8).ok()?;
+    let size = table.u64(offset + 16).ok()?;
+    let first = *strings.get(to_usize(u64::from(name)))?;
+    let kind = info & 0xf;
+    let typed = kind == STT_FUNC || kind == STT_GNU_IFUNC;
+    if first == 0 || shndx == SHN_UNDEF || !(typed || kind == STT_NOTYPE) {
+        return None;
+    }
+    if !typed {
+        // `$x` and `$d` mark code and data on Arm; they name nothing.
+        let in_code = match image.sections().get(usize::from(shndx)) {
+            Some(section) if shndx < SHN_LORESERVE => section.flags & SHF_EXECINSTR != 0,
+            _ => false,
+        };
+        if first == b'$' || !in_code {
+            return None;
+        }
+    }
+    // What lies outside the code of a linked file cannot run; linkers leave such symbols for discarded sections.
+    if image.kind() != Kind::Relocatable && !code.is_empty() && !code.iter().any(|range| range.contains(&address)) {
+        return None;
+    }
+    Some(Entry {
+        address,
+        size,
+        table: number,
+        name,
+        typed,
+        global: info >> 4 != STB_LOCAL,
+    })
+}

@@ -1,0 +1,140 @@
+//! Where the unwind tables are: `.eh_frame`, `.eh_frame_hdr`, `.sframe`.
+
+use std::borrow::Cow;
+
+use backtrail_wire::Bytes;
+
+use crate::constants::*;
+use crate::image::to_usize;
+use crate::{Image, Result, SectionData};
+
+impl<'a> Image<'a> {
+    /// `.eh_frame`: by its section, else by the pointer in `.eh_frame_hdr`, up to the zero terminator or the end of
+    /// the segment (LSB 5.0, section 10.6).
+    pub fn eh_frame(&self) -> Result<Option<SectionData<'a>>> {
+        if let Some(found) = self.section(".eh_frame")? {
+            return Ok(Some(found));
+        }
+        let Some(header) = self.eh_frame_hdr()? else {
+            return Ok(None);
+        };
+        let Some(address) = eh_frame_pointer(Bytes::new(&header.data, self.endian()), header.address) else {
+            return Ok(None);
+        };
+        let Some(data) = self.data_at(address) else {
+            return Ok(None);
+        };
+        let len = terminated_len(Bytes::new(data, self.endian()));
+        Ok(Some(SectionData {
+            address,
+            data: Cow::Borrowed(&data[..len]),
+        }))
+    }
+
+    /// `.eh_frame_hdr`: by its section, else by `PT_GNU_EH_FRAME`.
+    pub fn eh_frame_hdr(&self) -> Result<Option<SectionData<'a>>> {
+        match self.section(".eh_frame_hdr")? {
+            Some(found) => Ok(Some(found)),
+            None => Ok(self.special_segment(PT_GNU_EH_FRAME)),
+        }
+    }
+
+    /// `.sframe`: by its section's type or name, else by `PT_GNU_SFRAME`. `None` where it is empty, as linkers leave
+    /// it behind.
+    ///
+    /// The bytes may go on past the table's end, since linkers write too large a `p_filesz`: the lengths in the SFrame
+    /// header decide.
+    pub fn sframe(&self) -> Result<Option<SectionData<'a>>> {
+        let by_type = self.sections().iter().find(|section| section.kind == SHT_GNU_SFRAME);
+        if let Some(section) = by_type.or_else(|| self.section_header(".sframe")) {
+            let found = self.contents(section)?;
+            return Ok(found.filter(|found| !found.data.is_empty()));
+        }
+        let found = self.special_segment(PT_GNU_SFRAME);
+        Ok(found.filter(|found| !found.data.is_empty()))
+    }
+
+    fn special_segment(&self, kind: u32) -> Option<SectionData<'a>> {
+        let segment = self.segments().iter().find(|segment| segment.kind == kind)?;
+        Some(SectionData {
+            address: segment.vaddr,
+            data: Cow::Borrowed(self.segment_bytes(segment)?),
+        })
+    }
+}
+
+const DW_EH_PE_PCREL: u8 = 0x10;
+const DW_EH_PE_DATAREL: u8 = 0x30;
+
+/// The address of `.eh_frame` by the header at `address`.
+fn eh_frame_pointer(header: Bytes<'_>, address: u64) -> Option<u64> {
+    const POINTER_AT: usize = 4;
+    if header.u8(0).ok()? != 1 {
+        return None;
+    }
+    let encoding = header.u8(1).ok()?;
+    let value = match encoding & 0x0f {
+        0x00 | 0x04 | 0x0c => header.u64(POINTER_AT).ok()?,
+        0x02 => u64::from(header.u16(POINTER_AT).ok()?),
+        0x03 => u64::from(header.u32(POINTER_AT).ok()?),
+        0x0a => i64::from(header.i16(POINTER_AT).ok()?) as u64,
+        0x0b => i64::from(header.i32(POINTER_AT).ok()?) as u64,
+        _ => return None,
+    };
+    match encoding & 0xf0 {
+        0 => Some(value),
+        DW_EH_PE_PCREL => Some(address.wrapping_add(POINTER_AT as u64).wrapping_add(value)),
+        DW_EH_PE_DATAREL => Some(address.wrapping_add(value)),
+        _ => None,
+    }
+}
+
+/// Bytes up to the entry of length 0, the entry excluded; or as far as entries follow each other.
+fn terminated_len(data: Bytes<'_>) -> usize {
+    let mut offset = 0usize;
+    loop {
+        let next = match data.u32(offset) {
+            Err(_) | Ok(0) => return offset,
+            Ok(0xffff_ffff) => match data.u64(offset + 4) {
+                Err(_) => return offset,
+                Ok(len) => offset.checked_add(12).and_then(|at| at.checked_add(to_usize(len))),
+            },
+            Ok(len) => offset.checked_add(4 + len as usize),
+        };
+        match next {
+            Some(next) if next <= data.len() => offset = next,
+            _ => return offset,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_wire::Endian;
+
+    #[test]
+    fn entries_end_at_the_terminator_or_where_they_make_no_sense() {
+        let two = [4, 0, 0, 0, 1, 2, 3, 4, 2, 0, 0, 0, 9, 9];
+        for (tail, len) in [
+            (&[0u8, 0, 0, 0, 7][..], two.len()),
+            (&[200, 0, 0, 0, 7], two.len()),
+            (&[], two.len()),
+        ] {
+            let data = [&two, tail].concat();
+            assert_eq!(terminated_len(Bytes::new(&data, Endian::Little)), len);
+        }
+        let wide = [0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 0, 0, 0, 5, 5, 0, 0, 0, 0];
+        assert_eq!(terminated_len(Bytes::new(&wide, Endian::Little)), 14);
+    }
+
+    #[test]
+    fn pointer_encodings() {
+        let header = |encoding: u8| [1, encoding, 0x03, 0x3b, 0xf0, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+        let pointer = |encoding| eh_frame_pointer(Bytes::new(&header(encoding), Endian::Little), 0x1000);
+        assert_eq!(pointer(0x1b), Some(0x1004 - 16));
+        assert_eq!(pointer(0x3b), Some(0x1000 - 16));
+        assert_eq!(pointer(0x03), Some(0xffff_fff0));
+        assert_eq!(pointer(0xff), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Damaged files: mutations of real ones, and their beginnings.
+
+use std::time::{Duration, Instant};
+
+use backtrail_elf::{MappedFile, fuzz};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+}
+
+/// A small linked file with all tables, else this test's own beginning.
+fn seeds() -> Vec<Vec<u8>> {
+    let candidates = [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/bin/true",
+        "/usr/lib/x86_64-linux-gnu/crt1.o",
+    ];
+    let mut seeds: Vec<Vec<u8>> = candidates
+        .iter()
+        .filter_map(|path| MappedFile::open(path).ok())
+        .map(|file| file.bytes().to_vec())
+        .collect();
+    let own = MappedFile::open(std::env::current_exe().unwrap()).unwrap();
+    seeds.push(own.bytes()[..64 << 10].to_vec());
+    seeds
+}
+
+#[test]
+fn mutations_and_beginnings_of_real_files() {
+    let seeds = seeds();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let end = Instant::now() + Duration::from_secs(2);
+    let mut runs = 0;
+    while Instant::now() < end {
+        let mut data = seeds[random.below(seeds.len())].clone();
+        for _ in 0..1 + random.below(8) {
+            // Headers decide the most: program headers at the front, section headers at the end.
+            let (start, len) = match random.below(3) {
+                0 => (0, 64),
+                1 => (64, 1024),
+                _ => (data.len().saturating_sub(2048), 2048),
+            };
+            let at = (start + random.below(len)).min(data.len() - 1);
+            data[at] = [0, 1, 0x7f, 0x80, 0xff, random.below(256) as u8][random.below(6)];
+        }
+        if random.below(4) == 0 {
+            data.truncate(random.below(data.len()));
+        }
+        fuzz::image(&data);
+        runs += 1;
+    }
+    println!("{runs} runs");
+    assert!(runs > 20, "only {runs} runs in two seconds");
+}
+
+#[test]
+fn every_beginning_of_the_headers() {
+    for seed in seeds() {
+        for len in 0..seed.len().min(1500) {
+            fuzz::image(&seed[..len]);
+        }
+    }
+}
