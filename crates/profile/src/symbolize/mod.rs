@@ -367,4 +367,6 @@ fn read_kallsyms(path: &Path, notes: &mut Notes) -> Kallsyms {
 }
 
 #[cfg(test)]
+pub(crate) mod invented;
+#[cfg(test)]
 mod tests;

@@ -3,38 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use super::invented::Invented;
 use super::*;
-
-/// Functions of 0x100 bytes each from 0x1000, in files called `/good…`; others are missing.
-struct Invented {
-    lookups: Rc<Cell<usize>>,
-}
-
-struct InventedModule {
-    lookups: Rc<Cell<usize>>,
-}
-
-impl SymbolSource for Invented {
-    fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
-        if !file.path.starts_with("/good") {
-            return Err(Unavailable::Missing);
-        }
-        Ok(Box::new(InventedModule {
-            lookups: Rc::clone(&self.lookups),
-        }))
-    }
-}
-
-impl ModuleSymbols for InventedModule {
-    fn base_vaddr(&self) -> u64 {
-        0x1000
-    }
-
-    fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
-        self.lookups.set(self.lookups.get() + 1);
-        (svma < 0x2000).then(|| vec![named(format!("f{:x}", svma >> 8), svma & 0xff)])
-    }
-}
 
 fn module(pid: u32, base: u64, path: &str, position_independent: bool) -> Module {
     Module {
@@ -63,9 +33,13 @@ impl Setting {
             kallsyms: folder.path().join("kallsyms"),
         };
         fs::write(&system.kallsyms, kallsyms).unwrap();
-        let source = Invented {
-            lookups: Rc::clone(&lookups),
-        };
+        let source = Invented::default()
+            .with_file(
+                "/good",
+                0x1000,
+                &[(0x1000, "f10"), (0x1100, "f11"), (0x1200, "f12"), (0x1300, "")],
+            )
+            .counting(&lookups);
         Setting {
             symbolizer: Symbolizer::with_source(Box::new(source), system),
             lookups,
