@@ -26,8 +26,8 @@ impl Default for TableOptions {
 /// Columns before the function's name: `  12.34   100.00  `.
 const NUMBERS_WIDTH: usize = 18;
 const MIN_WIDTH: usize = 60;
-/// A module's name gets no more than this, so that functions keep their room.
-const MAX_MODULE_WIDTH: usize = 28;
+/// A module's name gets no more than this part of the width, so that functions keep their room.
+const MODULE_PART: usize = 4;
 /// Without a limit of columns, names longer than this stand out instead of pushing the modules away from all others.
 const MAX_ALIGNED_NAME: usize = 80;
 
@@ -67,7 +67,7 @@ impl Report {
             let lengths = shown.iter().map(|function| name(function).chars().count());
             lengths.max().unwrap_or(0)
         };
-        let modules = longest(|function| &function.module).min(MAX_MODULE_WIDTH);
+        let modules = longest(|function| &function.module).min(width.map_or(usize::MAX, |width| width / MODULE_PART));
         let room = width.map_or(MAX_ALIGNED_NAME, |width| width - NUMBERS_WIDTH - 2 - modules);
         let names = longest(|function| &function.name).clamp("function".len(), room);
         writeln!(out, "{:>7}  {:>7}  {:names$}  module", "self %", "total %", "function")?;
@@ -172,7 +172,7 @@ fn shorten(name: &str, width: usize) -> String {
     if length <= width || width == 0 {
         return name.to_string();
     }
-    let end = (width - 1) / 3;
+    let end = (width - 1) * 2 / 5;
     let start = width - 1 - end;
     let mut short = String::new();
     short.extend(name.chars().take(start));

@@ -428,7 +428,7 @@ fn long_names_lose_their_middle_and_hostile_ones_their_control_characters() {
         for row in rows {
             assert!(row.chars().count() <= width, "{row}");
         }
-        assert!(table.contains("nglong+0x110f") && table.contains("…"), "{table}");
+        assert!(table.contains("g+0x1110  ") && table.contains("…"), "{table}");
     }
     let whole = TableOptions {
         width: None,
