@@ -1,0 +1,108 @@
+//! Augmentation letters that the reader of call frame information does not know.
+//!
+//! AArch64 has two (DWARF for the Arm 64-bit Architecture, section 5): `B`, return addresses are signed with key B, and
+//! `G`, the frame tags its memory. Neither has data. They are taken out of the CIE's string, and the number that
+//! follows the string, the code alignment factor, is written longer by as many bytes, so that nothing else moves.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use backtrail_wire::Bytes;
+
+/// A section without these letters.
+pub(crate) struct Normalized<'a> {
+    /// The bytes, copied only where something was taken out.
+    pub(crate) data: Cow<'a, [u8]>,
+    /// Offsets of the CIEs that had a `B`.
+    pub(crate) key_b: HashSet<usize>,
+}
+
+pub(crate) fn normalize(section: Bytes<'_>) -> Normalized<'_> {
+    let mut normalized = Normalized {
+        data: Cow::Borrowed(section.data()),
+        key_b: HashSet::new(),
+    };
+    let mut offset = 0usize;
+    // What makes no sense ends this pass; the conversion says where.
+    while let Some((content, end)) = entry(section, offset) {
+        if section.u32(content) == Ok(0)
+            && let Some(string) = letters(section, content, end)
+            && string.iter().any(|letter| is_bare(*letter))
+        {
+            if string.contains(&b'B') {
+                normalized.key_b.insert(offset);
+            }
+            let cie = &mut normalized.data.to_mut()[content + STRING_AT..end];
+            take_out(cie, string);
+        }
+        offset = end;
+    }
+    normalized
+}
+
+/// Bytes of the CIE id and of the version.
+const STRING_AT: usize = 5;
+
+fn is_bare(letter: u8) -> bool {
+    letter == b'B' || letter == b'G'
+}
+
+/// Content and end of the entry at `offset`.
+fn entry(section: Bytes<'_>, offset: usize) -> Option<(usize, usize)> {
+    let (len, content) = match section.u32(offset).ok()? {
+        0xffff_ffff => (section.u64(offset + 4).ok()?, offset + 12),
+        len => (u64::from(len), offset + 4),
+    };
+    let end = content.checked_add(usize::try_from(len).ok()?)?;
+    (end <= section.len()).then_some((content, end))
+}
+
+fn letters(section: Bytes<'_>, content: usize, end: usize) -> Option<&[u8]> {
+    let tail = section.data().get(content + STRING_AT..end)?;
+    let len = tail.iter().position(|byte| *byte == 0)?;
+    Some(&tail[..len])
+}
+
+/// Shortens the string at the start of `cie` and lengthens the LEB128 number after it.
+fn take_out(cie: &mut [u8], string: &[u8]) {
+    let number_at = string.len() + 1;
+    let Some(number_len) = cie[number_at..].iter().position(|byte| byte & 0x80 == 0) else {
+        return;
+    };
+    let number_end = number_at + number_len + 1;
+    let kept = string.iter().copied().filter(|letter| !is_bare(*letter));
+    let removed = string.iter().filter(|letter| is_bare(**letter)).count();
+    let mut number = cie[number_at..number_end].to_vec();
+    if let Some(last) = number.last_mut() {
+        *last |= 0x80;
+    }
+    number.resize(number.len() + removed, 0x80);
+    if let Some(last) = number.last_mut() {
+        *last = 0;
+    }
+    let rewritten: Vec<u8> = kept.chain([0]).chain(number).collect();
+    cie[..number_end].copy_from_slice(&rewritten);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_wire::Endian;
+
+    #[test]
+    fn letters_go_and_nothing_moves() {
+        let cie = |string: &[u8], number: &[u8]| {
+            let content = [&[0, 0, 0, 0, 1][..], string, &[0], number, &[0x78, 30, 1, 0x1b]].concat();
+            [&(content.len() as u32).to_le_bytes()[..], &content].concat()
+        };
+        let original = [cie(b"zR", &[4]), cie(b"zRBG", &[4]), cie(b"zRG", &[4])].concat();
+        let expected = [cie(b"zR", &[4]), cie(b"zR", &[0x84, 0x80, 0]), cie(b"zR", &[0x84, 0])].concat();
+        let normalized = normalize(Bytes::new(&original, Endian::Little));
+        assert_eq!(&normalized.data[..], expected);
+        assert_eq!(normalized.key_b, HashSet::from([cie(b"zR", &[4]).len()]));
+        assert!(matches!(
+            normalize(Bytes::new(&cie(b"zPLR", &[1]), Endian::Little)).data,
+            Cow::Borrowed(_)
+        ));
+    }
+}

@@ -1,0 +1,320 @@
+//! Call frame information (`.eh_frame`; LSB 5.0, section 10.6, and DWARF 5, section 6.4) to SFrame rows.
+//!
+//! SFrame restores three registers: the stack pointer (by the CFA), the frame pointer and the program counter. Of an
+//! FDE only those columns matter, and a row that says the same of them as the row before is left out. Where a rule
+//! cannot be said, the code under it becomes a gap: the function is split around it, and the gap is reported with its
+//! reason. Nothing else of the function is lost.
+
+mod augmentation;
+mod expression;
+mod pieces;
+mod reason;
+mod rule;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use backtrail_arch::Arch;
+use backtrail_elf::Image;
+use backtrail_sframe::Row;
+use backtrail_wire::{Bytes, Endian};
+use gimli::{
+    BaseAddresses, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, RunTimeEndian, UnwindContext,
+    UnwindSection,
+};
+
+use pieces::{Collector, Origin};
+pub use reason::{Error, ErrorKind, Reason, Skipped};
+use rule::Rules;
+
+/// The initial instructions of a CIE run again for each of its FDEs. Real CIEs have under 150 bytes; a limit keeps the
+/// work proportional to the input.
+const MAX_CIE_BYTES: usize = 512;
+
+/// How deep `DW_CFA_remember_state` may nest. Compilers nest once.
+const MAX_REMEMBERED_STATES: usize = 16;
+
+/// How much code is marked as outermost after an entry point of which nothing else is known.
+const MAX_ENTRY_BYTES: u64 = 64;
+
+/// An `.eh_frame` section and what its pointers count from. All addresses are the file's own (svma).
+#[derive(Clone, Debug)]
+pub struct EhFrame<'a> {
+    /// The bytes of the section.
+    pub data: &'a [u8],
+    /// Its address: the base of `DW_EH_PE_pcrel` pointers.
+    pub address: u64,
+    /// The base of `DW_EH_PE_textrel` pointers, where there is one.
+    pub text: Option<u64>,
+    /// The base of `DW_EH_PE_datarel` pointers, where there is one.
+    pub got: Option<u64>,
+    /// The CPU.
+    pub arch: &'static Arch,
+    /// The byte order.
+    pub endian: Endian,
+    /// Where code can lie. FDEs outside (of discarded sections, or damaged) are left out; empty: anywhere.
+    pub code: Vec<Range<u64>>,
+}
+
+impl<'a> EhFrame<'a> {
+    /// The section with contents `data` at `address` of `image`.
+    pub fn of_image(image: &Image<'_>, data: &'a [u8], address: u64) -> EhFrame<'a> {
+        EhFrame {
+            data,
+            address,
+            text: image.text_address(),
+            got: image.got_address(),
+            arch: image.arch(),
+            endian: image.endian(),
+            code: image.code_ranges(),
+        }
+    }
+}
+
+/// The rows of a function, or of a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionRows {
+    /// Address of the first byte (svma).
+    pub start: u64,
+    /// Bytes of code.
+    pub size: u32,
+    /// By start; the first begins at 0.
+    pub rows: Vec<Row>,
+    /// The code is repeated blocks of this many bytes, each with these rows.
+    pub repeat: Option<u8>,
+    /// A trampoline to which signal handlers return.
+    pub signal_frame: bool,
+    /// AArch64: return addresses are signed with key B.
+    pub pauth_key_b: bool,
+}
+
+impl FunctionRows {
+    /// The address after the last byte.
+    pub fn end(&self) -> u64 {
+        self.start + u64::from(self.size)
+    }
+}
+
+/// What became of an `.eh_frame` section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Converted {
+    /// By start; none overlap.
+    pub functions: Vec<FunctionRows>,
+    /// What could not be said, by start.
+    pub skipped: Vec<Skipped>,
+    /// Where the section makes no sense any more; what was before it is converted.
+    pub damage: Option<Error>,
+}
+
+impl Converted {
+    /// Bytes of code that FDEs describe and rows do not.
+    pub fn uncovered_bytes(&self) -> u64 {
+        self.skipped
+            .iter()
+            .fold(0u64, |sum, skipped| sum.saturating_add(skipped.size))
+    }
+
+    /// The rows for `svma`.
+    pub fn find(&self, svma: u64) -> Option<&FunctionRows> {
+        let after = self.functions.partition_point(|function| function.start <= svma);
+        let found = self.functions[..after].last()?;
+        (svma < found.end()).then_some(found)
+    }
+
+    /// Marks the code from `entry`, to which nothing returns, as outermost where no FDE describes it: ABIs say that
+    /// an entry point has no caller, and not every one has an FDE that says so. It ends at `end` where that is known,
+    /// at the next function, or after 64 bytes.
+    pub fn add_entry_point(&mut self, entry: u64, end: Option<u64>) {
+        let next = self.functions.partition_point(|function| function.start <= entry);
+        if self.find(entry).is_some() {
+            return;
+        }
+        let limit = entry.saturating_add(MAX_ENTRY_BYTES);
+        let end = end.filter(|end| *end > entry).map_or(limit, |end| end.min(limit));
+        let end = self.functions.get(next).map_or(end, |function| end.min(function.start));
+        let outermost = FunctionRows {
+            start: entry,
+            size: (end - entry) as u32,
+            rows: vec![Row { start: 0, rule: None }],
+            repeat: None,
+            signal_frame: false,
+            pauth_key_b: false,
+        };
+        if outermost.size > 0 {
+            self.functions.insert(next, outermost);
+        }
+    }
+}
+
+type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+type Cie<'a> = CommonInformationEntry<Slice<'a>>;
+
+/// The unwinder's working memory: as gimli's own, with room for more remembered states.
+pub(crate) struct Storage;
+
+impl gimli::UnwindContextStorage<usize> for Storage {
+    type Rules = [(gimli::Register, gimli::RegisterRule<usize>); 192];
+    type Stack = Box<[gimli::UnwindTableRow<usize, Self>; MAX_REMEMBERED_STATES]>;
+}
+
+/// Converts a whole section. Never panics; time and memory are bounded by a multiple of the section's length.
+pub fn convert(input: &EhFrame<'_>) -> Converted {
+    let endian = match input.endian {
+        Endian::Little => RunTimeEndian::Little,
+        Endian::Big => RunTimeEndian::Big,
+    };
+    let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
+    let mut section = gimli::EhFrame::new(&normalized.data, endian);
+    section.set_address_size(input.arch.pointer_bytes);
+    if input.arch.name == "aarch64" {
+        section.set_vendor(gimli::Vendor::AArch64);
+    }
+    let mut converter = Converter {
+        input,
+        section,
+        key_b: normalized.key_b,
+        bases: bases(input),
+        context: UnwindContext::new_in(),
+        cies: HashMap::new(),
+        rules: Rules::new(input.arch),
+        collector: Collector::default(),
+    };
+    let damage = converter.walk().err();
+    let (functions, skipped) = converter.collector.settle();
+    Converted {
+        functions,
+        skipped,
+        damage,
+    }
+}
+
+fn bases(input: &EhFrame<'_>) -> BaseAddresses {
+    let mut bases = BaseAddresses::default().set_eh_frame(input.address);
+    if let Some(text) = input.text {
+        bases = bases.set_text(text);
+    }
+    if let Some(got) = input.got {
+        bases = bases.set_got(got);
+    }
+    bases
+}
+
+struct Converter<'a> {
+    input: &'a EhFrame<'a>,
+    section: gimli::EhFrame<Slice<'a>>,
+    /// Offsets of the CIEs whose return addresses are signed with key B.
+    key_b: HashSet<usize>,
+    bases: BaseAddresses,
+    context: UnwindContext<usize, Storage>,
+    /// By offset; `None` for one that makes no sense.
+    cies: HashMap<usize, Option<Cie<'a>>>,
+    rules: Rules,
+    collector: Collector,
+}
+
+impl Converter<'_> {
+    /// Goes from entry to entry. A terminator is passed over, as linkers that concatenate sections leave them inside.
+    fn walk(&mut self) -> Result<(), Error> {
+        let bytes = Bytes::new(self.input.data, self.input.endian);
+        let mut offset = 0usize;
+        while offset < bytes.len() {
+            let truncated = |_| Error::new(ErrorKind::Truncated, offset);
+            let (len, content) = match bytes.u32(offset).map_err(truncated)? {
+                0xffff_ffff => (bytes.u64(offset + 4).map_err(truncated)?, offset + 12),
+                len => (u64::from(len), offset + 4),
+            };
+            if len == 0 {
+                offset = content;
+                continue;
+            }
+            let end = usize::try_from(len).ok().and_then(|len| content.checked_add(len));
+            let Some(end) = end.filter(|end| *end <= bytes.len()) else {
+                return Err(Error::new(ErrorKind::EntryLength(len), offset));
+            };
+            match bytes.u32(content) {
+                Ok(0) => self.cie(offset),
+                Ok(_) if end - content >= 4 => self.fde(offset),
+                _ => return Err(Error::new(ErrorKind::EntryLength(len), offset)),
+            }
+            offset = end;
+        }
+        Ok(())
+    }
+
+    fn cie(&mut self, offset: usize) {
+        let parsed = self.section.cie_from_offset(&self.bases, offset.into()).ok();
+        let usable = parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES);
+        self.cies.insert(offset, usable);
+    }
+
+    fn fde(&mut self, offset: usize) {
+        let cies = &self.cies;
+        let parsed = self
+            .section
+            .fde_from_offset(&self.bases, offset.into(), |_, _, cie_offset| {
+                // A CIE comes before its FDEs, and was met on the way.
+                let cie = cies.get(&cie_offset.0).and_then(Option::as_ref);
+                cie.cloned().ok_or(gimli::Error::NotCieId(cie_offset.0 as u64))
+            });
+        let Ok(fde) = parsed else {
+            self.collector.skip(0, 0, Reason::Damaged);
+            return;
+        };
+        let start = fde.initial_address();
+        let Some(end) = start.checked_add(fde.len()) else {
+            self.collector.skip(start, start, Reason::OutsideCode);
+            return;
+        };
+        let reason = if fde.len() == 0 {
+            Some(Reason::Empty)
+        } else if !self.is_code(start, end) {
+            Some(Reason::OutsideCode)
+        } else if fde.len() > u64::from(u32::MAX) {
+            Some(Reason::TooLarge)
+        } else if fde.cie().return_address_register().0 != u16::from(self.input.arch.ra.0) {
+            Some(Reason::ReturnColumn)
+        } else {
+            None
+        };
+        match reason {
+            Some(reason @ (Reason::Empty | Reason::OutsideCode)) => self.collector.skip(start, start, reason),
+            Some(reason) => self.collector.skip(start, end, reason),
+            None => self.rows(&fde, start, end),
+        }
+    }
+
+    fn rows(&mut self, fde: &FrameDescriptionEntry<Slice<'_>>, start: u64, end: u64) {
+        self.collector.begin(Origin {
+            signal_frame: fde.is_signal_trampoline(),
+            pauth_key_b: self.key_b.contains(&fde.cie().offset()),
+        });
+        let mut reached = start;
+        let Ok(mut table) = fde.rows(&self.section, &self.bases, &mut self.context) else {
+            self.collector.skip(start, end, Reason::Damaged);
+            return;
+        };
+        loop {
+            match table.next_row() {
+                Ok(Some(row)) => {
+                    let row_end = row.end_address().min(end);
+                    if row_end > reached {
+                        let verdict = self.rules.verdict(&self.section, row);
+                        self.collector.add(reached, row_end, verdict);
+                        reached = row_end;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.collector.skip(reached, end, Reason::of(error));
+                    break;
+                }
+            }
+        }
+        self.collector.end();
+    }
+
+    fn is_code(&self, start: u64, end: u64) -> bool {
+        let code = &self.input.code;
+        code.is_empty() || code.iter().any(|range| range.start <= start && end <= range.end)
+    }
+}

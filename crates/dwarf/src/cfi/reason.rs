@@ -1,0 +1,152 @@
+//! What could not be converted, and why.
+
+use std::fmt;
+
+/// Why rows cannot say what call frame information says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The FDE, its CIE or an instruction makes no sense.
+    Damaged,
+    /// An instruction that is not known.
+    UnknownInstruction,
+    /// The FDE describes no code.
+    Empty,
+    /// The FDE lies outside the executable segments: its section was discarded, or it is damaged.
+    OutsideCode,
+    /// The function is larger than 4 GiB.
+    TooLarge,
+    /// Another FDE describes the same code: of those that begin at one address the first holds, otherwise the one that
+    /// begins later.
+    Overlap,
+    /// The return address is not in the CPU's usual column.
+    ReturnColumn,
+    /// The CFA is an expression that is neither `register + offset` nor the word there.
+    CfaExpression,
+    /// The CFA counts from a register that rows cannot name.
+    CfaRegister,
+    /// The return address is an expression that is neither `base + offset` nor the word there.
+    RaExpression,
+    /// The return address is in a register that rows cannot name.
+    RaRegister,
+    /// Nothing says where the return address is.
+    RaUnsaved,
+    /// The frame pointer is an expression that is neither `base + offset` nor the word there.
+    FpExpression,
+    /// The frame pointer is in a register that rows cannot name.
+    FpRegister,
+    /// The caller's frame pointer is lost.
+    FpUndefined,
+    /// The caller's stack pointer is not what the ABI derives from the CFA.
+    SpRule,
+    /// An offset does not fit into 32 bits.
+    WideOffset,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Reason; 17] = [
+        Reason::Damaged,
+        Reason::UnknownInstruction,
+        Reason::Empty,
+        Reason::OutsideCode,
+        Reason::TooLarge,
+        Reason::Overlap,
+        Reason::ReturnColumn,
+        Reason::CfaExpression,
+        Reason::CfaRegister,
+        Reason::RaExpression,
+        Reason::RaRegister,
+        Reason::RaUnsaved,
+        Reason::FpExpression,
+        Reason::FpRegister,
+        Reason::FpUndefined,
+        Reason::SpRule,
+        Reason::WideOffset,
+    ];
+
+    /// Its name in JSON and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Damaged => "damaged",
+            Reason::UnknownInstruction => "unknown_instruction",
+            Reason::Empty => "empty",
+            Reason::OutsideCode => "outside_code",
+            Reason::TooLarge => "too_large",
+            Reason::Overlap => "overlap",
+            Reason::ReturnColumn => "return_column",
+            Reason::CfaExpression => "cfa_expression",
+            Reason::CfaRegister => "cfa_register",
+            Reason::RaExpression => "ra_expression",
+            Reason::RaRegister => "ra_register",
+            Reason::RaUnsaved => "ra_unsaved",
+            Reason::FpExpression => "fp_expression",
+            Reason::FpRegister => "fp_register",
+            Reason::FpUndefined => "fp_undefined",
+            Reason::SpRule => "sp_rule",
+            Reason::WideOffset => "wide_offset",
+        }
+    }
+
+    pub(crate) fn of(error: gimli::Error) -> Reason {
+        match error {
+            gimli::Error::UnknownCallFrameInstruction(_) => Reason::UnknownInstruction,
+            _ => Reason::Damaged,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Code for which an FDE exists and rows do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Address of the first byte (svma); 0 where the FDE does not even say that.
+    pub start: u64,
+    /// Bytes that stay without rows; 0 where other FDEs cover them all or there are none.
+    pub size: u64,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What was wrong with the section's structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The section ends within the length of an entry.
+    Truncated,
+    /// An entry has an impossible length.
+    EntryLength(u64),
+}
+
+/// Where an `.eh_frame` section stops to make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Error {
+    /// What was wrong.
+    pub kind: ErrorKind,
+    /// Offset in bytes from the start of the section.
+    pub offset: u64,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, offset: usize) -> Self {
+        Error {
+            kind,
+            offset: offset as u64,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ErrorKind::Truncated => write!(f, "call frame information ends within an entry")?,
+            ErrorKind::EntryLength(len) => write!(f, "call frame information entry of impossible length {len}")?,
+        }
+        write!(f, " at offset {:#x}", self.offset)
+    }
+}
+
+impl std::error::Error for Error {}

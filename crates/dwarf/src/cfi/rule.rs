@@ -1,0 +1,210 @@
+//! One row of the table that call frame information describes, as an SFrame rule.
+
+use backtrail_arch::{Arch, REGISTERS};
+use backtrail_sframe::{Base, Location, Rule};
+use gimli::{CfaRule, RegisterRule, UnwindTableRow};
+
+use super::expression::{self, Pattern, Value};
+use super::{Reason, Slice, Storage};
+
+type Row = UnwindTableRow<usize, Storage>;
+type Section<'a> = gimli::EhFrame<Slice<'a>>;
+
+/// What a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// One rule; `None` for the outermost frame.
+    Rule(Option<Rule>),
+    /// The rule's CFA depends on the place within a block.
+    Pattern(Pattern, Rule),
+    /// Nothing that SFrame can hold.
+    Skip(Reason),
+}
+
+/// The number of a register that rows can name: one that the unwinder restores.
+pub(crate) fn general_register(register: gimli::Register) -> Option<u8> {
+    u8::try_from(register.0)
+        .ok()
+        .filter(|number| usize::from(*number) < REGISTERS)
+}
+
+/// The rules of a CPU.
+pub(crate) struct Rules {
+    arch: &'static Arch,
+    sp: gimli::Register,
+    fp: gimli::Register,
+    ra: gimli::Register,
+}
+
+enum Cfa {
+    Value(Value),
+    Pattern(Pattern),
+}
+
+impl Rules {
+    pub(crate) fn new(arch: &'static Arch) -> Rules {
+        let number = |register: backtrail_arch::Register| gimli::Register(u16::from(register.0));
+        Rules {
+            arch,
+            sp: number(arch.sp),
+            fp: number(arch.fp),
+            ra: number(arch.ra),
+        }
+    }
+
+    pub(crate) fn verdict(&self, section: &Section<'_>, row: &Row) -> Verdict {
+        self.try_verdict(section, row).unwrap_or_else(Verdict::Skip)
+    }
+
+    fn try_verdict(&self, section: &Section<'_>, row: &Row) -> Result<Verdict, Reason> {
+        // Without a caller nothing else matters.
+        if row.register(self.ra) == Some(RegisterRule::Undefined) {
+            return Ok(Verdict::Rule(None));
+        }
+        let cfa = self.cfa(section, row)?;
+        let value = match cfa {
+            Cfa::Value(value) => value,
+            Cfa::Pattern(pattern) => pattern.cfa_at(0),
+        };
+        self.check_sp(section, row, value)?;
+        let rule = Rule {
+            cfa: value.location().ok_or(Reason::WideOffset)?,
+            ra: self.ra(section, row)?,
+            fp: self.fp(section, row)?,
+            mangled_ra: self.is_ra_mangled(row),
+        };
+        Ok(match cfa {
+            Cfa::Value(_) => Verdict::Rule(Some(rule)),
+            Cfa::Pattern(pattern) => Verdict::Pattern(pattern, rule),
+        })
+    }
+
+    fn cfa(&self, section: &Section<'_>, row: &Row) -> Result<Cfa, Reason> {
+        match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                let base = self.base(*register).ok_or(Reason::CfaRegister)?;
+                Ok(Cfa::Value(Value::Address(base, *offset)))
+            }
+            CfaRule::Expression(found) => {
+                let operations = expression::operations(section, found).ok_or(Reason::CfaExpression)?;
+                if !self.arch.link_register
+                    && let Some(pattern) = expression::pattern(&operations, self.arch.ra.0)
+                    && self.nameable(pattern.cfa_at(0)).is_some()
+                {
+                    return Ok(Cfa::Pattern(pattern));
+                }
+                let value = expression::evaluate(&operations, None).ok_or(Reason::CfaExpression)?;
+                let value = self.nameable(value).ok_or(Reason::CfaRegister)?;
+                match value {
+                    Value::Address(Base::Register(_), _) | Value::Word(Base::Register(_), _) => Ok(Cfa::Value(value)),
+                    _ => Err(Reason::CfaExpression),
+                }
+            }
+        }
+    }
+
+    fn ra(&self, section: &Section<'_>, row: &Row) -> Result<Location, Reason> {
+        let rule = match row.register(self.ra) {
+            None | Some(RegisterRule::SameValue) if self.arch.link_register => {
+                return Ok(Location {
+                    base: Base::Register(self.arch.ra.0),
+                    offset: 0,
+                    deref: false,
+                });
+            }
+            None | Some(RegisterRule::SameValue) => return Err(Reason::RaUnsaved),
+            Some(rule) => rule,
+        };
+        let value = self
+            .value(section, &rule, Reason::RaExpression)?
+            .ok_or(Reason::RaUnsaved)?;
+        let value = self.nameable(value).ok_or(Reason::RaRegister)?;
+        value.location().ok_or(Reason::WideOffset)
+    }
+
+    /// `None` where the register still holds it.
+    fn fp(&self, section: &Section<'_>, row: &Row) -> Result<Option<Location>, Reason> {
+        let rule = match row.register(self.fp) {
+            None | Some(RegisterRule::SameValue) => return Ok(None),
+            Some(RegisterRule::Undefined) => return Err(Reason::FpUndefined),
+            Some(RegisterRule::Register(register)) if register == self.fp => return Ok(None),
+            Some(rule) => rule,
+        };
+        let value = self
+            .value(section, &rule, Reason::FpExpression)?
+            .ok_or(Reason::FpUndefined)?;
+        let value = self.nameable(value).ok_or(Reason::FpRegister)?;
+        Ok(Some(value.location().ok_or(Reason::WideOffset)?))
+    }
+
+    /// SFrame derives the caller's SP from the CFA; a row that says otherwise cannot be said.
+    fn check_sp(&self, section: &Section<'_>, row: &Row, cfa: Value) -> Result<(), Reason> {
+        let from_cfa = Value::Address(Base::Cfa, self.arch.sp_from_cfa);
+        let rule = match row.register(self.sp) {
+            None | Some(RegisterRule::SameValue) => return Ok(()),
+            // s390x stores the old SP among the other registers (store multiple): the same value by its ABI.
+            Some(RegisterRule::Offset(_)) if self.arch.sp_from_cfa != 0 => return Ok(()),
+            Some(rule) => rule,
+        };
+        let value = self.value(section, &rule, Reason::SpRule)?;
+        let same = value == Some(from_cfa) || (self.arch.sp_from_cfa == 0 && value == Some(cfa));
+        if same { Ok(()) } else { Err(Reason::SpRule) }
+    }
+
+    /// The value of a register in the caller; `None` for undefined.
+    fn value(
+        &self,
+        section: &Section<'_>,
+        rule: &RegisterRule<usize>,
+        inexpressible: Reason,
+    ) -> Result<Option<Value>, Reason> {
+        let evaluate = |found| {
+            let operations = expression::operations(section, found)?;
+            expression::evaluate(&operations, Some(Value::Address(Base::Cfa, 0)))
+        };
+        let value = match rule {
+            RegisterRule::Offset(offset) => Some(Value::Word(Base::Cfa, *offset)),
+            RegisterRule::ValOffset(offset) => Some(Value::Address(Base::Cfa, *offset)),
+            RegisterRule::Register(register) => {
+                let number = general_register(*register).ok_or(match inexpressible {
+                    Reason::RaExpression => Reason::RaRegister,
+                    Reason::FpExpression => Reason::FpRegister,
+                    other => other,
+                })?;
+                Some(Value::Address(Base::Register(number), 0))
+            }
+            RegisterRule::Expression(found) => Some(evaluate(found).and_then(Value::word).ok_or(inexpressible)?),
+            RegisterRule::ValExpression(found) => Some(evaluate(found).ok_or(inexpressible)?),
+            _ => None,
+        };
+        // A bare number is no place.
+        match value {
+            Some(Value::Constant(_)) => Err(inexpressible),
+            value => Ok(value),
+        }
+    }
+
+    fn base(&self, register: gimli::Register) -> Option<Base> {
+        let value = Value::Address(Base::Register(general_register(register)?), 0);
+        match self.nameable(value)? {
+            Value::Address(base, _) => Some(base),
+            _ => None,
+        }
+    }
+
+    /// The column of the return address is no register where calls push it.
+    fn nameable(&self, value: Value) -> Option<Value> {
+        match value {
+            Value::Address(Base::Register(number), _) | Value::Word(Base::Register(number), _)
+                if number == self.arch.ra.0 && !self.arch.link_register =>
+            {
+                None
+            }
+            value => Some(value),
+        }
+    }
+
+    fn is_ra_mangled(&self, row: &Row) -> bool {
+        self.arch.name == "aarch64" && row.register(gimli::AArch64::RA_SIGN_STATE) == Some(RegisterRule::Constant(1))
+    }
+}

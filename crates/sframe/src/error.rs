@@ -1,0 +1,94 @@
+//! What can be wrong with a section, and where.
+
+use core::fmt;
+
+/// The result of a read.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// What was wrong with the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The data ends this many bytes too early.
+    Truncated {
+        /// Bytes that are missing.
+        missing: u64,
+    },
+    /// Not `SFRAME_MAGIC` in either byte order; the first two bytes as a little-endian number.
+    Magic(u16),
+    /// A version that is not known.
+    Version(u8),
+    /// An ABI that is not known.
+    Abi(u8),
+    /// The info byte of an FDE has an unknown row type.
+    FreType(u8),
+    /// The second info byte of an FDE has an unknown FDE type.
+    FdeType(u8),
+    /// A PCMASK FDE repeats every 0 bytes.
+    RepeatOfZero,
+    /// The info byte of a row has an unknown word size.
+    WordSize(u8),
+    /// The CFA's control word has no register.
+    FlexCfaBase(u32),
+    /// A FLEX row ends where the offset of this control word should be.
+    FlexOffset(u32),
+    /// A register number above 255, or below 0.
+    Register(i64),
+    /// The CFA's offset does not fit into 32 bits once it is scaled.
+    CfaOffset(i64),
+}
+
+/// A failed read: what was wrong, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Error {
+    /// What was wrong.
+    pub kind: ErrorKind,
+    /// Offset in bytes from the section's start.
+    pub offset: u64,
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn new(kind: ErrorKind, offset: usize) -> Error {
+        Error {
+            kind,
+            offset: offset as u64,
+        }
+    }
+}
+
+impl From<backtrail_wire::Error> for Error {
+    #[cold]
+    fn from(error: backtrail_wire::Error) -> Error {
+        let missing = match error.kind {
+            backtrail_wire::ErrorKind::Truncated { missing } => missing,
+            // Only fixed-size integers are read here, and they can only be cut off.
+            _ => 0,
+        };
+        Error {
+            kind: ErrorKind::Truncated { missing },
+            offset: error.offset,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ErrorKind::Truncated { missing } => write!(f, "SFrame section ends {missing} bytes too early"),
+            ErrorKind::Magic(found) => write!(f, "no SFrame section: magic number {found:#06x}"),
+            ErrorKind::Version(found) => write!(f, "SFrame version {found} is not known"),
+            ErrorKind::Abi(found) => write!(f, "SFrame ABI {found} is not known"),
+            ErrorKind::FreType(found) => write!(f, "row type {found} is not known"),
+            ErrorKind::FdeType(found) => write!(f, "FDE type {found} is not known"),
+            ErrorKind::RepeatOfZero => write!(f, "code that repeats every 0 bytes"),
+            ErrorKind::WordSize(found) => write!(f, "word size {found} is not known"),
+            ErrorKind::FlexCfaBase(control) => write!(f, "control word {control:#x} gives the CFA no register"),
+            ErrorKind::FlexOffset(control) => write!(f, "no offset follows control word {control:#x}"),
+            ErrorKind::Register(found) => write!(f, "register number {found} is out of range"),
+            ErrorKind::CfaOffset(found) => write!(f, "CFA offset {found} is out of range"),
+        }?;
+        write!(f, " at offset {:#x}", self.offset)
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,102 @@
+//! What the fuzz targets and the property tests call: any bytes give an answer or an error.
+
+use core::fmt::{self, Write};
+
+use crate::Section;
+
+/// Rows that are looked at: shared blocks let a small file claim many.
+const MAX_ROWS: usize = 10_000;
+
+/// Reads `data` in every way there is.
+pub fn read_sframe(data: &[u8]) {
+    const ADDRESS: u64 = 0x40_0000;
+    let Ok(section) = Section::parse(data, ADDRESS) else {
+        return;
+    };
+    let mut budget = MAX_ROWS;
+    for fde in section.functions().take(MAX_ROWS).flatten() {
+        let function = fde.function();
+        let rows = fde.rows();
+        let (_, most) = rows.size_hint();
+        let count = rows.take(budget).count();
+        assert!(most.is_some_and(|most| count <= most), "more rows than promised");
+        budget -= count;
+        let end = function.start.wrapping_add(function.size.into());
+        for pc in [function.start, end.wrapping_sub(1), end] {
+            let found = section.lookup(pc);
+            if let Ok(Some(found)) = found {
+                let offset = pc.wrapping_sub(found.function.start);
+                assert!(
+                    offset < found.function.size.into(),
+                    "a function that doesn't contain the address"
+                );
+                let in_block = match found.function.repeat {
+                    Some(size) => offset % u64::from(size),
+                    None => offset,
+                };
+                assert!(
+                    u64::from(found.row.start) <= in_block,
+                    "a row that begins behind the address"
+                );
+            }
+        }
+    }
+    for pc in [0, 1, ADDRESS, ADDRESS + 0x1000, u64::MAX] {
+        let _ = section.lookup(pc);
+    }
+    let _ = crate::dump::dump(&section, ".sframe", &mut Limited(1 << 20));
+    #[cfg(feature = "write")]
+    rewrite(&section);
+}
+
+/// What was read can be written, and reads as the same again.
+#[cfg(feature = "write")]
+fn rewrite(section: &Section<'_>) {
+    use crate::{Row, write};
+    use alloc::vec::Vec;
+
+    let mut budget = MAX_ROWS;
+    let mut functions: Vec<write::FunctionRows> = Vec::new();
+    for fde in section.functions().take(MAX_ROWS).flatten() {
+        let rows = fde.function().rows as usize;
+        if rows <= budget
+            && let Ok(function) = write::FunctionRows::read(&fde)
+        {
+            budget -= rows;
+            functions.push(function);
+        }
+    }
+    for version in crate::Version::ALL {
+        let options = write::Options::new(version, section.abi(), section.address());
+        let output = write::section(&functions, &options).expect("small enough");
+        let again = Section::parse(&output.bytes, section.address()).expect("a written header reads");
+        assert_eq!(again.size(), output.bytes.len());
+        let mut written: Vec<&write::FunctionRows> = functions.iter().collect();
+        for skipped in output.skipped.iter().rev() {
+            written.remove(skipped.index);
+        }
+        written.sort_by_key(|function| (function.start.wrapping_sub(section.address()) as i64, function.size));
+        assert_eq!(written.len(), again.num_fdes() as usize);
+        for (function, fde) in written.iter().zip(again.functions()) {
+            let fde = fde.expect("a written FDE reads");
+            assert_eq!(
+                (fde.function().start, fde.function().size),
+                (function.start, function.size)
+            );
+            let mut expected = function.rows.clone();
+            expected.dedup_by_key(|row| row.rule);
+            let rows: Vec<Row> = fde.rows().map(|row| row.expect("a written row reads")).collect();
+            assert_eq!(rows, expected);
+        }
+    }
+}
+
+/// Takes no more than so many bytes of text.
+struct Limited(usize);
+
+impl Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.checked_sub(text.len()).ok_or(fmt::Error)?;
+        Ok(())
+    }
+}

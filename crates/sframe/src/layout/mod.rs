@@ -1,0 +1,154 @@
+//! What differs between the versions, one file each, and how the words of a row tell its rule.
+
+pub(crate) mod default;
+pub(crate) mod flex;
+mod v1;
+mod v2;
+mod v3;
+mod words;
+
+use backtrail_wire::Bytes;
+
+use crate::constants::{Abi, FdeInfo, FdeType, FreInfo, FreType, Version};
+use crate::error::{Error, ErrorKind, Result};
+use crate::row::{Base, Location, Rule};
+
+pub(crate) use v1::FDE_SIZE as V1_FDE_SIZE;
+pub(crate) use v2::FDE_SIZE as V2_FDE_SIZE;
+pub(crate) use v3::INDEX_SIZE as V3_FDE_SIZE;
+pub(crate) use words::Words;
+#[cfg(feature = "write")]
+pub(crate) use words::{Word, WordList};
+
+/// What an FDE says, wherever its version stores it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawFde {
+    /// As stored, its base not added.
+    pub(crate) start: i64,
+    pub(crate) size: u32,
+    pub(crate) num_fres: u32,
+    pub(crate) info: FdeInfo,
+    pub(crate) fre_type: FreType,
+    pub(crate) fde_type: FdeType,
+    pub(crate) rep_size: u8,
+    /// Where the first row is, in bytes from the section's start.
+    pub(crate) rows: usize,
+}
+
+/// Bytes of an entry in the FDE table.
+pub(crate) const fn fde_size(version: Version) -> usize {
+    match version {
+        Version::V1 => V1_FDE_SIZE,
+        Version::V2 => V2_FDE_SIZE,
+        Version::V3 => V3_FDE_SIZE,
+    }
+}
+
+/// The FDE at byte `at` of the section; `fres` ends with the FRE sub-section, which begins at `fres_start`.
+#[inline]
+pub(crate) fn read_fde(
+    version: Version,
+    fdes: Bytes<'_>,
+    at: usize,
+    fres: Bytes<'_>,
+    fres_start: usize,
+) -> Result<RawFde> {
+    match version {
+        Version::V1 => v1::read_fde(fdes, at, fres_start),
+        Version::V2 => v2::read_fde(fdes, at, fres_start),
+        Version::V3 => v3::read_fde(fdes, at, fres, fres_start),
+    }
+}
+
+#[cfg(feature = "write")]
+pub(crate) use writing::{push_attribute, push_fde};
+
+#[cfg(feature = "write")]
+mod writing {
+    use super::{v1, v2, v3};
+    use crate::constants::Version;
+    use crate::write::{Block, Entry, Sink};
+
+    /// What a version stores of the FDE right before its rows.
+    pub(crate) fn push_attribute(version: Version, sink: &mut Sink, block: &Block) {
+        if version == Version::V3 {
+            v3::push_attribute(sink, block);
+        }
+    }
+
+    /// The entry of the FDE table.
+    pub(crate) fn push_fde(version: Version, sink: &mut Sink, entry: &Entry) {
+        match version {
+            Version::V1 => v1::push_fde(sink, entry),
+            Version::V2 => v2::push_fde(sink, entry),
+            Version::V3 => v3::push_index(sink, entry),
+        }
+    }
+}
+
+fn row_type(info: FdeInfo, at: usize) -> Result<FreType> {
+    info.fre_type()
+        .ok_or_else(|| Error::new(ErrorKind::FreType(info.0 & 0xf), at))
+}
+
+/// A section's properties that its rows depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    pub(crate) version: Version,
+    pub(crate) abi: Abi,
+    pub(crate) fixed_fp: i8,
+    pub(crate) fixed_ra: i8,
+}
+
+impl Context {
+    /// Where the return address is if a row says nothing: at the fixed offset, or still in its register.
+    #[inline]
+    pub(crate) fn default_ra(&self) -> Location {
+        match self.fixed_ra {
+            0 => register(self.abi.arch().ra.0),
+            offset => saved(offset.into()),
+        }
+    }
+
+    /// Where the caller's frame pointer is if a row says nothing.
+    #[inline]
+    pub(crate) fn default_fp(&self) -> Option<Location> {
+        match self.fixed_fp {
+            0 => None,
+            offset => Some(saved(offset.into())),
+        }
+    }
+
+    /// The rule that a row's words tell; `None` marks the outermost frame.
+    #[inline]
+    pub(crate) fn decode(&self, fde_type: FdeType, info: FreInfo, words: &Words<'_>) -> Result<Option<Rule>> {
+        if words.is_empty() {
+            return Ok(None);
+        }
+        match fde_type {
+            FdeType::Default => default::decode(self, info, words),
+            FdeType::Flex => flex::decode(self, info, words),
+        }
+        .map(Some)
+    }
+}
+
+/// The value of a register.
+#[inline]
+pub(crate) fn register(number: u8) -> Location {
+    Location {
+        base: Base::Register(number),
+        offset: 0,
+        deref: false,
+    }
+}
+
+/// What lies in memory at CFA + `offset`.
+#[inline]
+pub(crate) fn saved(offset: i32) -> Location {
+    Location {
+        base: Base::Cfa,
+        offset,
+        deref: true,
+    }
+}

@@ -1,0 +1,34 @@
+//! Version 1: FDEs of 17 bytes (section 1.3).
+
+use backtrail_wire::Bytes;
+
+use super::{RawFde, row_type};
+use crate::constants::{FdeInfo, FdeType, V1_REPEAT};
+use crate::error::Result;
+
+pub(crate) const FDE_SIZE: usize = 17;
+const INFO: usize = 16;
+
+#[inline]
+pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<RawFde> {
+    let info = FdeInfo(fdes.u8(at + INFO)?);
+    Ok(RawFde {
+        start: fdes.i32(at)?.into(),
+        size: fdes.u32(at + 4)?,
+        num_fres: fdes.u32(at + 12)?,
+        info,
+        fre_type: row_type(info, at + INFO)?,
+        fde_type: FdeType::Default,
+        rep_size: if info.pcmask() { V1_REPEAT } else { 0 },
+        rows: fres_start.saturating_add(fdes.u32(at + 8)? as usize),
+    })
+}
+
+#[cfg(feature = "write")]
+pub(super) fn push_fde(sink: &mut crate::write::Sink, entry: &crate::write::Entry) {
+    sink.i32(entry.start as i32);
+    sink.u32(entry.size);
+    sink.u32(entry.fre_off);
+    sink.u32(entry.block.num_fres);
+    sink.u8(entry.block.info.0);
+}

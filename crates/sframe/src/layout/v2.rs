@@ -1,0 +1,41 @@
+//! Version 2: FDEs of 20 bytes: those of version 1, the size of repeated blocks and padding.
+
+use backtrail_wire::Bytes;
+
+use super::{RawFde, row_type};
+use crate::constants::{FdeInfo, FdeType};
+use crate::error::{Error, ErrorKind, Result};
+
+pub(crate) const FDE_SIZE: usize = 20;
+const INFO: usize = 16;
+const REP_SIZE: usize = 17;
+
+#[inline]
+pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<RawFde> {
+    let info = FdeInfo(fdes.u8(at + INFO)?);
+    let rep_size = fdes.u8(at + REP_SIZE)?;
+    if info.pcmask() && rep_size == 0 {
+        return Err(Error::new(ErrorKind::RepeatOfZero, at + REP_SIZE));
+    }
+    Ok(RawFde {
+        start: fdes.i32(at)?.into(),
+        size: fdes.u32(at + 4)?,
+        num_fres: fdes.u32(at + 12)?,
+        info,
+        fre_type: row_type(info, at + INFO)?,
+        fde_type: FdeType::Default,
+        rep_size,
+        rows: fres_start.saturating_add(fdes.u32(at + 8)? as usize),
+    })
+}
+
+#[cfg(feature = "write")]
+pub(super) fn push_fde(sink: &mut crate::write::Sink, entry: &crate::write::Entry) {
+    sink.i32(entry.start as i32);
+    sink.u32(entry.size);
+    sink.u32(entry.fre_off);
+    sink.u32(entry.block.num_fres);
+    sink.u8(entry.block.info.0);
+    sink.u8(entry.block.rep_size);
+    sink.u16(0);
+}

@@ -1,0 +1,59 @@
+//! Version 3: an FDE is split into an index of 16 bytes in the FDE table, and an attribute of 5 bytes, which lies
+//! unaligned right before the rows.
+
+use backtrail_wire::Bytes;
+
+use super::{RawFde, row_type};
+use crate::constants::{FdeInfo, FdeType};
+use crate::error::{Error, ErrorKind, Result};
+
+pub(crate) const INDEX_SIZE: usize = 16;
+const ATTRIBUTE_SIZE: usize = 5;
+const INFO: usize = 2;
+const INFO2: usize = 3;
+const REP_SIZE: usize = 4;
+/// The bits of the second info byte that hold the FDE type.
+const FDE_TYPE: u8 = 0x1f;
+
+#[inline]
+pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres: Bytes<'_>, fres_start: usize) -> Result<RawFde> {
+    let attribute = fres_start.saturating_add(fdes.u32(at + 12)? as usize);
+    // One check of the end for the reads that follow.
+    let raw: [u8; ATTRIBUTE_SIZE] = fres.array(attribute)?;
+    let info = FdeInfo(raw[INFO]);
+    let fde_type = match raw[INFO2] & FDE_TYPE {
+        0 => FdeType::Default,
+        1 => FdeType::Flex,
+        other => return Err(Error::new(ErrorKind::FdeType(other), attribute + INFO2)),
+    };
+    let rep_size = raw[REP_SIZE];
+    if info.pcmask() && rep_size == 0 {
+        return Err(Error::new(ErrorKind::RepeatOfZero, attribute + REP_SIZE));
+    }
+    Ok(RawFde {
+        start: fdes.i64(at)?,
+        size: fdes.u32(at + 8)?,
+        num_fres: fres.u16(attribute)?.into(),
+        info,
+        fre_type: row_type(info, attribute + INFO)?,
+        fde_type,
+        rep_size,
+        rows: attribute + ATTRIBUTE_SIZE,
+    })
+}
+
+#[cfg(feature = "write")]
+pub(super) fn push_index(sink: &mut crate::write::Sink, entry: &crate::write::Entry) {
+    sink.i64(entry.start);
+    sink.u32(entry.size);
+    sink.u32(entry.fre_off);
+}
+
+#[cfg(feature = "write")]
+pub(super) fn push_attribute(sink: &mut crate::write::Sink, block: &crate::write::Block) {
+    // The encoder refuses functions with more rows than 16 bits count.
+    sink.u16(block.num_fres as u16);
+    sink.u8(block.info.0);
+    sink.u8(block.fde_type as u8);
+    sink.u8(block.rep_size);
+}

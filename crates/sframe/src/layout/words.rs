@@ -1,0 +1,137 @@
+//! The words that follow a row's info byte (section 1.4).
+
+use backtrail_wire::Bytes;
+
+use crate::constants::WordSize;
+use crate::error::Result;
+
+/// The words of a row, to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words<'a> {
+    bytes: Bytes<'a>,
+    at: usize,
+    size: WordSize,
+    count: usize,
+}
+
+impl<'a> Words<'a> {
+    #[inline]
+    pub(crate) fn new(bytes: Bytes<'a>, at: usize, size: WordSize, count: usize) -> Self {
+        Words { bytes, at, size, count }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Where a word is, in bytes from the section's start.
+    #[inline]
+    pub(crate) fn offset(&self, index: usize) -> usize {
+        self.at + index * self.size.bytes()
+    }
+
+    #[inline]
+    pub(crate) fn signed(&self, index: usize) -> Result<i32> {
+        let at = self.offset(index);
+        Ok(match self.size {
+            WordSize::One => self.bytes.i8(at)?.into(),
+            WordSize::Two => self.bytes.i16(at)?.into(),
+            WordSize::Four => self.bytes.i32(at)?,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn unsigned(&self, index: usize) -> Result<u32> {
+        let at = self.offset(index);
+        Ok(match self.size {
+            WordSize::One => self.bytes.u8(at)?.into(),
+            WordSize::Two => self.bytes.u16(at)?.into(),
+            WordSize::Four => self.bytes.u32(at)?,
+        })
+    }
+}
+
+#[cfg(feature = "write")]
+pub(crate) use list::{Word, WordList};
+
+#[cfg(feature = "write")]
+mod list {
+    use crate::constants::WordSize;
+    use crate::write::Sink;
+
+    /// A word to be written.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Word {
+        Signed(i32),
+        Unsigned(u32),
+    }
+
+    impl Word {
+        fn size(self) -> WordSize {
+            let (one, two) = match self {
+                Word::Signed(value) => (i8::try_from(value).is_ok(), i16::try_from(value).is_ok()),
+                Word::Unsigned(value) => (u8::try_from(value).is_ok(), u16::try_from(value).is_ok()),
+            };
+            match (one, two) {
+                (true, _) => WordSize::One,
+                (_, true) => WordSize::Two,
+                _ => WordSize::Four,
+            }
+        }
+    }
+
+    /// A control word and an offset for each of CFA, RA and FP.
+    const MAX_WORDS: usize = 6;
+
+    /// The words of a row, to be written.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct WordList {
+        words: [Word; MAX_WORDS],
+        len: usize,
+    }
+
+    impl WordList {
+        pub(crate) fn new() -> Self {
+            WordList {
+                words: [Word::Signed(0); MAX_WORDS],
+                len: 0,
+            }
+        }
+
+        pub(crate) fn push(&mut self, word: Word) {
+            self.words[self.len] = word;
+            self.len += 1;
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.len
+        }
+
+        /// The narrowest size that holds every word.
+        pub(crate) fn size(&self) -> WordSize {
+            let words = self.words[..self.len].iter();
+            words.map(|word| word.size()).max().unwrap_or(WordSize::One)
+        }
+
+        pub(crate) fn write(&self, sink: &mut Sink) {
+            let size = self.size();
+            for word in &self.words[..self.len] {
+                let bits = match *word {
+                    Word::Signed(value) => value as u32,
+                    Word::Unsigned(value) => value,
+                };
+                match size {
+                    WordSize::One => sink.u8(bits as u8),
+                    WordSize::Two => sink.u16(bits as u16),
+                    WordSize::Four => sink.u32(bits),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Functions (section 1.3).
+
+use backtrail_wire::Bytes;
+
+use super::Section;
+use super::rows::{RawRows, Rows};
+use crate::constants::FdeType;
+use crate::error::Result;
+use crate::layout::{Context, RawFde, fde_size, read_fde};
+use crate::row::Function;
+
+/// A function descriptor entry: what is said of a function, and the way to its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Fde<'a> {
+    pub(super) context: Context,
+    pub(super) raw: RawFde,
+    fres: Bytes<'a>,
+    start: u64,
+}
+
+impl<'a> Fde<'a> {
+    /// The function.
+    #[inline]
+    pub fn function(&self) -> Function {
+        Function {
+            start: self.start,
+            size: self.raw.size,
+            rows: self.raw.num_fres,
+            repeat: self.raw.info.pcmask().then_some(self.raw.rep_size),
+            signal_frame: self.signal_frame(),
+            pauth_key_b: self.raw.info.pauth_key_b(),
+        }
+    }
+
+    /// Its rows, in the order in which they are stored. A version 3 FDE that marks the outermost frame by having no
+    /// rows gives one row that says so.
+    #[inline]
+    pub fn rows(&self) -> Rows<'a> {
+        Rows::new(self)
+    }
+
+    /// Whether the rows are of the FLEX type (version 3).
+    pub fn is_flex(&self) -> bool {
+        self.raw.fde_type == FdeType::Flex
+    }
+
+    #[inline]
+    fn signal_frame(&self) -> bool {
+        // Versions 1 and 2 leave the bit unused.
+        self.context.version == crate::Version::V3 && self.raw.info.signal()
+    }
+
+    #[inline]
+    pub(crate) fn raw_rows(&self) -> RawRows<'a> {
+        RawRows::new(self.fres, &self.raw)
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    #[inline]
+    pub(crate) fn fde_type(&self) -> FdeType {
+        self.raw.fde_type
+    }
+
+    /// Version 3: a DEFAULT FDE without rows marks the outermost frame.
+    #[inline]
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.context.version == crate::Version::V3 && self.raw.fde_type == FdeType::Default && self.raw.num_fres == 0
+    }
+}
+
+/// The functions of a section, in the order of the table.
+#[derive(Clone, Debug)]
+pub struct Functions<'a> {
+    section: Section<'a>,
+    next: u32,
+}
+
+impl<'a> Iterator for Functions<'a> {
+    type Item = Result<Fde<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.section.num_fdes {
+            return None;
+        }
+        let fde = self.section.fde(self.next);
+        self.next += 1;
+        Some(fde)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // The table was checked to hold as many, so this is bounded by the data.
+        let left = (self.section.num_fdes - self.next) as usize;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Functions<'_> {}
+
+impl<'a> Section<'a> {
+    /// The functions in the order of the table. An FDE that can't be read gives an error, and the next one follows.
+    pub fn functions(&self) -> Functions<'a> {
+        Functions {
+            section: *self,
+            next: 0,
+        }
+    }
+
+    /// The FDE at `index`, which fails at the table's end.
+    #[inline]
+    pub fn fde(&self, index: u32) -> Result<Fde<'a>> {
+        let version = self.context.version;
+        let at = self
+            .fdes_start
+            .saturating_add((index as usize).saturating_mul(fde_size(version)));
+        if at >= self.fdes.len() {
+            // Nothing may be read there; the error tells where.
+            self.fdes.u8(at)?;
+        }
+        let raw = read_fde(version, self.fdes, at, self.fres, self.fres_start)?;
+        let field = if self.pcrel { at as u64 } else { 0 };
+        Ok(Fde {
+            context: self.context,
+            raw,
+            fres: self.fres,
+            start: self.address.wrapping_add(field).wrapping_add(raw.start as u64),
+        })
+    }
+}

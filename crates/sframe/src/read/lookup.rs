@@ -1,0 +1,216 @@
+//! From a program counter to its row.
+
+use super::rows::OUTERMOST;
+use super::{Fde, Section};
+use crate::constants::{Flags, Version};
+use crate::error::Result;
+use crate::layout::{V1_FDE_SIZE, V2_FDE_SIZE, V3_FDE_SIZE};
+use crate::row::{Function, Row};
+
+/// The function that contains a program counter, and the row that holds there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The function.
+    pub function: Function,
+    /// The row; its `rule` is `None` in the outermost frame.
+    pub row: Row,
+}
+
+impl<'a> Section<'a> {
+    /// The row that holds at `pc`; `None` where no function contains it, or the function has no row for it.
+    ///
+    /// Takes O(log functions + rows of the function), and O(functions) where the section isn't flagged as sorted.
+    /// Where functions overlap, the one with the greatest start counts, and of those the last in the table; a
+    /// function that lies across another one's whole range may be missed in a sorted section. Allocates nothing,
+    /// never panics: usable in a signal handler.
+    ///
+    /// Fails where the function's FDE, or its rows up to the one after the wanted one, can't be read.
+    pub fn lookup(&self, pc: u64) -> Result<Option<Found>> {
+        // Relative to the section, as the table is sorted, also where the address space wraps in between.
+        let target = pc.wrapping_sub(self.address) as i64;
+        let Some((index, offset)) = self.find(target) else {
+            return Ok(None);
+        };
+        let fde = self.fde(index)?;
+        let row = fde.row_at(offset)?;
+        Ok(row.map(|row| Found {
+            function: fde.function(),
+            row,
+        }))
+    }
+
+    /// Index of the FDE that contains `target`, and how many bytes into the function it lies.
+    fn find(&self, target: i64) -> Option<(u32, u32)> {
+        let (fdes, at) = (self.fdes, self.fdes_start);
+        let table = fdes.data().get(at..)?;
+        match self.context.version {
+            Version::V1 => self.find_in(
+                Table::new(table.as_chunks::<V1_FDE_SIZE>().0, self, narrow_entry),
+                target,
+            ),
+            Version::V2 => self.find_in(
+                Table::new(table.as_chunks::<V2_FDE_SIZE>().0, self, narrow_entry),
+                target,
+            ),
+            Version::V3 => self.find_in(Table::new(table.as_chunks::<V3_FDE_SIZE>().0, self, wide_entry), target),
+        }
+    }
+
+    #[inline]
+    fn find_in<const N: usize, F: Fn(&[u8; N], bool) -> (i64, u32)>(
+        &self,
+        table: Table<'_, N, F>,
+        target: i64,
+    ) -> Option<(u32, u32)> {
+        if self.flags.contains(Flags::FDE_SORTED) {
+            table.search(target)
+        } else {
+            table.scan(target)
+        }
+    }
+}
+
+/// Start and size in an FDE of versions 1 and 2.
+#[inline]
+fn narrow_entry<const N: usize>(raw: &[u8; N], big: bool) -> (i64, u32) {
+    let (start, size) = (field(raw, 0), field(raw, 4));
+    if big {
+        (i32::from_be_bytes(start).into(), u32::from_be_bytes(size))
+    } else {
+        (i32::from_le_bytes(start).into(), u32::from_le_bytes(size))
+    }
+}
+
+/// Start and size in an index entry of version 3.
+#[inline]
+fn wide_entry<const N: usize>(raw: &[u8; N], big: bool) -> (i64, u32) {
+    let (start, size) = (field(raw, 0), field(raw, 8));
+    if big {
+        (i64::from_be_bytes(start), u32::from_be_bytes(size))
+    } else {
+        (i64::from_le_bytes(start), u32::from_le_bytes(size))
+    }
+}
+
+#[inline]
+fn field<const N: usize, const M: usize>(raw: &[u8; N], at: usize) -> [u8; M] {
+    match raw.get(at..).and_then(|tail| tail.first_chunk()) {
+        Some(bytes) => *bytes,
+        None => [0; M],
+    }
+}
+
+/// The FDE table as fixed-size entries, so that a probe costs one check of the bounds.
+struct Table<'a, const N: usize, F> {
+    entries: &'a [[u8; N]],
+    /// What to add to a start, and once more for every entry before it.
+    base: i64,
+    stride: i64,
+    big: bool,
+    read: F,
+}
+
+impl<'a, const N: usize, F: Fn(&[u8; N], bool) -> (i64, u32)> Table<'a, N, F> {
+    #[inline]
+    fn new(entries: &'a [[u8; N]], section: &Section<'_>, read: F) -> Self {
+        Table {
+            entries,
+            base: if section.pcrel { section.fdes_start as i64 } else { 0 },
+            stride: if section.pcrel { N as i64 } else { 0 },
+            big: section.endian() == backtrail_wire::Endian::Big,
+            read,
+        }
+    }
+
+    /// Start, in bytes from the section's, and size.
+    #[inline]
+    fn entry(&self, index: usize) -> (i64, u32) {
+        let (start, size) = (self.read)(&self.entries[index], self.big);
+        let field = self.base.wrapping_add(self.stride.wrapping_mul(index as i64));
+        (start.wrapping_add(field), size)
+    }
+
+    #[inline]
+    fn search(&self, target: i64) -> Option<(u32, u32)> {
+        let mut first = 0;
+        let mut len = self.entries.len();
+        if len == 0 {
+            return None;
+        }
+        // Halves without an unpredictable branch.
+        while len > 1 {
+            let half = len / 2;
+            let middle = first + half;
+            first = if self.entry(middle).0 <= target { middle } else { first };
+            len -= half;
+        }
+        let (last_start, size) = self.entry(first);
+        if let Some(offset) = offset_in(target, last_start, size) {
+            return Some((first as u32, offset));
+        }
+        self.search_before(first, target)
+    }
+
+    /// Functions without a size say nothing and may stand behind the one that contains `target`, at the same start or
+    /// inside it; so may others with the same start.
+    #[cold]
+    fn search_before(&self, last: usize, target: i64) -> Option<(u32, u32)> {
+        let (mut start, mut size) = self.entry(last);
+        for index in (0..last).rev() {
+            let before = self.entry(index);
+            if size != 0 && before.0 != start {
+                return None;
+            }
+            (start, size) = before;
+            if let Some(offset) = offset_in(target, start, size) {
+                return Some((index as u32, offset));
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn scan(&self, target: i64) -> Option<(u32, u32)> {
+        let mut best: Option<(i64, u32, u32)> = None;
+        for index in 0..self.entries.len() {
+            let (start, size) = self.entry(index);
+            if let Some(offset) = offset_in(target, start, size)
+                && best.is_none_or(|(best_start, ..)| start >= best_start)
+            {
+                best = Some((start, index as u32, offset));
+            }
+        }
+        best.map(|(_, index, offset)| (index, offset))
+    }
+}
+
+/// How many bytes into the function `target` lies.
+#[inline]
+fn offset_in(target: i64, start: i64, size: u32) -> Option<u32> {
+    let offset = target.wrapping_sub(start) as u64;
+    (target >= start && offset < u64::from(size)).then_some(offset as u32)
+}
+
+impl Fde<'_> {
+    /// The row that holds `offset` bytes into the function.
+    #[inline]
+    fn row_at(&self, offset: u32) -> crate::Result<Option<Row>> {
+        if self.is_outermost() {
+            return Ok(Some(OUTERMOST));
+        }
+        // The remainder by zero was refused with the FDE.
+        let offset = match self.raw.info.pcmask() {
+            true => offset.checked_rem(self.raw.rep_size.into()).unwrap_or(offset),
+            false => offset,
+        };
+        let mut rows = self.raw_rows();
+        let mut found = None;
+        while let Some(row) = rows.next()? {
+            if row.start > offset {
+                break;
+            }
+            found = Some(row);
+        }
+        found.map(|row| self.decode(&row)).transpose()
+    }
+}

@@ -1,0 +1,158 @@
+//! Reading: the header once, everything else where it lies.
+
+mod fde;
+mod lookup;
+mod rows;
+
+use backtrail_wire::{Bytes, Endian};
+
+use crate::constants::{Abi, Flags, HEADER_SIZE, SFRAME_MAGIC, Version};
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::{Context, fde_size};
+
+pub use fde::{Fde, Functions};
+pub use lookup::Found;
+pub(crate) use rows::RawRow;
+pub use rows::Rows;
+
+/// An SFrame section whose header was checked against the data's length.
+///
+/// Never panics, whatever the bytes are. Data past what the header describes is ignored, because a segment that holds
+/// the section may be longer.
+#[derive(Clone, Copy, Debug)]
+pub struct Section<'a> {
+    /// From the section's start to the end of the FDE table, so that offsets in errors count from the section's start.
+    fdes: Bytes<'a>,
+    /// From the section's start to the end of the FRE sub-section.
+    fres: Bytes<'a>,
+    fdes_start: usize,
+    fres_start: usize,
+    address: u64,
+    num_fdes: u32,
+    num_fres: u32,
+    context: Context,
+    flags: Flags,
+    auxhdr_len: u8,
+    pcrel: bool,
+}
+
+impl<'a> Section<'a> {
+    /// Reads the header (section 1.2). `address` is where the section's first byte lies, in the address space in which
+    /// functions are to be told and looked up.
+    ///
+    /// Fails where the header is cut off, names an unknown version or ABI, or describes more than `bytes` holds.
+    pub fn parse(bytes: &'a [u8], address: u64) -> Result<Section<'a>> {
+        let data = Bytes::new(bytes, endian_of(bytes)?);
+        let number = data.u8(2)?;
+        let version = Version::from_number(number).ok_or(Error::new(ErrorKind::Version(number), 2))?;
+        let flags = Flags(data.u8(3)?);
+        let number = data.u8(4)?;
+        let abi = Abi::from_number(number).ok_or(Error::new(ErrorKind::Abi(number), 4))?;
+        let context = Context {
+            version,
+            abi,
+            fixed_fp: data.i8(5)?,
+            fixed_ra: data.i8(6)?,
+        };
+        let auxhdr_len = data.u8(7)?;
+        let num_fdes = data.u32(8)?;
+        let num_fres = data.u32(12)?;
+        let fre_len = data.u32(16)?;
+        let fdeoff = data.u32(20)?;
+        let freoff = data.u32(24)?;
+
+        let header_end = HEADER_SIZE + usize::from(auxhdr_len);
+        let fdes_start = header_end.saturating_add(fdeoff as usize);
+        let fres_start = header_end.saturating_add(freoff as usize);
+        let fdes_end = fdes_start.saturating_add((num_fdes as usize).saturating_mul(fde_size(version)));
+        let fres_end = fres_start.saturating_add(fre_len as usize);
+        Ok(Section {
+            fdes: Bytes::new(data.slice(0, fdes_end)?, data.endian()),
+            fres: Bytes::new(data.slice(0, fres_end)?, data.endian()),
+            fdes_start,
+            fres_start,
+            address,
+            num_fdes,
+            num_fres,
+            context,
+            flags,
+            auxhdr_len,
+            pcrel: flags.contains(Flags::FDE_FUNC_START_PCREL),
+        })
+    }
+
+    /// The same section with start fields that count from themselves although no flag says so: as relocation leaves
+    /// them in relocatable files of binutils up to 2.44.
+    pub fn starts_relative_to_field(mut self) -> Section<'a> {
+        self.pcrel = true;
+        self
+    }
+
+    /// `sfp_version`.
+    pub fn version(&self) -> Version {
+        self.context.version
+    }
+
+    /// The byte order, found by the magic number.
+    pub fn endian(&self) -> Endian {
+        self.fdes.endian()
+    }
+
+    /// `sfh_abi_arch`.
+    pub fn abi(&self) -> Abi {
+        self.context.abi
+    }
+
+    /// `sfp_flags`, with unknown bits.
+    pub fn flags(&self) -> Flags {
+        self.flags
+    }
+
+    /// `sfh_cfa_fixed_fp_offset`: bytes from the CFA to the saved frame pointer; 0 where rows say it.
+    pub fn fixed_fp_offset(&self) -> i8 {
+        self.context.fixed_fp
+    }
+
+    /// `sfh_cfa_fixed_ra_offset`: bytes from the CFA to the return address; 0 where rows say it.
+    pub fn fixed_ra_offset(&self) -> i8 {
+        self.context.fixed_ra
+    }
+
+    /// `sfh_auxhdr_len`: bytes of the auxiliary header.
+    pub fn auxiliary_header_len(&self) -> u8 {
+        self.auxhdr_len
+    }
+
+    /// `sfh_num_fdes`: functions; the table holds as many.
+    pub fn num_fdes(&self) -> u32 {
+        self.num_fdes
+    }
+
+    /// `sfh_num_fres`: rows, as the header says; nothing relies on it.
+    pub fn num_fres(&self) -> u32 {
+        self.num_fres
+    }
+
+    /// Where the section lies, as given to [`Section::parse`].
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes that the header describes: the section without what follows it in its segment.
+    pub fn size(&self) -> usize {
+        let header_end = HEADER_SIZE + usize::from(self.auxhdr_len);
+        header_end.max(self.fdes.len()).max(self.fres.len())
+    }
+}
+
+/// The byte order in which the first two bytes are the magic number (section 1.1.1).
+fn endian_of(bytes: &[u8]) -> Result<Endian> {
+    let magic = Bytes::new(bytes, Endian::Little).u16(0)?;
+    if magic == SFRAME_MAGIC {
+        Ok(Endian::Little)
+    } else if magic.swap_bytes() == SFRAME_MAGIC {
+        Ok(Endian::Big)
+    } else {
+        Err(Error::new(ErrorKind::Magic(magic), 0))
+    }
+}

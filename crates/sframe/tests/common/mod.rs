@@ -1,0 +1,55 @@
+//! What several tests need: the corpus, and a second reader.
+#![allow(dead_code)]
+
+pub(crate) mod naive;
+
+use std::path::PathBuf;
+
+/// A section with the text that a binutils version prints for it.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) address: u64,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) text: String,
+}
+
+/// The shared corpus; `None`, loudly, where it isn't there.
+pub(crate) fn corpus() -> Option<Vec<Case>> {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus/sframe"));
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        println!("SKIPPED: the shared SFrame corpus is not there");
+        return None;
+    };
+    let mut cases: Vec<Case> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .map(|path| {
+            let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            let bytes = json["content"].as_array().unwrap().iter();
+            Case {
+                name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
+                address: json["section_base"].as_u64().unwrap(),
+                bytes: bytes.map(|byte| byte.as_u64().unwrap() as u8).collect(),
+                text: json["groundtruth"].as_str().unwrap().to_owned(),
+            }
+        })
+        .collect();
+    cases.sort_by(|one, other| one.name.cmp(&other.name));
+    Some(cases)
+}
+
+/// A generator of pseudo-random numbers (xorshift64*), the same on every run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
