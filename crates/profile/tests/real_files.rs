@@ -14,7 +14,6 @@ const BASE: u64 = 0x5555_0000_0000;
 
 /// A file and where it would be mapped.
 struct Mapped {
-    path: PathBuf,
     symbolizer: Symbolizer,
     bias: u64,
 }
@@ -36,7 +35,6 @@ impl Mapped {
             build_id: image.build_id().unwrap_or_default().to_vec(),
         });
         Mapped {
-            path: path.to_path_buf(),
             symbolizer,
             bias: base - image.base_vaddr(),
         }

@@ -23,7 +23,7 @@ use crate::modules::{File, FileId, Mapping, Modules, is_kernel_address};
 use notes::{Notes, Trouble};
 
 /// A call that was going on at an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The function's name, demangled; never empty.
     pub function: String,
@@ -268,7 +268,7 @@ impl Symbolizer {
             return Location {
                 module: "[jit]".into(),
                 origin: Origin::Generated,
-                calls: vec![named(name.to_string(), offset)],
+                calls: vec![named(name, offset)],
             };
         }
         let (module, call) = match mapping {
@@ -301,7 +301,7 @@ impl Symbolizer {
             return Location {
                 module: function.module.to_string(),
                 origin: Origin::Kernel,
-                calls: vec![named(function.name.to_string(), function.offset)],
+                calls: vec![named(function.name, function.offset)],
             };
         }
         let (module, offset) = match recorded {
@@ -317,23 +317,18 @@ impl Symbolizer {
     }
 }
 
-fn named(function: String, offset: u64) -> Call {
+fn named(function: &str, offset: u64) -> Call {
     Call {
-        function: crate::demangle::demangle(&function).into_owned(),
+        function: crate::demangle::demangle(function).into_owned(),
         offset: Some(offset),
-        file: None,
-        line: None,
-        inlined: false,
+        ..Call::default()
     }
 }
 
 fn unnamed(module: &str, offset: u64) -> Call {
     Call {
         function: format!("{module}+{offset:#x}"),
-        offset: None,
-        file: None,
-        line: None,
-        inlined: false,
+        ..Call::default()
     }
 }
 
