@@ -30,7 +30,7 @@ fn check(converted: &cfi::Converted) {
     for function in &converted.functions {
         assert!(function.start >= end, "functions overlap or are not sorted");
         assert!(function.size > 0);
-        end = function.end();
+        end = function.start + u64::from(function.size);
         assert_eq!(function.rows.first().map(|row| row.start), Some(0));
         let limit = function.repeat.map_or(function.size, u32::from);
         assert!(function.rows.iter().all(|row| row.start < limit));

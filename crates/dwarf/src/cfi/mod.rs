@@ -17,13 +17,14 @@ use std::ops::Range;
 use backtrail_arch::Arch;
 use backtrail_elf::Image;
 use backtrail_sframe::Row;
+pub use backtrail_sframe::write::FunctionRows;
 use backtrail_wire::{Bytes, Endian};
 use gimli::{
     BaseAddresses, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, RunTimeEndian, UnwindContext,
     UnwindSection,
 };
 
-use pieces::{Collector, Origin};
+use pieces::{Collector, Origin, end_of};
 pub use reason::{Error, ErrorKind, Reason, Skipped};
 use rule::Rules;
 
@@ -71,30 +72,6 @@ impl<'a> EhFrame<'a> {
     }
 }
 
-/// The rows of a function, or of a part of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionRows {
-    /// Address of the first byte (svma).
-    pub start: u64,
-    /// Bytes of code.
-    pub size: u32,
-    /// By start; the first begins at 0.
-    pub rows: Vec<Row>,
-    /// The code is repeated blocks of this many bytes, each with these rows.
-    pub repeat: Option<u8>,
-    /// A trampoline to which signal handlers return.
-    pub signal_frame: bool,
-    /// AArch64: return addresses are signed with key B.
-    pub pauth_key_b: bool,
-}
-
-impl FunctionRows {
-    /// The address after the last byte.
-    pub fn end(&self) -> u64 {
-        self.start + u64::from(self.size)
-    }
-}
-
 /// What became of an `.eh_frame` section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
@@ -118,7 +95,7 @@ impl Converted {
     pub fn find(&self, svma: u64) -> Option<&FunctionRows> {
         let after = self.functions.partition_point(|function| function.start <= svma);
         let found = self.functions[..after].last()?;
-        (svma < found.end()).then_some(found)
+        (svma < end_of(found)).then_some(found)
     }
 
     /// Marks the code from `entry`, to which nothing returns, as outermost where no FDE describes it: ABIs say that

@@ -21,6 +21,14 @@ struct Gap {
     reason: Reason,
 }
 
+/// As many rows as a function of SFrame version 3 can have; a longer one is split.
+const MAX_ROWS: usize = 65535;
+
+/// The address after the last byte.
+pub(crate) fn end_of(function: &FunctionRows) -> u64 {
+    function.start + u64::from(function.size)
+}
+
 #[derive(Default)]
 pub(crate) struct Collector {
     functions: Vec<FunctionRows>,
@@ -77,7 +85,8 @@ impl Collector {
     }
 
     fn add_rule(&mut self, start: u64, end: u64, rule: Option<Rule>) {
-        if self.open.as_ref().is_some_and(|open| open.pattern.is_some()) {
+        let full = |open: &Open| open.pattern.is_some() || open.rows.len() == MAX_ROWS;
+        if self.open.as_ref().is_some_and(full) {
             self.end();
         }
         let open = self.open.get_or_insert_with(|| Open::at(start, None));
@@ -128,7 +137,7 @@ impl Collector {
         functions.sort_by_key(|function| function.start);
         let mut settled: Vec<FunctionRows> = Vec::with_capacity(functions.len());
         for function in functions {
-            if let Some(last) = settled.last_mut().filter(|last| last.end() > function.start) {
+            if let Some(last) = settled.last_mut().filter(|last| end_of(last) > function.start) {
                 let loser = if last.start == function.start {
                     &function
                 } else {
@@ -136,7 +145,7 @@ impl Collector {
                 };
                 gaps.push(Gap {
                     start: function.start,
-                    end: loser.end(),
+                    end: end_of(loser),
                     reason: Reason::Overlap,
                 });
                 if last.start == function.start {
@@ -235,7 +244,7 @@ mod tests {
             .iter()
             .map(|function| {
                 let offset = function.rows[0].rule.map_or(0, |rule| rule.cfa.offset);
-                (function.start, function.end(), offset)
+                (function.start, end_of(function), offset)
             })
             .collect();
         (short, skipped)

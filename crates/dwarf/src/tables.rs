@@ -1,0 +1,284 @@
+//! The one unwind table that sampling uses for a module: its own `.sframe`, or its `.eh_frame` converted to SFrame
+//! version 3 and kept in a cache.
+//!
+//! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes in little-endian:
+//! the bytes of code without rows (8), the CRC-32 of the `.eh_frame` it was made from (4), and the CRC-32 of all
+//! before (4). An entry that does not fit its trailer, or was made from another `.eh_frame`, is made anew.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use backtrail_elf::{Image, MappedFile, SectionData, Symbols};
+use backtrail_sframe::write::{Options, WriteError};
+use backtrail_sframe::{Abi, Section, Version, write};
+use backtrail_wire::{Bytes, Endian};
+
+use crate::cfi::{self, Converted, EhFrame};
+
+/// The folder of the cache, named after what converting yields: another conversion, another folder.
+const CACHE_FOLDER: &str = "sframe-v1";
+
+/// Build ids of other lengths are no hashes, and would meet each other in the cache.
+const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
+
+const TRAILER_BYTES: usize = 16;
+
+/// Where a table comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TableOrigin {
+    /// The module's own `.sframe`.
+    Shipped,
+    /// Converted from `.eh_frame` now.
+    Converted,
+    /// Converted from `.eh_frame` some time ago.
+    Cached,
+}
+
+/// An unwind table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// An SFrame section; there may be more bytes after its end.
+    pub bytes: Vec<u8>,
+    /// The section's address: with it, the functions' starts are addresses of the file (svma).
+    pub address: u64,
+    /// Where it comes from.
+    pub origin: TableOrigin,
+    /// Bytes of code that `.eh_frame` describes and the table does not; 0 for a shipped one.
+    pub uncovered_bytes: u64,
+    /// What was left out, by the reason's name; only known when it was converted now.
+    pub skipped: BTreeMap<&'static str, u64>,
+    /// Where `.eh_frame` makes no sense any more; only known when it was converted now.
+    pub damage: Option<cfi::Error>,
+}
+
+impl Table {
+    /// The section's reader.
+    pub fn section(&self) -> backtrail_sframe::Result<Section<'_>> {
+        Section::parse(&self.bytes, self.address)
+    }
+}
+
+/// Why a module has no table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// A section cannot be read.
+    Elf(backtrail_elf::Error),
+    /// The module has neither `.sframe` nor `.eh_frame`.
+    NoUnwindInformation,
+    /// Nothing of `.eh_frame` makes sense.
+    Cfi(cfi::Error),
+    /// The table would be larger than its format allows.
+    Write(WriteError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Elf(error) => error.fmt(f),
+            Error::NoUnwindInformation => f.write_str("has neither .sframe nor .eh_frame"),
+            Error::Cfi(error) => error.fmt(f),
+            Error::Write(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<backtrail_elf::Error> for Error {
+    fn from(error: backtrail_elf::Error) -> Self {
+        Error::Elf(error)
+    }
+}
+
+/// The ABI that SFrame sections of `image` name.
+pub fn abi(image: &Image<'_>) -> Abi {
+    match (image.arch().name, image.endian()) {
+        ("aarch64", Endian::Little) => Abi::Aarch64Little,
+        ("aarch64", Endian::Big) => Abi::Aarch64Big,
+        ("s390x", _) => Abi::S390xBig,
+        _ => Abi::Amd64Little,
+    }
+}
+
+/// The rows of `image`'s `.eh_frame`, its entry point included even where no FDE describes it.
+pub fn convert(image: &Image<'_>) -> Result<Converted, Error> {
+    let section = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
+    Ok(convert_section(image, &section))
+}
+
+fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
+    let mut converted = cfi::convert(&EhFrame::of_image(image, &section.data, section.address));
+    let entry = image.entry();
+    let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
+    if entry != 0 && is_code && converted.find(entry).is_none() {
+        let symbols = Symbols::new(image);
+        let end = symbols.lookup(entry).map(|symbol| symbol.address + symbol.size);
+        converted.add_entry_point(entry, end.or_else(|| symbols.next_address(entry)));
+    }
+    converted
+}
+
+/// Gives modules their tables.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    cache: Option<PathBuf>,
+}
+
+impl Tables {
+    /// Keeps converted tables in `sframe-v1` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
+    pub fn open(cache_dir: Option<PathBuf>) -> Tables {
+        let dir = cache_dir.or_else(default_cache);
+        Tables {
+            cache: dir.map(|dir| dir.join(CACHE_FOLDER)),
+        }
+    }
+
+    /// Keeps nothing.
+    pub fn without_cache() -> Tables {
+        Tables { cache: None }
+    }
+
+    /// The table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that cannot be read or written
+    /// costs time and nothing else.
+    pub fn load(&self, image: &Image<'_>) -> Result<Table, Error> {
+        if let Ok(Some(section)) = image.sframe()
+            && is_sound(&section.data, section.address, abi(image))
+        {
+            return Ok(Table {
+                bytes: section.data.into_owned(),
+                address: section.address,
+                origin: TableOrigin::Shipped,
+                uncovered_bytes: 0,
+                skipped: BTreeMap::new(),
+                damage: None,
+            });
+        }
+        let section = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
+        let entry = self.cache_entry(image);
+        let source = entry.as_ref().map(|_| source_crc(&section));
+        if let (Some(path), Some(source)) = (&entry, source)
+            && let Some(table) = read_entry(path, source, abi(image))
+        {
+            return Ok(table);
+        }
+        let table = build(image, &section)?;
+        if let (Some(path), Some(source)) = (entry, source) {
+            // Without a cache the next load takes as long as this one did.
+            let _ = write_entry(&path, &table, source);
+        }
+        Ok(table)
+    }
+
+    fn cache_entry(&self, image: &Image<'_>) -> Option<PathBuf> {
+        let build_id = image.build_id().filter(|id| BUILD_ID_BYTES.contains(&id.len()))?;
+        let name: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(self.cache.as_ref()?.join(format!("{name}.sframe")))
+    }
+}
+
+fn build(image: &Image<'_>, section: &SectionData<'_>) -> Result<Table, Error> {
+    let converted = convert_section(image, section);
+    if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
+        return Err(Error::Cfi(damage));
+    }
+    let options = Options::new(Version::V3, abi(image), 0);
+    let output = write::section(&converted.functions, &options).map_err(Error::Write)?;
+    let mut skipped = BTreeMap::new();
+    for found in &converted.skipped {
+        *skipped.entry(found.reason.name()).or_insert(0) += 1;
+    }
+    let mut uncovered_bytes = converted.uncovered_bytes();
+    for found in &output.skipped {
+        *skipped.entry(found.reason.name()).or_insert(0) += 1;
+        uncovered_bytes += u64::from(converted.functions[found.index].size);
+    }
+    Ok(Table {
+        bytes: output.bytes,
+        address: 0,
+        origin: TableOrigin::Converted,
+        uncovered_bytes,
+        skipped,
+        damage: converted.damage,
+    })
+}
+
+/// Whether a section can be read to its end, is for this CPU, and has functions at all.
+fn is_sound(bytes: &[u8], address: u64, abi: Abi) -> bool {
+    let Ok(section) = Section::parse(bytes, address) else {
+        return false;
+    };
+    if section.abi() != abi || section.num_fdes() == 0 {
+        return false;
+    }
+    let mut functions = section.functions();
+    functions.all(|function| function.is_ok_and(|fde| fde.rows().all(|row| row.is_ok())))
+}
+
+/// Two files may have one build id; what their `.eh_frame` says, and where, tells them apart.
+fn source_crc(section: &SectionData<'_>) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&section.address.to_le_bytes());
+    crc.update(&section.data);
+    crc.finalize()
+}
+
+fn read_entry(path: &Path, source: u32, abi: Abi) -> Option<Table> {
+    let file = MappedFile::open(path).ok()?;
+    let (head, crc) = file.bytes().split_last_chunk::<4>()?;
+    let split = head.len().checked_sub(TRAILER_BYTES - 4)?;
+    let trailer = Bytes::new(&head[split..], Endian::Little);
+    let fits = u32::from_le_bytes(*crc) == crc32fast::hash(head) && trailer.u32(8) == Ok(source);
+    if !fits || !is_sound(&head[..split], 0, abi) {
+        return None;
+    }
+    Some(Table {
+        bytes: head[..split].to_vec(),
+        address: 0,
+        origin: TableOrigin::Cached,
+        uncovered_bytes: trailer.u64(0).ok()?,
+        skipped: BTreeMap::new(),
+        damage: None,
+    })
+}
+
+/// Writes an entry whole or not at all: into a file of its own, which is then renamed.
+fn write_entry(path: &Path, table: &Table, source: u32) -> io::Result<()> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut content = table.bytes.clone();
+    content.extend(table.uncovered_bytes.to_le_bytes());
+    content.extend(source.to_le_bytes());
+    content.extend(crc32fast::hash(&content).to_le_bytes());
+
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let temporary = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(&content))
+        .and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// By the XDG base directory specification: a relative path in the variable is to be ignored.
+fn default_cache() -> Option<PathBuf> {
+    let variable = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let base = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    base.map(|base| base.join("backtrail"))
+}

@@ -1,0 +1,205 @@
+//! Tables of real files: what is written reads back as what was converted, with and without the cache.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use backtrail_dwarf::tables::{Error, TableOrigin, Tables, convert};
+use backtrail_elf::{Image, MappedFile};
+use backtrail_sframe::write::{FunctionRows, Options};
+use backtrail_sframe::{Version, write};
+use common::real_files;
+
+#[test]
+fn the_written_table_says_what_was_converted() {
+    for path in real_files() {
+        let file = MappedFile::open(&path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let Ok(converted) = convert(&image) else { continue };
+        let table = Tables::without_cache().load(&image).unwrap();
+        assert_eq!(table.origin, TableOrigin::Converted);
+        assert_eq!(table.uncovered_bytes, converted.uncovered_bytes());
+        let section = table.section().unwrap();
+        let read: Vec<FunctionRows> = section
+            .functions()
+            .map(|function| FunctionRows::read(&function.unwrap()).unwrap())
+            .collect();
+        assert_eq!(read.len(), converted.functions.len());
+        for (read, converted) in read.iter().zip(&converted.functions) {
+            assert_eq!(read, converted, "{}", path.display());
+        }
+        println!(
+            "{}: {} functions, {} bytes",
+            path.display(),
+            read.len(),
+            table.bytes.len()
+        );
+    }
+}
+
+fn library() -> Option<PathBuf> {
+    let found = real_files()
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains("libc.so"));
+    if found.is_none() {
+        println!("SKIPPED: no C library found");
+    }
+    found
+}
+
+#[test]
+fn the_cache_is_private_checked_and_repaired() {
+    let Some(path) = library() else { return };
+    let file = MappedFile::open(path).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let tables = Tables::open(Some(dir.path().join("new")));
+    let first = tables.load(&image).unwrap();
+    assert_eq!(first.origin, TableOrigin::Converted);
+    let second = tables.load(&image).unwrap();
+    assert_eq!(second.origin, TableOrigin::Cached);
+    assert_eq!(
+        (&second.bytes, second.uncovered_bytes),
+        (&first.bytes, first.uncovered_bytes)
+    );
+
+    let folder = dir.path().join("new/sframe-v1");
+    let entries: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(entries.len(), 1, "one entry and nothing temporary: {entries:?}");
+    let entry = &entries[0];
+    assert_eq!(fs::metadata(entry).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    // What other SFrame readers see.
+    let bytes = fs::read(entry).unwrap();
+    assert!(bytes.starts_with(&first.bytes));
+
+    let middle = bytes.len() / 2;
+    let flipped = [&bytes[..middle], &[bytes[middle] ^ 4], &bytes[middle + 1..]].concat();
+    for damaged in [&flipped[..], &bytes[..middle], &[], &bytes[..10]] {
+        fs::write(entry, damaged).unwrap();
+        assert_eq!(tables.load(&image).unwrap().origin, TableOrigin::Converted);
+        assert_eq!(tables.load(&image).unwrap().origin, TableOrigin::Cached);
+    }
+    // Another file with the same build id.
+    let mut other = file.bytes().to_vec();
+    let section = image.section_header(".eh_frame").unwrap();
+    let end = (section.offset + section.size) as usize;
+    // The last word is the terminator; the padding of the last FDE is before it.
+    other[end - 5] = if other[end - 5] == 0 { 0x0a } else { 0 };
+    let other = Image::parse(&other).unwrap();
+    assert_eq!(other.build_id(), image.build_id());
+    assert_eq!(tables.load(&other).unwrap().origin, TableOrigin::Converted);
+}
+
+#[test]
+fn without_a_place_for_the_cache_it_works() {
+    let Some(path) = library() else { return };
+    let file = MappedFile::open(path).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let blocked = dir.path().join("file");
+    fs::write(&blocked, "not a folder").unwrap();
+    for _ in 0..2 {
+        let table = Tables::open(Some(blocked.clone())).load(&image).unwrap();
+        assert_eq!(table.origin, TableOrigin::Converted);
+    }
+}
+
+/// Written into a file of its own, a section is preferred to .eh_frame; a damaged one is not.
+#[test]
+fn a_shipped_table_is_used_where_it_is_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.c");
+    fs::write(&source, "int f(int a){return a+1;} int main(void){return f(1);}").unwrap();
+    let object = dir.path().join("a");
+    let made = Command::new("gcc").arg(&source).arg("-o").arg(&object).status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: gcc cannot compile here");
+        return;
+    }
+    let file = MappedFile::open(&object).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let converted = convert(&image).unwrap();
+    let abi = backtrail_dwarf::tables::abi(&image);
+    // objcopy gives a section that is not loaded the address 0.
+    let written = write::section(&converted.functions, &Options::new(Version::V3, abi, 0)).unwrap();
+    let mut origins = Vec::new();
+    for bytes in [written.bytes.clone(), written.bytes[..written.bytes.len() - 9].to_vec()] {
+        let section = dir.path().join("section");
+        fs::write(&section, &bytes).unwrap();
+        let output = dir.path().join("b");
+        let option = format!("--add-section=.sframe={}", section.display());
+        let done = Command::new("objcopy").arg(option).arg(&object).arg(&output).status();
+        if !done.is_ok_and(|status| status.success()) {
+            println!("SKIPPED: no objcopy");
+            return;
+        }
+        let file = MappedFile::open(&output).unwrap();
+        let table = Tables::without_cache()
+            .load(&Image::parse(file.bytes()).unwrap())
+            .unwrap();
+        assert!(table.section().unwrap().num_fdes() > 0);
+        origins.push(table.origin);
+    }
+    assert_eq!(origins, [TableOrigin::Shipped, TableOrigin::Converted]);
+}
+
+#[test]
+fn the_entry_point_is_outermost_even_without_an_fde() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.s");
+    let text = ".globl _start\n.type _start,@function\n_start: call f\n hlt\n.size _start,.-_start\n\
+                .type f,@function\nf: .cfi_startproc\n ret\n.cfi_endproc\n.size f,.-f\n";
+    fs::write(&source, text).unwrap();
+    let program = dir.path().join("a");
+    let made = Command::new("gcc")
+        .arg("-nostdlib")
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    if !made.is_ok_and(|status| status.success()) || !cfg!(target_arch = "x86_64") {
+        println!("SKIPPED: gcc cannot assemble x86-64 here");
+        return;
+    }
+    let file = MappedFile::open(&program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let converted = convert(&image).unwrap();
+    let start = converted.find(image.entry()).unwrap();
+    // `call f` is 5 bytes, `hlt` 1; f follows at once.
+    assert_eq!((start.start, start.size), (image.entry(), 6));
+    assert_eq!(start.rows.len(), 1);
+    assert_eq!(start.rows[0].rule, None);
+    let f = converted.find(image.entry() + 6).unwrap();
+    assert!(f.rows[0].rule.is_some());
+}
+
+#[test]
+fn a_file_without_tables_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.s");
+    fs::write(&source, ".globl _start\n_start: ret\n").unwrap();
+    let program = dir.path().join("a");
+    let options = ["-nostdlib", "-static", "-Wl,--no-ld-generated-unwind-info"];
+    let made = Command::new("gcc")
+        .args(options)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: gcc cannot assemble here");
+        return;
+    }
+    let file = MappedFile::open(&program).unwrap();
+    let error = Tables::without_cache()
+        .load(&Image::parse(file.bytes()).unwrap())
+        .unwrap_err();
+    assert_eq!(error, Error::NoUnwindInformation);
+}
