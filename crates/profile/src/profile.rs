@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::fold::{LabelId, LabelKind, Tree};
 use crate::processes::Processes;
-use crate::report::{FunctionCount, Report, Summary};
+use crate::report::{FunctionCount, Report, SourceLine, Summary};
 use crate::symbolize::{LocationId, Origin, Symbolizer, SystemFiles};
 
 /// What stacks are put under.
@@ -55,6 +55,8 @@ pub struct Profile {
     summary: Summary,
     stops: BTreeMap<Option<Stop>, u64>,
     processes_sampled: HashMap<String, u64>,
+    /// Samples by the location that ran.
+    leaves: FxHashMap<LocationId, u64>,
     /// The path of the sample in work, kept for its memory.
     path: Vec<LabelId>,
 }
@@ -95,6 +97,7 @@ impl Profile {
             summary: Summary::default(),
             stops: BTreeMap::new(),
             processes_sampled: HashMap::new(),
+            leaves: FxHashMap::default(),
             path: Vec::new(),
         }
     }
@@ -153,7 +156,8 @@ impl Profile {
                 crate::fold::LEFT_OUT
             ));
         }
-        Report::new(self.summary, self.functions.into_counts(), self.tree, notes)
+        let functions = self.functions.into_counts(&self.leaves, &self.symbolizer);
+        Report::new(self.summary, functions, self.tree, notes)
     }
 
     fn forget_modules(&mut self, pid: u32) {
@@ -188,18 +192,18 @@ impl Profile {
         if sample.frames.is_empty() {
             self.path.push(self.markers.no_stack);
         }
-        let mut innermost = None;
+        let mut leaf = None;
         for frame in sample.frames.iter().rev() {
-            innermost = self.add_frame(sample.pid, frame);
+            leaf = self.add_frame(sample.pid, frame);
         }
-        if let Some(function) = innermost {
-            self.functions.counts[function].samples += 1;
+        if let Some(location) = leaf {
+            *self.leaves.entry(location).or_default() += 1;
         }
         self.tree.add(self.path.iter().copied(), 1);
     }
 
-    /// Puts the calls of a frame on the path, and gives the innermost one's number.
-    fn add_frame(&mut self, pid: u32, frame: &Frame) -> Option<usize> {
+    /// Puts the calls of a frame on the path.
+    fn add_frame(&mut self, pid: u32, frame: &Frame) -> Option<LocationId> {
         if frame.kind == FrameKind::Omitted {
             self.path.push(self.markers.omitted);
             return None;
@@ -212,12 +216,12 @@ impl Profile {
             .entry((frame.kind, frame.address))
             .or_insert_with(|| symbolizer.resolve(pid, frame.kind, frame.address));
         let calls = self.functions.of(location, symbolizer, &mut self.tree);
-        for function in calls.clone() {
+        for function in calls {
             let function = self.functions.calls[function];
             self.functions.see(function, self.summary.samples);
             self.path.push(self.functions.counts[function].label);
         }
-        calls.last().map(|last| self.functions.calls[last])
+        Some(location)
     }
 }
 
@@ -236,8 +240,6 @@ struct Functions {
 #[derive(Debug)]
 struct Counted {
     label: LabelId,
-    /// Samples that ended in it.
-    samples: u64,
     /// Samples on whose stack it is, once each.
     total: u64,
     /// The sample that was last counted in `total`, so that recursion does not count twice.
@@ -272,7 +274,6 @@ impl Functions {
         let number = self.counts.len();
         self.counts.push(Counted {
             label: label(),
-            samples: 0,
             total: 0,
             last_sample: 0,
         });
@@ -289,15 +290,37 @@ impl Functions {
         }
     }
 
-    fn into_counts(self) -> Vec<FunctionCount> {
-        let counts = self.counts;
+    /// The functions' counts; what ran itself comes from the samples of each location, whose innermost call ran.
+    fn into_counts(self, leaves: &FxHashMap<LocationId, u64>, symbolizer: &Symbolizer) -> Vec<FunctionCount> {
+        let mut own = vec![0; self.counts.len()];
+        let mut lines: BTreeMap<(usize, &str, u32), u64> = BTreeMap::new();
+        for (location, &samples) in leaves {
+            let (_, end) = self.of_location[location];
+            let function = self.calls[end - 1];
+            own[function] += samples;
+            let innermost = &symbolizer.location(*location).calls[0];
+            if let (Some(file), Some(line)) = (&innermost.file, innermost.line) {
+                *lines.entry((function, file, line)).or_default() += samples;
+            }
+        }
+        let mut hottest: Vec<Option<(&str, u32, u64)>> = vec![None; self.counts.len()];
+        for ((function, file, line), samples) in lines {
+            if hottest[function].is_none_or(|(_, _, most)| samples > most) {
+                hottest[function] = Some((file, line, samples));
+            }
+        }
         self.numbers
             .into_iter()
             .map(|((module, name), number)| FunctionCount {
                 name,
                 module,
-                samples: counts[number].samples,
-                total: counts[number].total,
+                samples: own[number],
+                total: self.counts[number].total,
+                hottest_line: hottest[number].map(|(file, line, samples)| SourceLine {
+                    file: file.to_string(),
+                    line,
+                    samples,
+                }),
             })
             .collect()
     }

@@ -30,12 +30,16 @@ struct Function<'a> {
     own: u64,
     total: u64,
     module: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
 }
 
 impl Report {
     /// Writes one JSON document and a line's end: `samples`, `lost`, `complete` (fraction of samples with whole stacks),
     /// `stops`, `frames`, `trace_bytes`, `live`, `processes`, `functions` (all of them, in the order of the table, `self`
-    /// and `total` in samples) and `notes`.
+    /// and `total` in samples; `file` and `line` where most of its own samples are, if that is known) and `notes`.
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let summary = &self.summary;
         let document = Document {
@@ -59,6 +63,8 @@ impl Report {
                     own: function.samples,
                     total: function.total,
                     module: &function.module,
+                    file: function.hottest_line.as_ref().map(|line| line.file.as_str()),
+                    line: function.hottest_line.as_ref().map(|line| line.line),
                 })
                 .collect(),
             notes: &self.notes,

@@ -22,6 +22,19 @@ pub struct FunctionCount {
     pub samples: u64,
     /// Samples on whose stack it is, once each however often it is there.
     pub total: u64,
+    /// Where most of its own samples are; `None` without debugging information or without samples of its own.
+    pub hottest_line: Option<SourceLine>,
+}
+
+/// A line of source code with its samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The file, as the compiler named it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The function's own samples there.
+    pub samples: u64,
 }
 
 /// What a recording is as a whole.

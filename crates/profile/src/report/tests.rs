@@ -67,7 +67,7 @@ impl Recording {
                     (0x1100, "main"),
                     (0x1200, "parse<[u8; 8]>"),
                     (0x1300, "hash < mix < update"),
-                    (0x1400, "fib"),
+                    (0x1400, "fib@src/fib.c"),
                     (0x1500, "worker 7"),
                     (0x1600, ""),
                 ],
@@ -294,6 +294,24 @@ fn recursion_counts_once_in_total() {
     let report = recorded();
     assert_eq!(counts(&report, "fib"), (2, 2));
     assert_eq!(counts(&report, "main"), (0, 9));
+}
+
+#[test]
+fn the_hottest_line_is_the_one_with_the_most_samples() {
+    let mut recording = Recording::new(Options::default());
+    for leaf in [FIB, FIB + 4, FIB + 4, FIB + 8, MAIN] {
+        recording.stack(&[leaf, FIB + 0x20, MAIN]);
+    }
+    let report = recording.profile.finish(0);
+    let fib = &report.functions()[0];
+    let line = fib.hottest_line.as_ref().unwrap();
+    assert_eq!((fib.samples, fib.total), (4, 5));
+    assert_eq!((line.file.as_str(), line.line, line.samples), ("src/fib.c", 6, 2));
+    assert_eq!(report.functions()[1].hottest_line, None, "main has no lines");
+    let json: serde_json::Value = serde_json::from_str(&text(|out| report.write_json(out))).unwrap();
+    assert_eq!(json["functions"][0]["file"], "src/fib.c");
+    assert_eq!(json["functions"][0]["line"], 6);
+    assert!(json["functions"][1].get("line").is_none());
 }
 
 #[test]

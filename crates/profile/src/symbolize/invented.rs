@@ -24,7 +24,8 @@ struct InventedFile {
 
 impl Invented {
     /// Adds a file with functions, ascending by address. A function's name is followed by those that it was inlined
-    /// into, separated by ` < `; an empty name ends the function before.
+    /// into, separated by ` < `; an empty name ends the function before. A name may have
+    /// an `@` and its source file.
     pub(crate) fn with_file(mut self, path: &str, base_vaddr: u64, functions: &[(u64, &'static str)]) -> Invented {
         let functions = functions
             .iter()
@@ -63,10 +64,11 @@ impl ModuleSymbols for InventedFile {
         self.lookups.set(self.lookups.get() + 1);
         let (start, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
         let calls = names.iter().enumerate().map(|(depth, name)| Call {
-            function: name.to_string(),
+            function: name.split('@').next().unwrap_or(name).to_string(),
             offset: Some(svma - start),
-            file: None,
-            line: None,
+            // A line for every 4 bytes.
+            file: name.split_once('@').map(|(_, file)| file.to_string()),
+            line: name.contains('@').then_some((svma - start) as u32 / 4 + 1),
             inlined: depth + 1 < names.len(),
         });
         Some(calls.collect())

@@ -181,7 +181,8 @@ impl Symbolizer {
     pub fn resolve(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
         debug_assert_ne!(kind, FrameKind::Omitted);
         let address = match kind {
-            FrameKind::Ra => address.wrapping_sub(1),
+            // A return address of 0 is no call before the first byte, it is the end of a chain that nobody stopped.
+            FrameKind::Ra => address.saturating_sub(1),
             FrameKind::Pc | FrameKind::Omitted => address,
         };
         let mapping = self.modules.find(pid, address);
