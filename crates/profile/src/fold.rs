@@ -191,6 +191,16 @@ impl Tree {
         Ok(())
     }
 
+    /// The least `min_total` with which [`Tree::for_each_path`] enters at most `frames` calls.
+    pub(crate) fn min_total_for(&self, frames: usize) -> u64 {
+        let mut totals = self.totals().split_off(1);
+        if totals.len() <= frames {
+            return 0;
+        }
+        let (_, first_left_out, _) = totals.select_nth_unstable_by(frames, |a, b| b.cmp(a));
+        *first_left_out + 1
+    }
+
     /// Samples that ended in each node or below it.
     fn totals(&self) -> Vec<u64> {
         let mut totals: Vec<u64> = self.nodes.iter().map(|node| node.samples).collect();
@@ -320,6 +330,23 @@ mod tests {
         assert_eq!(lines(&tree, 3), ["main;a 3", "main;b;z 10"]);
         assert_eq!(lines(&tree, 4), ["main 3", "main;b;z 10"]);
         assert_eq!(lines(&tree, 100), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_minimum_keeps_as_many_calls_as_asked_for() {
+        let mut tree = Tree::default();
+        add(&mut tree, "main a x", 1);
+        add(&mut tree, "main a y", 2);
+        add(&mut tree, "main b z", 10);
+        let kept = |frames| {
+            let mut found = std::collections::BTreeSet::new();
+            for line in lines(&tree, tree.min_total_for(frames)) {
+                let path: Vec<&str> = line.split(' ').next().unwrap().split(';').collect();
+                found.extend((1..=path.len()).map(|depth| path[..depth].join(";")));
+            }
+            found.len()
+        };
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(kept), [0, 1, 1, 3, 4, 5, 6, 6]);
     }
 
     #[test]

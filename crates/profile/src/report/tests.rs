@@ -530,6 +530,33 @@ fn the_flame_graph_is_well_formed_and_names_every_frame() {
 }
 
 #[test]
+fn a_flame_graph_of_too_many_frames_draws_the_widest() {
+    let bare = Options {
+        process_root: false,
+        ..Options::default()
+    };
+    let mut recording = Recording::new(bare);
+    let mut state = 1_u64;
+    for _ in 0..100 {
+        let stack: Vec<u64> = (0..1_000)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                [FIB, PARSE, WORKER][(state >> 33) as usize % 3]
+            })
+            .collect();
+        recording.stack(&stack);
+    }
+    recording.stack(&[MAIN]);
+    let report = recording.profile.finish(0);
+    assert!(report.tree().len() > 90_000);
+    let svg = text(|out| report.write_flame_graph(out, "wide"));
+    let titles = well_formed(&svg);
+    assert!(titles.len() < 50_000, "{} frames", titles.len());
+    assert!(svg.contains("101 samples") && svg.contains("calls of fewer than 2 samples not drawn"));
+    assert!(titles.iter().any(|title| title == "[not drawn] (1 samples, 0.99%)"));
+}
+
+#[test]
 fn any_items_in_any_order_are_counted() {
     let mut state = 0x1234_5678_9abc_def1_u64;
     let mut next = move |below: u64| {
