@@ -1,1 +1,45 @@
-//! Reads a trace, gives its addresses names, and makes reports of it
+//! Reads a trace, gives its addresses names, and makes reports of it. It never samples.
+//!
+//! [`Profile`] takes a recording's items in the order of time; [`Profile::finish`] gives the [`Report`], which writes
+//! itself as a table, as folded stacks, as a flame graph or as JSON. [`Symbolizer`] is the part that names addresses,
+//! for those who have stacks of their own.
+//!
+//! ```
+//! use backtrail_profile::{Options, Profile, TableOptions};
+//! use backtrail_recording::{Frame, FrameKind, Item, Sample, Stop};
+//!
+//! let mut profile = Profile::new(Options::default());
+//! let frames = [Frame { kind: FrameKind::Pc, address: 0x1234 }];
+//! profile.add(&Item::Sample(Sample {
+//!     time: 0,
+//!     cpu: 0,
+//!     pid: 1,
+//!     tid: 1,
+//!     frames: &frames,
+//!     stop: Some(Stop::EndOfStack),
+//!     live: false,
+//! }));
+//! let report = profile.finish(0);
+//! assert_eq!(report.functions()[0].name, "[unknown]+0x1234");
+//! report.write_table(&mut std::io::stdout(), &TableOptions::default())?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod demangle;
+mod fold;
+#[doc(hidden)]
+pub mod fuzz;
+mod modules;
+mod processes;
+mod profile;
+mod ranges;
+mod report;
+mod symbolize;
+
+pub use demangle::{MAX_NAME_LENGTH, demangle};
+pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
+pub use modules::{File, is_kernel_address};
+pub use profile::{NO_STACK, OMITTED, Options, Profile, STACK_LOST};
+pub use report::{FunctionCount, Report, SourceLine, Summary, TableOptions};
+pub use symbolize::{Call, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer, SystemFiles};

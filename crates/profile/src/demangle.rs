@@ -1,0 +1,186 @@
+//! Symbol names as their programmers wrote them.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+
+/// Longest name that is shown, in bytes. Template arguments can repeat themselves exponentially; nobody reads names
+/// near this long, and a name that is cut ends in `…`.
+pub const MAX_NAME_LENGTH: usize = 8 << 10;
+
+/// The name without mangling: Rust (legacy without its hash, and v0) and C++ (Itanium ABI, with parameters, without
+/// the return type that only templates have). Other names stay as they are, and so do suffixes of clones such as
+/// `.constprop.0` and `.cold`.
+pub fn demangle(name: &str) -> Cow<'_, str> {
+    demangle_rust(name)
+        .or_else(|| demangle_cpp(name))
+        .map(Cow::Owned)
+        .unwrap_or_else(|| cut(name))
+}
+
+fn demangle_rust(name: &str) -> Option<String> {
+    let demangled = rustc_demangle::try_demangle(name).ok()?;
+    // The alternate form leaves out hashes, which differ from build to build.
+    Bounded::write(|out| write!(out, "{demangled:#}"))
+}
+
+fn demangle_cpp(name: &str) -> Option<String> {
+    // Everything else would only cost time: the demangler has no quicker check of its own.
+    if !name.starts_with("_Z") && !name.starts_with("__Z") && !name.starts_with("_GLOBAL_") {
+        return None;
+    }
+    let symbol = cpp_demangle::Symbol::new(name.as_bytes()).ok()?;
+    let options = cpp_demangle::DemangleOptions::new().no_return_type();
+    Bounded::write(|out| symbol.structured_demangle(out, &options))
+}
+
+fn cut(name: &str) -> Cow<'_, str> {
+    if name.len() <= MAX_NAME_LENGTH {
+        return Cow::Borrowed(name);
+    }
+    let mut out = Bounded::default();
+    // The failure is the cut itself.
+    let _ = out.write_str(name);
+    Cow::Owned(out.finish())
+}
+
+/// A text that stops its writer when it is long enough.
+#[derive(Default)]
+struct Bounded {
+    text: String,
+    full: bool,
+}
+
+impl Bounded {
+    /// The text that `write` makes; `None` where it fails for another reason than length, or makes none.
+    fn write(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
+        let mut out = Bounded::default();
+        let result = write(&mut out);
+        if (result.is_err() && !out.full) || out.text.is_empty() {
+            return None;
+        }
+        Some(out.finish())
+    }
+
+    fn finish(mut self) -> String {
+        if self.full {
+            self.text.push('…');
+        }
+        self.text
+    }
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let room = MAX_NAME_LENGTH - self.text.len();
+        if part.len() <= room {
+            self.text.push_str(part);
+            return Ok(());
+        }
+        self.text.push_str(&part[..part.floor_char_boundary(room)]);
+        self.full = true;
+        Err(fmt::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rust_names_lose_their_hashes() {
+        assert_eq!(
+            demangle("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE"),
+            "core::fmt::Formatter::pad"
+        );
+        assert_eq!(
+            demangle(
+                "_ZN71_$LT$Test$u20$$u2b$$u20$$u27$static$u20$as$u20$foo..Bar$LT$Test$GT$$GT$3bar17h930b740aa94f1d3aE"
+            ),
+            "<Test + 'static as foo::Bar<Test>>::bar"
+        );
+        assert_eq!(demangle("_RNvCskwGfYPst2Cb_3foo3bar"), "foo::bar");
+        assert_eq!(demangle("_RINvNtC3std3mem8align_ofdE"), "std::mem::align_of::<f64>");
+    }
+
+    #[test]
+    fn cpp_names_keep_their_parameters() {
+        assert_eq!(demangle("_Z3fooi"), "foo(int)");
+        assert_eq!(
+            demangle("_ZNSt6vectorIiSaIiEE9push_backERKi"),
+            "std::vector<int, std::allocator<int> >::push_back(int const&)"
+        );
+        assert_eq!(demangle("_Z3addIiET_S0_S0_"), "add<int>(int, int)");
+        assert_eq!(demangle("_ZN1A3runEv"), "A::run()");
+    }
+
+    #[test]
+    fn clones_stay_recognisable() {
+        assert_eq!(demangle("deflate_slow.constprop.0"), "deflate_slow.constprop.0");
+        assert_eq!(demangle("main.cold"), "main.cold");
+        assert_eq!(demangle("_Z3foov.constprop.0"), "foo() [clone .constprop.0]");
+        assert_eq!(demangle("_Z3foov.cold"), "foo() [clone .cold]");
+        assert_eq!(
+            demangle("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE.cold"),
+            "core::fmt::Formatter::pad.cold"
+        );
+    }
+
+    #[test]
+    fn other_names_stay_as_they_are() {
+        for name in [
+            "main",
+            "_start",
+            "__libc_start_main",
+            "_Z",
+            "_ZN",
+            "_R",
+            "_Zfoo",
+            "",
+            "näme",
+            "_GLOBAL_OFFSET_TABLE_",
+        ] {
+            assert_eq!(demangle(name), name);
+        }
+    }
+
+    #[test]
+    fn no_name_is_endless() {
+        let long = "ä".repeat(MAX_NAME_LENGTH);
+        let shown = demangle(&long);
+        assert!(shown.len() <= MAX_NAME_LENGTH + '…'.len_utf8() && shown.ends_with('…'));
+
+        // Each substitution doubles the one before.
+        let mut doubling = String::from("_Z1fSt4pairIiiE");
+        for substitution in [
+            "S_", "S0_", "S1_", "S2_", "S3_", "S4_", "S5_", "S6_", "S7_", "S8_", "S9_", "SA_", "SB_", "SC_", "SD_",
+        ] {
+            doubling.push_str(&format!("St4pairI{substitution}{substitution}E"));
+        }
+        assert!(demangle(&doubling).len() <= MAX_NAME_LENGTH + '…'.len_utf8());
+    }
+
+    #[test]
+    fn mutated_names_never_panic() {
+        let seeds = [
+            "_ZNSt6vectorIiSaIiEE9push_backERKi",
+            "_RINvNtC3std3mem8align_ofdE",
+            "_ZN71_$LT$Test$u20$as$u20$foo..Bar$GT$3bar17h930b740aa94f1d3aE.cold",
+        ];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for _ in 0..20_000 {
+            let mut bytes = seeds[next() as usize % seeds.len()].as_bytes().to_vec();
+            for _ in 0..1 + next() % 4 {
+                let at = next() as usize % bytes.len();
+                bytes[at] = b'!' + (next() % 94) as u8;
+            }
+            let name = String::from_utf8(bytes).unwrap();
+            assert!(demangle(&name).len() <= MAX_NAME_LENGTH + '…'.len_utf8());
+        }
+    }
+}

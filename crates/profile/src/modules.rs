@@ -1,0 +1,200 @@
+//! Which file lies at an address of a process, over the time of the recording.
+
+use std::collections::HashMap;
+
+use backtrail_recording::Module;
+use rustc_hash::FxHashMap;
+
+use crate::ranges::RangeMap;
+
+/// Whether the address belongs to the kernel: on every CPU that Backtrail knows, the half of the address space that is
+/// negative as a signed number.
+pub fn is_kernel_address(address: u64) -> bool {
+    (address as i64) < 0
+}
+
+/// A mapped file, whichever process it is mapped into.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct File {
+    /// Path, as the process saw it; `[vdso]` and the like for what is no file.
+    pub path: String,
+    /// Build id; empty where it has none.
+    pub build_id: Vec<u8>,
+    /// Whether its addresses are relative to where it is mapped; a fixed-position executable's are absolute.
+    pub position_independent: bool,
+}
+
+impl File {
+    /// The file that a recorded module is a mapping of.
+    pub fn of(module: &Module) -> File {
+        File {
+            path: module.path.clone(),
+            build_id: module.build_id.clone(),
+            position_independent: module.position_independent,
+        }
+    }
+
+    /// What reports call it: the path's last component.
+    pub fn display_name(&self) -> &str {
+        let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
+        match path.rsplit('/').next() {
+            Some(name) if !name.is_empty() => name,
+            _ if path.is_empty() => "[unnamed]",
+            _ => path,
+        }
+    }
+
+    /// Whether the path cannot be a file's that holds code from a linker: memory that programs fill themselves, and what
+    /// the kernel provides under a name in brackets.
+    pub fn is_anonymous(&self) -> bool {
+        const PREFIXES: [&str; 6] = ["//anon", "[", "/memfd:", "/dev/zero", "/SYSV", "anon_inode:"];
+        self.path.is_empty() || PREFIXES.iter().any(|prefix| self.path.starts_with(prefix))
+    }
+}
+
+/// A file, by its number in [`Modules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FileId(pub(crate) u32);
+
+/// A file at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    /// Where its first byte lies.
+    pub(crate) base: u64,
+    /// The file.
+    pub(crate) file: FileId,
+}
+
+/// All files of a recording, and where each process has them now.
+#[derive(Debug, Default)]
+pub(crate) struct Modules {
+    files: Vec<File>,
+    ids: HashMap<File, FileId>,
+    processes: FxHashMap<u32, RangeMap<Mapping>>,
+    kernel: RangeMap<Mapping>,
+}
+
+impl Modules {
+    /// Maps a module, in place of what it overlaps. What lies at kernel addresses is there for every process.
+    pub(crate) fn map(&mut self, module: &Module) {
+        let mapping = Mapping {
+            base: module.base,
+            file: self.intern(File::of(module)),
+        };
+        let space = if is_kernel_address(module.base) {
+            &mut self.kernel
+        } else {
+            self.processes.entry(module.pid).or_default()
+        };
+        space.insert(module.base, module.base.saturating_add(module.size), mapping);
+    }
+
+    /// The process started another program: nothing of it is mapped any more.
+    pub(crate) fn clear(&mut self, pid: u32) {
+        if let Some(space) = self.processes.get_mut(&pid) {
+            space.clear();
+        }
+    }
+
+    /// What lies at the address of the process.
+    pub(crate) fn find(&self, pid: u32, address: u64) -> Option<Mapping> {
+        let space = if is_kernel_address(address) {
+            &self.kernel
+        } else {
+            self.processes.get(&pid)?
+        };
+        space.get(address).map(|(_, mapping)| mapping)
+    }
+
+    /// The file with this number.
+    pub(crate) fn file(&self, id: FileId) -> &File {
+        &self.files[id.0 as usize]
+    }
+
+    fn intern(&mut self, file: File) -> FileId {
+        if let Some(&id) = self.ids.get(&file) {
+            return id;
+        }
+        let id = FileId(self.files.len() as u32);
+        self.files.push(file.clone());
+        self.ids.insert(file, id);
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(pid: u32, base: u64, size: u64, path: &str) -> Module {
+        Module {
+            time: 0,
+            pid,
+            base,
+            size,
+            position_independent: true,
+            path: path.into(),
+            build_id: Vec::new(),
+        }
+    }
+
+    fn path_at(modules: &Modules, pid: u32, address: u64) -> Option<(&str, u64)> {
+        let mapping = modules.find(pid, address)?;
+        Some((modules.file(mapping.file).path.as_str(), mapping.base))
+    }
+
+    #[test]
+    fn a_later_module_replaces_what_it_overlaps_and_the_rest_keeps_its_base() {
+        let mut modules = Modules::default();
+        modules.map(&module(1, 0x1000, 0x3000, "/a"));
+        modules.map(&module(1, 0x2000, 0x1000, "/b"));
+        assert_eq!(path_at(&modules, 1, 0x1fff), Some(("/a", 0x1000)));
+        assert_eq!(path_at(&modules, 1, 0x2000), Some(("/b", 0x2000)));
+        assert_eq!(path_at(&modules, 1, 0x3000), Some(("/a", 0x1000)));
+        assert_eq!(path_at(&modules, 1, 0x4000), None);
+    }
+
+    #[test]
+    fn processes_are_apart_and_the_kernel_is_everywhere() {
+        let mut modules = Modules::default();
+        modules.map(&module(1, 0x1000, 0x1000, "/a"));
+        modules.map(&module(2, 0x1000, 0x1000, "/a"));
+        modules.map(&module(u32::MAX, 0xffff_ffff_c000_0000, 0x1000, "[ext4]"));
+        modules.clear(1);
+        assert_eq!(path_at(&modules, 1, 0x1000), None);
+        assert_eq!(path_at(&modules, 2, 0x1000), Some(("/a", 0x1000)));
+        assert_eq!(
+            path_at(&modules, 1, 0xffff_ffff_c000_0010),
+            Some(("[ext4]", 0xffff_ffff_c000_0000))
+        );
+        assert_eq!(modules.find(1, 0x1000), None);
+    }
+
+    #[test]
+    fn the_same_file_of_two_processes_is_one() {
+        let mut modules = Modules::default();
+        modules.map(&module(1, 0x1000, 0x1000, "/a"));
+        modules.map(&module(2, 0x7000, 0x1000, "/a"));
+        let first = modules.find(1, 0x1000).unwrap();
+        let second = modules.find(2, 0x7000).unwrap();
+        assert_eq!(first.file, second.file);
+    }
+
+    #[test]
+    fn a_module_at_the_end_of_the_address_space_does_not_wrap() {
+        let mut modules = Modules::default();
+        modules.map(&module(1, 0xffff_ffff_ffff_f000, u64::MAX, "[vsyscall]"));
+        assert!(modules.find(9, 0xffff_ffff_ffff_f800).is_some());
+        assert!(modules.find(9, 0x10).is_none());
+    }
+
+    #[test]
+    fn files_have_short_names() {
+        let name = |path: &str| File::of(&module(1, 0, 1, path)).display_name().to_string();
+        assert_eq!(name("/usr/lib/libc.so.6"), "libc.so.6");
+        assert_eq!(name("/tmp/a.out (deleted)"), "a.out");
+        assert_eq!(name("[vdso]"), "[vdso]");
+        assert_eq!(name("/strange/"), "/strange/");
+        assert_eq!(name(""), "[unnamed]");
+    }
+}

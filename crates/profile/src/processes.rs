@@ -1,0 +1,137 @@
+//! Names of processes and threads over the time of the recording.
+
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
+
+use backtrail_recording::Module;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::modules::File;
+
+/// What processes and threads are called now.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    /// By thread; a process is called as its first thread, whose number is the process's.
+    names: FxHashMap<u32, String>,
+    /// What a process that nobody named is called: its first file.
+    first_files: FxHashMap<u32, String>,
+    /// Processes that have ended, whose numbers may come again.
+    ended: FxHashSet<u32>,
+}
+
+impl Processes {
+    /// A thread has a name.
+    pub(crate) fn named(&mut self, tid: u32, name: &str) {
+        self.names.insert(tid, name.to_string());
+    }
+
+    /// A file was mapped: the first one of a program is the program.
+    pub(crate) fn mapped(&mut self, module: &Module) {
+        if let Entry::Vacant(vacant) = self.first_files.entry(module.pid) {
+            let file = File::of(module);
+            if !file.is_anonymous() {
+                vacant.insert(file.display_name().to_string());
+            }
+        }
+    }
+
+    /// The process runs another program now, whose name comes later.
+    pub(crate) fn executed(&mut self, pid: u32) {
+        self.first_files.remove(&pid);
+    }
+
+    /// A process or thread began. Says whether it is a process with a number that another one had before.
+    pub(crate) fn forked(&mut self, pid: u32, tid: u32, parent: u32) -> bool {
+        // A thread is called as the one that made it, until it says otherwise.
+        match self.names.get(&parent).cloned() {
+            Some(name) => self.names.insert(tid, name),
+            None => self.names.remove(&tid),
+        };
+        let is_reused = pid == tid && self.ended.remove(&pid);
+        if pid == tid {
+            self.first_files.remove(&pid);
+            if let Some(file) = self.first_files.get(&parent).cloned() {
+                self.first_files.insert(pid, file);
+            }
+        }
+        is_reused
+    }
+
+    /// A thread ended, and with the first one usually the process.
+    pub(crate) fn exited(&mut self, pid: u32, tid: u32) {
+        if pid == tid {
+            self.ended.insert(pid);
+        }
+    }
+
+    /// What the process is called.
+    pub(crate) fn process_name(&self, pid: u32) -> Cow<'_, str> {
+        match self.names.get(&pid).or_else(|| self.first_files.get(&pid)) {
+            Some(name) if !name.trim().is_empty() => name.into(),
+            _ => format!("[pid {pid}]").into(),
+        }
+    }
+
+    /// What the thread is called.
+    pub(crate) fn thread_name(&self, pid: u32, tid: u32) -> Cow<'_, str> {
+        match self.names.get(&tid) {
+            Some(name) if !name.trim().is_empty() => name.into(),
+            _ if pid == tid => self.process_name(pid),
+            _ => format!("[tid {tid}]").into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped(processes: &mut Processes, pid: u32, path: &str) {
+        processes.mapped(&Module {
+            time: 0,
+            pid,
+            base: 0x1000,
+            size: 0x1000,
+            position_independent: true,
+            path: path.into(),
+            build_id: Vec::new(),
+        });
+    }
+
+    #[test]
+    fn a_process_is_called_by_its_name_its_program_or_its_number() {
+        let mut processes = Processes::default();
+        assert_eq!(processes.process_name(5), "[pid 5]");
+        mapped(&mut processes, 5, "[vdso]");
+        mapped(&mut processes, 5, "/usr/bin/git");
+        mapped(&mut processes, 5, "/lib/libc.so.6");
+        assert_eq!(processes.process_name(5), "git");
+        processes.named(5, "git-gc");
+        assert_eq!(processes.process_name(5), "git-gc");
+        assert_eq!(processes.thread_name(5, 5), "git-gc");
+        assert_eq!(processes.thread_name(5, 6), "[tid 6]");
+    }
+
+    #[test]
+    fn children_are_called_as_their_parents_until_they_are_named() {
+        let mut processes = Processes::default();
+        processes.named(5, "make");
+        assert!(!processes.forked(9, 9, 5));
+        assert_eq!(processes.process_name(9), "make");
+        processes.named(9, "cc");
+        assert_eq!(processes.process_name(9), "cc");
+        processes.forked(9, 10, 9);
+        assert_eq!(processes.thread_name(9, 10), "cc");
+    }
+
+    #[test]
+    fn a_number_that_comes_again_is_another_process() {
+        let mut processes = Processes::default();
+        mapped(&mut processes, 5, "/bin/old");
+        processes.exited(5, 6);
+        assert!(!processes.forked(5, 7, 5), "a thread");
+        processes.exited(5, 5);
+        assert!(processes.forked(5, 5, 1));
+        assert_eq!(processes.process_name(5), "[pid 5]");
+    }
+}

@@ -1,0 +1,75 @@
+//! The report as JSON.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::Serialize;
+
+use super::Report;
+
+/// The document; what scripts rely on are the names here.
+#[derive(Serialize)]
+struct Document<'a> {
+    samples: u64,
+    lost: u64,
+    /// Fraction from 0 to 1.
+    complete: f64,
+    stops: BTreeMap<&'a str, u64>,
+    frames: u64,
+    trace_bytes: u64,
+    live: u64,
+    processes: BTreeMap<&'a str, u64>,
+    functions: Vec<Function<'a>>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(rename = "self")]
+    own: u64,
+    total: u64,
+    module: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+impl Report {
+    /// Writes one JSON document and a line's end: `samples`, `lost`, `complete` (fraction of samples with whole stacks),
+    /// `stops`, `frames`, `trace_bytes`, `live`, `processes`, `functions` (all of them, in the order of the table, `self`
+    /// and `total` in samples; `file` and `line` where most of its own samples are, if that is known) and `notes`.
+    pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let summary = &self.summary;
+        let document = Document {
+            samples: summary.samples,
+            lost: summary.lost,
+            complete: summary.complete_fraction(),
+            stops: summary.stops.iter().copied().collect(),
+            frames: summary.frames,
+            trace_bytes: summary.trace_bytes,
+            live: summary.live,
+            processes: summary
+                .processes
+                .iter()
+                .map(|(name, samples)| (name.as_str(), *samples))
+                .collect(),
+            functions: self
+                .functions
+                .iter()
+                .map(|function| Function {
+                    name: &function.name,
+                    own: function.samples,
+                    total: function.total,
+                    module: &function.module,
+                    file: function.hottest_line.as_ref().map(|line| line.file.as_str()),
+                    line: function.hottest_line.as_ref().map(|line| line.line),
+                })
+                .collect(),
+            notes: &self.notes,
+        };
+        serde_json::to_writer_pretty(&mut *out, &document)?;
+        out.write_all(b"\n")
+    }
+}

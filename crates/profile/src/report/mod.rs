@@ -1,0 +1,132 @@
+//! What a recording shows, and the forms in which it is written.
+
+mod flame;
+mod folded;
+mod json;
+mod table;
+
+use backtrail_recording::{FrameKind, Sample, Stop};
+
+pub use table::TableOptions;
+
+use crate::fold::Tree;
+
+/// A function with its samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionCount {
+    /// Name, or `module+0xoffset` where there is none.
+    pub name: String,
+    /// Short name of the module.
+    pub module: String,
+    /// Samples that ended in it: it ran itself. Where only the leaf of a stack is known, that counts too.
+    pub samples: u64,
+    /// Samples on whose stack it is, once each however often it is there.
+    pub total: u64,
+    /// Where most of its own samples are; `None` without debugging information or without samples of its own.
+    pub hottest_line: Option<SourceLine>,
+}
+
+/// A line of source code with its samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The file, as the compiler named it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The function's own samples there.
+    pub samples: u64,
+}
+
+/// What a recording is as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Samples.
+    pub samples: u64,
+    /// Samples that the kernel could not deliver.
+    pub lost: u64,
+    /// Samples whose stack reaches to its outermost frame.
+    pub complete: u64,
+    /// Samples of which some frames were read from the running process after the sample was taken.
+    pub live: u64,
+    /// Why stacks end, by name, and how many do; `stack_lost` where only the leaf is known. They add up to `samples`.
+    pub stops: Vec<(&'static str, u64)>,
+    /// Frames of all samples, without inlined calls and without those that the recorder left out.
+    pub frames: u64,
+    /// Bytes of the recording on disk.
+    pub trace_bytes: u64,
+    /// Names of processes, the most sampled first.
+    pub processes: Vec<(String, u64)>,
+    /// Times of the first and the last sample, in nanoseconds of the trace's clock.
+    pub times: Option<(u64, u64)>,
+}
+
+impl Summary {
+    pub(crate) fn count(&mut self, sample: &Sample<'_>) {
+        self.samples += 1;
+        self.complete += u64::from(sample.stop == Some(Stop::EndOfStack));
+        self.live += u64::from(sample.live);
+        self.frames += sample
+            .frames
+            .iter()
+            .filter(|frame| frame.kind != FrameKind::Omitted)
+            .count() as u64;
+        let (first, last) = self.times.unwrap_or((sample.time, sample.time));
+        self.times = Some((first.min(sample.time), last.max(sample.time)));
+    }
+
+    /// The fraction of samples with complete stacks, 0 to 1; 0 where there are no samples.
+    pub fn complete_fraction(&self) -> f64 {
+        if self.samples == 0 {
+            return 0.0;
+        }
+        self.complete as f64 / self.samples as f64
+    }
+}
+
+/// What a recording shows.
+#[derive(Debug)]
+pub struct Report {
+    summary: Summary,
+    functions: Vec<FunctionCount>,
+    tree: Tree,
+    notes: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(summary: Summary, mut functions: Vec<FunctionCount>, tree: Tree, notes: Vec<String>) -> Report {
+        functions.sort_by(|a, b| {
+            (b.samples, b.total)
+                .cmp(&(a.samples, a.total))
+                .then_with(|| (&a.name, &a.module).cmp(&(&b.name, &b.module)))
+        });
+        Report {
+            summary,
+            functions,
+            tree,
+            notes,
+        }
+    }
+
+    /// The recording as a whole.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// All functions, those with the most samples of their own first, then those with the most in total.
+    pub fn functions(&self) -> &[FunctionCount] {
+        &self.functions
+    }
+
+    /// The stacks, folded.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// What should be known about the report, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! The report as text for a terminal.
+
+use std::fmt::Write as _;
+use std::io;
+
+use super::{FunctionCount, Report, Summary};
+
+/// How the table is laid out.
+#[derive(Clone, Debug)]
+pub struct TableOptions {
+    /// At most so many columns, by shortening names in their middle; never below 60. `None`: names stay whole.
+    pub width: Option<usize>,
+    /// At most so many functions; what is left out is counted. `None`: all.
+    pub limit: Option<usize>,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        TableOptions {
+            width: Some(100),
+            limit: Some(40),
+        }
+    }
+}
+
+/// Columns before the function's name: `  12.34   100.00  `.
+const NUMBERS_WIDTH: usize = 18;
+const MIN_WIDTH: usize = 60;
+/// A module's name gets no more than this part of the width, so that functions keep their room.
+const MODULE_PART: usize = 4;
+/// Without a limit of columns, names longer than this stand out instead of pushing the modules away from all others.
+const MAX_ALIGNED_NAME: usize = 80;
+
+impl Report {
+    /// Writes what the recording is, then the functions with their shares of the samples.
+    pub fn write_table(&self, out: &mut dyn io::Write, options: &TableOptions) -> io::Result<()> {
+        let width = options.width.map(|width| width.max(MIN_WIDTH));
+        let mut text = String::new();
+        push_summary(&mut text, &self.summary, width);
+        for note in &self.notes {
+            push_wrapped(&mut text, "note: ", note.split(' '), " ", width);
+        }
+        out.write_all(text.as_bytes())?;
+        if self.functions.is_empty() {
+            return Ok(());
+        }
+        let shown = &self.functions[..options.limit.unwrap_or(usize::MAX).min(self.functions.len())];
+        out.write_all(b"\n")?;
+        self.write_rows(out, shown, width)?;
+        let left_out = self.functions.len() - shown.len();
+        if left_out > 0 {
+            let samples: u64 = self.functions[shown.len()..]
+                .iter()
+                .map(|function| function.samples)
+                .sum();
+            writeln!(
+                out,
+                "{:>7.2}           {left_out} more",
+                percent(samples, self.summary.samples)
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_rows(&self, out: &mut dyn io::Write, shown: &[FunctionCount], width: Option<usize>) -> io::Result<()> {
+        let longest = |name: fn(&FunctionCount) -> &str| {
+            let lengths = shown.iter().map(|function| name(function).chars().count());
+            lengths.max().unwrap_or(0)
+        };
+        let modules = longest(|function| &function.module).min(width.map_or(usize::MAX, |width| width / MODULE_PART));
+        let room = width.map_or(MAX_ALIGNED_NAME, |width| width - NUMBERS_WIDTH - 2 - modules);
+        let names = longest(|function| &function.name).clamp("function".len(), room);
+        writeln!(out, "{:>7}  {:>7}  {:names$}  module", "self %", "total %", "function")?;
+        for function in shown {
+            let (name, module) = match width {
+                Some(_) => (
+                    shorten(&printable(&function.name), names),
+                    shorten(&printable(&function.module), modules),
+                ),
+                None => (printable(&function.name), printable(&function.module)),
+            };
+            let own = percent(function.samples, self.summary.samples);
+            let total = percent(function.total, self.summary.samples);
+            writeln!(out, "{own:>7.2}  {total:>7.2}  {name:names$}  {module}")?;
+        }
+        Ok(())
+    }
+}
+
+fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
+    let mut facts = vec![format!("{} samples", summary.samples)];
+    if let Some((first, last)) = summary.times.filter(|(first, last)| last > first) {
+        facts[0].push_str(&format!(" over {:.2} s", (last - first) as f64 / 1e9));
+    }
+    facts.push(format!("{} lost", summary.lost));
+    facts.push(format!("{:.1} % complete", summary.complete_fraction() * 100.0));
+    facts.push(format!("{} frames", summary.frames));
+    facts.push(format!("{} of trace", bytes(summary.trace_bytes)));
+    push_wrapped(text, "", facts.iter().map(String::as_str), ", ", width);
+
+    let counted = |(name, samples): (&str, u64)| format!("{} {samples}", printable(name));
+    let stops: Vec<String> = summary.stops.iter().map(|&stop| counted(stop)).collect();
+    push_wrapped(text, "stops: ", stops.iter().map(String::as_str), ", ", width);
+    const NAMED_PROCESSES: usize = 10;
+    let mut processes: Vec<String> = summary
+        .processes
+        .iter()
+        .take(NAMED_PROCESSES)
+        .map(|(name, samples)| counted((name, *samples)))
+        .collect();
+    if summary.processes.len() > NAMED_PROCESSES {
+        processes.push(format!("{} more", summary.processes.len() - NAMED_PROCESSES));
+    }
+    push_wrapped(text, "processes: ", processes.iter().map(String::as_str), ", ", width);
+}
+
+/// Adds a paragraph of parts that stay whole; further lines are indented. Without parts it adds nothing.
+fn push_wrapped<'a>(
+    text: &mut String,
+    heading: &str,
+    parts: impl Iterator<Item = &'a str>,
+    separator: &str,
+    width: Option<usize>,
+) {
+    let mut column = 0;
+    for (index, part) in parts.enumerate() {
+        let length = part.chars().count();
+        if index == 0 {
+            text.push_str(heading);
+            column = heading.len();
+        } else if width.is_some_and(|width| column + separator.len() + length > width) {
+            text.push_str(separator.trim_end());
+            text.push_str("\n  ");
+            column = 2;
+        } else {
+            text.push_str(separator);
+            column += separator.len();
+        }
+        text.push_str(part);
+        column += length;
+    }
+    if column > 0 {
+        text.push('\n');
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    part as f64 * 100.0 / whole as f64
+}
+
+fn bytes(count: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, size)| count >= *size) {
+        Some((unit, size)) => format!("{:.1} {unit}", count as f64 / *size as f64),
+        None => format!("{count} bytes"),
+    }
+}
+
+/// Control characters would move a terminal's cursor or worse.
+fn printable(name: &str) -> String {
+    name.chars()
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
+}
+
+/// At most `width` characters: a long name loses its middle, as both its ends tell functions apart.
+fn shorten(name: &str, width: usize) -> String {
+    let length = name.chars().count();
+    if length <= width || width == 0 {
+        return name.to_string();
+    }
+    let end = (width - 1) * 2 / 5;
+    let start = width - 1 - end;
+    let mut short = String::new();
+    short.extend(name.chars().take(start));
+    let _ = short.write_char('…');
+    short.extend(name.chars().skip(length - end));
+    short
+}

@@ -1,0 +1,76 @@
+//! Symbols that tests make up.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::{Call, ModuleSymbols, SymbolSource, Unavailable};
+use crate::modules::File;
+
+/// Files with functions of the tests' making; all other files are missing.
+#[derive(Default)]
+pub(crate) struct Invented {
+    files: HashMap<String, InventedFile>,
+    lookups: Rc<Cell<usize>>,
+}
+
+#[derive(Clone, Default)]
+struct InventedFile {
+    base_vaddr: u64,
+    /// First address, and the calls there, the innermost first; no calls end the function before.
+    functions: Vec<(u64, Vec<&'static str>)>,
+    lookups: Rc<Cell<usize>>,
+}
+
+impl Invented {
+    /// Adds a file with functions, ascending by address. A function's name is followed by those that it was inlined
+    /// into, separated by ` < `; an empty name ends the function before. A name may have
+    /// an `@` and its source file.
+    pub(crate) fn with_file(mut self, path: &str, base_vaddr: u64, functions: &[(u64, &'static str)]) -> Invented {
+        let functions = functions
+            .iter()
+            .map(|&(start, names)| (start, names.split(" < ").filter(|name| !name.is_empty()).collect()))
+            .collect();
+        let file = InventedFile {
+            base_vaddr,
+            functions,
+            lookups: Rc::default(),
+        };
+        self.files.insert(path.to_string(), file);
+        self
+    }
+
+    /// Counts how often addresses are looked up.
+    pub(crate) fn counting(mut self, lookups: &Rc<Cell<usize>>) -> Invented {
+        self.lookups = Rc::clone(lookups);
+        self
+    }
+}
+
+impl SymbolSource for Invented {
+    fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
+        let mut found = self.files.get(&file.path).ok_or(Unavailable::Missing)?.clone();
+        found.lookups = Rc::clone(&self.lookups);
+        Ok(Box::new(found))
+    }
+}
+
+impl ModuleSymbols for InventedFile {
+    fn base_vaddr(&self) -> u64 {
+        self.base_vaddr
+    }
+
+    fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
+        self.lookups.set(self.lookups.get() + 1);
+        let (start, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
+        let calls = names.iter().enumerate().map(|(depth, name)| Call {
+            function: name.split('@').next().unwrap_or(name).to_string(),
+            offset: Some(svma - start),
+            // A line for every 4 bytes.
+            file: name.split_once('@').map(|(_, file)| file.to_string()),
+            line: name.contains('@').then_some((svma - start) as u32 / 4 + 1),
+            inlined: depth + 1 < names.len(),
+        });
+        Some(calls.collect())
+    }
+}

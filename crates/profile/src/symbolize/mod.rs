@@ -1,0 +1,368 @@
+//! Names for addresses: modules and what their files tell, code that programs made at run time, the kernel.
+//!
+//! Every address gets a name, if only `module+0xoffset`. Each distinct place of a file is resolved once, however many
+//! processes map the file.
+
+mod kallsyms;
+mod notes;
+mod object;
+mod perf_map;
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use backtrail_recording::{FrameKind, Module};
+use rustc_hash::FxHashMap;
+
+pub use kallsyms::{Kallsyms, KernelFunction};
+pub use perf_map::PerfMap;
+
+use crate::modules::{File, FileId, Mapping, Modules, is_kernel_address};
+use notes::{Notes, Trouble};
+
+/// A call that was going on at an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// The function's name, demangled; never empty.
+    pub function: String,
+    /// Bytes from the function's start, where it is known and the function is not inlined.
+    pub offset: Option<u64>,
+    /// Source file, where there is debugging information.
+    pub file: Option<String>,
+    /// Line in the source file, from 1.
+    pub line: Option<u32>,
+    /// Whether the call was inlined: it has no frame of its own on the stack.
+    pub inlined: bool,
+}
+
+/// Where code comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// A mapped file, or the vdso.
+    File,
+    /// Memory without a file that a program filled itself.
+    Generated,
+    /// The kernel or one of its modules.
+    Kernel,
+}
+
+/// What is known of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Short name of the module: `libc.so.6`, `[vdso]`, `[kernel]`, `[ext4]`, `[jit]`, `[anon]`.
+    pub module: String,
+    /// Where the code comes from.
+    pub origin: Origin,
+    /// The calls, the innermost first; the last is the one that was not inlined. Never empty.
+    pub calls: Vec<Call>,
+}
+
+/// A [`Location`], by its number in the [`Symbolizer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocationId(u32);
+
+impl LocationId {
+    /// Locations are numbered from 0 without holes.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What the files of one module know.
+pub(crate) trait ModuleSymbols {
+    /// The lowest address that its segments ask for, rounded down to a page: what lies at the module's base.
+    fn base_vaddr(&self) -> u64;
+
+    /// The calls at a stated virtual memory address, the innermost first; `None` where nothing is known.
+    fn lookup(&self, svma: u64) -> Option<Vec<Call>>;
+}
+
+/// Where modules' symbols come from.
+pub(crate) trait SymbolSource {
+    /// The symbols of the file, if it is the one that was recorded.
+    fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable>;
+}
+
+/// Why a module's symbols can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Unavailable {
+    /// There is no file at the path, or it may not be read.
+    Missing,
+    /// The file at the path has another build id than the recorded one.
+    OtherBuild,
+    /// The file at the path is no ELF file, or a broken one.
+    Malformed,
+    /// There never was a file.
+    NoFile,
+}
+
+/// Where the machine keeps names that are in no module's file.
+#[derive(Clone, Debug)]
+pub struct SystemFiles {
+    /// The folder with the `perf-PID.map` files.
+    pub perf_maps: PathBuf,
+    /// The kernel's table of its symbols.
+    pub kallsyms: PathBuf,
+}
+
+impl Default for SystemFiles {
+    fn default() -> Self {
+        SystemFiles {
+            perf_maps: "/tmp".into(),
+            kallsyms: "/proc/kallsyms".into(),
+        }
+    }
+}
+
+/// Gives addresses names. It is told in the order of time what is mapped where, and asked in between.
+pub struct Symbolizer {
+    modules: Modules,
+    source: Box<dyn SymbolSource>,
+    system: SystemFiles,
+    /// By [`FileId`]; `None` where nobody has asked yet.
+    files: Vec<Option<Result<Box<dyn ModuleSymbols>, Unavailable>>>,
+    perf_maps: FxHashMap<u32, Option<PerfMap>>,
+    kallsyms: Option<Kallsyms>,
+    known: FxHashMap<Place, LocationId>,
+    locations: Vec<Location>,
+    notes: Notes,
+}
+
+/// What a location is the same for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// In a file: bytes from the base, or the address itself in a fixed-position one.
+    File(FileId, u64),
+    /// In a process, outside its files or in a mapping that it filled itself.
+    Process(u32, u64),
+    Kernel(u64),
+}
+
+impl Default for Symbolizer {
+    fn default() -> Self {
+        Self::new(SystemFiles::default())
+    }
+}
+
+impl Symbolizer {
+    /// Takes symbols from the files of this machine.
+    pub fn new(system: SystemFiles) -> Symbolizer {
+        Self::with_source(Box::new(object::ObjectFiles), system)
+    }
+
+    pub(crate) fn with_source(source: Box<dyn SymbolSource>, system: SystemFiles) -> Symbolizer {
+        Symbolizer {
+            modules: Modules::default(),
+            source,
+            system,
+            files: Vec::new(),
+            perf_maps: FxHashMap::default(),
+            kallsyms: None,
+            known: FxHashMap::default(),
+            locations: Vec::new(),
+            notes: Notes::default(),
+        }
+    }
+
+    /// A file was mapped.
+    pub fn map(&mut self, module: &Module) {
+        self.modules.map(module);
+    }
+
+    /// The process started another program, or ended.
+    pub fn clear(&mut self, pid: u32) {
+        self.modules.clear(pid);
+    }
+
+    /// What a frame's address means in the process now. A return address is looked up one byte before, where the call
+    /// is; an [`FrameKind::Omitted`] frame has no address and must not be asked for.
+    pub fn resolve(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
+        debug_assert_ne!(kind, FrameKind::Omitted);
+        let address = match kind {
+            // A return address of 0 is no call before the first byte, it is the end of a chain that nobody stopped.
+            FrameKind::Ra => address.saturating_sub(1),
+            FrameKind::Pc | FrameKind::Omitted => address,
+        };
+        let mapping = self.modules.find(pid, address);
+        let place = self.place(pid, mapping, address);
+        if let Some(&id) = self.known.get(&place) {
+            return id;
+        }
+        let location = match (place, mapping) {
+            (Place::File(file, offset), _) => self.in_file(file, offset),
+            (Place::Process(..), mapping) => self.in_process(pid, mapping, address),
+            (Place::Kernel(_), mapping) => self.in_kernel(mapping, address),
+        };
+        let id = LocationId(self.locations.len() as u32);
+        self.locations.push(location);
+        self.known.insert(place, id);
+        id
+    }
+
+    /// The location with this number.
+    pub fn location(&self, id: LocationId) -> &Location {
+        &self.locations[id.index()]
+    }
+
+    /// What should be known about the names, one sentence each: files that are gone or have changed since, kernel names
+    /// that may not be read.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.sentences()
+    }
+
+    fn place(&self, pid: u32, mapping: Option<Mapping>, address: u64) -> Place {
+        if is_kernel_address(address) {
+            return Place::Kernel(address);
+        }
+        match mapping {
+            Some(Mapping { base, file }) => {
+                let described = self.modules.file(file);
+                if described.is_anonymous() && described.path != "[vdso]" {
+                    Place::Process(pid, address)
+                } else if described.position_independent {
+                    Place::File(file, address - base)
+                } else {
+                    Place::File(file, address)
+                }
+            }
+            None => Place::Process(pid, address),
+        }
+    }
+
+    fn in_file(&mut self, id: FileId, offset: u64) -> Location {
+        let file = self.modules.file(id);
+        let index = id.0 as usize;
+        if self.files.len() <= index {
+            self.files.resize_with(index + 1, || None);
+        }
+        let symbols = self.files[index].get_or_insert_with(|| {
+            let opened = self.source.open(file);
+            if let Err(reason) = &opened {
+                self.notes.add(Trouble::File(*reason), &file.path);
+            }
+            opened
+        });
+        let svma = match symbols {
+            Ok(symbols) if file.position_independent => offset.wrapping_add(symbols.base_vaddr()),
+            _ => offset,
+        };
+        let module = file.display_name();
+        let calls = match symbols {
+            Ok(symbols) => symbols.lookup(svma).filter(|calls| !calls.is_empty()),
+            Err(_) => None,
+        };
+        Location {
+            module: module.to_string(),
+            origin: Origin::File,
+            calls: calls.unwrap_or_else(|| vec![unnamed(module, svma)]),
+        }
+    }
+
+    fn in_process(&mut self, pid: u32, mapping: Option<Mapping>, address: u64) -> Location {
+        let map = self
+            .perf_maps
+            .entry(pid)
+            .or_insert_with(|| read_perf_map(&self.system.perf_maps, pid, &mut self.notes));
+        if let Some((name, offset)) = map.as_ref().and_then(|map| map.lookup(address)) {
+            return Location {
+                module: "[jit]".into(),
+                origin: Origin::Generated,
+                calls: vec![named(name, offset)],
+            };
+        }
+        let (module, call) = match mapping {
+            Some(mapping) => {
+                let module = self.modules.file(mapping.file).display_name();
+                (module, unnamed(module, address - mapping.base))
+            }
+            None => ("[anon]", unnamed("[unknown]", address)),
+        };
+        Location {
+            module: module.to_string(),
+            origin: Origin::Generated,
+            calls: vec![call],
+        }
+    }
+
+    fn in_kernel(&mut self, mapping: Option<Mapping>, address: u64) -> Location {
+        let recorded = mapping.map(|mapping| (self.modules.file(mapping.file).display_name(), mapping.base));
+        let kallsyms = self
+            .kallsyms
+            .get_or_insert_with(|| read_kallsyms(&self.system.kallsyms, &mut self.notes));
+        let is_kernel_itself = |name: &str| name.starts_with("[kernel");
+        let same_boot = match recorded {
+            Some((name, base)) if is_kernel_itself(name) => kallsyms.is_loaded_at(base),
+            _ => true,
+        };
+        if !same_boot {
+            self.notes.add(Trouble::OtherBoot, "");
+        } else if let Some(function) = kallsyms.lookup(address) {
+            return Location {
+                module: function.module.to_string(),
+                origin: Origin::Kernel,
+                calls: vec![named(function.name, function.offset)],
+            };
+        }
+        let (module, offset) = match recorded {
+            Some((name, base)) if is_kernel_itself(name) => ("[kernel]", address - base),
+            Some((name, base)) => (name, address - base),
+            None => ("[kernel]", address),
+        };
+        Location {
+            module: module.to_string(),
+            origin: Origin::Kernel,
+            calls: vec![unnamed(module, offset)],
+        }
+    }
+}
+
+fn named(function: &str, offset: u64) -> Call {
+    Call {
+        function: crate::demangle::demangle(function).into_owned(),
+        offset: Some(offset),
+        ..Call::default()
+    }
+}
+
+fn unnamed(module: &str, offset: u64) -> Call {
+    Call {
+        function: format!("{module}+{offset:#x}"),
+        ..Call::default()
+    }
+}
+
+/// A perf map is a text of some MB; beyond this it is no longer read, so that a file that somebody left in a folder
+/// where everybody may write can't take all memory.
+const MAX_PERF_MAP: u64 = 1 << 30;
+
+fn read_perf_map(folder: &Path, pid: u32, notes: &mut Notes) -> Option<PerfMap> {
+    let path = folder.join(format!("perf-{pid}.map"));
+    let metadata = fs::metadata(&path).ok()?;
+    // Everybody may write to the folder. A map of another user could give a process false names.
+    let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    let trusted = metadata.is_file() && (own == 0 || metadata.uid() == own || metadata.uid() == 0);
+    if !trusted {
+        notes.add(Trouble::ForeignPerfMap, &path.to_string_lossy());
+        return None;
+    }
+    let mut data = Vec::new();
+    fs::File::open(&path)
+        .and_then(|file| file.take(MAX_PERF_MAP).read_to_end(&mut data))
+        .ok()?;
+    Some(PerfMap::parse(&data))
+}
+
+fn read_kallsyms(path: &Path, notes: &mut Notes) -> Kallsyms {
+    let kallsyms = Kallsyms::parse(&fs::read(path).unwrap_or_default());
+    if kallsyms.is_empty() {
+        notes.add(Trouble::NoKallsyms, "");
+    }
+    kallsyms
+}
+
+#[cfg(test)]
+pub(crate) mod invented;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! What a report says once about its names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Unavailable;
+
+/// Why names are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trouble {
+    /// A module's file can't be used.
+    File(Unavailable),
+    /// A perf map belongs to somebody else, or is no file.
+    ForeignPerfMap,
+    /// The kernel tells no addresses.
+    NoKallsyms,
+    /// The kernel was loaded elsewhere when the recording was made.
+    OtherBoot,
+}
+
+/// Troubles with what they concern.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    concerned: BTreeMap<Trouble, BTreeSet<String>>,
+}
+
+/// So many paths are named in a sentence; the rest is counted.
+const NAMED_PATHS: usize = 5;
+
+impl Notes {
+    /// Notes it once.
+    pub(super) fn add(&mut self, trouble: Trouble, concerned: &str) {
+        self.concerned.entry(trouble).or_default().insert(concerned.to_string());
+    }
+
+    pub(super) fn sentences(&self) -> Vec<String> {
+        self.concerned
+            .iter()
+            .filter_map(|(trouble, concerned)| {
+                let paths = enumerate(concerned);
+                Some(match trouble {
+                    Trouble::File(Unavailable::Missing) => {
+                        format!("not found, so shown as module+offset: {paths}")
+                    }
+                    Trouble::File(Unavailable::OtherBuild) => {
+                        format!("other build ids than recorded, so shown as module+offset: {paths}")
+                    }
+                    Trouble::File(Unavailable::Malformed) => {
+                        format!("not readable as ELF files, so shown as module+offset: {paths}")
+                    }
+                    // There is nothing that a user could bring back.
+                    Trouble::File(Unavailable::NoFile) => return None,
+                    Trouble::ForeignPerfMap => format!("not used, owned by another user or not a file: {paths}"),
+                    Trouble::NoKallsyms => "kernel functions have no names: /proc/kallsyms shows no addresses here \
+                         (kernel.kptr_restrict)"
+                        .to_string(),
+                    Trouble::OtherBoot => {
+                        "kernel functions have no names: the kernel that runs now is not loaded where \
+                         the recorded one was"
+                            .to_string()
+                    }
+                })
+            })
+            .collect()
+    }
+}
+
+fn enumerate(concerned: &BTreeSet<String>) -> String {
+    let mut text = concerned
+        .iter()
+        .take(NAMED_PATHS)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if concerned.len() > NAMED_PATHS {
+        text.push_str(&format!(" and {} more", concerned.len() - NAMED_PATHS));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_is_one_sentence() {
+        let mut notes = Notes::default();
+        for number in (0..7).chain(0..7) {
+            notes.add(Trouble::File(Unavailable::Missing), &format!("/lib/{number}"));
+        }
+        notes.add(Trouble::File(Unavailable::NoFile), "[stack]");
+        notes.add(Trouble::File(Unavailable::OtherBuild), "/bin/a");
+        assert_eq!(
+            notes.sentences(),
+            [
+                "not found, so shown as module+offset: /lib/0, /lib/1, /lib/2, /lib/3, /lib/4 and 2 more",
+                "other build ids than recorded, so shown as module+offset: /bin/a",
+            ]
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! Symbols, lines and inlined calls from the files themselves.
+
+use std::fs::{self, File as OsFile};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use backtrail_dwarf::lines::{DebugSections, Lines};
+use backtrail_elf::debugfile::Search;
+use backtrail_elf::{Image, MappedFile, Symbols};
+
+use super::{Call, ModuleSymbols, SymbolSource, Unavailable};
+use crate::demangle::demangle;
+use crate::modules::File;
+
+/// The files of this machine.
+pub(super) struct ObjectFiles;
+
+impl SymbolSource for ObjectFiles {
+    fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
+        if file.path == "[vdso]" {
+            return Ok(Box::new(own_vdso(file)?));
+        }
+        if file.is_anonymous() {
+            return Err(Unavailable::NoFile);
+        }
+        let search = Search::new();
+        let found = match open_module(file, &search) {
+            Ok(found) => found,
+            // What was split off may still be there.
+            Err(reason) => {
+                let path = search.by_build_id(&file.build_id).ok_or(reason)?;
+                Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, &search)
+            }
+        };
+        Ok(Box::new(found.read()?))
+    }
+}
+
+/// A module's file, and the ones with what was split off from it.
+struct Files {
+    module: MappedFile,
+    debug: Option<MappedFile>,
+    /// What several debug files have in common (dwz).
+    supplementary: Option<MappedFile>,
+}
+
+/// The recorded file, if it is still the one at its path. One that was recorded without a build id can't be told from
+/// its successors and is taken as it is.
+fn open_module(file: &File, search: &Search) -> Result<Files, Unavailable> {
+    let path = Path::new(&file.path);
+    let module = MappedFile::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => Unavailable::Malformed,
+        _ => Unavailable::Missing,
+    })?;
+    let image = Image::parse(module.bytes()).map_err(|_| Unavailable::Malformed)?;
+    check_build_id(file, &image)?;
+    Ok(Files::of(module, path, search))
+}
+
+fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
+    if file.build_id.is_empty() || image.build_id() == Some(&file.build_id) {
+        Ok(())
+    } else {
+        Err(Unavailable::OtherBuild)
+    }
+}
+
+impl Files {
+    /// The file at `path` and what belongs to it.
+    fn of(module: MappedFile, path: &Path, search: &Search) -> Files {
+        let debug = Image::parse(module.bytes())
+            .ok()
+            .and_then(|image| search.debug_file(path, &image))
+            .filter(|found| found != path);
+        let with_dwarf = debug.as_deref().unwrap_or(path);
+        let debug_file = debug.as_ref().and_then(|path| MappedFile::open(path).ok());
+        let supplementary = Image::parse(debug_file.as_ref().unwrap_or(&module).bytes())
+            .ok()
+            .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?))
+            .and_then(|path| MappedFile::open(path).ok());
+        Files {
+            module,
+            debug: debug_file,
+            supplementary,
+        }
+    }
+
+    fn read(self) -> Result<ObjectSymbols, Unavailable> {
+        // Lines borrow from the files. Both are asked for until the report is done, and a process makes one report: so
+        // they are never given back, which spares a lifetime in everything that holds names.
+        let files: &'static Files = Box::leak(Box::new(self));
+        let image = Image::parse(files.module.bytes()).map_err(|_| Unavailable::Malformed)?;
+        let parse = |file: &'static MappedFile| Image::parse(file.bytes()).ok();
+        let debug = files.debug.as_ref().and_then(parse);
+        let supplementary = files.supplementary.as_ref().and_then(parse);
+        let symbols = match &debug {
+            Some(debug) => Symbols::with_debug_file(&image, debug),
+            None => Symbols::new(&image),
+        };
+        // Damaged debugging information costs the lines, not the names.
+        let lines = [Some(&image), debug.as_ref()]
+            .into_iter()
+            .flatten()
+            .find_map(|image| DebugSections::load(image, supplementary.as_ref()).ok()?)
+            .and_then(|sections| Lines::new(Box::leak(Box::new(sections))).ok());
+        Ok(ObjectSymbols {
+            base_vaddr: image.base_vaddr(),
+            symbols,
+            lines,
+        })
+    }
+}
+
+/// The vdso of this process: the kernel gives the same one to all, so it has the symbols of a recorded one with the same
+/// build id.
+fn own_vdso(file: &File) -> Result<ObjectSymbols, Unavailable> {
+    let (start, bytes) = read_own_vdso().ok_or(Unavailable::NoFile)?;
+    let image = Image::parse_memory(&bytes, start).map_err(|_| Unavailable::NoFile)?;
+    check_build_id(file, &image)?;
+    Ok(ObjectSymbols {
+        base_vaddr: image.base_vaddr(),
+        symbols: Symbols::new(&image),
+        lines: None,
+    })
+}
+
+fn read_own_vdso() -> Option<(u64, Vec<u8>)> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
+    OsFile::open("/proc/self/mem")
+        .and_then(|memory| memory.read_exact_at(&mut bytes, start))
+        .ok()?;
+    Some((start, bytes))
+}
+
+/// What one module's files know.
+struct ObjectSymbols {
+    base_vaddr: u64,
+    symbols: Symbols,
+    lines: Option<Lines<'static>>,
+}
+
+impl ModuleSymbols for ObjectSymbols {
+    fn base_vaddr(&self) -> u64 {
+        self.base_vaddr
+    }
+
+    fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
+        let symbol = self.symbols.lookup(svma);
+        let frames = self.lines.as_ref().map_or_else(Vec::new, |lines| lines.lookup(svma));
+        let mut calls: Vec<Call> = frames
+            .into_iter()
+            .map(|frame| Call {
+                function: frame
+                    .function
+                    .map_or_else(String::new, |name| demangle(&name).into_owned()),
+                offset: None,
+                file: frame.file,
+                line: frame.line,
+                inlined: true,
+            })
+            .collect();
+        let mut outermost = calls.pop().unwrap_or_default();
+        outermost.inlined = false;
+        // The symbol knows more than the debugging information: which clone it is (`.cold`, `.constprop.0`).
+        if let Some(symbol) = symbol {
+            outermost.function = demangle(&symbol.name).into_owned();
+            outermost.offset = Some(svma - symbol.address);
+        }
+        if outermost.function.is_empty() {
+            return None;
+        }
+        // An inlined call without a name says nothing that its caller does not.
+        calls.retain(|call| !call.function.is_empty());
+        calls.push(outermost);
+        Some(calls)
+    }
+}
