@@ -30,7 +30,7 @@ pub fn sampling_permitted() -> Result<(), Missing> {
 pub fn record(data: &Path, frequency: u32, call_graph: Option<&str>, recorded: &[String]) -> Command {
     let mut command = Command::new("perf");
     command
-        .args(["record", "-q", "-e", "cpu-clock:u", "-F", &frequency.to_string(), "-o"])
+        .args(["record", "-q", "-e", "cpu-clock", "-F", &frequency.to_string(), "-o"])
         .arg(data);
     if let Some(form) = call_graph {
         command.args(["--call-graph", form]);
