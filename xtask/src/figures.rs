@@ -112,8 +112,8 @@ fn programs(seconds: u32, folder: &Path) -> Vec<(&'static str, Made, Made)> {
 fn measure(name: &'static str, backtrail: &Backtrail, workload: &Workload, first: &Workload) -> Result<Row, String> {
     let folder = scratch();
     let (first_trace, trace) = (folder.path().join("first"), folder.path().join("trace"));
-    let (first_cpu, _) = record(backtrail, &first_trace, first)?;
-    let (cpu, _) = record(backtrail, &trace, workload)?;
+    let first_cpu = record(backtrail, &first_trace, first)?;
+    let cpu = record(backtrail, &trace, workload)?;
     let summary = backtrail.summary(&trace);
     let per_sample = |amount: f64| amount / summary.samples.max(1) as f64;
     Ok(Row {
@@ -129,14 +129,14 @@ fn measure(name: &'static str, backtrail: &Backtrail, workload: &Workload, first
     })
 }
 
-/// The recorder's own processor time, and how long it took.
-fn record(backtrail: &Backtrail, trace: &Path, workload: &Workload) -> Result<(Duration, Duration), String> {
+/// The recorder's own processor time.
+fn record(backtrail: &Backtrail, trace: &Path, workload: &Workload) -> Result<Duration, String> {
     let mut record = backtrail.record(trace, &["-F", &FREQUENCY.to_string()], &workload.arguments);
     let finished = command::run(&mut record, Duration::from_secs(300)).map_err(|missing| missing.to_string())?;
     if !finished.status.success() {
         return Err(format!("{}: {}", workload.name, finished.describe()));
     }
-    Ok((finished.own_cpu, finished.wall))
+    Ok(finished.own_cpu)
 }
 
 fn perf_row(folder: &TempDir, workload: &Workload) -> Result<PerfRow, Missing> {
@@ -185,7 +185,8 @@ fn table(rows: &[Row], seconds: u32) -> String {
             row.name,
             row.samples,
             row.lost,
-            row.complete * 100.0,
+            // Never rounded up: 99.5 must mean it.
+            (row.complete * 10_000.0).floor() / 100.0,
             row.incomplete,
             row.bytes,
             row.microseconds,

@@ -26,8 +26,14 @@ const TOOLS: [(&str, &str); 13] = [
     ("taskset", "util-linux"),
 ];
 
-/// Inputs per fuzz target, besides those that are kept: enough to see that the target works, not a search.
-const FUZZ_RUNS: &str = "-runs=2000";
+/// Inputs per fuzz target, besides those that are kept: enough to see that the target works and to find what is shallow.
+const FUZZ_LIMITS: [&str; 2] = ["-runs=20000", "-max_total_time=5"];
+
+/// What `cargo fuzz` gives the compiler, without the sanitizers, for which stable Rust has no flags: libFuzzer sees which branches an
+/// input takes, so that even a short search is guided.
+const FUZZ_RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
 /// Runs all of it; every step, even where one before it failed.
 pub(crate) fn run() -> Result<(), String> {
@@ -112,7 +118,7 @@ fn on_path(tool: &str) -> bool {
         .any(|folder| folder.join(tool).is_file())
 }
 
-/// Runs each fuzz target as a plain program: on the inputs that are kept in `fuzz/seeds/TARGET`, and on some of its own.
+/// Runs each fuzz target: on the inputs that are kept in `fuzz/seeds/TARGET`, and on some of its own.
 fn replay_fuzz_targets(skipped: &AtomicUsize) -> Result<(), String> {
     let fuzz = place::workspace().join("fuzz");
     let mut targets: Vec<String> = fs::read_dir(fuzz.join("fuzz_targets"))
@@ -125,57 +131,93 @@ fn replay_fuzz_targets(skipped: &AtomicUsize) -> Result<(), String> {
     if targets.is_empty() {
         return Ok(());
     }
-    let manifest = fuzz.join("Cargo.toml");
-    let manifest = manifest.to_str().ok_or("the workspace's path is no text")?;
-    cargo(&["build", "--quiet", "--release", "--manifest-path", manifest], skipped)?;
-    for target in targets {
-        let mut replay = Command::new(fuzz.join("target/release").join(&target));
-        replay.args([
-            FUZZ_RUNS,
-            "-seed=1",
-            "-max_len=4096",
-            "-timeout=20",
-            "-verbosity=0",
-            "-print_final_stats=0",
-        ]);
-        // New inputs must go nowhere: the first directory would be written to.
-        let nowhere = backtrail_testkit::scratch();
-        replay
-            .arg(nowhere.path())
-            .arg(format!("-artifact_prefix={}/", nowhere.path().display()));
-        let kept = fuzz.join("seeds").join(&target);
-        if kept.is_dir() {
-            replay.arg(kept);
-        }
-        let output = replay.output().map_err(|error| format!("{target}: {error}"))?;
-        if !output.status.success() {
-            return Err(format!(
-                "{target}: {}\n{}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr)
-            ));
-        }
-        println!("fuzz target {target}: ok");
+    let host = host()?;
+    // With a target named, the flags are not for build scripts, which can't be linked with them.
+    let mut build = cargo_in(
+        &fuzz,
+        &[
+            "build",
+            "--quiet",
+            "--release",
+            "--target",
+            &host,
+            "--target-dir",
+            "target",
+        ],
+    );
+    pass_on_both(build.env("RUSTFLAGS", FUZZ_RUSTFLAGS), skipped)?;
+    let binaries = fuzz.join("target").join(host).join("release");
+    let broken: Vec<String> = targets
+        .iter()
+        .filter_map(|target| replay(&binaries, &fuzz, target).err())
+        .collect();
+    if broken.is_empty() {
+        Ok(())
+    } else {
+        Err(broken.join("\n"))
     }
+}
+
+fn replay(binaries: &Path, fuzz: &Path, target: &str) -> Result<(), String> {
+    // New inputs go to the first directory, and nobody wants them; one that breaks the target is kept.
+    let new_inputs = backtrail_testkit::scratch();
+    let artifacts = fuzz.join("artifacts").join(target);
+    fs::create_dir_all(&artifacts).map_err(|error| format!("{}: {error}", artifacts.display()))?;
+    let mut replay = Command::new(binaries.join(target));
+    replay.args(FUZZ_LIMITS).args([
+        "-seed=1",
+        "-max_len=4096",
+        "-timeout=20",
+        "-verbosity=0",
+        "-print_final_stats=0",
+    ]);
+    replay
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg(new_inputs.path());
+    let kept = fuzz.join("seeds").join(target);
+    if kept.is_dir() {
+        replay.arg(kept);
+    }
+    let output = replay.output().map_err(|error| format!("{target}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "{target}: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    println!("fuzz target {target}: ok");
     Ok(())
 }
 
-/// Runs cargo in the workspace, shows what it says, and counts what was skipped.
+/// The compiler's name for this machine.
+fn host() -> Result<String, String> {
+    let output = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .map_err(|error| format!("rustc: {error}"))?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned)
+        .ok_or_else(|| "rustc does not tell its host".to_owned())
+}
+
+/// Runs cargo in the workspace.
 fn cargo(arguments: &[&str], skipped: &AtomicUsize) -> Result<(), String> {
+    pass_on_both(&mut cargo_in(&place::workspace(), arguments), skipped)
+}
+
+fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
     println!("cargo {}", arguments.join(" "));
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut cargo = Command::new(program);
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(arguments).current_dir(folder);
     cargo
-        .args(arguments)
-        .current_dir(place::workspace())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    if Path::new("fuzz").exists() {
-        cargo.env_remove("CARGO_BUILD_TARGET");
-    }
-    let mut child = cargo
-        .spawn()
-        .map_err(|error| format!("cargo can't be started: {error}"))?;
+}
+
+/// Runs a command, shows what it says, and counts what was skipped.
+fn pass_on_both(command: &mut Command, skipped: &AtomicUsize) -> Result<(), String> {
+    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.map_err(|error| format!("it can't be started: {error}"))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     thread::scope(|scope| {
         scope.spawn(|| pass_on(stderr, io::stderr(), skipped));
@@ -185,7 +227,7 @@ fn cargo(arguments: &[&str], skipped: &AtomicUsize) -> Result<(), String> {
     if status.success() {
         Ok(())
     } else {
-        Err(format!("cargo {}: {status}", arguments[0]))
+        Err(status.to_string())
     }
 }
 
