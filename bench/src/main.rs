@@ -90,7 +90,6 @@ fn run() -> Result<(), String> {
     let work = program::WORK.build().map_err(|missing| missing.to_string())?;
     let bench = Bench {
         backtrail: Backtrail::new(&binary),
-        binary,
         work,
         millions,
         folder: scratch(),
