@@ -49,7 +49,7 @@ pub struct Stacks {
 }
 
 /// The functions in which stacks begin, in the C library and in the dynamic loader.
-const STARTS: [&str; 7] = [
+const STARTS: [&str; 8] = [
     "_start",
     "__libc_start_main",
     "__libc_start_call_main",
@@ -57,6 +57,7 @@ const STARTS: [&str; 7] = [
     "__clone",
     "__clone3",
     "clone",
+    "clone3",
 ];
 
 /// Counts the samples of a perf.data file and those whose stack is complete, in perf's own unwinding.
@@ -75,17 +76,18 @@ fn count(script: &str) -> Stacks {
     let mut stacks = Stacks::default();
     for stack in script.split("\n\n").filter(|stack| !stack.trim().is_empty()) {
         stacks.samples += 1;
-        let outermost = stack
-            .trim_end()
-            .lines()
-            .last()
-            .and_then(|line| line.split_whitespace().nth(1))
-            .unwrap_or("");
-        // `__libc_start_main@@GLIBC_2.34`, `clone3+0x2c`
-        let name = outermost.split(['@', '+']).next().unwrap_or("");
-        stacks.complete += u64::from(STARTS.contains(&name) || name.starts_with("clone"));
+        // In a stripped program `_start` itself has no name; the C library's part of the start, just before it, has.
+        stacks.complete += u64::from(stack.trim_end().lines().rev().take(2).any(is_start));
     }
     stacks
+}
+
+/// Whether a line `ADDRESS NAME` is in a function in which stacks begin.
+fn is_start(line: &str) -> bool {
+    let symbol = line.split_whitespace().nth(1).unwrap_or("");
+    // `__libc_start_main@@GLIBC_2.34`, `clone3+0x2c`
+    let name = symbol.split(['@', '+']).next().unwrap_or("");
+    STARTS.contains(&name)
 }
 
 #[cfg(test)]
