@@ -46,7 +46,7 @@ fn the_programs_own_output_is_left_alone() {
     assert_eq!(recording.finished.stdout, "started\n");
     assert_eq!(
         recording.finished.stderr, "",
-        "a recording without trouble has nothing to say"
+        "a quiet recording without trouble has nothing to say"
     );
 }
 
@@ -166,7 +166,7 @@ fn attaches_to_all_threads_of_several_processes() {
     let trace = setup.path("trace");
     let mut attach = setup
         .backtrail
-        .command(["record", "-o", text(&trace), "--duration", "3"]);
+        .command(["record", "-q", "-o", text(&trace), "--duration", "3"]);
     for process in &running {
         attach.args(["-p", &process.pid().to_string()]);
     }
@@ -193,7 +193,7 @@ fn attached_recordings_end_with_the_process() {
     let trace = setup.path("trace");
     let mut attach = setup
         .backtrail
-        .command(["record", "-o", text(&trace), "-p", &spin.pid().to_string()]);
+        .command(["record", "-q", "-o", text(&trace), "-p", &spin.pid().to_string()]);
     let attached = command::start(&mut attach, LIMIT).expect("the binary is there");
     assert_eq!(spin.finish().code(), 0);
     let recording = setup.recording(trace, attached.finish());

@@ -28,8 +28,8 @@ pub struct Summary {
     pub samples: u64,
     /// Samples that the kernel could not deliver.
     pub lost: u64,
-    /// Samples whose stack reaches the outermost frame.
-    pub complete: u64,
+    /// The share of samples whose stack reaches the outermost frame, 0 to 1, as the report has it.
+    pub complete: f64,
     /// How many stacks ended for which reason.
     pub stops: BTreeMap<String, u64>,
     /// Frames of all samples.
@@ -64,7 +64,7 @@ impl Summary {
         Ok(Summary {
             samples: number(&json, "samples")?,
             lost: number(&json, "lost")?,
-            complete: number(&json, "complete")?,
+            complete: json["complete"].as_f64().ok_or("no number \"complete\"")?,
             stops: stops
                 .iter()
                 .map(|(name, _)| Ok((name.clone(), number(&json["stops"], name)?)))
@@ -141,9 +141,9 @@ impl Backtrail {
         plain_surroundings(command);
     }
 
-    /// `backtrail record -o OUT OPTIONS… -- COMMAND…`, not yet started.
+    /// `backtrail record -q -o OUT OPTIONS… -- COMMAND…`, not yet started. Quiet, so that what it says is trouble.
     pub fn record<C: AsRef<OsStr>>(&self, out: &Path, options: &[&str], recorded: &[C]) -> Command {
-        let mut command = self.command(["record", "-o"]);
+        let mut command = self.command(["record", "-q", "-o"]);
         command.arg(out).args(options).arg("--").args(recorded);
         command
     }
@@ -255,12 +255,12 @@ mod tests {
 
     #[test]
     fn a_summary_is_read_and_its_absence_noticed() {
-        let text = r#"{"samples": 200, "lost": 1, "complete": 199, "stops": {"end_of_stack": 199, "no_table": 1}, "frames": 2000,
+        let text = r#"{"samples": 200, "lost": 1, "complete": 0.995, "stops": {"end_of_stack": 199, "no_table": 1}, "frames": 2000,
             "trace_bytes": 7000, "functions": [{"name": "leaf", "self": 150, "total": 199}]}"#;
         let summary = Summary::from_json(text).expect("it is whole");
         assert_eq!(
             (summary.completeness(), summary.incomplete().as_str()),
-            (0.995, "no_table 1")
+            (0.995, 0.995, "no_table 1")
         );
         assert_eq!(
             summary.function("leaf"),

@@ -137,6 +137,11 @@ impl Recording<'_> {
             self.finished.describe()
         );
         assert!(summary.completeness() >= least_share, "{told}");
+        assert!(
+            (summary.complete - summary.completeness()).abs() < 1e-3,
+            "the share is not that of the counts: {}",
+            summary.complete
+        );
         let ended: u64 = summary.stops.values().sum();
         assert_eq!(ended, summary.samples, "every stack ends for one reason: {told}");
         self
