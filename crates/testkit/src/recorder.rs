@@ -88,12 +88,13 @@ impl Summary {
         })
     }
 
-    /// The share of complete stacks, 0 to 1; 0 where there are no samples.
+    /// The share of complete stacks, 0 to 1, from the counts; 0 where there are no samples.
     pub fn completeness(&self) -> f64 {
+        let whole = self.stops.get("end_of_stack").copied().unwrap_or(0);
         if self.samples == 0 {
             0.0
         } else {
-            self.complete as f64 / self.samples as f64
+            whole as f64 / self.samples as f64
         }
     }
 
@@ -259,7 +260,7 @@ mod tests {
             "trace_bytes": 7000, "functions": [{"name": "leaf", "self": 150, "total": 199}]}"#;
         let summary = Summary::from_json(text).expect("it is whole");
         assert_eq!(
-            (summary.completeness(), summary.incomplete().as_str()),
+            (summary.complete, summary.completeness(), summary.incomplete().as_str()),
             (0.995, 0.995, "no_table 1")
         );
         assert_eq!(
