@@ -48,16 +48,20 @@ pub fn plain_surroundings(command: &mut Command) {
 ///
 /// An entry is [`Missing`] where the machine lacks the program.
 pub fn promised(seconds: u32, scratch: &Path) -> Vec<(&'static str, Result<Workload, Missing>)> {
-    vec![
-        ("python3", python(seconds)),
-        ("xz", xz(seconds, scratch)),
-        ("git", git(seconds, scratch)),
-        ("g++", compiler(seconds, scratch)),
-        ("Rust threads", rust_threads(seconds)),
-        ("deep 5,000", deep(seconds, "one")),
-        ("signals", signals(seconds)),
-    ]
+    let made = [
+        python(seconds),
+        xz(seconds, scratch),
+        git(seconds, scratch),
+        compiler(seconds, scratch),
+        rust_threads(seconds),
+        deep(seconds, "one"),
+        signals(seconds),
+    ];
+    PROMISED.into_iter().zip(made).collect()
 }
+
+/// The names of [`promised`].
+pub const PROMISED: [&str; 7] = ["python3", "xz", "git", "g++", "Rust threads", "deep 5,000", "signals"];
 
 /// The interpreter at a script of calls, generators, classes and tables.
 pub fn python(seconds: u32) -> Result<Workload, Missing> {
