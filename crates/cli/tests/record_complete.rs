@@ -89,6 +89,15 @@ fn linkage_stubs() {
     complete(|_| workload::built("plt_now", &program::PLT_NOW, &["2"]));
 }
 
+/// A file that must not outlive the test, however that ends.
+struct Removed(String);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
 #[test]
 fn code_made_at_run_time() {
     let Some(setup) = setup() else { return };
@@ -96,9 +105,9 @@ fn code_made_at_run_time() {
         return;
     };
     let recording = setup.record(&[], &workload);
+    let _map = Removed(format!("/tmp/perf-{}.map", recording.finished.stdout.trim()));
     recording.ended_with(0).complete(1000, PROMISED);
     let share = recording.share_through(&["main", "call_made_code", "jit_outer", "jit_inner"]);
-    let _ = fs::remove_file(format!("/tmp/perf-{}.map", recording.finished.stdout.trim()));
     assert!(
         share > 0.95,
         "only {share} of the samples go through the chain of calls"
