@@ -1,8 +1,11 @@
 //! The project's own chores: `cargo xtask`.
 
+mod figures;
 mod manual;
+mod test;
+mod tidy;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -17,6 +20,16 @@ struct Chores {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Install what the tests compare with (Debian, as root), then check, lint and test everything.
+    Test,
+    /// Check the rules of the house that no compiler knows.
+    Tidy,
+    /// Record real programs for 20 seconds each beside perf, and write docs/recording.md; takes ten minutes.
+    Figures {
+        /// A shorter look, which is not written down.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
+        seconds: Option<u32>,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -30,14 +43,20 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
-    let (directory, result) = match Chores::parse().chore {
-        Chore::Man { directory } => (directory.clone(), manual::man(&directory)),
-        Chore::Completions { directory } => (directory.clone(), manual::completions(&directory)),
+    let named = |directory: &Path, done: std::io::Result<()>| {
+        done.map_err(|error| format!("{}: {error}", directory.display()))
     };
-    match result {
+    let done = match Chores::parse().chore {
+        Chore::Test => test::run(),
+        Chore::Tidy => tidy::run(),
+        Chore::Figures { seconds } => figures::run(seconds),
+        Chore::Man { directory } => named(&directory, manual::man(&directory)),
+        Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xtask: {}: {error}", directory.display());
+            eprintln!("xtask: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,3 +1,63 @@
-//! Test programs, byte notation, and the tools that results are compared with
+//! Test programs, byte notation, and the tools that results are compared with.
+//!
+//! For tests, benchmarks and chores only: nothing that is shipped depends on it. It knows the command line and the JSON of `backtrail`, as
+//! any script would, and none of the formats' own code: what it builds and reads, it builds and reads by its own means.
+//!
+//! A thing that a machine lacks (a compiler, permission to sample) is [`Missing`], never a failure: [`available`] turns it into a line
+//! that starts with `SKIPPED:`, written past the test runner's capture so that nobody overlooks it.
 
+pub mod command;
+pub mod elf_file;
 pub mod peers;
+pub mod perf;
+pub mod place;
+pub mod program;
+pub mod recorder;
+pub mod text;
+pub mod workload;
+
+pub use tempfile::TempDir;
+
+use std::fmt;
+use std::io::Write;
+
+/// Something that this machine does not have, and what it was wanted for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing(pub String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// What a line about a test that was left out starts with; `cargo xtask test` counts these lines.
+pub const SKIPPED: &str = "SKIPPED:";
+
+/// Says that this test checks nothing here, and why.
+///
+/// The line goes to standard error itself: `eprintln!` would be kept back by the test runner where the test passes.
+pub fn skip(reason: impl fmt::Display) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test").to_owned();
+    // There is nobody to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "\n{SKIPPED} {test}: {reason}");
+}
+
+/// The value, or a line that says what is skipped.
+pub fn available<T>(wanted: Result<T, Missing>) -> Option<T> {
+    wanted.inspect_err(|missing| skip(missing)).ok()
+}
+
+/// A directory of its own that vanishes with the value.
+///
+/// # Panics
+/// If it can't be made: without one no test can say anything.
+pub fn scratch() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("backtrail-")
+        .tempdir()
+        .expect("a temporary directory can be made")
+}

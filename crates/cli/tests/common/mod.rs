@@ -1,0 +1,200 @@
+//! What the tests of recordings share.
+// Every test file is a crate of its own, and none uses all of this.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use backtrail_testkit::command::{self, Finished, Running};
+use backtrail_testkit::recorder::{Backtrail, Summary, babeltrace2};
+use backtrail_testkit::workload::Workload;
+use backtrail_testkit::{TempDir, available, perf, scratch};
+
+/// No recording of a test takes longer.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+
+/// The share of stacks that must be complete.
+pub(crate) const PROMISED: f64 = 0.995;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The command under test, and a directory to work in. Recordings that run at the same time would disturb each other.
+pub(crate) struct Setup {
+    pub(crate) backtrail: Backtrail,
+    pub(crate) folder: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A recording, and how the recorder ended.
+pub(crate) struct Recording<'a> {
+    setup: &'a Setup,
+    pub(crate) trace: PathBuf,
+    pub(crate) finished: Finished,
+}
+
+/// Everything for a test that records, or nothing where this machine does not let anybody sample.
+pub(crate) fn setup() -> Option<Setup> {
+    available(perf::sampling_permitted())?;
+    Some(without_sampling())
+}
+
+/// The same for tests in which no sampling takes place.
+pub(crate) fn without_sampling() -> Setup {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    Setup {
+        backtrail: Backtrail::new(env!("CARGO_BIN_EXE_backtrail")),
+        folder: scratch(),
+        _alone: alone,
+    }
+}
+
+impl Setup {
+    /// A path in the test's own directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The path of a file with this content.
+    pub(crate) fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).expect("the test's directory can be written");
+        path
+    }
+
+    /// Records a program to its end.
+    pub(crate) fn record(&self, options: &[&str], workload: &Workload) -> Recording<'_> {
+        let trace = self.path("trace");
+        let finished = self.start(&trace, options, workload).finish();
+        Recording {
+            setup: self,
+            trace,
+            finished,
+        }
+    }
+
+    /// Starts to record.
+    pub(crate) fn start(&self, trace: &Path, options: &[&str], workload: &Workload) -> Running {
+        let mut record = self.backtrail.record(trace, options, &workload.arguments);
+        command::start(&mut record, LIMIT).expect("the binary is there")
+    }
+
+    /// A recording that ended some other way.
+    pub(crate) fn recording(&self, trace: PathBuf, finished: Finished) -> Recording<'_> {
+        Recording {
+            setup: self,
+            trace,
+            finished,
+        }
+    }
+}
+
+impl Recording<'_> {
+    /// What the report says; it must be able to.
+    pub(crate) fn summary(&self) -> Summary {
+        self.setup.backtrail.summary(&self.trace)
+    }
+
+    /// The folded stacks.
+    pub(crate) fn folded(&self) -> Vec<(Vec<String>, u64)> {
+        self.setup.backtrail.folded(&self.trace)
+    }
+
+    /// The share of samples whose stack goes, without a gap, through these functions, the outermost first.
+    pub(crate) fn share_through(&self, chain: &[&str]) -> f64 {
+        let stacks = self.folded();
+        let all: u64 = stacks.iter().map(|(_, count)| count).sum();
+        let through = |stack: &[String]| stack.windows(chain.len()).any(|part| part == chain);
+        let with: u64 = stacks
+            .iter()
+            .filter(|(stack, _)| through(stack))
+            .map(|(_, count)| count)
+            .sum();
+        with as f64 / all.max(1) as f64
+    }
+
+    /// Fails unless the recorder ended with this status.
+    pub(crate) fn ended_with(&self, code: i32) -> &Self {
+        assert_eq!(self.finished.code(), code, "{}", self.finished.describe());
+        self
+    }
+
+    /// Fails unless there are this many samples and so large a share of them is complete.
+    pub(crate) fn complete(&self, least_samples: u64, least_share: f64) -> &Self {
+        let summary = self.summary();
+        let told = format!(
+            "{} samples, {} lost, {:.2} % complete; incomplete: {}",
+            summary.samples,
+            summary.lost,
+            summary.completeness() * 100.0,
+            summary.incomplete()
+        );
+        println!("{told}");
+        assert!(
+            summary.samples >= least_samples,
+            "too few samples: {told}\n{}",
+            self.finished.describe()
+        );
+        assert!(summary.completeness() >= least_share, "{told}");
+        assert!(
+            (summary.complete - summary.completeness()).abs() < 1e-3,
+            "the share is not that of the counts: {}",
+            summary.complete
+        );
+        let ended: u64 = summary.stops.values().sum();
+        assert_eq!(ended, summary.samples, "every stack ends for one reason: {told}");
+        self
+    }
+
+    /// Fails unless our report and babeltrace2 read it, the latter without complaint and to the same number of samples.
+    pub(crate) fn readable(&self) -> &Self {
+        let summary = self.summary();
+        let Some(other) = available(babeltrace2(&self.trace)) else {
+            return self;
+        };
+        assert!(
+            other.success && other.complaints.is_empty(),
+            "babeltrace2 complains: {}",
+            other.complaints
+        );
+        let samples: u64 = other
+            .by_name
+            .iter()
+            .filter(|(name, _)| name.ends_with(":sample"))
+            .map(|(_, count)| count)
+            .sum();
+        assert_eq!(
+            samples, summary.samples,
+            "babeltrace2 sees other samples: {:?}",
+            other.by_name
+        );
+        self
+    }
+
+    /// Fails unless exactly one line of the recorder's own mentions this.
+    pub(crate) fn one_line_about(&self, what: &str) -> &Self {
+        one_line_about(&self.finished, what);
+        self
+    }
+}
+
+/// Fails unless exactly one error line mentions this.
+pub(crate) fn one_line_about(finished: &Finished, what: &str) {
+    let about = errors(finished).into_iter().filter(|line| line.contains(what)).count();
+    assert_eq!(about, 1, "not one line about {what:?}: {}", finished.describe());
+}
+
+/// The lines in which the command itself complains.
+pub(crate) fn errors(finished: &Finished) -> Vec<&str> {
+    finished
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("backtrail: "))
+        .collect()
+}
+
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of test files are text")
+}

@@ -1,0 +1,178 @@
+//! Stacks are complete: they reach the program's or the thread's start. One test a program, a few seconds each; `cargo xtask figures`
+//! does the same for longer.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use backtrail_testkit::workload::{self, Workload};
+use backtrail_testkit::{Missing, available, program};
+use common::{PROMISED, setup, text};
+
+fn complete(make: impl Fn(&Path) -> Result<Workload, Missing>) {
+    let Some(setup) = setup() else { return };
+    let Some(workload) = available(make(setup.folder.path())) else {
+        return;
+    };
+    setup
+        .record(&[], &workload)
+        .ended_with(0)
+        .complete(1000, PROMISED)
+        .readable();
+}
+
+#[test]
+fn python() {
+    complete(|_| workload::python(4));
+}
+
+#[test]
+fn xz() {
+    complete(|folder| workload::xz(4, folder));
+}
+
+#[test]
+fn git() {
+    complete(|folder| workload::git(5, folder));
+}
+
+#[test]
+fn cpp_compiler() {
+    complete(|folder| workload::compiler(3, folder));
+}
+
+#[test]
+fn rust_threads() {
+    complete(|_| workload::rust_threads(3));
+}
+
+#[test]
+fn recursion_5000_deep() {
+    complete(|_| workload::deep(4, "one"));
+}
+
+#[test]
+fn recursion_5000_deep_through_three_functions() {
+    complete(|_| workload::deep(4, "three"));
+}
+
+#[test]
+fn deep_stacks_have_their_depth() {
+    let Some(setup) = setup() else { return };
+    let Some(workload) = available(workload::deep(3, "one")) else {
+        return;
+    };
+    let recording = setup.record(&[], &workload);
+    let summary = recording.ended_with(0).summary();
+    // Half of the time is spent at the bottom, the other half evenly on the way.
+    let mean = summary.frames as f64 / summary.samples.max(1) as f64;
+    assert!(
+        (3300.0..4300.0).contains(&mean),
+        "{mean} frames a stack; 3,750 and a few were meant"
+    );
+}
+
+#[test]
+fn signal_handlers() {
+    complete(|_| workload::signals(5));
+}
+
+#[test]
+fn short_lived_children() {
+    complete(|_| workload::built("forker", &program::FORKER, &["3", "10"]));
+}
+
+#[test]
+fn linkage_stubs() {
+    complete(|_| workload::built("plt_lazy", &program::PLT_LAZY, &["2"]));
+    complete(|_| workload::built("plt_now", &program::PLT_NOW, &["2"]));
+}
+
+/// A file that must not outlive the test, however that ends.
+struct Removed(String);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn code_made_at_run_time() {
+    let Some(setup) = setup() else { return };
+    let Some(workload) = available(workload::built("jit", &program::JIT, &["3"])) else {
+        return;
+    };
+    let recording = setup.record(&[], &workload);
+    let _map = Removed(format!("/tmp/perf-{}.map", recording.finished.stdout.trim()));
+    recording.ended_with(0).complete(1000, PROMISED);
+    let share = recording.share_through(&["main", "call_made_code", "jit_outer", "jit_inner"]);
+    assert!(
+        share > 0.95,
+        "only {share} of the samples go through the chain of calls"
+    );
+}
+
+#[test]
+fn libraries_that_come_and_go() {
+    let (Some(plugin), Some(other)) = (
+        available(program::PLUGIN.build()),
+        available(program::OTHER_PLUGIN.build()),
+    ) else {
+        return;
+    };
+    complete(|_| {
+        workload::built(
+            "dlopen cycle",
+            &program::DLOPEN,
+            &["3", "cycle", text(&plugin), text(&other)],
+        )
+    });
+}
+
+#[test]
+fn a_library_whose_file_is_removed() {
+    let Some(setup) = setup() else { return };
+    let Some(plugin) = available(program::PLUGIN.build()) else {
+        return;
+    };
+    let copy = setup.file("gone.so", &fs::read(plugin).expect("it was just built"));
+    let unlink = workload::built("dlopen unlink", &program::DLOPEN, &["3", "unlink", text(&copy)]);
+    let recording = setup.record(&[], &unlink.expect("a compiler has just built the library"));
+    recording.ended_with(0).complete(1000, PROMISED).readable();
+    let named = recording
+        .folded()
+        .iter()
+        .filter(|(stack, _)| stack.iter().any(|frame| frame.contains("gone.so")))
+        .count();
+    assert!(
+        !copy.exists() && (named > 0 || recording.share_through(&["plugin_work"]) > 0.5),
+        "its frames have no name at all"
+    );
+}
+
+#[test]
+fn a_library_whose_file_is_replaced() {
+    let Some(setup) = setup() else { return };
+    let (Some(plugin), Some(other)) = (
+        available(program::PLUGIN.build()),
+        available(program::OTHER_PLUGIN.build()),
+    ) else {
+        return;
+    };
+    let copy = setup.file("lib.so", &fs::read(plugin).expect("it was just built"));
+    let new = setup.file("new.so", &fs::read(other).expect("it was just built"));
+    let replace = workload::built(
+        "dlopen replace",
+        &program::DLOPEN,
+        &["3", "replace", text(&copy), text(&new)],
+    );
+    let recording = setup.record(&[], &replace.expect("a compiler has just built the libraries"));
+    recording.ended_with(0).complete(1000, PROMISED).readable();
+    let wrong = recording
+        .folded()
+        .into_iter()
+        .find(|(stack, _)| stack.iter().any(|frame| frame.contains("other_work")));
+    assert_eq!(wrong, None, "the file that has the name now is not the one that runs");
+}

@@ -1,0 +1,241 @@
+//! Running commands: always with a limit of time, with all they wrote, and with the processor time that was their own.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process, kill_process_group};
+
+use crate::Missing;
+
+/// A command that runs, in a process group of its own.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    started: Instant,
+    deadline: Instant,
+    // Files, not pipes: a pipe that nobody reads would stop the command, and one that a left-over grandchild holds would never end.
+    stdout: File,
+    stderr: File,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended; killed, where it ran out of time.
+    pub status: ExitStatus,
+    /// Whether it ran out of time.
+    pub timed_out: bool,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+    /// From start to end.
+    pub wall: Duration,
+    /// User and system time of the process itself with all its threads, but without its children. In ticks, so to 10 ms.
+    pub own_cpu: Duration,
+}
+
+impl Finished {
+    /// The exit status as a shell has it: 128 and the signal's number for a death by signal.
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// All there is to say about it, for a test's failure message.
+    pub fn describe(&self) -> String {
+        let late = if self.timed_out { " (out of time)" } else { "" };
+        format!(
+            "{}{late}\n--- stdout\n{}--- stderr\n{}",
+            self.status, self.stdout, self.stderr
+        )
+    }
+}
+
+/// Runs a command to its end, or to the end of the limit.
+///
+/// # Errors
+/// [`Missing`] where there is no such program.
+///
+/// # Panics
+/// Where it can't be started for another reason.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Missing> {
+    Ok(start(command, limit)?.finish())
+}
+
+/// Starts a command; see [`run`].
+///
+/// # Errors
+/// [`Missing`] where there is no such program.
+pub fn start(command: &mut Command, limit: Duration) -> Result<Running, Missing> {
+    let stdout = tempfile::tempfile().expect("a temporary file can be made");
+    let stderr = tempfile::tempfile().expect("a temporary file can be made");
+    let again = |file: &File| Stdio::from(file.try_clone().expect("a file handle can be copied"));
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(again(&stdout))
+        .stderr(again(&stderr))
+        .process_group(0)
+        .spawn();
+    let started = Instant::now();
+    match child {
+        Ok(child) => Ok(Running {
+            child,
+            started,
+            deadline: started + limit,
+            stdout,
+            stderr,
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Missing(format!("there is no {}", command.get_program().display())))
+        }
+        Err(error) => panic!("{command:?}: {error}"),
+    }
+}
+
+impl Running {
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to standard output so far.
+    pub fn stdout_so_far(&self) -> String {
+        whole(&self.stdout)
+    }
+
+    /// Waits until it has written `text` to standard output; false where it ended or ran out of time before.
+    pub fn wait_for_output(&self, text: &str) -> bool {
+        while !self.stdout_so_far().contains(text) {
+            if self.has_ended() || Instant::now() > self.deadline {
+                return self.stdout_so_far().contains(text);
+            }
+            sleep(Duration::from_millis(5));
+        }
+        true
+    }
+
+    /// Sends a signal to the process alone.
+    pub fn signal(&self, signal: Signal) {
+        // It may be gone already, which whoever looks at its status will see.
+        let _ = kill_process(self.id(), signal);
+    }
+
+    /// Sends a signal to the process and all that it started, as a terminal does with Ctrl-C.
+    pub fn signal_group(&self, signal: Signal) {
+        let _ = kill_process_group(self.id(), signal);
+    }
+
+    fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn has_ended(&self) -> bool {
+        state_and_cpu(self.pid()).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
+    }
+
+    /// Waits for the end, or kills it and all that it started where the limit is over.
+    pub fn finish(mut self) -> Finished {
+        while !self.has_ended() && Instant::now() < self.deadline {
+            sleep(Duration::from_millis(2));
+        }
+        let timed_out = !self.has_ended();
+        if timed_out {
+            self.signal_group(Signal::KILL);
+        }
+        let wall = self.started.elapsed();
+        // Its times are there until it is waited for, and no longer.
+        let own_cpu = state_and_cpu(self.pid()).map(|(_, cpu)| cpu).unwrap_or_default();
+        let status = self.child.wait().expect("the command is this process's child");
+        let (stdout, stderr) = (whole(&self.stdout), whole(&self.stderr));
+        Finished {
+            status,
+            timed_out,
+            stdout,
+            stderr,
+            wall,
+            own_cpu,
+        }
+    }
+}
+
+/// All that was written so far. Read at given places: the file's position is the command's, who goes on writing there.
+fn whole(file: &File) -> String {
+    let mut bytes = vec![0; file.metadata().expect("a temporary file has a length").len() as usize];
+    file.read_exact_at(&mut bytes, 0).expect("a temporary file can be read");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A process's state and its own processor time, from `/proc/PID/stat` (proc(5)); nothing where there is no such process.
+fn state_and_cpu(pid: u32) -> Option<(char, Duration)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may hold spaces and brackets itself.
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let state = fields.first()?.chars().next()?;
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    Some((state, Duration::from_secs_f64(ticks as f64 / per_second as f64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration) -> Finished {
+        run(Command::new("sh").args(["-c", script]), limit).expect("there is a shell")
+    }
+
+    #[test]
+    fn status_and_both_outputs_come_back() {
+        let finished = shell("echo out; echo err >&2; exit 7", Duration::from_secs(10));
+        assert_eq!((finished.code(), finished.timed_out), (7, false));
+        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err\n"));
+        assert_eq!(shell("kill -TERM $$", Duration::from_secs(10)).code(), 128 + 15);
+    }
+
+    #[test]
+    fn a_command_without_end_is_killed_with_its_children() {
+        let finished = shell("sleep 1000 & echo $!; wait", Duration::from_millis(300));
+        assert!(
+            finished.timed_out && finished.wall < Duration::from_secs(5),
+            "{finished:?}"
+        );
+        let child: u32 = finished.stdout.trim().parse().expect("the child's number");
+        sleep(Duration::from_millis(50));
+        assert!(
+            state_and_cpu(child).is_none_or(|(state, _)| state == 'Z'),
+            "the child lives on"
+        );
+    }
+
+    #[test]
+    fn processor_time_is_the_commands_own() {
+        let child_works = shell(
+            "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; exit 0",
+            Duration::from_secs(30),
+        );
+        let itself_works = shell(
+            "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done",
+            Duration::from_secs(30),
+        );
+        assert!(itself_works.own_cpu >= Duration::from_millis(30), "{itself_works:?}");
+        assert!(
+            child_works.own_cpu * 3 < itself_works.own_cpu,
+            "{child_works:?} {itself_works:?}"
+        );
+    }
+
+    #[test]
+    fn a_missing_program_is_no_failure() {
+        let missing =
+            run(&mut Command::new("backtrail-no-such-program"), Duration::from_secs(1)).expect_err("no such program");
+        assert!(missing.0.contains("backtrail-no-such-program"));
+    }
+}

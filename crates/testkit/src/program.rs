@@ -1,0 +1,261 @@
+//! The test programs, and how they are built: each once for its source, flags and libraries, into `target/testprograms`.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::{Missing, command, place};
+
+/// A test program or library. What each does, and with which arguments, stands at the top of its source under `programs/`.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The name of what is built.
+    pub name: &'static str,
+    /// Its source, under `programs/`; the ending says the language.
+    pub source: &'static str,
+    /// Flags for the compiler.
+    pub flags: &'static [&'static str],
+    /// Libraries that it is linked with and finds at run time.
+    pub libraries: &'static [&'static Program],
+}
+
+/// How C programs are built unless something else is the point: as distributions do, and certainly without frame pointers.
+const C: &[&str] = &["-O2", "-g", "-fomit-frame-pointer", "-pthread"];
+const C_LIBRARY: &[&str] = &["-O2", "-g", "-fomit-frame-pointer", "-fPIC", "-shared"];
+
+const fn c(name: &'static str, source: &'static str) -> Program {
+    Program {
+        name,
+        source,
+        flags: C,
+        libraries: &[],
+    }
+}
+
+/// Recursion, 5,000 levels deep unless told otherwise.
+pub const DEEP: Program = c("deep", "deep.c");
+/// Time in signal handlers.
+pub const SIGNALS: Program = c("signals", "signals.c");
+/// Known shares of time in known call chains.
+pub const SHARES: Program = c("shares", "shares.c");
+/// Short-lived children.
+pub const FORKER: Program = c("forker", "forker.c");
+/// Code made at run time.
+pub const JIT: Program = c("jit", "jit.c");
+/// Loads, unloads, removes and replaces libraries.
+pub const DLOPEN: Program = Program {
+    name: "dlopen",
+    source: "dlopen.c",
+    flags: &["-O2", "-g", "-ldl"],
+    libraries: &[],
+};
+/// A library for [`DLOPEN`].
+pub const PLUGIN: Program = Program {
+    name: "plugin.so",
+    source: "plugin.c",
+    flags: C_LIBRARY,
+    libraries: &[],
+};
+/// Another one, with other frames at the same addresses.
+pub const OTHER_PLUGIN: Program = Program {
+    name: "other_plugin.so",
+    source: "plugin.c",
+    flags: &[
+        "-O2",
+        "-g",
+        "-fomit-frame-pointer",
+        "-fPIC",
+        "-shared",
+        "-DPLUGIN=other_work",
+        "-DPADDING=256",
+    ],
+    libraries: &[],
+};
+/// Becomes itself again and again.
+pub const EXEC_MID: Program = c("exec_mid", "exec_mid.c");
+/// Works for a while and ends as told.
+pub const SPIN: Program = c("spin", "spin.c");
+/// A fixed amount of work, for timing.
+pub const WORK: Program = c("work", "work.c");
+/// Whether this user may sample.
+pub const PERF_PROBE: Program = c("perf_probe", "perf_probe.c");
+/// Eight threads of ordinary Rust.
+pub const THREADS: Program = Program {
+    name: "threads",
+    source: "threads.rs",
+    flags: &["--edition", "2024", "-O"],
+    libraries: &[],
+};
+const PLT_LIBRARY: Program = Program {
+    name: "libplt.so",
+    source: "plt_lib.c",
+    flags: C_LIBRARY,
+    libraries: &[],
+};
+/// Time in PLT stubs that are bound at the first call.
+pub const PLT_LAZY: Program = Program {
+    name: "plt_lazy",
+    source: "plt.c",
+    flags: &["-O2", "-fomit-frame-pointer", "-fplt", "-Wl,-z,lazy"],
+    libraries: &[&PLT_LIBRARY],
+};
+/// Time in PLT stubs that are bound at the start.
+pub const PLT_NOW: Program = Program {
+    name: "plt_now",
+    source: "plt.c",
+    flags: &["-O2", "-fomit-frame-pointer", "-fplt", "-Wl,-z,now"],
+    libraries: &[&PLT_LIBRARY],
+};
+
+impl Program {
+    /// The built program. It is compiled only where no earlier run has done so.
+    ///
+    /// # Errors
+    /// [`Missing`] where there is no compiler for it.
+    ///
+    /// # Panics
+    /// Where the compiler refuses it: that is a bug here.
+    pub fn build(&self) -> Result<PathBuf, Missing> {
+        let libraries = self
+            .libraries
+            .iter()
+            .map(|library| library.build())
+            .collect::<Result<Vec<_>, _>>()?;
+        let source = place::programs().join(self.source);
+        let (compiler, rust) = compiler(&source);
+        let folder = place::target()
+            .join("testprograms")
+            .join(format!("{:016x}", self.key(&compiler, &source, &libraries)));
+        let built = folder.join(self.name);
+        if built.exists() {
+            return Ok(built);
+        }
+        std::fs::create_dir_all(&folder).expect("the target directory can be written");
+        let attempt = folder.join(format!("{}.{}", self.name, std::process::id()));
+        let mut build = Command::new(&compiler);
+        build.arg("-o").arg(&attempt).arg(&source);
+        if !rust {
+            build.args(["-Wall", "-Wextra"]);
+        }
+        for library in &libraries {
+            let home = library.parent().expect("a built library lies in a folder");
+            build.arg(library).arg(format!("-Wl,-rpath,{}", home.display()));
+        }
+        // Libraries are looked up for what stands before them.
+        build.args(self.flags);
+        let finished = command::run(&mut build, Duration::from_secs(120))?;
+        assert!(finished.status.success(), "{build:?}: {}", finished.describe());
+        // Other test runs may be at the same place: whoever comes last wins, and nobody sees half a file.
+        std::fs::rename(&attempt, &built).expect("a built program can be renamed");
+        Ok(built)
+    }
+
+    fn key(&self, compiler: &str, source: &Path, libraries: &[PathBuf]) -> u64 {
+        let mut key = DefaultHasher::new();
+        let text = |path: &Path| std::fs::read(path).expect("the sources of test programs can be read");
+        (compiler, self.name, self.flags, libraries).hash(&mut key);
+        (text(source), text(&place::programs().join("common.h"))).hash(&mut key);
+        key.finish()
+    }
+}
+
+fn compiler(source: &Path) -> (String, bool) {
+    let or = |variable: &str, otherwise: &str| std::env::var(variable).unwrap_or_else(|_| otherwise.to_owned());
+    match source.extension().and_then(|ending| ending.to_str()) {
+        Some("rs") => (or("RUSTC", "rustc"), true),
+        Some("c") => (or("CC", "cc"), false),
+        other => panic!("no compiler for a source that ends in {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::available;
+
+    fn output(program: &Program, arguments: &[&str]) -> Option<serde_json::Value> {
+        let built = available(program.build())?;
+        let finished =
+            command::run(Command::new(built).args(arguments), Duration::from_secs(60)).expect("it was just built");
+        assert!(finished.status.success(), "{}: {}", program.name, finished.describe());
+        Some(serde_json::from_str(&finished.stdout).expect("it prints JSON"))
+    }
+
+    #[test]
+    fn every_program_builds() {
+        let all = [
+            DEEP,
+            SIGNALS,
+            SHARES,
+            FORKER,
+            JIT,
+            DLOPEN,
+            PLUGIN,
+            OTHER_PLUGIN,
+            EXEC_MID,
+            SPIN,
+            WORK,
+            PERF_PROBE,
+            THREADS,
+            PLT_LAZY,
+            PLT_NOW,
+        ];
+        let names: Vec<_> = all.iter().filter_map(|program| available(program.build())).collect();
+        assert!(names.iter().all(|built| built.is_file()));
+    }
+
+    #[test]
+    fn the_levels_of_deep_are_real() {
+        for arguments in [["5000", "0.1", "one"], ["5000", "0.1", "three"]] {
+            let Some(told) = output(&DEEP, &arguments) else { return };
+            let bytes = told["stack_bytes"].as_i64().expect("a number");
+            assert!(
+                bytes >= 5000 * 24,
+                "{arguments:?}: {bytes} bytes of stack are too few for 5,000 frames"
+            );
+        }
+    }
+
+    #[test]
+    fn signals_spends_its_time_in_handlers() {
+        let Some(told) = output(&SIGNALS, &["1"]) else { return };
+        let share = told["in_handlers"].as_f64().expect("a number");
+        assert!(share > 0.9, "only {share} of the time in handlers");
+    }
+
+    #[test]
+    fn shares_keeps_to_its_targets() {
+        let Some(told) = output(&SHARES, &["1"]) else { return };
+        for (chain, target) in [("alpha", 0.5), ("beta", 0.3), ("gamma_", 0.2)] {
+            let share = told[chain].as_f64().expect("a number");
+            assert!(
+                (share - target).abs() < 0.02,
+                "{chain}: {share} where {target} was meant"
+            );
+        }
+    }
+
+    #[test]
+    fn no_frame_of_deep_keeps_a_frame_pointer() {
+        let Some(built) = available(DEEP.build()) else { return };
+        let mut disassembler = Command::new("objdump");
+        let Some(listing) = available(command::run(
+            disassembler.args(["-d", "--no-show-raw-insn"]).arg(built),
+            Duration::from_secs(30),
+        )) else {
+            return;
+        };
+        let descend = listing
+            .stdout
+            .split("\n\n")
+            .find(|part| part.contains("<descend>:"))
+            .expect("the function is there");
+        assert!(descend.contains("call"), "the recursion is gone: {descend}");
+        assert!(
+            !descend.contains("%rsp,%rbp") && !descend.contains("x29, sp"),
+            "{descend}"
+        );
+    }
+}
