@@ -43,9 +43,8 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
-    let named = |directory: &Path, done: std::io::Result<()>| {
-        done.map_err(|error| format!("{}: {error}", directory.display()))
-    };
+    let named =
+        |directory: &Path, done: std::io::Result<()>| done.map_err(|error| format!("{}: {error}", directory.display()));
     let done = match Chores::parse().chore {
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),

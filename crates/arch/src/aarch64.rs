@@ -64,6 +64,7 @@ pub static ARCH: Arch = Arch {
     // Linux gives user space at most 52 bits; the pointer authentication code lies above bit 54 or 47, and
     // programs see 48-bit addresses unless they ask for more.
     address_bits: 48,
+    red_zone: 0,
     signal_frame: SIGNAL_FRAME,
     perf: PerfRegisters {
         general: &[

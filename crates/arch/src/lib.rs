@@ -67,6 +67,8 @@ pub struct Arch {
     pub min_instruction: u8,
     /// Bits of a user-space address; higher ones may hold a pointer authentication code.
     pub address_bits: u8,
+    /// Bytes below the stack pointer that a function may use without moving it.
+    pub red_zone: u64,
     /// The kernel's signal frame.
     pub signal_frame: SignalFrame,
     /// The registers that perf samples of user space carry.

@@ -23,6 +23,7 @@ pub static ARCH: Arch = Arch {
     cfa_from_fp: 0,
     min_instruction: 2,
     address_bits: 64,
+    red_zone: 0,
     signal_frame: SignalFrame {
         pc_offset: 0,
         registers: &[],

@@ -46,6 +46,7 @@ pub static ARCH: Arch = Arch {
     cfa_from_fp: 16,
     min_instruction: 1,
     address_bits: 64,
+    red_zone: 128,
     signal_frame: SIGNAL_FRAME,
     perf: PerfRegisters {
         general: &[

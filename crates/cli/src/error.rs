@@ -11,6 +11,17 @@ use clap::error::ErrorKind;
 pub(crate) enum Status {
     /// 0: done.
     Done,
+    /// What a command that was run has ended with.
+    Passed(i32),
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> ExitCode {
+        match status {
+            Status::Done => ExitCode::SUCCESS,
+            Status::Passed(status) => ExitCode::from(status as u8),
+        }
+    }
 }
 
 /// Bad usage or bad input.

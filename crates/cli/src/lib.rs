@@ -6,6 +6,8 @@ mod cbf;
 mod error;
 mod hex;
 mod output;
+mod record;
+mod report;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Record(record::Record),
+    Report(report::Report),
     #[command(subcommand)]
     Cbf(cbf::Command),
 }
@@ -40,13 +44,15 @@ pub fn main() -> ExitCode {
         Err(error) => return error::usage(&error),
     };
     match run(cli.command) {
-        Ok(Status::Done) => ExitCode::SUCCESS,
+        Ok(status) => status.into(),
         Err(failure) => failure.report(),
     }
 }
 
 fn run(command: Command) -> Result<Status, Failure> {
     match command {
+        Command::Record(arguments) => record::run(arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Cbf(command) => cbf::run(command),
     }
 }

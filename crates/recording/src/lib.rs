@@ -3,6 +3,14 @@
 //! Sampling and reporting meet only in the trace on disk. This crate is that meeting place: which events there are,
 //! what their fields are called, and how stacks are kept.
 
+mod events;
 mod item;
+mod reader;
+mod tree;
+mod writer;
 
+pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName};
+pub use reader::{ReadError, Reader};
+pub use tree::{EMPTY_STACK, Inserted, StackNodes, StackTree};
+pub use writer::{Environment, WriteError, Writer, WriterOptions, is_occupied};

@@ -9,6 +9,9 @@ const FIRST_READ: usize = 16 << 10;
 /// The longest single read. A deep stack is walked in pieces of this size, so memory stays bounded.
 const LONGEST_READ: usize = 1 << 20;
 
+/// Bytes below the stack pointer whose contents change too fast to be read afterwards: the red zone of x86-64.
+const RED_ZONE: u64 = backtrail_arch::x86_64::ARCH.red_zone;
+
 /// Memory that the stacks of samples are read from; kept between samples for its buffer.
 #[derive(Debug, Default)]
 pub struct LiveBuffer {
@@ -74,6 +77,8 @@ impl Memory for SampledStack<'_> {
     fn word(&mut self, address: u64) -> Option<u64> {
         match word_in(self.copy, self.start, address) {
             Some(word) => Some(word),
+            // Just below the stack pointer nothing outlives the next call: what is there now is not what was.
+            None if (1..=RED_ZONE).contains(&self.start.wrapping_sub(address)) => None,
             None => self.live_word(address),
         }
     }
@@ -105,6 +110,7 @@ mod tests {
             assert_eq!(stack.word(start + index * 8), Some(index));
         }
         assert!(stack.was_live());
+        assert_eq!(stack.word(start - 8), None);
         assert_eq!(stack.word(16), None);
         assert_eq!(stack.word(u64::MAX - 3), None);
     }

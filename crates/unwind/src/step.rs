@@ -116,8 +116,14 @@ fn rule_step(
     let ra = arch.strip(evaluate(rule.ra, Some(cfa), registers, memory)?);
     let fp = match rule.fp {
         None => registers.get(arch.fp),
-        // The frame can be left without it; only a caller that needs it will stop.
-        Some(location) => evaluate(location, Some(cfa), registers, memory).ok(),
+        Some(location) => match evaluate(location, Some(cfa), registers, memory) {
+            Ok(fp) => Some(fp),
+            // In an epilogue the register is popped, and compilers go on saying that it is saved in a slot which by now
+            // lies below the stack pointer (gcc 12, every function that saves rbp). A sample's copy does not have it.
+            Err(Stop::Unreadable(slot)) if slot < sp && sp - slot <= arch.red_zone => registers.get(arch.fp),
+            // The frame can be left without it; only a caller that needs it will stop.
+            Err(_) => None,
+        },
     };
     if ra == 0 {
         return Err(Stop::EndOfStack);

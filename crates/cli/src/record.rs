@@ -1,0 +1,168 @@
+//! `backtrail record`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use backtrail_record::{
+    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, MAX_STACK_BYTES, Options, Outcome, Stop, Target,
+};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
+use serde_json::{Map, Value, json};
+
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Sample a command, or running processes, and write their stacks as a trace.
+///
+/// The command's exit status is passed on.
+#[derive(Args)]
+pub(crate) struct Record {
+    /// Directory of the trace; it must not exist. Without this, NAME.trace, or NAME.2.trace where that exists.
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    output: Option<PathBuf>,
+    /// Samples a second of CPU time.
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    frequency: u64,
+    /// A process to sample, with all its threads and what it starts; may be given several times.
+    #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Vec<i32>,
+    /// Stop after so many seconds; a command runs on.
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Version of the Common Trace Format.
+    #[arg(long, value_name = "VERSION", default_value = "1.8", value_parser = dialect())]
+    format: Dialect,
+    /// Bytes of stack that are copied with each sample; deeper frames are read from the live process.
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_STACK_BYTES, value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
+    stack_copy: u32,
+    /// Write a summary as JSON into a file; '-': to standard output.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+    /// Print no summary.
+    #[arg(short, long)]
+    quiet: bool,
+    /// The command to run and its arguments.
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present = "pid", value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("not a time that can be waited for".to_owned()),
+    }
+}
+
+fn dialect() -> impl TypedValueParser<Value = Dialect> {
+    PossibleValuesParser::new(["1.8", "2"]).map(|version| match version.as_str() {
+        "2" => Dialect::V2,
+        _ => Dialect::V1_8,
+    })
+}
+
+pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
+    let output = arguments
+        .output
+        .unwrap_or_else(|| free_name(&arguments.command, &arguments.pid));
+    let target = match arguments.pid.is_empty() {
+        true => Target::Command(arguments.command),
+        false => Target::Processes(arguments.pid),
+    };
+    let options = Options {
+        target,
+        output,
+        frequency: arguments.frequency,
+        // The kernel wants a multiple of 8.
+        stack_bytes: arguments.stack_copy.next_multiple_of(8),
+        dialect: arguments.format,
+        duration: arguments.duration,
+        cache: None,
+    };
+    let outcome = backtrail_record::record(&options).map_err(|error| {
+        let help = error.help();
+        let failure = Failure::new(&error);
+        match help {
+            Some(help) => failure.help(help),
+            None => failure,
+        }
+    })?;
+    if let Some(path) = &arguments.json {
+        output::to(path, |out| writeln!(out, "{}", summary_json(&outcome)))?;
+    }
+    if !arguments.quiet {
+        eprintln!("backtrail: {}", summary(&outcome, &options.output));
+    }
+    match outcome.incomplete {
+        Some(incomplete) => Err(Failure::new(incomplete)),
+        None => Ok(Status::Passed(outcome.exit_status)),
+    }
+}
+
+/// The first of NAME.trace, NAME.2.trace, … that is not there.
+fn free_name(command: &[OsString], pids: &[i32]) -> PathBuf {
+    let name = match command.first() {
+        Some(program) => Path::new(program)
+            .file_name()
+            .unwrap_or(program)
+            .to_string_lossy()
+            .into_owned(),
+        None => pids.first().map_or_else(String::new, ToString::to_string),
+    };
+    let numbered = |number: u32| match number {
+        1 => PathBuf::from(format!("{name}.trace")),
+        _ => PathBuf::from(format!("{name}.{number}.trace")),
+    };
+    (1..)
+        .map(numbered)
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| numbered(1))
+}
+
+fn complete(outcome: &Outcome) -> f64 {
+    match outcome.samples {
+        0 => 0.0,
+        samples => outcome.stops[Stop::EndOfStack as usize] as f64 / samples as f64,
+    }
+}
+
+fn summary(outcome: &Outcome, path: &Path) -> String {
+    let mut text = format!(
+        "{} samples, {} lost, {:.1} % of the stacks complete, {} KiB in {}",
+        outcome.samples,
+        outcome.lost,
+        100.0 * complete(outcome),
+        outcome.trace_bytes.div_ceil(1024),
+        path.display()
+    );
+    if !outcome.kernel {
+        text.push_str(" (without time in the kernel: not permitted)");
+    }
+    if outcome.throttled > 0 {
+        text.push_str(&format!(" (the kernel paused sampling {} times)", outcome.throttled));
+    }
+    text
+}
+
+fn summary_json(outcome: &Outcome) -> Value {
+    let stops: Map<String, Value> = Stop::ALL
+        .iter()
+        .zip(outcome.stops)
+        .filter(|&(_, count)| count > 0)
+        .map(|(stop, count)| (stop.name().to_owned(), count.into()))
+        .collect();
+    json!({
+        "samples": outcome.samples,
+        "lost": outcome.lost,
+        "complete": complete(outcome),
+        "stops": stops,
+        "frames": outcome.frames,
+        "trace_bytes": outcome.trace_bytes,
+        "functions": [],
+        "throttled": outcome.throttled,
+        "kernel": outcome.kernel,
+        "recorder_cpu_us": outcome.cpu_time.as_micros() as u64,
+    })
+}

@@ -1,0 +1,71 @@
+//! `backtrail report`.
+
+use std::path::PathBuf;
+
+use backtrail_profile::{Options, Profile, Report as Profiled, TableOptions};
+use backtrail_recording::{ReadError, Reader};
+use clap::{Args, ValueHint};
+
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Show where the time of a recording went.
+///
+/// Without an option: a table. '-' as FILE is standard output.
+#[derive(Args)]
+pub(crate) struct Report {
+    /// Directory of the trace.
+    #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]
+    trace: PathBuf,
+    /// Write a flame graph.
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    flamegraph: Option<PathBuf>,
+    /// Write folded stacks, a line each: frames from the outermost inwards, and the count.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    folded: Option<PathBuf>,
+    /// Write the summary and all functions as JSON.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+    /// Rows of the table.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    limit: usize,
+}
+
+pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
+    let report = read(arguments)?;
+    let title = arguments.trace.display().to_string();
+    if let Some(path) = &arguments.flamegraph {
+        output::to(path, |out| report.write_flame_graph(out, &title))?;
+    }
+    if let Some(path) = &arguments.folded {
+        output::to(path, |out| report.write_folded(out))?;
+    }
+    if let Some(path) = &arguments.json {
+        output::to(path, |out| report.write_json(out))?;
+    }
+    if arguments.flamegraph.is_none() && arguments.folded.is_none() && arguments.json.is_none() {
+        let options = TableOptions {
+            limit: Some(arguments.limit),
+            ..TableOptions::default()
+        };
+        output::to_stdout(|out| report.write_table(out, &options))?;
+    }
+    Ok(Status::Done)
+}
+
+fn read(arguments: &Report) -> Result<Profiled, Failure> {
+    let failed = |error| match error {
+        // It names the file that is wrong.
+        ReadError::Trace(error) => Failure::new(error),
+        ReadError::NoRecording => Failure::of(&arguments.trace, error),
+    };
+    let mut reader = Reader::open(&arguments.trace).map_err(failed)?;
+    let mut profile = Profile::new(Options::default());
+    while let Some(item) = reader.next().map_err(failed)? {
+        profile.add(&item);
+    }
+    for problem in reader.problems() {
+        eprintln!("backtrail: {}: {problem}", arguments.trace.display());
+    }
+    Ok(profile.finish(reader.stream_bytes()))
+}

@@ -1,0 +1,106 @@
+//! What is recorded: a command that is started for it, or processes that run already.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use crate::{Error, Target};
+
+/// The recorded programs, from the recorder's side.
+pub(crate) enum Subject {
+    /// A command of ours.
+    Command { child: Child, status: Option<ExitStatus> },
+    /// Processes that are none of our business but for being watched: readable descriptors tell that they have ended.
+    Processes(Vec<OwnedFd>),
+}
+
+impl Subject {
+    /// Starts the command, or finds the processes. Events that this thread has opened for its next child begin to count
+    /// when the command is executed.
+    pub(crate) fn begin(target: &Target) -> Result<Subject, Error> {
+        match target {
+            Target::Command(words) => {
+                let (program, arguments) = words.split_first().ok_or_else(|| Error::Command {
+                    name: String::new(),
+                    error: io::Error::from(io::ErrorKind::InvalidInput),
+                })?;
+                let child = Command::new(program)
+                    .args(arguments)
+                    .spawn()
+                    .map_err(|error| Error::Command {
+                        name: program.to_string_lossy().into_owned(),
+                        error,
+                    })?;
+                Ok(Subject::Command { child, status: None })
+            }
+            Target::Processes(pids) => {
+                let open = |&pid: &i32| {
+                    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+                    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+                };
+                let descriptors: io::Result<Vec<OwnedFd>> = pids.iter().map(open).collect();
+                descriptors.map(Subject::Processes).map_err(Error::Processes)
+            }
+        }
+    }
+
+    /// Descriptors that become readable when a process ends. A command's end is told by SIGCHLD.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        match self {
+            Subject::Command { .. } => [].iter(),
+            Subject::Processes(descriptors) => descriptors.iter(),
+        }
+        .map(|descriptor| descriptor.as_fd())
+    }
+
+    /// Whether all have ended.
+    pub(crate) fn ended(&mut self) -> bool {
+        match self {
+            Subject::Command { child, status } => {
+                if status.is_none() {
+                    *status = child.try_wait().ok().flatten();
+                }
+                status.is_some()
+            }
+            Subject::Processes(descriptors) => {
+                descriptors.retain(|descriptor| !is_readable(descriptor));
+                descriptors.is_empty()
+            }
+        }
+    }
+
+    /// Hands a signal on to the command; processes that we only watch do not get it.
+    pub(crate) fn forward(&self, number: i32) {
+        if let Subject::Command { child, status: None } = self
+            && let Some(signal) = Signal::from_named_raw(number)
+            && let Some(pid) = Pid::from_raw(child.id() as i32)
+        {
+            // It may just have ended.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// The command's exit status as a shell tells it, once it has ended; 0 without a command.
+    pub(crate) fn exit_status(&self) -> i32 {
+        match self {
+            Subject::Command {
+                status: Some(status), ..
+            } => match (status.code(), status.signal()) {
+                (Some(code), _) => code,
+                (None, Some(signal)) => 128 + signal,
+                (None, None) => 0,
+            },
+            _ => 0,
+        }
+    }
+}
+
+fn is_readable(descriptor: &OwnedFd) -> bool {
+    let mut wait = [PollFd::new(descriptor, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut wait, Some(&now)), Ok(ready) if ready > 0)
+}

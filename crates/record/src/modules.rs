@@ -1,0 +1,315 @@
+//! The files that are mapped, each once, with its unwind table.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use backtrail_dwarf::tables::Tables;
+use backtrail_elf::{Image, MappedFile};
+use backtrail_sframe::Section;
+use backtrail_target::{proc, sys};
+use backtrail_unwind::{Coverage, Table};
+use rustc_hash::FxHashMap;
+
+use crate::arena::Arena;
+use crate::spaces::Mapping;
+
+/// The most that is read of a module whose file has gone, from the process that has it mapped.
+const LONGEST_IMAGE: u64 = 512 << 20;
+
+/// A module by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ModuleIndex(pub(crate) u32);
+
+/// What tells one file from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FileKey {
+    /// The build id, as the kernel read it.
+    BuildId(Vec<u8>),
+    /// Device and inode.
+    Inode { device: (u32, u32), inode: u64 },
+    /// Neither: anonymous memory, the vdso.
+    Unidentified,
+}
+
+/// Where a module was first seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedAt {
+    pub(crate) pid: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) file_offset: u64,
+}
+
+/// A file (or the vdso, or memory without a file).
+#[derive(Debug)]
+struct Module<'a> {
+    key: FileKey,
+    path: String,
+    at: MappedAt,
+    contents: OnceCell<Contents<'a>>,
+}
+
+/// What the file holds.
+#[derive(Debug)]
+pub(crate) enum Contents<'a> {
+    /// An ELF image.
+    Elf(ElfModule<'a>),
+    /// Code without a file, or in a file that cannot be read or is no ELF file.
+    Opaque,
+}
+
+/// What is kept of an ELF image.
+#[derive(Debug)]
+pub(crate) struct ElfModule<'a> {
+    /// Build id; empty without.
+    pub(crate) build_id: Vec<u8>,
+    /// Page of the lowest loaded segment, as the file numbers addresses.
+    pub(crate) base_vaddr: u64,
+    /// Bytes from there to the end of the last segment.
+    pub(crate) mem_size: u64,
+    /// Whether it may lie anywhere.
+    pub(crate) position_independent: bool,
+    /// Loaded segments: file offset, bytes in the file, address.
+    segments: Vec<(u64, u64, u64)>,
+    table: Option<Section<'a>>,
+}
+
+impl ElfModule<'_> {
+    /// The address, as the file numbers them, of the byte at `offset`; mappings begin at whole pages, so it may lie
+    /// before its segment.
+    fn address_of(&self, offset: u64) -> Option<u64> {
+        let page = 4096;
+        self.segments
+            .iter()
+            .find(|&&(start, len, _)| start & !(page - 1) <= offset && offset < start.saturating_add(len))
+            .map(|&(start, _, address)| address.wrapping_add(offset.wrapping_sub(start)))
+    }
+}
+
+/// A module as a recording describes it.
+#[derive(Debug)]
+pub(crate) struct Description<'m> {
+    pub(crate) base: u64,
+    pub(crate) size: u64,
+    pub(crate) position_independent: bool,
+    pub(crate) path: &'m str,
+    pub(crate) build_id: &'m [u8],
+}
+
+/// All modules of a recording.
+#[derive(Debug)]
+pub(crate) struct Modules<'a> {
+    modules: Vec<Module<'a>>,
+    by_key: FxHashMap<(FileKey, String), ModuleIndex>,
+    tables: &'a Tables,
+    arena: &'a Arena,
+}
+
+impl<'a> Modules<'a> {
+    pub(crate) fn new(tables: &'a Tables, arena: &'a Arena) -> Self {
+        Modules {
+            modules: Vec::new(),
+            by_key: FxHashMap::default(),
+            tables,
+            arena,
+        }
+    }
+
+    /// The number of a file; a new one where it was not seen before.
+    pub(crate) fn index(&mut self, key: FileKey, path: String, at: MappedAt) -> ModuleIndex {
+        // The same file may be known by two paths (links, namespaces); each keeps its own name.
+        let entry = self.by_key.entry((key.clone(), path.clone()));
+        *entry.or_insert_with(|| {
+            let index = ModuleIndex(self.modules.len() as u32);
+            self.modules.push(Module {
+                key,
+                path,
+                at,
+                contents: OnceCell::new(),
+            });
+            index
+        })
+    }
+
+    /// The table for the addresses of a mapping.
+    #[inline]
+    pub(crate) fn coverage(&self, mapping: &Mapping) -> Coverage<'_> {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return Coverage::FramePointer;
+        };
+        match (elf.table, elf.address_of(mapping.file_offset)) {
+            (Some(section), Some(address)) => Coverage::Table(Table {
+                section,
+                bias: mapping.start.wrapping_sub(address),
+                id: mapping.module.0,
+            }),
+            _ => Coverage::FramePointer,
+        }
+    }
+
+    /// What a recording says of the module behind a mapping; `None` for memory without a file.
+    pub(crate) fn describe(&self, mapping: &Mapping) -> Option<Description<'_>> {
+        let module = &self.modules[mapping.module.0 as usize];
+        if !is_file(&module.path) && module.path != VDSO {
+            return None;
+        }
+        let path = module.path.as_str();
+        if let Contents::Elf(elf) = self.contents(mapping.module)
+            && let Some(address) = elf.address_of(mapping.file_offset)
+        {
+            let bias = mapping.start.wrapping_sub(address);
+            return Some(Description {
+                base: bias.wrapping_add(elf.base_vaddr),
+                size: elf.mem_size,
+                position_independent: elf.position_independent,
+                path,
+                build_id: &elf.build_id,
+            });
+        }
+        let build_id = match &module.key {
+            FileKey::BuildId(id) => id.as_slice(),
+            _ => &[],
+        };
+        Some(Description {
+            base: mapping.start.wrapping_sub(mapping.file_offset),
+            size: mapping.file_offset.saturating_add(mapping.end - mapping.start),
+            position_independent: true,
+            path,
+            build_id,
+        })
+    }
+
+    fn contents(&self, index: ModuleIndex) -> &Contents<'a> {
+        let module = &self.modules[index.0 as usize];
+        module
+            .contents
+            .get_or_init(|| self.load(module).map_or(Contents::Opaque, Contents::Elf))
+    }
+
+    /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
+    fn load(&self, module: &Module<'_>) -> Option<ElfModule<'a>> {
+        if module.path == VDSO {
+            return self.load_from_memory(&vdso().unwrap_or(module.at), 0);
+        }
+        if !is_file(&module.path) {
+            return None;
+        }
+        let path = module.path.strip_suffix(DELETED).unwrap_or(&module.path);
+        for candidate in proc::mapped_file(module.at.pid, module.at.start, module.at.end, path) {
+            let Ok(file) = File::open(&candidate) else {
+                continue;
+            };
+            if !same_inode(&file, &module.key) {
+                continue;
+            }
+            let Ok(file) = MappedFile::from_file(file) else {
+                continue;
+            };
+            let Ok(image) = Image::parse(file.bytes()) else {
+                continue;
+            };
+            if let FileKey::BuildId(id) = &module.key
+                && image.build_id() != Some(id)
+            {
+                continue;
+            }
+            return Some(self.keep(&image));
+        }
+        // The file has gone; its pages have not.
+        let at = &module.at;
+        let whole = whole_file_mapping(at, &module.path).unwrap_or(*at);
+        self.load_from_memory(&whole, whole.file_offset)
+    }
+
+    /// Reads an image as it lies in a process.
+    fn load_from_memory(&self, at: &MappedAt, file_offset: u64) -> Option<ElfModule<'a>> {
+        if file_offset != 0 {
+            return None;
+        }
+        let len = at.end.checked_sub(at.start)?.min(LONGEST_IMAGE);
+        let mut bytes = vec![0; usize::try_from(len).ok()?];
+        let read = sys::read_process(at.pid as i32, at.start, &mut bytes).ok()?;
+        bytes.truncate(read);
+        let image = Image::parse_memory(&bytes, at.start).ok()?;
+        Some(self.keep(&image))
+    }
+
+    fn keep(&self, image: &Image<'_>) -> ElfModule<'a> {
+        // A damaged table is no table: the reason is in the report's count of stops.
+        let table = self.tables.load(image).ok().and_then(|table| {
+            let address = table.address;
+            Section::parse(self.arena.keep(table.bytes), address).ok()
+        });
+        ElfModule {
+            build_id: image.build_id().unwrap_or_default().to_vec(),
+            base_vaddr: image.base_vaddr(),
+            mem_size: image.mem_size(),
+            position_independent: image.is_position_independent(),
+            segments: image
+                .segments()
+                .iter()
+                .filter(|segment| segment.is_load())
+                .map(|segment| (segment.offset, segment.filesz, segment.vaddr))
+                .collect(),
+            table,
+        }
+    }
+}
+
+/// How the kernel names the page of code that it maps into every process.
+const VDSO: &str = "[vdso]";
+/// What the kernel appends to the path of a file that has no name any more.
+const DELETED: &str = " (deleted)";
+
+/// Whether the kernel's name of a mapping is a path; `//anon`, `[heap]`, `/memfd:…` (deleted by nature) and
+/// `/dev/zero` are memory without a file.
+fn is_file(path: &str) -> bool {
+    path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/dev/zero")
+}
+
+fn same_inode(file: &File, key: &FileKey) -> bool {
+    // Overlay and btrfs file systems report another device here than in the mapping; the inode is the same.
+    let FileKey::Inode { inode, .. } = key else {
+        return true;
+    };
+    let Ok(metadata) = file.metadata() else {
+        return false;
+    };
+    metadata.ino() == *inode
+}
+
+/// The vdso is the same in every process of this kernel, so our own serves when theirs has gone.
+fn vdso() -> Option<MappedAt> {
+    let pid = std::process::id();
+    let map = proc::maps(pid).ok()?.into_iter().find(|map| map.path == VDSO)?;
+    Some(MappedAt {
+        pid,
+        start: map.start,
+        end: map.end,
+        file_offset: 0,
+    })
+}
+
+/// From the first byte of a file's first mapping to the last byte of its last, in the process where it was seen.
+fn whole_file_mapping(at: &MappedAt, path: &str) -> io::Result<MappedAt> {
+    let maps = proc::maps(at.pid)?;
+    let of_file = |map: &&proc::MapsEntry| {
+        map.path.strip_suffix(DELETED).unwrap_or(&map.path) == path.strip_suffix(DELETED).unwrap_or(path)
+    };
+    let first = maps
+        .iter()
+        .filter(of_file)
+        .find(|map| map.start <= at.start && map.file_offset == 0);
+    let last = maps.iter().filter(of_file).map(|map| map.end).max();
+    match (first, last) {
+        (Some(first), Some(end)) => Ok(MappedAt {
+            pid: at.pid,
+            start: first.start,
+            end,
+            file_offset: 0,
+        }),
+        _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+    }
+}

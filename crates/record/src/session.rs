@@ -1,0 +1,358 @@
+//! A recording from its beginning to its end.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use backtrail_dwarf::tables::Tables;
+use backtrail_recording::{Module, Sample, Stop, WriteError, Writer, WriterOptions};
+use backtrail_target::perf::{self, Build, Record, Sampler};
+use backtrail_target::proc;
+use backtrail_target::sys::SignalSource;
+use rustc_hash::FxHashMap;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::arena::Arena;
+use crate::command::Subject;
+use crate::environment;
+use crate::modules::{FileKey, MappedAt, Modules};
+use crate::spaces::{SpaceView, Spaces};
+use crate::stack::StackWalker;
+use crate::{Error, Incomplete, Options, Outcome, Target};
+
+/// How long the recorder sleeps at most: what bounds the age of a sample that no full ring announces.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// How long what was recorded may wait in memory before it is written.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why the recording is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// The programs have ended.
+    Ended,
+    /// The time is over, or the trace cannot be written any further; a command runs on.
+    Stopped,
+    /// The user does not want to wait.
+    Interrupted,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
+    let signals = SignalSource::new().map_err(Error::Signals)?;
+    // Where that fails and there are more threads than descriptors, opening an event will say so.
+    let _ = perf::raise_open_files();
+    let sampling = perf::Options {
+        frequency: options.frequency,
+        stack_bytes: options.stack_bytes,
+    };
+    let mut sampler = match &options.target {
+        Target::Command(_) => Sampler::for_next_child(&sampling),
+        Target::Processes(pids) => Sampler::for_processes(&sampling, pids),
+    }
+    .map_err(Error::Sampling)?;
+    let writer = create_writer(options, &sampler)?;
+    let tables = Tables::open(options.cache.clone());
+    let arena = Arena::default();
+    let mut session = Session::new(Modules::new(&tables, &arena), writer);
+    let mut subject = match Subject::begin(&options.target) {
+        Ok(subject) => subject,
+        Err(error) => {
+            session.writer.discard();
+            return Err(error);
+        }
+    };
+    let ending = session.record(&mut sampler, &mut subject, &signals, options);
+    let _ = sampler.set_enabled(false);
+    session.drain(&mut sampler);
+    session.finish();
+    let kernel = sampler.samples_kernel();
+    drop(sampler);
+    let mut outcome = session.outcome;
+    outcome.kernel = kernel;
+    outcome.cpu_time = process_cpu_time();
+    if ending != Ending::Interrupted {
+        wait(&mut subject, &signals);
+    }
+    outcome.exit_status = subject.exit_status();
+    Ok(outcome)
+}
+
+fn create_writer(options: &Options, sampler: &Sampler) -> Result<Writer, Error> {
+    let command = match &options.target {
+        Target::Command(words) => {
+            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            words.join(" ")
+        }
+        Target::Processes(pids) => pids
+            .iter()
+            .map(|&pid| proc::thread_name(pid as u32, pid as u32).unwrap_or_else(|_| pid.to_string()))
+            .collect::<Vec<_>>()
+            .join(" "),
+    };
+    let cpus: Vec<u32> = sampler.cpus().collect();
+    let writer_options = WriterOptions {
+        dialect: options.dialect,
+        cpus: &cpus,
+        command: &command,
+        frequency: options.frequency,
+        environment: environment::read().map_err(Error::Environment)?,
+    };
+    Writer::create(&options.output, &writer_options).map_err(Error::Create)
+}
+
+/// Waits until a command ends, and hands on what signals ask of it meanwhile.
+fn wait(subject: &mut Subject, signals: &SignalSource) {
+    if let Subject::Processes(_) = subject {
+        return;
+    }
+    while !subject.ended() {
+        let mut ready = [PollFd::new(signals, PollFlags::IN)];
+        let _ = poll(&mut ready, None);
+        while let Some(signal) = signals.next() {
+            if signal.sent && signal.number != libc::SIGCHLD {
+                subject.forward(signal.number);
+            }
+        }
+    }
+}
+
+/// The recorder's state while it records.
+struct Session<'a> {
+    modules: Modules<'a>,
+    spaces: Spaces,
+    walker: StackWalker,
+    writer: Writer,
+    /// Names by thread.
+    names: FxHashMap<u32, Box<str>>,
+    /// Mappings that the stack at hand reaches into.
+    touched: Vec<u32>,
+    outcome: Outcome,
+    failure: Option<WriteError>,
+}
+
+impl<'a> Session<'a> {
+    fn new(modules: Modules<'a>, writer: Writer) -> Self {
+        Session {
+            modules,
+            spaces: Spaces::default(),
+            walker: StackWalker::new(),
+            writer,
+            names: FxHashMap::default(),
+            touched: Vec::new(),
+            outcome: Outcome::default(),
+            failure: None,
+        }
+    }
+
+    fn record(
+        &mut self,
+        sampler: &mut Sampler,
+        subject: &mut Subject,
+        signals: &SignalSource,
+        options: &Options,
+    ) -> Ending {
+        let begin = Instant::now();
+        let end = options.duration.map(|duration| begin + duration);
+        if let Target::Processes(_) = options.target
+            && let Err(error) = sampler.set_enabled(true)
+        {
+            self.failure = Some(WriteError::from(error));
+        }
+        let mut last_flush = begin;
+        let mut interrupted = false;
+        loop {
+            let now = Instant::now();
+            if self.failure.is_some() || end.is_some_and(|end| now >= end) {
+                return Ending::Stopped;
+            }
+            let mut others = vec![signals.as_fd()];
+            others.extend(subject.descriptors());
+            sampler.wait(&others, end.map_or(LONGEST_SLEEP, |end| LONGEST_SLEEP.min(end - now)));
+            self.drain(sampler);
+            if last_flush.elapsed() >= FLUSH_INTERVAL {
+                last_flush = Instant::now();
+                let flushed = self.writer.flush();
+                self.check(flushed);
+            }
+            while let Some(signal) = signals.next() {
+                if signal.number == libc::SIGCHLD {
+                    continue;
+                }
+                if interrupted || matches!(subject, Subject::Processes(_)) {
+                    return Ending::Interrupted;
+                }
+                // The first one is for the command: its end is part of the recording. What comes from the terminal
+                // has reached it already.
+                interrupted = true;
+                if signal.sent {
+                    subject.forward(signal.number);
+                }
+            }
+            if subject.ended() {
+                return Ending::Ended;
+            }
+        }
+    }
+
+    fn drain(&mut self, sampler: &mut Sampler) {
+        sampler.drain(|stream, time, record| {
+            if self.failure.is_none() {
+                let done = self.take(stream, time, record);
+                self.check(done);
+            }
+        });
+    }
+
+    fn finish(&mut self) {
+        if self.failure.is_none() {
+            let finished = self.writer.flush();
+            self.check(finished);
+        }
+        self.outcome.trace_bytes = self.writer.bytes();
+        self.outcome.incomplete = self.failure.as_ref().map(Incomplete::new);
+    }
+
+    fn check(&mut self, result: Result<(), WriteError>) {
+        if let Err(error) = result {
+            self.failure.get_or_insert(error);
+        }
+    }
+
+    fn take(&mut self, stream: usize, time: u64, record: Record<'_>) -> Result<(), WriteError> {
+        match record {
+            Record::Sample(sample) => self.sample(stream, time, &sample),
+            Record::Mapping(mapping) => {
+                let at = MappedAt {
+                    pid: mapping.pid,
+                    start: mapping.start,
+                    end: mapping.start.saturating_add(mapping.len),
+                    file_offset: mapping.file_offset,
+                };
+                let key = match mapping.build {
+                    Build::Id(id) if !id.is_empty() => FileKey::BuildId(id.to_vec()),
+                    Build::Inode { major, minor, inode } if inode != 0 => FileKey::Inode {
+                        device: (major, minor),
+                        inode,
+                    },
+                    _ => FileKey::Unidentified,
+                };
+                let path = String::from_utf8_lossy(mapping.path).into_owned();
+                self.spaces.map(at, key, path, &mut self.modules);
+                Ok(())
+            }
+            Record::Name { pid, tid, exec, name } => {
+                self.names.insert(tid, String::from_utf8_lossy(name).into());
+                self.writer.forget_name(tid);
+                if exec {
+                    self.spaces.exec(pid);
+                    self.writer.exec(stream, time, pid)?;
+                }
+                Ok(())
+            }
+            Record::Fork(task) => {
+                self.spaces.fork(task.parent_pid, task.pid);
+                if task.parent_pid != task.pid {
+                    self.writer.forget_process(task.pid);
+                }
+                // A new thread is called like the one that made it, until it says otherwise.
+                if let Some(name) = self.names.get(&task.parent_tid).cloned() {
+                    self.names.insert(task.tid, name);
+                }
+                self.writer.fork(stream, time, task.pid, task.tid, task.parent_pid)
+            }
+            Record::Exit(task) => {
+                self.names.remove(&task.tid);
+                self.writer.exit(stream, time, task.pid, task.tid)?;
+                self.writer.forget_name(task.tid);
+                if self.spaces.exit(task.pid) {
+                    self.writer.forget_process(task.pid);
+                }
+                Ok(())
+            }
+            Record::Lost(count) => {
+                self.outcome.lost += count;
+                self.spaces.records_lost();
+                self.writer.lost(stream, time, count)
+            }
+            Record::Throttled => {
+                self.outcome.throttled += 1;
+                Ok(())
+            }
+            Record::Other => Ok(()),
+        }
+    }
+
+    fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
+        let (pid, tid) = (sample.pid, sample.tid);
+        let mut space = self.spaces.get(pid, &mut self.modules);
+        let mut walked = self.walker.walk(
+            sample,
+            &SpaceView {
+                space,
+                modules: &self.modules,
+            },
+        );
+        // A mapping may have been among records that were lost, or older than the recording.
+        if walked.stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
+            space = self.spaces.get(pid, &mut self.modules);
+            walked = self.walker.walk(
+                sample,
+                &SpaceView {
+                    space,
+                    modules: &self.modules,
+                },
+            );
+        }
+        let space = self.spaces.get(pid, &mut self.modules);
+        self.touched.clear();
+        for frame in &self.walker.frames {
+            let Some(mapping) = space.find(frame.address) else {
+                continue;
+            };
+            if self.touched.contains(&mapping.id) {
+                continue;
+            }
+            self.touched.push(mapping.id);
+            if self.writer.announce_module(stream, pid, mapping.id)
+                && let Some(module) = self.modules.describe(mapping)
+            {
+                let module = Module {
+                    time,
+                    pid,
+                    base: module.base,
+                    size: module.size,
+                    position_independent: module.position_independent,
+                    path: module.path.to_owned(),
+                    build_id: module.build_id.to_vec(),
+                };
+                self.writer.module(stream, tid, &module)?;
+            }
+        }
+        if self.writer.announce_name(stream, tid) {
+            let name = self
+                .names
+                .entry(tid)
+                .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
+            self.writer.thread_name(stream, time, pid, tid, name)?;
+        }
+        self.outcome.samples += 1;
+        self.outcome.stops[walked.stop as usize] += 1;
+        self.outcome.frames += self.walker.frames.len() as u64;
+        self.writer.sample(
+            stream,
+            &Sample {
+                time,
+                cpu: 0,
+                pid,
+                tid,
+                frames: &self.walker.frames,
+                stop: Some(walked.stop),
+                live: walked.live,
+            },
+        )
+    }
+}
+
+fn process_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,222 @@
+//! The classes of events, and what the metadata says.
+//!
+//! Names and layouts follow LTTng-UST wherever it has an event for the same thing, so that tools made for its traces
+//! show something sensible: with the stream's context (`vpid`, `vtid`, `ip`) and the `lttng_ust_statedump` events,
+//! babeltrace2's debug-info filter names the function of every sample.
+
+use backtrail_trace::description::{
+    Array, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer, Mapping,
+    Range, Reference, StreamClass, Struct, compact_event_header, packet_context, packet_header,
+};
+use backtrail_wire::Endian;
+
+use crate::{Environment, Stop};
+
+/// Number and name of each class of events. Numbers below 31 fit LTTng's compact header.
+pub(crate) mod class {
+    /// Definitions of stacks; the first event of every packet.
+    pub(crate) const STACKS: u64 = 0;
+    /// A sample.
+    pub(crate) const SAMPLE: u64 = 1;
+    /// A process runs another program.
+    pub(crate) const START: u64 = 2;
+    /// A module of a process.
+    pub(crate) const BIN_INFO: u64 = 3;
+    /// A module's build id.
+    pub(crate) const BUILD_ID: u64 = 4;
+    /// A thread's name.
+    pub(crate) const THREAD_NAME: u64 = 5;
+    /// A new thread or process.
+    pub(crate) const FORK: u64 = 6;
+    /// A thread has ended.
+    pub(crate) const EXIT: u64 = 7;
+    /// Samples were lost.
+    pub(crate) const LOST: u64 = 8;
+
+    /// Names by number.
+    pub(crate) const NAMES: [&str; 9] = [
+        "backtrail:stacks",
+        "backtrail:sample",
+        "lttng_ust_statedump:start",
+        "lttng_ust_statedump:bin_info",
+        "lttng_ust_statedump:build_id",
+        "backtrail:thread_name",
+        "backtrail:fork",
+        "backtrail:exit",
+        "backtrail:lost",
+    ];
+}
+
+/// Field names that writer and reader share.
+pub(crate) mod field {
+    pub(crate) const VPID: &str = "vpid";
+    pub(crate) const VTID: &str = "vtid";
+    pub(crate) const IP: &str = "ip";
+    pub(crate) const FIRST: &str = "first";
+    pub(crate) const STACKS: &str = "stacks";
+    pub(crate) const PARENT: &str = "parent";
+    pub(crate) const CBF: &str = "cbf";
+    pub(crate) const STACK: &str = "stack";
+    pub(crate) const STOP: &str = "stop";
+    pub(crate) const LIVE: &str = "live";
+    pub(crate) const BADDR: &str = "baddr";
+    pub(crate) const MEMSZ: &str = "memsz";
+    pub(crate) const PATH: &str = "path";
+    pub(crate) const IS_PIC: &str = "is_pic";
+    pub(crate) const HAS_BUILD_ID: &str = "has_build_id";
+    pub(crate) const HAS_DEBUG_LINK: &str = "has_debug_link";
+    pub(crate) const BUILD_ID: &str = "build_id";
+    pub(crate) const NAME: &str = "name";
+    pub(crate) const PARENT_PID: &str = "parent_pid";
+    pub(crate) const COUNT: &str = "count";
+    pub(crate) const CPU_ID: &str = "cpu_id";
+}
+
+const ORDER: Endian = Endian::NATIVE;
+const CLOCK: usize = 0;
+
+/// The metadata of a recording.
+pub(crate) fn description(environment: &Environment, command: &str, frequency: u64) -> Description {
+    let text = |value: &str| EnvironmentValue::String(value.to_owned());
+    let mut clock = Clock::nanoseconds("monotonic", environment.clock_offset_ns);
+    clock.uuid = environment.boot_uuid;
+    clock.description = Some("Monotonic clock".to_owned());
+    Description {
+        uuid: Some(environment.trace_uuid),
+        byte_order: Some(ORDER),
+        environment: vec![
+            // These four make tools take the trace for one of LTTng-UST, whose layout it has.
+            ("domain".to_owned(), text("ust")),
+            ("tracer_name".to_owned(), text("lttng-ust")),
+            ("tracer_major".to_owned(), EnvironmentValue::Integer(2)),
+            ("tracer_minor".to_owned(), EnvironmentValue::Integer(13)),
+            ("architecture_bit_width".to_owned(), EnvironmentValue::Integer(64)),
+            ("hostname".to_owned(), text(&environment.hostname)),
+            ("kernel_release".to_owned(), text(&environment.kernel)),
+            ("machine".to_owned(), text(&environment.machine)),
+            ("trace_name".to_owned(), text(command)),
+            (
+                "producer".to_owned(),
+                text(concat!("backtrail ", env!("CARGO_PKG_VERSION"))),
+            ),
+            (
+                "sample_frequency".to_owned(),
+                EnvironmentValue::Integer(frequency as i64),
+            ),
+        ],
+        clocks: vec![clock],
+        packet_header: Some(packet_header(ORDER)),
+        streams: vec![StreamClass {
+            id: 0,
+            clock: Some(CLOCK),
+            packet_context: Some(packet_context(ORDER, CLOCK)),
+            event_header: Some(compact_event_header(ORDER, CLOCK)),
+            event_context: Some(
+                Struct::new()
+                    .with(field::VPID, Integer::signed(32, ORDER))
+                    .with(field::VTID, Integer::signed(32, ORDER))
+                    .with(field::IP, word()),
+            ),
+            events: event_classes(),
+        }],
+        ..Description::default()
+    }
+}
+
+fn event_classes() -> Vec<EventClass> {
+    let number = |size| Integer::unsigned(size, ORDER);
+    let payloads = [
+        (class::STACKS, stacks()),
+        (
+            class::SAMPLE,
+            Struct::new()
+                .with(field::STACK, number(32))
+                .with(field::STOP, stop())
+                .with(field::LIVE, number(8)),
+        ),
+        (class::START, Struct::new()),
+        (
+            class::BIN_INFO,
+            Struct::new()
+                .with(field::BADDR, word())
+                .with(field::MEMSZ, number(64))
+                .with(field::PATH, FieldClass::String(Encoding::Utf8))
+                .with(field::IS_PIC, number(8))
+                .with(field::HAS_BUILD_ID, number(8))
+                .with(field::HAS_DEBUG_LINK, number(8)),
+        ),
+        (
+            class::BUILD_ID,
+            bytes(Struct::new().with(field::BADDR, word()), &[], field::BUILD_ID, 64),
+        ),
+        (
+            class::THREAD_NAME,
+            Struct::new().with(field::NAME, FieldClass::String(Encoding::Utf8)),
+        ),
+        (
+            class::FORK,
+            Struct::new().with(field::PARENT_PID, Integer::signed(32, ORDER)),
+        ),
+        (class::EXIT, Struct::new()),
+        (class::LOST, Struct::new().with(field::COUNT, number(64))),
+    ];
+    payloads
+        .into_iter()
+        .map(|(id, payload)| EventClass {
+            id,
+            name: class::NAMES[id as usize].to_owned(),
+            payload: Some(payload),
+            ..EventClass::default()
+        })
+        .collect()
+}
+
+/// `first`, then a sequence of definitions, each the parent's number and the new frames as compact backtrace.
+fn stacks() -> Struct {
+    let definition = bytes(
+        Struct::new().with(field::PARENT, Integer::unsigned(32, ORDER)),
+        &[field::STACKS],
+        field::CBF,
+        16,
+    );
+    let length = length_of(field::STACKS);
+    Struct::new()
+        .with(field::FIRST, Integer::unsigned(32, ORDER))
+        .with(&length, Integer::unsigned(32, ORDER))
+        .with(
+            field::STACKS,
+            Array::sequence(Reference::payload(&[&length]), FieldClass::Struct(definition)),
+        )
+}
+
+/// Appends a sequence of bytes with its length before it, as LTTng names it; `within` leads from the payload to the
+/// struct.
+fn bytes(fields: Struct, within: &[&str], name: &str, length_bits: u32) -> Struct {
+    let length = length_of(name);
+    let path = [within, &[&length]].concat();
+    fields.with(&length, Integer::unsigned(length_bits, ORDER)).with(
+        name,
+        Array::sequence(Reference::payload(&path), Integer::unsigned(8, ORDER).hexadecimal()),
+    )
+}
+
+fn length_of(name: &str) -> String {
+    format!("_{name}_length")
+}
+
+fn word() -> Integer {
+    Integer::unsigned(64, ORDER).hexadecimal()
+}
+
+fn stop() -> Enumeration {
+    Enumeration {
+        integer: Integer::unsigned(8, ORDER),
+        mappings: Stop::ALL
+            .iter()
+            .map(|&stop| Mapping {
+                name: stop.name().to_owned(),
+                ranges: vec![Range::one(stop as i128)],
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,282 @@
+//! The reporter's side: a trace into items.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use backtrail_cbf::Decoder;
+use backtrail_trace::{Event, Events, Options, Trace, TraceError, Value};
+
+use crate::events::{class, field};
+use crate::tree::StackNodes;
+use crate::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName};
+
+/// The most frames of one stack: more than any recorder of ours writes, and an end for hostile traces, in which a few
+/// bytes can stand for billions of equal frames.
+const FRAME_LIMIT: usize = 1 << 16;
+
+/// Reads a recording's items in the order of time.
+///
+/// Damage does not end reading: a stream whose last packet is cut off ends there, and what cannot be understood is
+/// counted. [`Reader::problems`] tells of it.
+#[derive(Debug)]
+pub struct Reader {
+    events: Events,
+    decoder: ItemDecoder,
+}
+
+/// Why a trace cannot be read as a recording.
+#[derive(Debug)]
+pub enum ReadError {
+    /// It is no trace, or a damaged one.
+    Trace(TraceError),
+    /// It is a trace of something else: it has no samples with stacks.
+    NoRecording,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Trace(error) => error.fmt(f),
+            ReadError::NoRecording => write!(f, "is a trace, but not one of backtrail record"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<TraceError> for ReadError {
+    fn from(error: TraceError) -> Self {
+        ReadError::Trace(error)
+    }
+}
+
+impl Reader {
+    /// Opens the recording in a directory.
+    pub fn open(directory: &Path) -> Result<Reader, ReadError> {
+        let trace = Trace::open(directory)?;
+        let mut classes = trace.description().streams.iter().flat_map(|stream| &stream.events);
+        if !classes.any(|class| class.name == class::NAMES[class::SAMPLE as usize]) {
+            return Err(ReadError::NoRecording);
+        }
+        Ok(Reader {
+            events: trace.events(Options { recover: true })?,
+            decoder: ItemDecoder::default(),
+        })
+    }
+
+    /// The next item; `None` at the end.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it lends its buffers, which an iterator cannot"
+    )]
+    pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
+        while let Some(event) = self.events.next()? {
+            if let Some(item) = self.decoder.take(&event) {
+                return Ok(Some(item.lend(&self.decoder.frames)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes of the streams.
+    pub fn stream_bytes(&self) -> u64 {
+        self.events.streams().iter().map(|stream| stream.file_bytes()).sum()
+    }
+
+    /// What could not be read or understood, one sentence each; complete after the last item.
+    pub fn problems(&self) -> Vec<String> {
+        let statistics = self.events.statistics();
+        let mut problems = Vec::new();
+        let mut tell = |count: u64, what: &str| {
+            if count > 0 {
+                problems.push(format!("{count} {what}"));
+            }
+        };
+        tell(
+            statistics.damaged,
+            "streams end with a damaged packet; what was written before it is shown",
+        );
+        tell(statistics.lost_packets, "packets are missing");
+        tell(
+            self.decoder.damaged,
+            "events or definitions of stacks could not be understood",
+        );
+        problems
+    }
+}
+
+/// An item whose frames are elsewhere.
+enum Found {
+    Item(Item<'static>),
+    Sample(Sample<'static>),
+}
+
+impl Found {
+    fn lend(self, frames: &[Frame]) -> Item<'_> {
+        match self {
+            Found::Item(item) => item,
+            Found::Sample(sample) => Item::Sample(Sample { frames, ..sample }),
+        }
+    }
+}
+
+/// Turns events into items.
+#[derive(Debug, Default)]
+struct ItemDecoder {
+    /// By stream: its stacks, where they are known.
+    stacks: HashMap<PathBuf, Option<StackNodes>>,
+    /// Modules whose build id comes with the next event, by stream.
+    modules: HashMap<PathBuf, Module>,
+    frames: Vec<Frame>,
+    runs: Vec<(Frame, u64)>,
+    damaged: u64,
+}
+
+impl ItemDecoder {
+    fn take(&mut self, event: &Event<'_>) -> Option<Found> {
+        let known = class::NAMES.iter().position(|&name| name == event.name())? as u64;
+        let item = self.decode(known, event);
+        if item.is_none() && !matches!(known, class::STACKS | class::BIN_INFO) {
+            self.damaged += 1;
+        }
+        item
+    }
+
+    fn decode(&mut self, known: u64, event: &Event<'_>) -> Option<Found> {
+        let time = event.time()?.try_into().ok()?;
+        let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
+        let text = |name: &str| {
+            let value = event.field(name)?;
+            Some(String::from_utf8_lossy(value.as_bytes()?).into_owned())
+        };
+        let process = |name: &str| Some(event.field(name)?.as_i64()? as u32);
+        let (pid, tid) = (process(field::VPID)?, process(field::VTID)?);
+        Some(Found::Item(match known {
+            class::STACKS => {
+                self.define(event);
+                return None;
+            }
+            class::SAMPLE => return self.sample(event, time, pid, tid),
+            class::START => Item::Exec { time, pid },
+            class::BIN_INFO => {
+                let module = Module {
+                    time,
+                    pid,
+                    base: number(field::BADDR)?,
+                    size: number(field::MEMSZ)?,
+                    position_independent: number(field::IS_PIC)? != 0,
+                    path: text(field::PATH)?,
+                    build_id: Vec::new(),
+                };
+                if number(field::HAS_BUILD_ID)? != 0 {
+                    self.modules.insert(event.path().to_owned(), module);
+                    return None;
+                }
+                Item::Module(module)
+            }
+            class::BUILD_ID => {
+                let mut module = self.modules.remove(event.path())?;
+                module.build_id = event.field(field::BUILD_ID)?.as_bytes()?.to_vec();
+                Item::Module(module)
+            }
+            class::THREAD_NAME => Item::ThreadName(ThreadName {
+                time,
+                pid,
+                tid,
+                name: text(field::NAME)?,
+            }),
+            class::FORK => Item::Fork {
+                time,
+                pid,
+                tid,
+                parent: process(field::PARENT_PID)?,
+            },
+            class::EXIT => Item::Exit { time, pid, tid },
+            class::LOST => Item::Lost {
+                time,
+                count: number(field::COUNT)?,
+            },
+            _ => return None,
+        }))
+    }
+
+    /// Takes a packet's definitions. Where an earlier packet is missing, stacks are unknown until the next checkpoint.
+    fn define(&mut self, event: &Event<'_>) {
+        let first = event.field(field::FIRST).and_then(|value| value.as_u64());
+        let stacks = self.stacks.entry(event.path().to_owned()).or_default();
+        if first == Some(1) {
+            *stacks = Some(StackNodes::default());
+        }
+        let Some(nodes) = stacks.as_mut().filter(|nodes| first == Some(nodes.next_node().into())) else {
+            *stacks = None;
+            return;
+        };
+        let definitions = event.field(field::STACKS).and_then(|value| value.as_array());
+        for definition in definitions.iter().flat_map(|definitions| definitions.iter()) {
+            if !add_definition(nodes, &mut self.runs, definition) {
+                self.damaged += 1;
+                *stacks = None;
+                return;
+            }
+        }
+    }
+
+    fn sample(&mut self, event: &Event<'_>, time: u64, pid: u32, tid: u32) -> Option<Found> {
+        let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
+        self.frames.clear();
+        self.frames.push(Frame {
+            kind: FrameKind::Pc,
+            address: number(field::IP)?,
+        });
+        let stack = u32::try_from(number(field::STACK)?).ok()?;
+        let nodes = self.stacks.get(event.path()).and_then(|nodes| nodes.as_ref());
+        let known = nodes.is_some_and(|nodes| nodes.expand(stack, FRAME_LIMIT, &mut self.frames));
+        let stop = u8::try_from(number(field::STOP)?).ok().and_then(Stop::from_number)?;
+        let cpu = event
+            .packet_context()
+            .and_then(|context| context.get(field::CPU_ID)?.as_u64());
+        Some(Found::Sample(Sample {
+            time,
+            cpu: cpu.unwrap_or(0) as u32,
+            pid,
+            tid,
+            frames: &[],
+            stop: known.then_some(stop),
+            live: number(field::LIVE)? != 0,
+        }))
+    }
+}
+
+fn add_definition(nodes: &mut StackNodes, runs: &mut Vec<(Frame, u64)>, definition: Value<'_>) -> bool {
+    let Some(fields) = definition.as_struct() else {
+        return false;
+    };
+    let parent = fields
+        .get(field::PARENT)
+        .and_then(|value| value.as_u64()?.try_into().ok());
+    let (Some(parent), Some(bytes)) = (parent, fields.get(field::CBF).and_then(|value| value.as_bytes())) else {
+        return false;
+    };
+    let Ok(decoder) = Decoder::new(bytes) else {
+        return false;
+    };
+    runs.clear();
+    for run in decoder {
+        let Ok(run) = run else {
+            return false;
+        };
+        runs.push((from_cbf(run.frame), run.repeat));
+    }
+    nodes.define(parent, runs)
+}
+
+fn from_cbf(frame: backtrail_cbf::Frame) -> Frame {
+    let (kind, address) = match frame {
+        backtrail_cbf::Frame::Pc(address) => (FrameKind::Pc, address),
+        // Where a suspended function will go on is looked up as the call that it waits for.
+        backtrail_cbf::Frame::Ra(address) | backtrail_cbf::Frame::Async(address) => (FrameKind::Ra, address),
+        backtrail_cbf::Frame::Omit(count) => (FrameKind::Omitted, count),
+    };
+    Frame { kind, address }
+}
