@@ -53,8 +53,7 @@ pub(crate) mod field {
     pub(crate) const VTID: &str = "vtid";
     pub(crate) const IP: &str = "ip";
     pub(crate) const FIRST: &str = "first";
-    pub(crate) const STACKS: &str = "stacks";
-    pub(crate) const PARENT: &str = "parent";
+    pub(crate) const PARENTS: &str = "parents";
     pub(crate) const CBF: &str = "cbf";
     pub(crate) const STACK: &str = "stack";
     pub(crate) const STOP: &str = "stop";
@@ -147,7 +146,12 @@ fn event_classes() -> Vec<EventClass> {
         ),
         (
             class::BUILD_ID,
-            bytes(Struct::new().with(field::BADDR, word()), &[], field::BUILD_ID, 64),
+            sequence(
+                Struct::new().with(field::BADDR, word()),
+                field::BUILD_ID,
+                64,
+                Integer::unsigned(8, ORDER).hexadecimal(),
+            ),
         ),
         (
             class::THREAD_NAME,
@@ -171,37 +175,20 @@ fn event_classes() -> Vec<EventClass> {
         .collect()
 }
 
-/// `first`, then a sequence of definitions, each the parent's number and the new frames as compact backtrace.
+/// `first`, then the definitions: each one's parent, and the compact backtraces of their new frames back to back. Not a
+/// sequence of structs with a sequence in each: the debug-info filter of babeltrace2 2.0.4 aborts on that.
 fn stacks() -> Struct {
-    let definition = bytes(
-        Struct::new().with(field::PARENT, Integer::unsigned(32, ORDER)),
-        &[field::STACKS],
-        field::CBF,
-        16,
-    );
-    let length = length_of(field::STACKS);
-    Struct::new()
-        .with(field::FIRST, Integer::unsigned(32, ORDER))
-        .with(&length, Integer::unsigned(32, ORDER))
-        .with(
-            field::STACKS,
-            Array::sequence(Reference::payload(&[&length]), FieldClass::Struct(definition)),
-        )
+    let fields = Struct::new().with(field::FIRST, Integer::unsigned(32, ORDER));
+    let fields = sequence(fields, field::PARENTS, 32, Integer::unsigned(32, ORDER));
+    sequence(fields, field::CBF, 32, Integer::unsigned(8, ORDER).hexadecimal())
 }
 
-/// Appends a sequence of bytes with its length before it, as LTTng names it; `within` leads from the payload to the
-/// struct.
-fn bytes(fields: Struct, within: &[&str], name: &str, length_bits: u32) -> Struct {
-    let length = length_of(name);
-    let path = [within, &[&length]].concat();
-    fields.with(&length, Integer::unsigned(length_bits, ORDER)).with(
-        name,
-        Array::sequence(Reference::payload(&path), Integer::unsigned(8, ORDER).hexadecimal()),
-    )
-}
-
-fn length_of(name: &str) -> String {
-    format!("_{name}_length")
+/// Appends a sequence with its length before it, as LTTng names it.
+fn sequence(fields: Struct, name: &str, length_bits: u32, element: Integer) -> Struct {
+    let length = format!("_{name}_length");
+    fields
+        .with(&length, Integer::unsigned(length_bits, ORDER))
+        .with(name, Array::sequence(Reference::payload(&[&length]), element))
 }
 
 fn word() -> Integer {

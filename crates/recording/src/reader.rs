@@ -212,13 +212,18 @@ impl ItemDecoder {
             *stacks = None;
             return;
         };
-        let definitions = event.field(field::STACKS).and_then(|value| value.as_array());
-        for definition in definitions.iter().flat_map(|definitions| definitions.iter()) {
-            if !add_definition(nodes, &mut self.runs, definition) {
+        let parents = event.field(field::PARENTS).and_then(|value| value.as_array());
+        let mut bytes = event
+            .field(field::CBF)
+            .and_then(|value| value.as_bytes())
+            .unwrap_or_default();
+        for parent in parents.iter().flat_map(|parents| parents.u64s()) {
+            let Some(consumed) = add_definition(nodes, &mut self.runs, parent, bytes) else {
                 self.damaged += 1;
                 *stacks = None;
                 return;
-            }
+            };
+            bytes = &bytes[consumed..];
         }
     }
 
@@ -248,27 +253,17 @@ impl ItemDecoder {
     }
 }
 
-fn add_definition(nodes: &mut StackNodes, runs: &mut Vec<(Frame, u64)>, definition: Value<'_>) -> bool {
-    let Some(fields) = definition.as_struct() else {
-        return false;
-    };
-    let parent = fields
-        .get(field::PARENT)
-        .and_then(|value| value.as_u64()?.try_into().ok());
-    let (Some(parent), Some(bytes)) = (parent, fields.get(field::CBF).and_then(|value| value.as_bytes())) else {
-        return false;
-    };
-    let Ok(decoder) = Decoder::new(bytes) else {
-        return false;
-    };
+/// Adds the definition at the start of `bytes` and returns its length; `None` where it cannot be understood.
+fn add_definition(nodes: &mut StackNodes, runs: &mut Vec<(Frame, u64)>, parent: u64, bytes: &[u8]) -> Option<usize> {
+    let mut decoder = Decoder::new(bytes).ok()?;
     runs.clear();
-    for run in decoder {
-        let Ok(run) = run else {
-            return false;
-        };
+    for run in decoder.by_ref() {
+        let run = run.ok()?;
         runs.push((from_cbf(run.frame), run.repeat));
     }
-    nodes.define(parent, runs)
+    nodes
+        .define(parent.try_into().ok()?, runs)
+        .then_some(decoder.consumed())
 }
 
 fn from_cbf(frame: backtrail_cbf::Frame) -> Frame {

@@ -20,8 +20,6 @@ use crate::{Frame, FrameKind, Module, Sample};
 const CHECKPOINT_BYTES: u64 = 1 << 20;
 /// Bytes of events, definitions included, after which a packet is written, however young it is.
 const PACKET_BYTES: usize = 64 << 10;
-/// The most frames of one definition; more are split. Their bytes stay below what its 16-bit length can say.
-const LONGEST_DEFINITION: usize = 4096;
 
 /// What the metadata says of the machine and the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,8 +273,8 @@ struct Stream {
 struct Definitions {
     /// Number of the first new frame.
     first: u32,
-    /// Parent, and where the compact backtrace ends in `bytes`.
-    parents: Vec<(u32, usize)>,
+    /// What each definition's frames stand on.
+    parents: Vec<u32>,
     /// Compact backtraces, back to back.
     bytes: Vec<u8>,
 }
@@ -323,20 +321,15 @@ impl Stream {
                 self.tree.insert(frames).unwrap_or_default()
             }
         };
-        let mut parent = inserted.parent;
-        let mut above = inserted.new_frames;
-        for part in frames[..inserted.new_frames].rchunks(LONGEST_DEFINITION) {
-            self.definitions.add(parent, part)?;
-            // What comes next stands on this part's innermost frame.
-            above -= part.len();
-            parent = inserted.stack - above as u32;
+        if inserted.new_frames > 0 {
+            self.definitions.add(inserted.parent, &frames[..inserted.new_frames])?;
         }
         Ok(inserted.stack)
     }
 
     fn packet_bytes(&mut self) -> usize {
         let definitions = &self.definitions;
-        self.file.writer().content_bytes() + definitions.bytes.len() + 6 * definitions.parents.len()
+        self.file.writer().content_bytes() + definitions.bytes.len() + size_of::<u32>() * definitions.parents.len()
     }
 
     /// Writes the packet, its definitions first.
@@ -346,13 +339,11 @@ impl Stream {
         Context::default().write(&mut event);
         event.u32(definitions.first);
         event.sequence_len(definitions.parents.len());
-        let mut begin = 0;
-        for &(parent, end) in &definitions.parents {
+        for &parent in &definitions.parents {
             event.u32(parent);
-            event.sequence_len(end - begin);
-            event.bytes(&definitions.bytes[begin..end]);
-            begin = end;
         }
+        event.sequence_len(definitions.bytes.len());
+        event.bytes(&definitions.bytes);
         event.finish()?;
         self.file.flush(self.last)?;
         self.definitions.clear(self.tree.next_node());
@@ -386,7 +377,7 @@ impl Definitions {
         }
         let len = encoder.finish(End::Complete);
         self.bytes.truncate(begin + len);
-        self.parents.push((parent, self.bytes.len()));
+        self.parents.push(parent);
         Ok(())
     }
 

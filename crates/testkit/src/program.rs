@@ -4,6 +4,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::{Missing, command, place};
@@ -133,7 +134,10 @@ impl Program {
             return Ok(built);
         }
         std::fs::create_dir_all(&folder).expect("the target directory can be written");
-        let attempt = folder.join(format!("{}.{}", self.name, std::process::id()));
+        // Tests of one run build at the same time too.
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let number = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+        let attempt = folder.join(format!("{}.{}.{number}", self.name, std::process::id()));
         let mut build = Command::new(&compiler);
         build.arg("-o").arg(&attempt).arg(&source);
         if !rust {

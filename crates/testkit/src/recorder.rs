@@ -216,13 +216,7 @@ pub struct Babeltrace {
 pub fn babeltrace2(trace: &Path) -> Result<Babeltrace, Missing> {
     let mut reader = Command::new("babeltrace2");
     reader
-        .args([
-            "--fields=none",
-            "--names=none",
-            "--color=never",
-            "--no-delta",
-            "--clock-seconds",
-        ])
+        .args(["--names=none", "--color=never", "--no-delta", "--clock-seconds"])
         .arg(trace);
     let finished = command::run(&mut reader, Duration::from_secs(300))?;
     let mut by_name = BTreeMap::new();
