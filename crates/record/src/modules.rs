@@ -71,8 +71,9 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) mem_size: u64,
     /// Whether it may lie anywhere.
     pub(crate) position_independent: bool,
-    /// Loaded segments: file offset, bytes in the file, address.
-    segments: Vec<(u64, u64, u64)>,
+    /// Segments of code: file offset, bytes in the file, address. lld lets segments share a page of the file, so an
+    /// offset alone does not tell them apart; what is mapped for execution can only be one of these.
+    code: Vec<(u64, u64, u64)>,
     table: Option<Section<'a>>,
 }
 
@@ -81,7 +82,7 @@ impl ElfModule<'_> {
     /// before its segment.
     fn address_of(&self, offset: u64) -> Option<u64> {
         let page = 4096;
-        self.segments
+        self.code
             .iter()
             .find(|&&(start, len, _)| start & !(page - 1) <= offset && offset < start.saturating_add(len))
             .map(|&(start, _, address)| address.wrapping_add(offset.wrapping_sub(start)))
@@ -247,10 +248,10 @@ impl<'a> Modules<'a> {
             base_vaddr: image.base_vaddr(),
             mem_size: image.mem_size(),
             position_independent: image.is_position_independent(),
-            segments: image
+            code: image
                 .segments()
                 .iter()
-                .filter(|segment| segment.is_load())
+                .filter(|segment| segment.is_load() && segment.is_executable())
                 .map(|segment| (segment.offset, segment.filesz, segment.vaddr))
                 .collect(),
             table,

@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let tables = Tables::open(options.cache.clone());
     let arena = Arena::default();
     let mut session = Session::new(Modules::new(&tables, &arena), writer);
-    let mut subject = match Subject::begin(&options.target) {
+    let mut subject = match signals.unblocked(|| Subject::begin(&options.target)) {
         Ok(subject) => subject,
         Err(error) => {
             session.writer.discard();

@@ -17,11 +17,11 @@ pub struct Signal {
 pub struct SignalSource {
     fd: OwnedFd,
     before: libc::sigset_t,
+    blocked: libc::sigset_t,
 }
 
 impl SignalSource {
-    /// Blocks the signals for the calling thread and collects them from now on. Programs that the standard library
-    /// starts do not inherit the block.
+    /// Blocks the signals for the calling thread and collects them from now on.
     pub fn new() -> io::Result<SignalSource> {
         // SAFETY: the sets are plain memory of the right type, initialised by sigemptyset before use, and live on the
         // stack during the calls; signalfd returns a new descriptor that nobody else owns.
@@ -43,8 +43,17 @@ impl SignalSource {
             Ok(SignalSource {
                 fd: OwnedFd::from_raw_fd(fd),
                 before,
+                blocked: set,
             })
         }
+    }
+
+    /// Does something with the signal mask that the thread had before: starting a program, which inherits the mask.
+    pub fn unblocked<T>(&self, act: impl FnOnce() -> T) -> T {
+        set_mask(&self.before);
+        let result = act();
+        set_mask(&self.blocked);
+        result
     }
 
     /// The next signal that has arrived, if any.
@@ -70,9 +79,13 @@ impl AsFd for SignalSource {
 
 impl Drop for SignalSource {
     fn drop(&mut self) {
-        // SAFETY: `before` is the mask that the thread had.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
-        }
+        set_mask(&self.before);
+    }
+}
+
+fn set_mask(mask: &libc::sigset_t) {
+    // SAFETY: `mask` is an initialised set that is only read.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
     }
 }
