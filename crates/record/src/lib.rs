@@ -50,10 +50,11 @@ pub struct Options {
 
 /// Samples a second where the user does not say: close to 1,000, but not in step with what programs do a thousand times a second.
 pub const DEFAULT_FREQUENCY: u64 = 997;
-/// Bytes of stack copied with each sample: what nearly all stacks fit into. Twice as much costs the sampled program
-/// more than reading the rest of the few deeper ones afterwards costs us.
-pub const DEFAULT_STACK_BYTES: u32 = 16 << 10;
-/// The kernel's limit on [`Options::stack_bytes`] (a sample's size is a 16-bit number).
+/// Bytes of stack copied with each sample, at most: nearly all that the kernel can do (a sample's size is a 16-bit
+/// number). It copies no more than there is, so shallow stacks cost no more than with a small limit; of deep ones, what
+/// is not copied has to be read from the process afterwards, when the frames may have changed.
+pub const DEFAULT_STACK_BYTES: u32 = MAX_STACK_BYTES;
+/// The largest [`Options::stack_bytes`].
 pub const MAX_STACK_BYTES: u32 = 60 << 10;
 
 /// How a recording went.

@@ -302,6 +302,7 @@ impl<'a> Session<'a> {
                 },
             );
         }
+        let walked = self.walker.without_gone_program(sample, walked);
         let space = self.spaces.get(pid, &mut self.modules);
         self.touched.clear();
         for frame in &self.walker.frames {

@@ -41,6 +41,28 @@ impl StackWalker {
         }
     }
 
+    /// The last walk again, without a user stack that is none: in execve, and while a process ends, the registers are
+    /// still those of a program whose memory is gone.
+    pub(crate) fn without_gone_program(&mut self, sample: &Sample<'_>, walked: Walked) -> Walked {
+        let kernel = sample.kernel_frames().count();
+        let UserState::Native { stack, .. } = sample.user else {
+            return walked;
+        };
+        let gone = match walked.stop {
+            Stop::NoModule => true,
+            Stop::NoTable | Stop::Unreadable => stack.is_empty(),
+            _ => false,
+        };
+        if kernel == 0 || self.frames.len() != kernel + 1 || !gone {
+            return walked;
+        }
+        self.frames.truncate(kernel);
+        Walked {
+            stop: Stop::NoUserStack,
+            live: false,
+        }
+    }
+
     /// Walks the stack of a sample: the kernel's frames as the kernel found them, then the program's.
     pub(crate) fn walk(&mut self, sample: &Sample<'_>, modules: &impl Modules) -> Walked {
         self.frames.clear();

@@ -13,11 +13,13 @@ use super::records::{self, Record, SAMPLE_TYPE};
 use crate::proc;
 use crate::sys::{self, Attributes, Clock, Ring};
 
-/// The largest ring for each CPU: at 997 Hz and 16 KiB of stack, half a second of samples, as long as it takes to
-/// convert the largest tables while sampling.
+/// The largest ring for each CPU: at 997 Hz and 60 KiB of stack, an eighth of a second of samples, as long as it takes
+/// to convert all but the largest tables while sampling.
 const MAX_RING_BYTES: usize = 8 << 20;
 /// Below this a ring holds too few samples to be of use.
 const MIN_RING_BYTES: usize = 128 << 10;
+/// Samples that must fit into a ring: where it is smaller, less stack is copied.
+const LEAST_SAMPLES: usize = 16;
 /// Samples that may wait in a ring before the reader is woken: few enough that the stacks of waiting samples have not
 /// changed much when deeper parts are read from the process.
 const SAMPLES_A_WAKEUP: u32 = 8;
@@ -159,26 +161,27 @@ impl Sampler {
 
     fn open(options: &Options, threads: &[i32], enable_on_exec: bool) -> Result<Sampler, OpenError> {
         let arch = Arch::native();
-        // A sample is its stack and some 300 bytes of registers and kernel frames.
-        let sample_bytes = options.stack_bytes + 512;
         let mut attributes = Attributes {
             clock: Clock::Cpu,
             frequency: options.frequency,
             sample_type: SAMPLE_TYPE,
             registers: arch.perf.mask(),
             stack_bytes: options.stack_bytes,
-            watermark: SAMPLES_A_WAKEUP * sample_bytes,
+            watermark: 0,
             kernel: true,
             enable_on_exec,
             build_ids: true,
         };
         let cpus = proc::online_cpus().map_err(OpenError::Io)?;
-        negotiate(
-            &mut attributes,
+        let (first_thread, first_cpu) = (
             threads.first().copied().unwrap_or(0),
             cpus.first().copied().unwrap_or(0),
-        )?;
+        );
+        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
         let mut ring_bytes = MAX_RING_BYTES;
+        drop(map_ring(event, &mut ring_bytes)?);
+        attributes.stack_bytes = stack_for(ring_bytes).min(options.stack_bytes);
+        attributes.watermark = SAMPLES_A_WAKEUP * sample_bytes(attributes.stack_bytes);
         let mut sampler = Sampler {
             rings: Vec::with_capacity(cpus.len()),
             arch,
@@ -307,11 +310,22 @@ impl Sampler {
     }
 }
 
+/// A sample is its stack and some 500 bytes of registers and kernel frames.
+fn sample_bytes(stack_bytes: u32) -> u32 {
+    stack_bytes + 512
+}
+
+/// The most stack that a ring has room for.
+fn stack_for(ring_bytes: usize) -> u32 {
+    let room = (ring_bytes / LEAST_SAMPLES).saturating_sub(512);
+    u32::try_from(room & !7).unwrap_or(u32::MAX)
+}
+
 /// Finds out what the kernel grants, by opening an event: from the most to the least.
-fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<(), OpenError> {
+fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd, OpenError> {
     loop {
         let error = match sys::open_event(attributes, tid, cpu as i32) {
-            Ok(_) => return Ok(()),
+            Ok(event) => return Ok(event),
             Err(error) => error,
         };
         match error.raw_os_error() {
