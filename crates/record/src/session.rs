@@ -23,7 +23,7 @@ use crate::{Error, Incomplete, Options, Outcome, Target};
 /// How long the recorder sleeps at most: what bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// How long what was recorded may wait in memory before it is written.
-const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why the recording is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ const KEPT_AT_EACH_END: usize = 8192;
 /// Frames after which a walk is given up: a stack of 8 MiB holds half a million of the smallest frames.
 const LONGEST_WALK: usize = 1 << 20;
 /// Rules that are remembered.
-const CACHED_RULES: usize = 1 << 14;
+const CACHED_RULES: usize = 1 << 15;
 
 /// Walks stacks; its memory is kept from sample to sample.
 pub(crate) struct StackWalker {

@@ -57,7 +57,6 @@ pub(crate) mod field {
     pub(crate) const CBF: &str = "cbf";
     pub(crate) const STACK: &str = "stack";
     pub(crate) const STOP: &str = "stop";
-    pub(crate) const LIVE: &str = "live";
     pub(crate) const BADDR: &str = "baddr";
     pub(crate) const MEMSZ: &str = "memsz";
     pub(crate) const PATH: &str = "path";
@@ -70,6 +69,12 @@ pub(crate) mod field {
     pub(crate) const COUNT: &str = "count";
     pub(crate) const CPU_ID: &str = "cpu_id";
 }
+
+/// Bits of an instruction's address: code lies in the lowest 47 bits of the address space, the kernel's in the highest
+/// 2 GiB, so that the lower 48 bits, with their sign, say all.
+pub(crate) const IP_BITS: u32 = 48;
+/// Added to a sample's `stop` where frames were read from the running process.
+pub(crate) const LIVE: u8 = 128;
 
 const ORDER: Endian = Endian::NATIVE;
 const CLOCK: usize = 0;
@@ -112,9 +117,10 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: u
             event_header: Some(compact_event_header(ORDER, CLOCK)),
             event_context: Some(
                 Struct::new()
-                    .with(field::VPID, Integer::signed(32, ORDER))
-                    .with(field::VTID, Integer::signed(32, ORDER))
-                    .with(field::IP, word()),
+                    // Linux numbers processes with 22 bits (PID_MAX_LIMIT).
+                    .with(field::VPID, Integer::signed(24, ORDER))
+                    .with(field::VTID, Integer::signed(24, ORDER))
+                    .with(field::IP, Integer::unsigned(IP_BITS, ORDER).hexadecimal()),
             ),
             events: event_classes(),
         }],
@@ -128,10 +134,7 @@ fn event_classes() -> Vec<EventClass> {
         (class::STACKS, stacks()),
         (
             class::SAMPLE,
-            Struct::new()
-                .with(field::STACK, number(32))
-                .with(field::STOP, stop())
-                .with(field::LIVE, number(8)),
+            Struct::new().with(field::STACK, number(24)).with(field::STOP, stop()),
         ),
         (class::START, Struct::new()),
         (
@@ -195,15 +198,21 @@ fn word() -> Integer {
     Integer::unsigned(64, ORDER).hexadecimal()
 }
 
+/// The reasons, each with and without [`LIVE`], which has a name of its own.
 fn stop() -> Enumeration {
+    let live = Mapping {
+        name: "live".to_owned(),
+        ranges: vec![Range {
+            first: LIVE.into(),
+            last: u8::MAX.into(),
+        }],
+    };
+    let reason = |&stop: &Stop| Mapping {
+        name: stop.name().to_owned(),
+        ranges: vec![Range::one(stop as i128), Range::one(stop as i128 + i128::from(LIVE))],
+    };
     Enumeration {
         integer: Integer::unsigned(8, ORDER),
-        mappings: Stop::ALL
-            .iter()
-            .map(|&stop| Mapping {
-                name: stop.name().to_owned(),
-                ranges: vec![Range::one(stop as i128)],
-            })
-            .collect(),
+        mappings: Stop::ALL.iter().map(reason).chain([live]).collect(),
     }
 }

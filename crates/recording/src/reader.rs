@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use backtrail_cbf::Decoder;
 use backtrail_trace::{Event, Events, Options, Trace, TraceError, Value};
+use backtrail_wire::sign_extend;
 
-use crate::events::{class, field};
+use crate::events::{IP_BITS, LIVE, class, field};
 use crate::tree::StackNodes;
 use crate::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName};
 
@@ -232,12 +233,13 @@ impl ItemDecoder {
         self.frames.clear();
         self.frames.push(Frame {
             kind: FrameKind::Pc,
-            address: number(field::IP)?,
+            address: sign_extend(number(field::IP)?, IP_BITS) as u64,
         });
         let stack = u32::try_from(number(field::STACK)?).ok()?;
         let nodes = self.stacks.get(event.path()).and_then(|nodes| nodes.as_ref());
         let known = nodes.is_some_and(|nodes| nodes.expand(stack, FRAME_LIMIT, &mut self.frames));
-        let stop = u8::try_from(number(field::STOP)?).ok().and_then(Stop::from_number)?;
+        let flags = u8::try_from(number(field::STOP)?).ok()?;
+        let stop = Stop::from_number(flags & !LIVE)?;
         let cpu = event
             .packet_context()
             .and_then(|context| context.get(field::CPU_ID)?.as_u64());
@@ -248,7 +250,7 @@ impl ItemDecoder {
             tid,
             frames: &[],
             stop: known.then_some(stop),
-            live: number(field::LIVE)? != 0,
+            live: flags & LIVE != 0,
         }))
     }
 }

@@ -19,7 +19,12 @@ type Edge = (u32, Frame);
 #[derive(Debug, Default)]
 pub struct StackTree {
     nodes: FxHashMap<Edge, u32>,
+    /// The last stack, from its outermost frame inwards, each with its number: the next one shares most of it.
+    last: Vec<(Frame, u32)>,
 }
+
+/// Numbers of frames lie below: a sample's stack is a 24-bit number.
+const NODE_LIMIT: usize = 1 << 24;
 
 /// What [`StackTree::insert`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,23 +45,32 @@ impl StackTree {
 
     /// Finds or adds a stack, given from the innermost frame outwards. `None` where all numbers are used up: begin anew.
     pub fn insert(&mut self, frames: &[Frame]) -> Option<Inserted> {
-        let mut node = EMPTY_STACK;
-        let mut unknown = frames.len();
+        let outermost_first = frames.iter().rev();
+        let shared = outermost_first
+            .zip(&self.last)
+            .take_while(|&(frame, (last, _))| frame == last)
+            .count();
+        self.last.truncate(shared);
+        let mut node = self.last.last().map_or(EMPTY_STACK, |&(_, node)| node);
+        let mut unknown = frames.len() - shared;
         while unknown > 0 {
-            match self.nodes.get(&(node, frames[unknown - 1])) {
+            let frame = frames[unknown - 1];
+            match self.nodes.get(&(node, frame)) {
                 Some(&child) => node = child,
                 None => break,
             }
+            self.last.push((frame, node));
             unknown -= 1;
         }
         let parent = node;
-        if self.nodes.len() + unknown >= u32::MAX as usize {
+        if self.nodes.len() + unknown >= NODE_LIMIT - 1 {
             return None;
         }
         for &frame in frames[..unknown].iter().rev() {
             let child = self.next_node();
             self.nodes.insert((node, frame), child);
             node = child;
+            self.last.push((frame, node));
         }
         Some(Inserted {
             stack: node,
@@ -68,6 +82,7 @@ impl StackTree {
     /// Forgets everything: a checkpoint, from which on the trace can be understood without what came before.
     pub fn clear(&mut self) {
         self.nodes.clear();
+        self.last.clear();
     }
 }
 

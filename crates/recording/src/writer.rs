@@ -231,9 +231,9 @@ impl Writer {
             ..Context::of(sample.pid, sample.tid)
         };
         stream.event(class::SAMPLE, sample.time, context, |event| {
-            event.u32(stack);
-            event.u8(sample.stop.map_or(0, |stop| stop as u8));
-            event.u8(sample.live.into());
+            event.unsigned(stack.into());
+            let live = if sample.live { events::LIVE } else { 0 };
+            event.u8(sample.stop.map_or(0, |stop| stop as u8) | live);
         })?;
         if stream.packet_bytes() >= PACKET_BYTES {
             stream.flush()?;
@@ -417,7 +417,7 @@ impl Context {
         // A process outside the recorder's namespace has the number -1.
         event.i32(self.pid as i32);
         event.i32(self.tid as i32);
-        event.u64(self.ip);
+        event.unsigned(self.ip & ((1 << events::IP_BITS) - 1));
     }
 }
 

@@ -58,7 +58,7 @@ pub fn step(
         AddressKind::Ra => registers.pc.wrapping_sub(1),
     };
     match modules.coverage(lookup) {
-        Coverage::Table(table) => match table_rule(&table, lookup, cache) {
+        Coverage::Table(table) => match table_rule(&table, lookup, kind, cache) {
             TableRule::Caller { rule, signal_frame } => {
                 if signal_frame && let Some(step) = signal_step(arch, registers, &rule, memory)? {
                     return Ok(step);
@@ -73,12 +73,22 @@ pub fn step(
     }
 }
 
-fn table_rule(table: &Table<'_>, lookup: u64, cache: &mut RuleCache<'_>) -> TableRule {
+fn table_rule(table: &Table<'_>, lookup: u64, kind: AddressKind, cache: &mut RuleCache<'_>) -> TableRule {
     let address = lookup.wrapping_sub(table.bias);
+    // Innermost addresses are mostly met once: they would only push out call sites, which come again and again.
+    if kind == AddressKind::Pc {
+        return look_up(table, address);
+    }
     if let Some(rule) = cache.get(table.id, address) {
         return rule;
     }
-    let rule = match table.section.lookup(address) {
+    let rule = look_up(table, address);
+    cache.put(table.id, address, rule);
+    rule
+}
+
+fn look_up(table: &Table<'_>, address: u64) -> TableRule {
+    match table.section.lookup(address) {
         Ok(Some(found)) => match found.row.rule {
             Some(rule) => TableRule::Caller {
                 rule,
@@ -87,9 +97,7 @@ fn table_rule(table: &Table<'_>, lookup: u64, cache: &mut RuleCache<'_>) -> Tabl
             None => TableRule::Outermost,
         },
         Ok(None) | Err(_) => TableRule::NotCovered,
-    };
-    cache.put(table.id, address, rule);
-    rule
+    }
 }
 
 fn rule_step(

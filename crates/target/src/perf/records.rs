@@ -257,17 +257,17 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
     let abi = cursor.u64()?;
     let mut registers = Registers::new(0);
     if abi != 0 {
-        let mut general = arch.perf.general.iter();
-        for bit in 0..64 {
-            if arch.perf.mask() >> bit & 1 == 0 {
-                continue;
-            }
-            let value = cursor.u64()?;
-            if bit == arch.perf.pc {
-                registers.pc = value;
-            } else if let Some(&(_, register)) = general.next() {
-                registers.set(register, value);
-            }
+        // In the order of the kernel's numbers.
+        let (before_pc, behind_pc) = arch
+            .perf
+            .general
+            .split_at(arch.perf.general.partition_point(|&(bit, _)| bit < arch.perf.pc));
+        for &(_, register) in before_pc {
+            registers.set(register, cursor.u64()?);
+        }
+        registers.pc = cursor.u64()?;
+        for &(_, register) in behind_pc {
+            registers.set(register, cursor.u64()?);
         }
     }
     let stack_size = cursor.u64()? as usize;

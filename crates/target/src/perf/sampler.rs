@@ -19,10 +19,10 @@ const MAX_RING_BYTES: usize = 8 << 20;
 /// Below this a ring holds too few samples to be of use.
 const MIN_RING_BYTES: usize = 128 << 10;
 /// Samples that must fit into a ring: where it is smaller, less stack is copied.
-const LEAST_SAMPLES: usize = 16;
+const LEAST_SAMPLES: usize = 32;
 /// Samples that may wait in a ring before the reader is woken: few enough that the stacks of waiting samples have not
 /// changed much when deeper parts are read from the process.
-const SAMPLES_A_WAKEUP: u32 = 8;
+const SAMPLES_A_WAKEUP: u32 = 16;
 
 /// What to sample.
 #[derive(Clone, Copy, Debug)]
