@@ -43,10 +43,10 @@ impl Registers {
         }
     }
 
-    /// Forgets every register but those two: what is known of a caller after a step that restores only SP and FP.
+    /// Forgets every register.
     #[inline]
-    pub const fn keep_only(&mut self, first: Register, second: Register) {
-        self.known &= 1 << (first.0 & 31) | 1 << (second.0 & 31);
+    pub const fn forget_all(&mut self) {
+        self.known = 0;
     }
 
     /// Forgets `register`.
@@ -72,10 +72,10 @@ mod tests {
         registers.set(Register(200), 1);
         assert_eq!(registers.get(Register(3)), Some(30));
         assert_eq!(registers.get(Register(200)), None);
-        registers.keep_only(Register(6), Register(7));
-        assert_eq!(registers.get(Register(3)), None);
-        assert_eq!(registers.get(Register(7)), Some(70));
         registers.forget(Register(7));
         assert_eq!(registers.get(Register(7)), None);
+        assert_eq!(registers.get(Register(6)), Some(60));
+        registers.forget_all();
+        assert_eq!(registers.get(Register(6)), None);
     }
 }

@@ -284,23 +284,11 @@ impl<'a> Session<'a> {
     fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
         let (pid, tid) = (sample.pid, sample.tid);
         let mut space = self.spaces.get(pid, &mut self.modules);
-        let mut walked = self.walker.walk(
-            sample,
-            &SpaceView {
-                space,
-                modules: &self.modules,
-            },
-        );
+        let mut walked = self.walker.walk(sample, &SpaceView::new(space, &self.modules));
         // A mapping may have been among records that were lost, or older than the recording.
         if walked.stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
             space = self.spaces.get(pid, &mut self.modules);
-            walked = self.walker.walk(
-                sample,
-                &SpaceView {
-                    space,
-                    modules: &self.modules,
-                },
-            );
+            walked = self.walker.walk(sample, &SpaceView::new(space, &self.modules));
         }
         let walked = self.walker.without_gone_program(sample, walked);
         let space = self.spaces.get(pid, &mut self.modules);

@@ -1,5 +1,7 @@
 //! The address spaces of the processes that are sampled: which file is mapped where.
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_target::proc;
@@ -192,17 +194,38 @@ impl Spaces {
 
 /// What the unwinder asks while it walks one process's stack.
 pub(crate) struct SpaceView<'v, 'a> {
-    pub(crate) space: &'v Space,
-    pub(crate) modules: &'v Modules<'a>,
+    space: &'v Space,
+    modules: &'v Modules<'a>,
+    /// The last answer and the addresses that it is for: a frame's caller is mostly in the same module.
+    last: Cell<Option<(Range<u64>, Coverage<'v>)>>,
+}
+
+impl<'v, 'a> SpaceView<'v, 'a> {
+    pub(crate) fn new(space: &'v Space, modules: &'v Modules<'a>) -> Self {
+        SpaceView {
+            space,
+            modules,
+            last: Cell::new(None),
+        }
+    }
 }
 
 impl backtrail_unwind::Modules for SpaceView<'_, '_> {
     #[inline]
     fn coverage(&self, address: u64) -> Coverage<'_> {
-        match self.space.find(address) {
-            Some(mapping) => self.modules.coverage(mapping),
-            None => Coverage::NoModule,
+        if let Some((range, coverage)) = self.last.take() {
+            let fits = range.contains(&address);
+            self.last.set(Some((range, coverage)));
+            if fits {
+                return coverage;
+            }
         }
+        let Some(mapping) = self.space.find(address) else {
+            return Coverage::NoModule;
+        };
+        let coverage = self.modules.coverage(mapping);
+        self.last.set(Some((mapping.start..mapping.end, coverage)));
+        coverage
     }
 }
 

@@ -15,7 +15,7 @@ mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
-pub use step::{AddressKind, Step, Stop, step};
+pub use step::{AddressKind, Stop, step};
 pub use walk::{Frame, walk};
 
 use backtrail_sframe::Section;

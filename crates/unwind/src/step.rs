@@ -35,36 +35,27 @@ pub enum Stop {
     Limit,
 }
 
-/// A caller's frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Its registers.
-    pub registers: Registers,
-    /// What its program counter is.
-    pub kind: AddressKind,
-}
-
-/// Finds the caller of the frame with these `registers`.
+/// Turns the `registers` of a frame into its caller's, and says what the caller's program counter is. Where that fails
+/// they stay as they are.
 pub fn step(
     arch: &Arch,
-    registers: &Registers,
+    registers: &mut Registers,
     kind: AddressKind,
     modules: &impl Modules,
     memory: &mut impl Memory,
     cache: &mut RuleCache<'_>,
-) -> Result<Step, Stop> {
+) -> Result<AddressKind, Stop> {
     let lookup = match kind {
         AddressKind::Pc => registers.pc,
         AddressKind::Ra => registers.pc.wrapping_sub(1),
     };
     match modules.coverage(lookup) {
         Coverage::Table(table) => match table_rule(&table, lookup, kind, cache) {
-            TableRule::Caller { rule, signal_frame } => {
-                if signal_frame && let Some(step) = signal_step(arch, registers, &rule, memory)? {
-                    return Ok(step);
-                }
-                rule_step(arch, registers, kind, &rule, signal_frame, memory)
-            }
+            TableRule::Caller {
+                rule,
+                signal_frame: true,
+            } if is_kernels(arch, &rule) => signal_step(arch, registers, memory),
+            TableRule::Caller { rule, signal_frame } => rule_step(arch, registers, kind, &rule, signal_frame, memory),
             TableRule::Outermost => Err(Stop::EndOfStack),
             TableRule::NotCovered => Err(Stop::NoTable),
         },
@@ -102,12 +93,12 @@ fn look_up(table: &Table<'_>, address: u64) -> TableRule {
 
 fn rule_step(
     arch: &Arch,
-    registers: &Registers,
+    registers: &mut Registers,
     kind: AddressKind,
     rule: &Rule,
     signal_frame: bool,
     memory: &mut impl Memory,
-) -> Result<Step, Stop> {
+) -> Result<AddressKind, Stop> {
     // A caller's link register was overwritten by its call.
     if kind == AddressKind::Ra && rule.ra == link_register(arch) {
         return Err(Stop::NotExpressible(arch.ra));
@@ -136,50 +127,46 @@ fn rule_step(
     if ra == 0 {
         return Err(Stop::EndOfStack);
     }
-    let mut caller = Registers::new(ra);
-    caller.set(arch.sp, caller_sp);
-    if let Some(fp) = fp {
-        caller.set(arch.fp, fp);
-    }
-    Ok(Step {
-        registers: caller,
-        kind: if signal_frame { AddressKind::Pc } else { AddressKind::Ra },
-    })
+    become_caller(arch, registers, ra, caller_sp, fp);
+    Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
 }
 
-/// Where the rule is the kernel's own frame, every register of the interrupted code is there; a table keeps only
-/// three, and the interrupted code may need others (a leaf that has realigned its stack through r10).
-fn signal_step(
-    arch: &Arch,
-    registers: &Registers,
-    rule: &Rule,
-    memory: &mut impl Memory,
-) -> Result<Option<Step>, Stop> {
-    let frame = &arch.signal_frame;
-    let kernels = rule.ra.deref
-        && rule.ra.base == Base::Register(arch.sp.0)
-        && i64::from(rule.ra.offset) == frame.pc_offset
-        && !frame.registers.is_empty();
-    if !kernels {
-        return Ok(None);
+/// Leaves known only what a step restores.
+fn become_caller(arch: &Arch, registers: &mut Registers, pc: u64, sp: u64, fp: Option<u64>) {
+    registers.forget_all();
+    registers.pc = pc;
+    registers.set(arch.sp, sp);
+    if let Some(fp) = fp {
+        registers.set(arch.fp, fp);
     }
+}
+
+/// Whether the rule is that of the kernel's own frame.
+fn is_kernels(arch: &Arch, rule: &Rule) -> bool {
+    rule.ra.deref
+        && rule.ra.base == Base::Register(arch.sp.0)
+        && i64::from(rule.ra.offset) == arch.signal_frame.pc_offset
+        && !arch.signal_frame.registers.is_empty()
+}
+
+/// The kernel's frame holds every register of the interrupted code; a table keeps only three, and the interrupted code
+/// may need others (a leaf that has realigned its stack through r10).
+fn signal_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let mut read = |offset: i64| {
         let address = sp.wrapping_add_signed(offset);
         memory.word(address).ok_or(Stop::Unreadable(address))
     };
-    let mut interrupted = Registers::new(read(frame.pc_offset)?);
-    for &(register, offset) in frame.registers {
+    let mut interrupted = Registers::new(read(arch.signal_frame.pc_offset)?);
+    for &(register, offset) in arch.signal_frame.registers {
         interrupted.set(register, read(offset)?);
     }
-    Ok(Some(Step {
-        registers: interrupted,
-        kind: AddressKind::Pc,
-    }))
+    *registers = interrupted;
+    Ok(AddressKind::Pc)
 }
 
 /// The caller by the chain of saved frame pointers. Right only where the code keeps one.
-fn frame_pointer_step(arch: &Arch, registers: &Registers, memory: &mut impl Memory) -> Result<Step, Stop> {
+fn frame_pointer_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let fp = registers.get(arch.fp).ok_or(Stop::NotExpressible(arch.fp))?;
     if fp == 0 {
@@ -196,13 +183,8 @@ fn frame_pointer_step(arch: &Arch, registers: &Registers, memory: &mut impl Memo
     if ra == 0 {
         return Err(Stop::EndOfStack);
     }
-    let mut caller = Registers::new(ra);
-    caller.set(arch.sp, cfa);
-    caller.set(arch.fp, caller_fp);
-    Ok(Step {
-        registers: caller,
-        kind: AddressKind::Ra,
-    })
+    become_caller(arch, registers, ra, cfa, Some(caller_fp));
+    Ok(AddressKind::Ra)
 }
 
 fn link_register(arch: &Arch) -> Location {

@@ -31,11 +31,8 @@ pub fn walk(
             address: registers.pc,
             kind,
         });
-        match step(arch, &registers, kind, modules, memory, cache) {
-            Ok(caller) => {
-                registers = caller.registers;
-                kind = caller.kind;
-            }
+        match step(arch, &mut registers, kind, modules, memory, cache) {
+            Ok(caller) => kind = caller,
             Err(stop) => return stop,
         }
     }
