@@ -92,7 +92,10 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     if let Some(path) = &arguments.json {
         output::to(path, |out| writeln!(out, "{}", summary_json(&outcome)))?;
     }
-    if !arguments.quiet {
+    for problem in &outcome.problems {
+        eprintln!("backtrail: {}: {}; stacks may end in it", problem.path, problem.reason);
+    }
+    if !arguments.quiet && outcome.incomplete.is_none() {
         eprintln!("backtrail: {}", summary(&outcome, &options.output));
     }
     match outcome.incomplete {

@@ -57,6 +57,15 @@ pub const DEFAULT_STACK_BYTES: u32 = MAX_STACK_BYTES;
 /// The largest [`Options::stack_bytes`].
 pub const MAX_STACK_BYTES: u32 = 60 << 10;
 
+/// A file whose unwind table could not be made, or only in part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleProblem {
+    /// The file.
+    pub path: String,
+    /// What is wrong with it, and where.
+    pub reason: String,
+}
+
 /// How a recording went.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
@@ -76,6 +85,8 @@ pub struct Outcome {
     pub kernel: bool,
     /// CPU time that recording took, conversion of tables included; the sampled program's is not in it.
     pub cpu_time: Duration,
+    /// Files without a whole table. Stacks that reach into them may end there.
+    pub problems: Vec<ModuleProblem>,
     /// What ended the recording before its time, if anything did.
     pub incomplete: Option<Incomplete>,
     /// The command's exit status as a shell tells it (128 + number for a signal); 0 where no command was started.

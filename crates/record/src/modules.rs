@@ -1,17 +1,18 @@
 //! The files that are mapped, each once, with its unwind table.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use backtrail_dwarf::tables::Tables;
+use backtrail_dwarf::tables::{self, Tables};
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::Section;
 use backtrail_target::{proc, sys};
 use backtrail_unwind::{Coverage, Table};
 use rustc_hash::FxHashMap;
 
+use crate::ModuleProblem;
 use crate::arena::Arena;
 use crate::spaces::Mapping;
 
@@ -106,6 +107,7 @@ pub(crate) struct Modules<'a> {
     by_key: FxHashMap<(FileKey, String), ModuleIndex>,
     tables: &'a Tables,
     arena: &'a Arena,
+    problems: RefCell<Vec<ModuleProblem>>,
 }
 
 impl<'a> Modules<'a> {
@@ -115,7 +117,20 @@ impl<'a> Modules<'a> {
             by_key: FxHashMap::default(),
             tables,
             arena,
+            problems: RefCell::default(),
         }
+    }
+
+    /// What was wrong with files whose unwind tables were wanted.
+    pub(crate) fn into_problems(self) -> Vec<ModuleProblem> {
+        self.problems.into_inner()
+    }
+
+    fn tell(&self, path: &str, reason: impl ToString) {
+        self.problems.borrow_mut().push(ModuleProblem {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        });
     }
 
     /// The number of a file; a new one where it was not seen before.
@@ -192,12 +207,13 @@ impl<'a> Modules<'a> {
     /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
     fn load(&self, module: &Module<'_>) -> Option<ElfModule<'a>> {
         if module.path == VDSO {
-            return self.load_from_memory(&vdso().unwrap_or(module.at), 0);
+            return self.load_from_memory(VDSO, &vdso().unwrap_or(module.at), 0);
         }
         if !is_file(&module.path) {
             return None;
         }
         let path = module.path.strip_suffix(DELETED).unwrap_or(&module.path);
+        let mut unreadable = None;
         for candidate in proc::mapped_file(module.at.pid, module.at.start, module.at.end, path) {
             let Ok(file) = File::open(&candidate) else {
                 continue;
@@ -208,24 +224,32 @@ impl<'a> Modules<'a> {
             let Ok(file) = MappedFile::from_file(file) else {
                 continue;
             };
-            let Ok(image) = Image::parse(file.bytes()) else {
-                continue;
+            let image = match Image::parse(file.bytes()) {
+                Ok(image) => image,
+                Err(error) => {
+                    unreadable = Some(error);
+                    continue;
+                }
             };
             if let FileKey::BuildId(id) = &module.key
                 && image.build_id() != Some(id)
             {
                 continue;
             }
-            return Some(self.keep(&image));
+            return Some(self.keep(path, &image));
+        }
+        if let Some(error) = unreadable {
+            self.tell(path, error);
+            return None;
         }
         // The file has gone; its pages have not.
         let at = &module.at;
         let whole = whole_file_mapping(at, &module.path).unwrap_or(*at);
-        self.load_from_memory(&whole, whole.file_offset)
+        self.load_from_memory(path, &whole, whole.file_offset)
     }
 
     /// Reads an image as it lies in a process.
-    fn load_from_memory(&self, at: &MappedAt, file_offset: u64) -> Option<ElfModule<'a>> {
+    fn load_from_memory(&self, path: &str, at: &MappedAt, file_offset: u64) -> Option<ElfModule<'a>> {
         if file_offset != 0 {
             return None;
         }
@@ -234,15 +258,26 @@ impl<'a> Modules<'a> {
         let read = sys::read_process(at.pid as i32, at.start, &mut bytes).ok()?;
         bytes.truncate(read);
         let image = Image::parse_memory(&bytes, at.start).ok()?;
-        Some(self.keep(&image))
+        Some(self.keep(path, &image))
     }
 
-    fn keep(&self, image: &Image<'_>) -> ElfModule<'a> {
-        // A damaged table is no table: the reason is in the report's count of stops.
-        let table = self.tables.load(image).ok().and_then(|table| {
-            let address = table.address;
-            Section::parse(self.arena.keep(table.bytes), address).ok()
-        });
+    fn keep(&self, path: &str, image: &Image<'_>) -> ElfModule<'a> {
+        let table = match self.tables.load(image) {
+            Ok(table) => {
+                if let Some(damage) = table.damage {
+                    self.tell(path, damage);
+                }
+                let address = table.address;
+                Section::parse(self.arena.keep(table.bytes), address)
+                    .inspect_err(|error| self.tell(path, error))
+                    .ok()
+            }
+            Err(tables::Error::NoUnwindInformation) => None,
+            Err(error) => {
+                self.tell(path, error);
+                None
+            }
+        };
         ElfModule {
             build_id: image.build_id().unwrap_or_default().to_vec(),
             base_vaddr: image.base_vaddr(),

@@ -67,6 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let kernel = sampler.samples_kernel();
     drop(sampler);
     let mut outcome = session.outcome;
+    outcome.problems = session.modules.into_problems();
     outcome.kernel = kernel;
     outcome.cpu_time = process_cpu_time();
     if ending != Ending::Interrupted {

@@ -13,9 +13,11 @@ use super::records::{self, Record, SAMPLE_TYPE};
 use crate::proc;
 use crate::sys::{self, Attributes, Clock, Ring};
 
-/// The largest ring for each CPU: at 997 Hz and 60 KiB of stack, an eighth of a second of samples, as long as it takes
+/// The largest ring for each CPU: at 997 Hz and 60 KiB of stack, a quarter of a second of samples, as long as it takes
 /// to convert all but the largest tables while sampling.
-const MAX_RING_BYTES: usize = 8 << 20;
+const MAX_RING_BYTES: usize = 16 << 20;
+/// The most for the rings of all CPUs together.
+const MAX_ALL_RINGS_BYTES: usize = 256 << 20;
 /// Below this a ring holds too few samples to be of use.
 const MIN_RING_BYTES: usize = 128 << 10;
 /// Samples that must fit into a ring: where it is smaller, less stack is copied.
@@ -178,7 +180,8 @@ impl Sampler {
             cpus.first().copied().unwrap_or(0),
         );
         let event = negotiate(&mut attributes, first_thread, first_cpu)?;
-        let mut ring_bytes = MAX_RING_BYTES;
+        let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
+        let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         drop(map_ring(event, &mut ring_bytes)?);
         attributes.stack_bytes = stack_for(ring_bytes).min(options.stack_bytes);
         attributes.watermark = SAMPLES_A_WAKEUP * sample_bytes(attributes.stack_bytes);

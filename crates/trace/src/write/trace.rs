@@ -154,13 +154,17 @@ impl PacketFile {
     }
 }
 
+/// Writes with one call where the system takes all of it. It takes less where there is no more room; only the next call
+/// says which limit that was.
 fn write_once(mut output: impl Write, packet: &[u8]) -> std::io::Result<()> {
-    loop {
-        match output.write(packet) {
-            Ok(written) if written == packet.len() => return Ok(()),
-            Ok(_) => return Err(ErrorKind::StorageFull.into()),
+    let mut rest = packet;
+    while !rest.is_empty() {
+        match output.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => rest = &rest[written..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+    Ok(())
 }
