@@ -236,6 +236,18 @@ impl<'a> Modules<'a> {
             {
                 continue;
             }
+            let wanted = image
+                .segments()
+                .iter()
+                .map(|segment| segment.offset.saturating_add(segment.filesz))
+                .max();
+            let len = file.bytes().len() as u64;
+            if let Some(end) = wanted.filter(|&end| end > len) {
+                self.tell(
+                    path,
+                    format_args!("file ends at offset {len:#x}, its segments at {end:#x}"),
+                );
+            }
             return Some(self.keep(path, &image));
         }
         if let Some(error) = unreadable {

@@ -19,7 +19,7 @@ use crate::{Frame, FrameKind, Module, Sample};
 /// middle has to skip no more than that.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
 /// Bytes of events, definitions included, after which a packet is written, however young it is.
-const PACKET_BYTES: usize = 64 << 10;
+const PACKET_BYTES: usize = 32 << 10;
 
 /// What the metadata says of the machine and the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
