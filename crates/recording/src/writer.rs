@@ -18,8 +18,9 @@ use crate::{Frame, FrameKind, Module, Sample};
 /// Bytes of a stream after which its stacks, modules and names are told again, so that a reader who begins in the
 /// middle has to skip no more than that.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
-/// Bytes of events, definitions included, after which a packet is written, however young it is.
-const PACKET_BYTES: usize = 32 << 10;
+/// Bytes of events, definitions included, after which a packet is written, however young it is: little less than a
+/// whole number of pages, to which it is padded.
+const PACKET_BYTES: usize = (32 << 10) - 512;
 
 /// What the metadata says of the machine and the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
