@@ -1,8 +1,7 @@
 //! The classes of events, and what the metadata says.
 //!
 //! Names and layouts follow LTTng-UST wherever it has an event for the same thing, so that tools made for its traces
-//! show something sensible: with the stream's context (`vpid`, `vtid`, `ip`) and the `lttng_ust_statedump` events,
-//! babeltrace2's debug-info filter names the function of every sample.
+//! show something sensible.
 
 use backtrail_trace::description::{
     Array, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer, Mapping,

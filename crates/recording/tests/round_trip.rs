@@ -1,0 +1,232 @@
+//! What is written is read, whole or in part, and damage costs no more than what it hits.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use backtrail_recording::{
+    Dialect, Environment, Frame, FrameKind, Item, Module, Reader, Sample, Stop, Writer, WriterOptions,
+};
+use proptest::prelude::*;
+
+const BASE: u64 = 0x7f00_1234_0000;
+
+fn options(dialect: Dialect) -> WriterOptions<'static> {
+    WriterOptions {
+        dialect,
+        cpus: &[0, 3],
+        command: "test \"quoted\"",
+        frequency: 997,
+        environment: Environment {
+            trace_uuid: [7; 16],
+            boot_uuid: Some([8; 16]),
+            hostname: "host".to_owned(),
+            kernel: "6.1".to_owned(),
+            machine: "x86_64".to_owned(),
+            clock_offset_ns: 0,
+        },
+    }
+}
+
+fn frame(kind: FrameKind, address: u64) -> Frame {
+    Frame { kind, address }
+}
+
+/// A stack from a few numbers: kernel frames first, then the program's, deep recursion, a gap.
+fn stack(shape: &[u8]) -> Vec<Frame> {
+    let mut frames = vec![frame(
+        FrameKind::Pc,
+        BASE + u64::from(shape.first().copied().unwrap_or(0)),
+    )];
+    for &byte in shape {
+        match byte {
+            0..=9 => frames.push(frame(FrameKind::Ra, 0xffff_ffff_8100_0000 + u64::from(byte))),
+            10..=19 => frames.extend(vec![frame(FrameKind::Ra, BASE + 0x5000); usize::from(byte) * 50]),
+            20 => frames.push(frame(FrameKind::Omitted, 12_345)),
+            21..=30 => frames.push(frame(FrameKind::Pc, BASE + 0x9000 + u64::from(byte))),
+            _ => frames.push(frame(FrameKind::Ra, BASE + 0x100 * u64::from(byte))),
+        }
+    }
+    frames
+}
+
+#[derive(Debug, PartialEq)]
+struct Seen {
+    time: u64,
+    cpu: u32,
+    pid: u32,
+    tid: u32,
+    frames: Vec<Frame>,
+    stop: Option<Stop>,
+    live: bool,
+}
+
+fn seen(sample: &Sample<'_>) -> Seen {
+    Seen {
+        time: sample.time,
+        cpu: sample.cpu,
+        pid: sample.pid,
+        tid: sample.tid,
+        frames: sample.frames.to_vec(),
+        stop: sample.stop,
+        live: sample.live,
+    }
+}
+
+fn read(directory: &Path) -> (Vec<Seen>, Vec<Item<'static>>, Vec<String>) {
+    let mut reader = Reader::open(directory).expect("the metadata is whole");
+    let (mut samples, mut others) = (Vec::new(), Vec::new());
+    while let Some(item) = reader.next().expect("damage does not end reading") {
+        match item {
+            Item::Sample(sample) => samples.push(seen(&sample)),
+            Item::Module(module) => others.push(Item::Module(module)),
+            Item::ThreadName(name) => others.push(Item::ThreadName(name)),
+            Item::Exec { time, pid } => others.push(Item::Exec { time, pid }),
+            Item::Fork { time, pid, tid, parent } => others.push(Item::Fork { time, pid, tid, parent }),
+            Item::Exit { time, pid, tid } => others.push(Item::Exit { time, pid, tid }),
+            Item::Lost { time, count } => others.push(Item::Lost { time, count }),
+        }
+    }
+    (samples, others, reader.problems())
+}
+
+/// Writes samples over two streams, with a flush after every `packet` of them.
+fn write(directory: &Path, dialect: Dialect, shapes: &[Vec<u8>], packet: usize) -> Vec<Seen> {
+    let mut writer = Writer::create(directory, &options(dialect)).unwrap();
+    let mut expected = Vec::new();
+    for (index, shape) in shapes.iter().enumerate() {
+        let stream = index % 2;
+        let frames = stack(shape);
+        let sample = Sample {
+            time: 1_000_000 + index as u64 * 40_000_000,
+            cpu: [0, 3][stream],
+            pid: 4_194_303,
+            tid: 17,
+            frames: &frames,
+            stop: Some(Stop::ALL[index % Stop::ALL.len()]),
+            live: index % 3 == 0,
+        };
+        writer.sample(stream, &sample).unwrap();
+        expected.push(seen(&sample));
+        if index % packet == packet - 1 {
+            writer.flush().unwrap();
+        }
+    }
+    writer.flush().unwrap();
+    expected
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn samples_come_back(
+        shapes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 1..60),
+        packet in 1usize..20,
+        second in any::<bool>(),
+    ) {
+        let scratch = tempfile::tempdir().unwrap();
+        let dialect = if second { Dialect::V2 } else { Dialect::V1_8 };
+        let expected = write(&scratch.path().join("trace"), dialect, &shapes, packet);
+        let (samples, _, problems) = read(&scratch.path().join("trace"));
+        prop_assert_eq!(samples, expected);
+        prop_assert_eq!(problems, Vec::<String>::new());
+    }
+
+    /// Any bytes of a stream changed: reading ends or goes on, and does not panic, hang or make up stacks without end.
+    #[test]
+    fn damage_is_survived(
+        shapes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 1..20),
+        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let scratch = tempfile::tempdir().unwrap();
+        let trace = scratch.path().join("trace");
+        write(&trace, Dialect::V1_8, &shapes, 5);
+        let stream = trace.join("cpu_0");
+        let mut bytes = fs::read(&stream).unwrap();
+        for (place, value) in hits {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        fs::write(&stream, bytes).unwrap();
+        let mut reader = Reader::open(&trace).unwrap();
+        while let Ok(Some(_)) = reader.next() {}
+    }
+}
+
+#[test]
+fn everything_else_comes_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let trace = scratch.path().join("trace");
+    let mut writer = Writer::create(&trace, &options(Dialect::V1_8)).unwrap();
+    let module = |path: &str, build_id: &[u8]| Module {
+        time: 5,
+        pid: 9,
+        base: BASE,
+        size: 4096,
+        position_independent: true,
+        path: path.to_owned(),
+        build_id: build_id.to_vec(),
+    };
+    writer.exec(0, 1, 9).unwrap();
+    writer.fork(0, 2, 10, 10, 9).unwrap();
+    writer.thread_name(0, 3, 9, 9, "name; \u{1F600}").unwrap();
+    writer.lost(0, 4, 77).unwrap();
+    writer.module(0, 9, &module("/with build id", &[1, 2, 3])).unwrap();
+    writer.module(0, 9, &module("/without", &[])).unwrap();
+    writer.exit(0, 6, 10, 10).unwrap();
+    writer.flush().unwrap();
+    let (samples, others, problems) = read(&trace);
+    assert_eq!((samples, problems), (vec![], vec![]));
+    let expected = [
+        Item::Exec { time: 1, pid: 9 },
+        Item::Fork {
+            time: 2,
+            pid: 10,
+            tid: 10,
+            parent: 9,
+        },
+        Item::ThreadName(backtrail_recording::ThreadName {
+            time: 3,
+            pid: 9,
+            tid: 9,
+            name: "name; \u{1F600}".to_owned(),
+        }),
+        Item::Lost { time: 4, count: 77 },
+        Item::Module(module("/with build id", &[1, 2, 3])),
+        Item::Module(module("/without", &[])),
+        Item::Exit {
+            time: 6,
+            pid: 10,
+            tid: 10,
+        },
+    ];
+    assert_eq!(others, expected);
+}
+
+/// Without a stream's first packet, stacks are unknown until the next checkpoint, and known from there on.
+#[test]
+fn a_stream_can_be_read_from_its_middle() {
+    let scratch = tempfile::tempdir().unwrap();
+    let trace = scratch.path().join("trace");
+    let shapes: Vec<Vec<u8>> = (0..60_000u32).map(|i| i.to_le_bytes().to_vec()).collect();
+    let expected = write(&trace, Dialect::V1_8, &shapes, 100_000);
+    let stream = trace.join("cpu_0");
+    let bytes = fs::read(&stream).unwrap();
+    assert!(bytes.len() > 1 << 20, "{} bytes make no checkpoint", bytes.len());
+    let first_packet = 32 << 10;
+    fs::write(&stream, &bytes[first_packet..]).unwrap();
+    let (samples, _, _) = read(&trace);
+    let (known, unknown): (Vec<_>, Vec<_>) = samples
+        .iter()
+        .filter(|sample| sample.cpu == 0)
+        .partition(|sample| sample.stop.is_some());
+    assert!(!unknown.is_empty() && !known.is_empty());
+    assert!(
+        unknown
+            .iter()
+            .all(|sample| sample.frames.len() == 1 && sample.time < known[0].time)
+    );
+    let by_time: HashMap<u64, &Seen> = expected.iter().map(|sample| (sample.time, sample)).collect();
+    assert!(known.iter().all(|sample| by_time[&sample.time] == *sample));
+}
