@@ -209,8 +209,8 @@ fn everything_else_comes_back() {
 fn a_stream_can_be_read_from_its_middle() {
     let scratch = tempfile::tempdir().unwrap();
     let trace = scratch.path().join("trace");
-    let shapes: Vec<Vec<u8>> = (0..60_000u32).map(|i| i.to_le_bytes().to_vec()).collect();
-    let expected = write(&trace, Dialect::V1_8, &shapes, 100_000);
+    let shapes: Vec<Vec<u8>> = (0..160_000u32).map(|i| i.to_le_bytes().to_vec()).collect();
+    let expected = write(&trace, Dialect::V1_8, &shapes, 1_000_000);
     let stream = trace.join("cpu_0");
     let bytes = fs::read(&stream).unwrap();
     assert!(bytes.len() > 1 << 20, "{} bytes make no checkpoint", bytes.len());
