@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use backtrail_dwarf::tables::{self, Tables};
 use backtrail_elf::{Image, MappedFile};
+use backtrail_recording::Module as Recorded;
 use backtrail_sframe::Section;
 use backtrail_target::{proc, sys};
 use backtrail_unwind::{Coverage, Table};
@@ -90,16 +91,6 @@ impl ElfModule<'_> {
     }
 }
 
-/// A module as a recording describes it.
-#[derive(Debug)]
-pub(crate) struct Description<'m> {
-    pub(crate) base: u64,
-    pub(crate) size: u64,
-    pub(crate) position_independent: bool,
-    pub(crate) path: &'m str,
-    pub(crate) build_id: &'m [u8],
-}
-
 /// All modules of a recording.
 #[derive(Debug)]
 pub(crate) struct Modules<'a> {
@@ -166,29 +157,33 @@ impl<'a> Modules<'a> {
     }
 
     /// What a recording says of the module behind a mapping; `None` for memory without a file.
-    pub(crate) fn describe(&self, mapping: &Mapping) -> Option<Description<'_>> {
+    pub(crate) fn describe(&self, mapping: &Mapping, time: u64, pid: u32) -> Option<Recorded> {
         let module = &self.modules[mapping.module.0 as usize];
         if !is_file(&module.path) && module.path != VDSO {
             return None;
         }
-        let path = module.path.as_str();
+        let path = module.path.clone();
         if let Contents::Elf(elf) = self.contents(mapping.module)
             && let Some(address) = elf.address_of(mapping.file_offset)
         {
             let bias = mapping.start.wrapping_sub(address);
-            return Some(Description {
+            return Some(Recorded {
+                time,
+                pid,
                 base: bias.wrapping_add(elf.base_vaddr),
                 size: elf.mem_size,
                 position_independent: elf.position_independent,
                 path,
-                build_id: &elf.build_id,
+                build_id: elf.build_id.clone(),
             });
         }
         let build_id = match &module.key {
-            FileKey::BuildId(id) => id.as_slice(),
-            _ => &[],
+            FileKey::BuildId(id) => id.clone(),
+            _ => Vec::new(),
         };
-        Some(Description {
+        Some(Recorded {
+            time,
+            pid,
             base: mapping.start.wrapping_sub(mapping.file_offset),
             size: mapping.file_offset.saturating_add(mapping.end - mapping.start),
             position_independent: true,

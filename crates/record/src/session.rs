@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use backtrail_dwarf::tables::Tables;
-use backtrail_recording::{Module, Sample, Stop, WriteError, Writer, WriterOptions};
+use backtrail_recording::{Sample, Stop, WriteError, Writer, WriterOptions};
 use backtrail_target::perf::{self, Build, Record, Sampler};
 use backtrail_target::proc;
 use backtrail_target::sys::SignalSource;
@@ -303,17 +303,8 @@ impl<'a> Session<'a> {
             }
             self.touched.push(mapping.id);
             if self.writer.announce_module(stream, pid, mapping.id)
-                && let Some(module) = self.modules.describe(mapping)
+                && let Some(module) = self.modules.describe(mapping, time, pid)
             {
-                let module = Module {
-                    time,
-                    pid,
-                    base: module.base,
-                    size: module.size,
-                    position_independent: module.position_independent,
-                    path: module.path.to_owned(),
-                    build_id: module.build_id.to_vec(),
-                };
                 self.writer.module(stream, tid, &module)?;
             }
         }

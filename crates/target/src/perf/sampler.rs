@@ -236,11 +236,6 @@ impl Sampler {
         self.rings.iter().map(|ring| ring.cpu)
     }
 
-    /// Bytes of each CPU's ring.
-    pub fn ring_bytes(&self) -> usize {
-        self.rings.first().map_or(0, |ring| ring.ring.capacity())
-    }
-
     /// Starts (or stops) sampling of processes that ran already.
     pub fn set_enabled(&self, enabled: bool) -> io::Result<()> {
         for ring in &self.rings {

@@ -104,11 +104,6 @@ impl Ring {
         self.position(DATA_TAIL).store(self.tail, Ordering::Release);
     }
 
-    /// Skips everything up to the head; for a ring whose contents make no sense.
-    pub fn skip_all(&mut self) {
-        self.tail = self.head;
-    }
-
     fn position(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the control page is mapped as long as `self` lives and the field is aligned to 8; the kernel and we
         // access it with atomic loads and stores only.
