@@ -9,8 +9,8 @@ use std::thread;
 
 use backtrail_testkit::{SKIPPED, place};
 
-/// A tool that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 13] = [
+/// A tool (or a file, by its whole path) that tests compare with or work on, and Debian's package of it.
+const TOOLS: [(&str, &str); 19] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -24,6 +24,12 @@ const TOOLS: [(&str, &str); 13] = [
     ("mount", "mount"),
     ("setpriv", "util-linux"),
     ("taskset", "util-linux"),
+    ("clang", "clang"),
+    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    ("/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross"),
+    ("s390x-linux-gnu-gcc", "gcc-s390x-linux-gnu"),
+    ("/usr/s390x-linux-gnu/include/stdio.h", "libc6-dev-s390x-cross"),
+    ("qemu-aarch64-static", "qemu-user-static"),
 ];
 
 /// Inputs per fuzz target, besides those that are kept: enough to see that the target works and to find what is shallow.

@@ -4,8 +4,11 @@
 //! function gives `None`.
 
 mod babeltrace;
+mod binutils;
+mod debian;
 
 pub use babeltrace::{babeltrace2_2_0, babeltrace2_2_1};
+pub use binutils::{Binutils, Machine, Release};
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,0 +1,153 @@
+//! Packages of another Debian suite, unpacked beside the system and run by their own loader.
+
+use super::{Peer, locked_directory, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The loaders of the machines that tests run on.
+const LOADERS: [&str; 2] = ["ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"];
+
+/// A root directory with packages and all that they need.
+pub(super) struct Unpacked {
+    root: PathBuf,
+    loader: PathBuf,
+    libraries: PathBuf,
+}
+
+impl Unpacked {
+    /// Gets the packages of a suite from the machine's own mirror, unless an earlier call has.
+    ///
+    /// `name` is the directory, so it must differ for different packages.
+    pub(super) fn get(name: &str, suite: &str, packages: &[&str]) -> Result<Unpacked, String> {
+        let (directory, _lock) = locked_directory(name).map_err(|error| error.to_string())?;
+        let root = directory.join("root");
+        if !root.exists() {
+            unpack(&directory, &root, suite, packages)?;
+        }
+        let loader = LOADERS
+            .iter()
+            .find_map(|name| find(&root, name))
+            .ok_or("no loader in the packages")?;
+        let libraries = root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+        Ok(Unpacked {
+            root,
+            loader,
+            libraries,
+        })
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.root.parent().unwrap_or(&self.root)
+    }
+
+    pub(super) fn libraries(&self) -> &Path {
+        &self.libraries
+    }
+
+    pub(super) fn has(&self, program: &str) -> bool {
+        self.root.join("usr/bin").join(program).exists()
+    }
+
+    /// A program of `/usr/bin`.
+    pub(super) fn program(&self, name: &str) -> Peer {
+        let mut paths = self.libraries.clone().into_os_string();
+        // Up to bookworm, libc and what else the system needs to start is in /lib and not in /usr/lib.
+        if let Some(with_loader) = self.loader.parent() {
+            paths.push(":");
+            paths.push(with_loader);
+        }
+        let program = self.root.join("usr/bin").join(name);
+        Peer {
+            program: self.loader.clone(),
+            arguments: vec![
+                "--argv0".into(),
+                program.clone().into(),
+                "--library-path".into(),
+                paths,
+                program.into(),
+            ],
+        }
+    }
+}
+
+fn find(directory: &Path, name: &str) -> Option<PathBuf> {
+    let mut pending = vec![directory.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(directory).ok()?.filter_map(Result::ok) {
+            if entry.file_name() == name {
+                return Some(entry.path());
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                pending.push(entry.path());
+            }
+        }
+    }
+    None
+}
+
+/// Downloads with the apt configuration of this machine, but lists and caches of its own.
+fn unpack(directory: &Path, root: &Path, suite: &str, packages: &[&str]) -> Result<(), String> {
+    let io = |error: std::io::Error| error.to_string();
+    let mirror = mirror()?;
+    let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    let sources = format!("deb [signed-by={keyring}] {mirror} {suite} main\n");
+    fs::write(directory.join("sources.list"), sources).map_err(io)?;
+    for folder in ["state/lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(directory.join(folder)).map_err(io)?;
+    }
+    let apt = |arguments: &[&str]| {
+        let option = |name: &str, path: PathBuf| format!("{name}={}", path.display());
+        let mut command = Command::new("apt-get");
+        for option in [
+            option("Dir::Etc::SourceList", directory.join("sources.list")),
+            option("Dir::Etc::SourceParts", directory.join("none")),
+            option("Dir::State", directory.join("state")),
+            option("Dir::Cache", directory.join("cache")),
+            // Nothing counts as installed, so that all libraries come along.
+            "Dir::State::status=/dev/null".to_owned(),
+            "APT::Sandbox::User=root".to_owned(),
+            // The lock would be beside the file that says what is installed, and nothing is installed.
+            "Debug::NoLocking=true".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            // A mirror's copy of sid may be older than its signature allows.
+            "Acquire::Check-Valid-Until=false".to_owned(),
+        ] {
+            command.arg("-o").arg(option);
+        }
+        run(command.args(arguments))
+    };
+    apt(&["update"])?;
+    apt(&[
+        &["install", "--yes", "--download-only", "--no-install-recommends"],
+        packages,
+    ]
+    .concat())?;
+    let partial = directory.join("root.partial");
+    for entry in fs::read_dir(directory.join("cache/archives"))
+        .map_err(io)?
+        .filter_map(Result::ok)
+    {
+        if entry.path().extension().is_some_and(|extension| extension == "deb") {
+            run(Command::new("dpkg-deb").arg("-x").arg(entry.path()).arg(&partial))?;
+        }
+    }
+    fs::rename(partial, root).map_err(io)
+}
+
+/// The mirror that this machine gets Debian from.
+fn mirror() -> Result<String, String> {
+    let format = [
+        "indextargets",
+        "--format",
+        "$(ORIGIN) $(REPO_URI)",
+        "Created-By: Packages",
+    ];
+    let targets = run(Command::new("apt-get").args(format))?;
+    targets
+        .lines()
+        .filter_map(|line| line.strip_prefix("Debian "))
+        .find(|uri| !uri.contains("security"))
+        .map(str::to_owned)
+        .ok_or_else(|| "apt knows no mirror of Debian; apt-get update may help".to_owned())
+}
