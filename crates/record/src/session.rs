@@ -245,7 +245,7 @@ impl<'a> Session<'a> {
                 self.writer.forget_name(tid);
                 if exec {
                     self.spaces.exec(pid);
-                    self.writer.exec(stream, time, pid)?;
+                    self.writer.exec(time, pid)?;
                 }
                 Ok(())
             }
@@ -258,11 +258,11 @@ impl<'a> Session<'a> {
                 if let Some(name) = self.names.get(&task.parent_tid).cloned() {
                     self.names.insert(task.tid, name);
                 }
-                self.writer.fork(stream, time, task.pid, task.tid, task.parent_pid)
+                self.writer.fork(time, task.pid, task.tid, task.parent_pid)
             }
             Record::Exit(task) => {
                 self.names.remove(&task.tid);
-                self.writer.exit(stream, time, task.pid, task.tid)?;
+                self.writer.exit(time, task.pid, task.tid)?;
                 self.writer.forget_name(task.tid);
                 if self.spaces.exit(task.pid) {
                     self.writer.forget_process(task.pid);
@@ -292,29 +292,7 @@ impl<'a> Session<'a> {
             walked = self.walker.walk(sample, &SpaceView::new(space, &self.modules));
         }
         let walked = self.walker.without_gone_program(sample, walked);
-        let space = self.spaces.get(pid, &mut self.modules);
-        self.touched.clear();
-        for frame in &self.walker.frames {
-            let Some(mapping) = space.find(frame.address) else {
-                continue;
-            };
-            if self.touched.contains(&mapping.id) {
-                continue;
-            }
-            self.touched.push(mapping.id);
-            if self.writer.announce_module(stream, pid, mapping.id)
-                && let Some(module) = self.modules.describe(mapping, time, pid)
-            {
-                self.writer.module(stream, tid, &module)?;
-            }
-        }
-        if self.writer.announce_name(stream, tid) {
-            let name = self
-                .names
-                .entry(tid)
-                .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
-            self.writer.thread_name(stream, time, pid, tid, name)?;
-        }
+        self.announce(time, pid, tid)?;
         self.outcome.samples += 1;
         self.outcome.stops[walked.stop as usize] += 1;
         self.outcome.frames += self.walker.frames.len() as u64;
@@ -330,6 +308,40 @@ impl<'a> Session<'a> {
                 live: walked.live,
             },
         )
+    }
+
+    /// Tells what a reader has to know of the stack at hand: the modules that it reaches into, and the thread's name.
+    fn announce(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
+        let space = self.spaces.get(pid, &mut self.modules);
+        self.touched.clear();
+        // A frame's caller is mostly in the same module.
+        let mut last = 0..0;
+        for frame in &self.walker.frames {
+            if last.contains(&frame.address) {
+                continue;
+            }
+            let Some(mapping) = space.find(frame.address) else {
+                continue;
+            };
+            last = mapping.start..mapping.end;
+            if self.touched.contains(&mapping.id) {
+                continue;
+            }
+            self.touched.push(mapping.id);
+            if self.writer.announce_module(pid, mapping.id)
+                && let Some(module) = self.modules.describe(mapping, time, pid)
+            {
+                self.writer.module(tid, &module)?;
+            }
+        }
+        if self.writer.announce_name(tid) {
+            let name = self
+                .names
+                .entry(tid)
+                .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
+            self.writer.thread_name(time, pid, tid, name)?;
+        }
+        Ok(())
     }
 }
 
