@@ -22,6 +22,8 @@ use crate::{Error, Incomplete, Options, Outcome, Target};
 
 /// How long the recorder sleeps at most: what bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The same while stacks are deeper than their copies: the deeper parts are read from the running process and change.
+const LONGEST_SLEEP_LIVE: Duration = Duration::from_millis(16);
 /// How long what was recorded may wait in memory before it is written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -126,6 +128,8 @@ struct Session<'a> {
     names: FxHashMap<u32, Box<str>>,
     /// Mappings that the stack at hand reaches into.
     touched: Vec<u32>,
+    /// Whether one of the samples at hand was read from the running process.
+    live: bool,
     outcome: Outcome,
     failure: Option<WriteError>,
 }
@@ -139,6 +143,7 @@ impl<'a> Session<'a> {
             writer,
             names: FxHashMap::default(),
             touched: Vec::new(),
+            live: false,
             outcome: Outcome::default(),
             failure: None,
         }
@@ -167,7 +172,9 @@ impl<'a> Session<'a> {
             }
             let mut others = vec![signals.as_fd()];
             others.extend(subject.descriptors());
-            sampler.wait(&others, end.map_or(LONGEST_SLEEP, |end| LONGEST_SLEEP.min(end - now)));
+            let longest = if self.live { LONGEST_SLEEP_LIVE } else { LONGEST_SLEEP };
+            sampler.wait(&others, end.map_or(longest, |end| longest.min(end - now)));
+            self.live = false;
             self.drain(sampler);
             if last_flush.elapsed() >= FLUSH_INTERVAL {
                 last_flush = Instant::now();
@@ -285,13 +292,18 @@ impl<'a> Session<'a> {
     fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
         let (pid, tid) = (sample.pid, sample.tid);
         let mut space = self.spaces.get(pid, &mut self.modules);
-        let mut walked = self.walker.walk(sample, &SpaceView::new(space, &self.modules));
+        let mut walked = self
+            .walker
+            .walk(sample, space.generation(), &SpaceView::new(space, &self.modules));
         // A mapping may have been among records that were lost, or older than the recording.
         if walked.stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
             space = self.spaces.get(pid, &mut self.modules);
-            walked = self.walker.walk(sample, &SpaceView::new(space, &self.modules));
+            walked = self
+                .walker
+                .walk(sample, space.generation(), &SpaceView::new(space, &self.modules));
         }
         let walked = self.walker.without_gone_program(sample, walked);
+        self.live |= walked.live;
         self.announce(time, pid, tid)?;
         self.outcome.samples += 1;
         self.outcome.stops[walked.stop as usize] += 1;

@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::{Frame, Stop};
+use crate::{Frame, FrameKind, Stop};
 
 /// Numbers below are roots: what a stack's outermost frame stands on.
 pub const FIRST_NODE: u32 = 16;
@@ -26,31 +26,47 @@ pub fn ending(root: u32) -> Option<(Stop, bool)> {
 /// The writer's side: gives numbers to frames.
 #[derive(Debug, Default)]
 pub struct StackTree {
-    nodes: FxHashMap<(u32, Frame), u32>,
+    /// Nearly all frames: half the memory, so that a look-up waits for it less often.
+    callers: FxHashMap<u64, u32>,
+    others: FxHashMap<(u32, Frame), u32>,
 }
 
 impl StackTree {
     /// The number that the next new frame gets.
     pub fn next_node(&self) -> u32 {
-        self.nodes.len() as u32 + FIRST_NODE
+        (self.callers.len() + self.others.len()) as u32 + FIRST_NODE
     }
 
     /// The number of a frame on top of a stack, where it is known.
     pub fn find(&self, below: u32, frame: Frame) -> Option<u32> {
-        self.nodes.get(&(below, frame)).copied()
+        match caller(below, frame) {
+            Some(key) => self.callers.get(&key),
+            None => self.others.get(&(below, frame)),
+        }
+        .copied()
     }
 
     /// Gives a frame that is not known on top of this stack the next number.
     pub fn add(&mut self, below: u32, frame: Frame) -> u32 {
         let node = self.next_node();
-        self.nodes.insert((below, frame), node);
+        match caller(below, frame) {
+            Some(key) => self.callers.insert(key, node),
+            None => self.others.insert((below, frame), node),
+        };
         node
     }
 
     /// Forgets everything: a checkpoint, from which on the trace can be understood without what came before.
     pub fn clear(&mut self) {
-        self.nodes.clear();
+        self.callers.clear();
+        self.others.clear();
     }
+}
+
+/// A return address in a module, and what it stands on, in one number.
+fn caller(below: u32, frame: Frame) -> Option<u64> {
+    let fits = frame.kind == FrameKind::Ra && frame.address < 1 << 40 && below < 1 << 24;
+    fits.then_some(u64::from(below) << 40 | frame.address)
 }
 
 /// Copies of one frame, each on top of the one before.
@@ -144,7 +160,6 @@ impl StackNodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FrameKind;
 
     fn stack(addresses: &[u64]) -> Vec<Frame> {
         addresses
