@@ -1,6 +1,7 @@
 //! `backtrail sframe`: stack-trace tables.
 
 mod input;
+mod json;
 mod show;
 
 use clap::Subcommand;
