@@ -40,7 +40,7 @@ impl<'a> Table<'a> {
             match image.section_header(".ctf_frame") {
                 Some(_) => Failure::of(
                     path,
-                    "section .ctf_frame holds a CTF Frame table, SFrame's predecessor, which no released tool reads or writes",
+                    "section .ctf_frame holds a table of version 0 of the format, the CTF Frame, which no released tool makes",
                 )
                 .help("binutils 2.40 and later make .sframe instead"),
                 None => Failure::of(path, "no .sframe section"),

@@ -62,10 +62,10 @@ pub(super) fn table(
     for (index, fde) in section.functions().enumerate() {
         let value = match &fde {
             Ok(fde) => function_value(index, fde, section.abi()),
-            Err(error) => json!({"index": index, "error": error.to_string()}),
+            Err(error) => json!({"index": index, "error": format!("fde[{index}]: {error}")}),
         };
         if let Some(error) = value["error"].as_str() {
-            let (_, count) = damage.get_or_insert_with(|| (format!("fde[{index}]: {error}"), 0));
+            let (_, count) = damage.get_or_insert_with(|| (error.to_owned(), 0));
             *count += 1;
         }
         write!(out, "{}{value}", if index == 0 { "\n" } else { ",\n" })?;
@@ -146,7 +146,8 @@ fn function_value(index: usize, fde: &Fde<'_>, abi: Abi) -> Value {
         "rows": rows,
     });
     if let Some(error) = error {
-        value["error"] = format!("row[{}]: {error}", value["rows"].as_array().map_or(0, Vec::len)).into();
+        let number = value["rows"].as_array().map_or(0, Vec::len);
+        value["error"] = format!("fde[{index}].row[{number}]: {error}").into();
     }
     value
 }
