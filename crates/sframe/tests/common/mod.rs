@@ -1,6 +1,7 @@
 //! What several tests need: the corpus, and a second reader.
 #![allow(dead_code)]
 
+pub(crate) mod differential;
 pub(crate) mod naive;
 
 use std::path::PathBuf;
