@@ -71,9 +71,9 @@ impl From<backtrail_wire::Error> for Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
+        match *self {
             ErrorKind::Truncated { missing } => write!(f, "SFrame section ends {missing} bytes too early"),
             ErrorKind::Magic(found) => write!(f, "no SFrame section: magic number {found:#06x}"),
             ErrorKind::Version(found) => write!(f, "SFrame version {found} is not known"),
@@ -86,8 +86,13 @@ impl fmt::Display for Error {
             ErrorKind::FlexOffset(control) => write!(f, "no offset follows control word {control:#x}"),
             ErrorKind::Register(found) => write!(f, "register number {found} is out of range"),
             ErrorKind::CfaOffset(found) => write!(f, "CFA offset {found} is out of range"),
-        }?;
-        write!(f, " at offset {:#x}", self.offset)
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {:#x}", self.kind, self.offset)
     }
 }
 
