@@ -22,4 +22,5 @@ mod unwind_data;
 pub use error::{Error, ErrorKind, Result};
 pub use image::{AltLink, DebugLink, Image, Kind, Section, SectionData, Segment};
 pub use map::MappedFile;
+pub use notes::build_id_of_notes;
 pub use symbols::{Symbol, Symbols};

@@ -1,8 +1,13 @@
 //! Notes (gABI 4.3, "Note section").
 
-use backtrail_wire::Bytes;
+use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::NT_GNU_BUILD_ID;
+
+/// The build id among notes by themselves, in this machine's byte order: `/sys/kernel/notes`.
+pub fn build_id_of_notes(notes: &[u8]) -> Option<&[u8]> {
+    build_id(Bytes::new(notes, Endian::NATIVE), 4)
+}
 
 /// The build id among the notes in `data`, whose entries are aligned to `align` bytes (4, or 8 where the header says so).
 pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {

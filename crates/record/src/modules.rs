@@ -301,6 +301,25 @@ impl<'a> Modules<'a> {
     }
 }
 
+/// The process that the kernel's code is told of: none.
+const NO_PROCESS: u32 = u32::MAX;
+/// The most that the kernel's own code and data can take on x86-64 (KERNEL_IMAGE_SIZE, with KASLR). Its modules lie elsewhere.
+const KERNEL_SIZE: u64 = 1 << 30;
+
+/// The kernel, as far as we may know where it is: readers see by it whether its addresses are those of this boot.
+pub(crate) fn kernel() -> Option<Recorded> {
+    let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
+    Some(Recorded {
+        time: 0,
+        pid: NO_PROCESS,
+        base: proc::kernel_start()?,
+        size: KERNEL_SIZE,
+        position_independent: true,
+        path: "[kernel.kallsyms]".to_owned(),
+        build_id: backtrail_elf::build_id_of_notes(&notes).unwrap_or_default().to_vec(),
+    })
+}
+
 /// How the kernel names the page of code that it maps into every process.
 const VDSO: &str = "[vdso]";
 /// What the kernel appends to the path of a file that has no name any more.

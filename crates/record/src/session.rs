@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use backtrail_dwarf::tables::Tables;
-use backtrail_recording::{Sample, Stop, WriteError, Writer, WriterOptions};
+use backtrail_recording::{Module, Sample, Stop, WriteError, Writer, WriterOptions};
 use backtrail_target::perf::{self, Build, Record, Sampler};
 use backtrail_target::proc;
 use backtrail_target::sys::SignalSource;
@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::arena::Arena;
 use crate::command::Subject;
 use crate::environment;
-use crate::modules::{FileKey, MappedAt, Modules};
+use crate::modules::{self, FileKey, MappedAt, Modules};
 use crate::spaces::{SpaceView, Spaces};
 use crate::stack::StackWalker;
 use crate::{Error, Incomplete, Options, Outcome, Target};
@@ -124,6 +124,8 @@ struct Session<'a> {
     spaces: Spaces,
     walker: StackWalker,
     writer: Writer,
+    /// What is told before the first sample in the kernel.
+    kernel: Option<Module>,
     /// Names by thread.
     names: FxHashMap<u32, Box<str>>,
     /// Mappings that the stack at hand reaches into.
@@ -141,6 +143,7 @@ impl<'a> Session<'a> {
             spaces: Spaces::default(),
             walker: StackWalker::new(),
             writer,
+            kernel: modules::kernel(),
             names: FxHashMap::default(),
             touched: Vec::new(),
             live: false,
@@ -324,6 +327,13 @@ impl<'a> Session<'a> {
 
     /// Tells what a reader has to know of the stack at hand: the modules that it reaches into, and the thread's name.
     fn announce(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
+        let in_kernel = self.walker.frames.first().is_some_and(|leaf| leaf.address >> 63 != 0);
+        if in_kernel
+            && let Some(kernel) = &self.kernel
+            && self.writer.announce_module(kernel.pid, 0)
+        {
+            self.writer.module(tid, &Module { time, ..kernel.clone() })?;
+        }
         let space = self.spaces.get(pid, &mut self.modules);
         self.touched.clear();
         // A frame's caller is mostly in the same module.

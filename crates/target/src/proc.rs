@@ -1,7 +1,7 @@
 //! What `/proc` and `/sys` tell.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -79,6 +79,25 @@ pub fn mapped_file(pid: u32, start: u64, end: u64, path: &str) -> [PathBuf; 3] {
     ]
 }
 
+/// Lines of `/proc/kallsyms` among which the kernel's first symbol is found; x86-64 has some hundred of per-CPU data before it.
+const FIRST_SYMBOLS: usize = 4096;
+
+/// Where the kernel's code begins; `None` where we may not know (sysctl `kernel.kptr_restrict`).
+pub fn kernel_start() -> Option<u64> {
+    let kallsyms = BufReader::new(File::open("/proc/kallsyms").ok()?);
+    let symbols = kallsyms.lines().take(FIRST_SYMBOLS).map_while(Result::ok);
+    first_kernel_symbol(symbols)
+}
+
+fn first_kernel_symbol(mut lines: impl Iterator<Item = String>) -> Option<u64> {
+    lines.find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (address, _, name) = (words.next()?, words.next()?, words.next()?);
+        let address = u64::from_str_radix(address, 16).ok()?;
+        (matches!(name, "_text" | "_stext") && address != 0).then_some(address)
+    })
+}
+
 /// The CPUs that are online.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
@@ -111,6 +130,15 @@ pub fn setting<T: FromStr>(path: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_begins_at_its_first_symbol() {
+        let start = |text: &str| first_kernel_symbol(text.lines().map(str::to_owned));
+        let lines = "0000000000000000 A fixed_percpu_data\nffffffff9a600000 T _text\nffffffff9a600000 T _stext\n";
+        assert_eq!(start(lines), Some(0xffff_ffff_9a60_0000));
+        assert_eq!(start("0000000000000000 T _text\n"), None, "as others see it");
+        assert_eq!(start("ffffffff9a600000 T startup_64\n"), None);
+    }
 
     #[test]
     fn lines_of_maps() {

@@ -131,6 +131,30 @@ pub fn signals(seconds: u32) -> Result<Workload, Missing> {
     built("signals", &program::SIGNALS, &[&seconds.to_string()])
 }
 
+/// Time in the kernel.
+pub fn kernel(seconds: u32) -> Result<Workload, Missing> {
+    let script = r#""$0" if=/dev/zero of=/dev/null bs=1M count=2000 2>/dev/null || exit 3"#;
+    Ok(looped("kernel", seconds, script, &[&tool("dd")?]))
+}
+
+/// A program whose file is in a file system that no other process has mounted. Needs root.
+pub fn hidden(program: &program::Program, arguments: &[&str]) -> Result<Workload, Missing> {
+    let path = program.build()?;
+    let script = r#"mount -t tmpfs none /mnt && cp "$0" /mnt/hidden && exec /mnt/hidden "$@""#;
+    let own_mounts = ["unshare", "--mount", "sh", "-c"];
+    let may = command::run(
+        Command::new(own_mounts[0])
+            .args(&own_mounts[1..])
+            .arg("mount -t tmpfs none /mnt"),
+        Duration::from_secs(20),
+    )?;
+    if !may.status.success() {
+        return Err(Missing(format!("mounts of its own: {}", may.describe())));
+    }
+    let command = [&own_mounts[..], &[script, text(&path)], arguments].concat();
+    Ok(Workload::new("hidden", &command))
+}
+
 /// One of the test programs as a workload.
 pub fn built(name: &'static str, program: &program::Program, arguments: &[&str]) -> Result<Workload, Missing> {
     let path = program.build()?;
