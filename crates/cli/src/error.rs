@@ -11,6 +11,8 @@ use clap::error::ErrorKind;
 pub(crate) enum Status {
     /// 0: done.
     Done,
+    /// 1: a check found something.
+    Found,
     /// What a command that was run has ended with.
     Passed(i32),
 }
@@ -19,6 +21,7 @@ impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         match status {
             Status::Done => ExitCode::SUCCESS,
+            Status::Found => ExitCode::from(1),
             Status::Passed(status) => ExitCode::from(status as u8),
         }
     }
@@ -61,6 +64,11 @@ impl Failure {
             io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
             _ => Failure::of("standard output", error),
         }
+    }
+
+    /// Whether a way out is told already.
+    pub(crate) fn has_help(&self) -> bool {
+        matches!(self, Failure::Message { help: Some(_), .. })
     }
 
     /// Adds a way out.

@@ -8,6 +8,7 @@ mod hex;
 mod output;
 mod record;
 mod report;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,8 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    #[command(subcommand)]
+    Trace(trace::Command),
     #[command(subcommand)]
     Cbf(cbf::Command),
 }
@@ -53,6 +56,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),
     }
 }

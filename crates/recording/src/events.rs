@@ -111,6 +111,7 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: u
         packet_header: Some(packet_header(ORDER)),
         streams: vec![StreamClass {
             id: 0,
+            name: None,
             clock: Some(CLOCK),
             packet_context: Some(packet_context(ORDER, CLOCK)),
             event_header: Some(compact_event_header(ORDER, CLOCK)),

@@ -1,36 +1,54 @@
 //! Events as babeltrace2 prints them.
 
 use crate::description::{Base, EnvironmentValue};
-use crate::read::{Event, Fields, IntegerValue, Value};
+use crate::read::{Event, Fields, Flags, IntegerValue, Value};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::fmt::Write;
 
-/// Prints events in the form of `babeltrace2 --clock-seconds`, one line each.
-#[derive(Clone, Debug, Default)]
+/// How times are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClockFormat {
+    /// The local time of day.
+    #[default]
+    TimeOfDay,
+    /// Seconds since the clock's origin.
+    Seconds,
+}
+
+/// Prints events in the form of `babeltrace2`, one line each.
+#[derive(Clone, Debug)]
 pub struct TextWriter {
+    format: ClockFormat,
+    zone: TimeZone,
     last: Option<i64>,
+    /// The second that was printed last, and its text.
+    second: Option<(i64, String)>,
 }
 
 impl TextWriter {
     /// Before the first event.
-    pub fn new() -> TextWriter {
-        TextWriter::default()
+    pub fn new(format: ClockFormat) -> TextWriter {
+        TextWriter {
+            format,
+            zone: match format {
+                ClockFormat::TimeOfDay => TimeZone::system(),
+                ClockFormat::Seconds => TimeZone::UTC,
+            },
+            last: None,
+            second: None,
+        }
     }
 
     /// Appends the event's line to `text`.
-    pub fn event(&mut self, text: &mut String, event: &Event<'_>, environment: &[(String, EnvironmentValue)]) {
+    pub fn event(&mut self, text: &mut String, event: &Event<'_>) {
         // Writing to a String cannot fail.
-        let _ = self.line(text, event, environment);
+        let _ = self.line(text, event);
     }
 
-    fn line(
-        &mut self,
-        text: &mut String,
-        event: &Event<'_>,
-        environment: &[(String, EnvironmentValue)],
-    ) -> std::fmt::Result {
+    fn line(&mut self, text: &mut String, event: &Event<'_>) -> std::fmt::Result {
         if let Some(time) = event.time() {
-            let (seconds, nanoseconds) = split(time);
-            write!(text, "[{seconds}.{nanoseconds:09}] ")?;
+            self.time(text, time)?;
             match self.last {
                 None => text.push_str("(+?.?????????) "),
                 Some(last) => {
@@ -42,7 +60,7 @@ impl TextWriter {
         }
         let mut separator = "";
         for name in ["hostname", "procname", "vpid"] {
-            let Some((_, value)) = environment.iter().find(|(key, _)| key == name) else {
+            let Some((_, value)) = event.environment().iter().find(|(key, _)| key == name) else {
                 continue;
             };
             text.push_str(separator);
@@ -74,6 +92,23 @@ impl TextWriter {
         }
         text.push('\n');
         Ok(())
+    }
+}
+
+impl TextWriter {
+    fn time(&mut self, text: &mut String, time: i64) -> std::fmt::Result {
+        if self.format == ClockFormat::Seconds {
+            let (seconds, nanoseconds) = split(time);
+            return write!(text, "[{seconds}.{nanoseconds:09}] ");
+        }
+        let second = time.div_euclid(1_000_000_000);
+        if self.second.as_ref().is_none_or(|(last, _)| *last != second) {
+            let clock = Timestamp::from_second(second).map(|timestamp| timestamp.to_zoned(self.zone.clone()));
+            let clock = clock.map_or(String::new(), |clock| clock.strftime("%H:%M:%S").to_string());
+            self.second = Some((second, clock));
+        }
+        let clock = self.second.as_ref().map_or("", |(_, clock)| clock);
+        write!(text, "[{clock}.{:09}] ", time.rem_euclid(1_000_000_000))
     }
 }
 
@@ -142,6 +177,15 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
             text.push_str(" }");
             Ok(())
         }
+        Value::Optional(chosen) => match chosen.and_then(|chosen| chosen.value()) {
+            Some(chosen) => value(text, &chosen),
+            None => {
+                text.push_str("<none>");
+                Ok(())
+            }
+        },
+        Value::Flags(bits) => flags(text, bits),
+        Value::Boolean(is_true) => write!(text, "{is_true}"),
         Value::Array(elements) => {
             text.push('[');
             let mut separator = " ";
@@ -154,6 +198,20 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
             Ok(())
         }
     }
+}
+
+fn flags(text: &mut String, flags: &Flags<'_>) -> std::fmt::Result {
+    write!(text, "0x{:X}", flags.bits())?;
+    let mut separator = " { ";
+    for name in flags.names() {
+        text.push_str(separator);
+        quoted(text, name.as_bytes());
+        separator = ", ";
+    }
+    if separator == ", " {
+        text.push_str(" }");
+    }
+    Ok(())
 }
 
 fn number(text: &mut String, integer: &IntegerValue<'_>) -> std::fmt::Result {

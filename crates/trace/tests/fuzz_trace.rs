@@ -101,7 +101,7 @@ fn tsdl_text() {
 
 #[test]
 fn json2_text() {
-    let ours = json2::write(&support::description(Endian::Little));
+    let ours = json2::write(&support::description(Endian::Little)).unwrap();
     run(fuzz::json2, &[(ours.into_bytes(), 0)], true);
 }
 

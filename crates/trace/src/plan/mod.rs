@@ -46,6 +46,8 @@ pub(crate) struct Field {
     pub(crate) name: Box<str>,
     /// Bits, a power of two.
     pub(crate) align: u64,
+    /// What it asks of the structs around it. More than its own alignment where a part of it has a greater one.
+    pub(crate) outer_align: u64,
     /// Register that keeps the value.
     pub(crate) slot: Option<u32>,
     pub(crate) shape: Shape,
@@ -65,6 +67,15 @@ pub(crate) enum Shape {
         signed: bool,
         options: Box<[OptionPlan]>,
     },
+    Optional {
+        slot: u32,
+        /// Whether the tag is signed.
+        signed: bool,
+        ranges: Box<[Range]>,
+        field: FieldId,
+    },
+    BitMap(Integer, Box<[Mapping]>),
+    Boolean(Integer),
 }
 
 #[derive(Debug)]
@@ -82,6 +93,8 @@ pub(crate) struct ArrayPlan {
 pub(crate) enum Count {
     Fixed(u64),
     Slot(u32),
+    /// Lies before the elements.
+    Prefix(Integer),
 }
 
 #[derive(Debug)]
@@ -115,7 +128,10 @@ impl Field {
     /// The number's storage, where it is one.
     pub(crate) fn integer(&self) -> Option<&Integer> {
         match &self.shape {
-            Shape::Integer(integer) | Shape::Enumeration(integer, _) => Some(integer),
+            Shape::Integer(integer)
+            | Shape::Enumeration(integer, _)
+            | Shape::BitMap(integer, _)
+            | Shape::Boolean(integer) => Some(integer),
             _ => None,
         }
     }

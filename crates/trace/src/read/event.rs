@@ -1,7 +1,7 @@
 //! What an event says, lent from the reader's buffers.
 
 use super::stream::{Packet, State, StreamReader};
-use crate::description::{Clock, EventClass, Integer, Mapping, StreamClass};
+use crate::description::{Clock, EnvironmentValue, EventClass, Integer, Mapping, StreamClass};
 use crate::plan::{Field, Node, Plan, Raw, Shape};
 use backtrail_wire::{read_bits, sign_extend};
 use std::path::Path;
@@ -46,6 +46,17 @@ impl<'a> Event<'a> {
     /// Name of its class.
     pub fn name(&self) -> &'a str {
         &self.class().name
+    }
+
+    /// Name of its section (RFC 2); other dialects have none.
+    pub fn section(&self) -> Option<&'a str> {
+        self.plan.description().session?;
+        self.stream_class().name.as_deref()
+    }
+
+    /// What the tracer said of its environment.
+    pub fn environment(&self) -> &'a [(String, EnvironmentValue)] {
+        &self.plan.description().environment
     }
 
     /// The stream's clock, where it has one.
@@ -156,7 +167,12 @@ impl<'a> View<'a> {
                 node,
                 count: u64::from(count),
             }),
+            (Shape::BitMap(_, flags), Raw::Bits(bits)) => Value::Flags(Flags { bits, flags }),
+            (Shape::Boolean(_), Raw::Bits(bits)) => Value::Boolean(bits != 0),
             (Shape::Variant { .. }, _) => Value::Variant(Chosen { view: *self, node }),
+            (Shape::Optional { .. }, Raw::Group { count, .. }) => {
+                Value::Optional((count > 0).then_some(Chosen { view: *self, node }))
+            }
             (Shape::Struct(_), _) => Value::Struct(Fields { view: *self, node }),
             _ => return None,
         })
@@ -203,7 +219,7 @@ fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// The value of a field. The methods look through variants at the option that was taken.
+/// The value of a field. The methods look through variants at the option that was taken, and through optional fields.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
     /// A number, also of an enumeration.
@@ -218,9 +234,42 @@ pub enum Value<'a> {
     Array(Elements<'a>),
     /// One of several.
     Variant(Chosen<'a>),
+    /// A field that may be absent.
+    Optional(Option<Chosen<'a>>),
+    /// Bits with names.
+    Flags(Flags<'a>),
+    /// True or false.
+    Boolean(bool),
 }
 
-/// The option of a variant that was taken.
+/// Bits, and the names of some.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags<'a> {
+    bits: u64,
+    flags: &'a [Mapping],
+}
+
+impl<'a> Flags<'a> {
+    /// All bits.
+    pub fn bits(&self) -> u64 {
+        self.bits
+    }
+
+    /// Names of which at least one bit is set, in the order of the metadata.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let bits = self.bits;
+        let set = move |place: u32| bits >> place & 1 == 1;
+        self.flags
+            .iter()
+            .filter(move |flag| {
+                let named = |place: u32| flag.ranges.iter().any(|range| range.contains(i128::from(place)));
+                (0..u64::BITS).any(|place| set(place) && named(place))
+            })
+            .map(|flag| flag.name.as_str())
+    }
+}
+
+/// The option of a variant that was taken, or the optional field that is there.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<'a> {
     view: View<'a>,
@@ -238,10 +287,13 @@ impl<'a> Value<'a> {
     /// The value itself, or a variant's option, which may be a variant again.
     fn chosen(self) -> Option<Value<'a>> {
         let mut value = self;
-        while let Value::Variant(chosen) = value {
-            value = chosen.value()?;
+        loop {
+            value = match value {
+                Value::Variant(chosen) => chosen.value()?,
+                Value::Optional(chosen) => chosen?.value()?,
+                other => return Some(other),
+            };
         }
-        Some(value)
     }
 
     /// The number, where it is one that is not negative.

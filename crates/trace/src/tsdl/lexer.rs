@@ -3,13 +3,13 @@
 use super::{ErrorKind, Position, Result, error};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Token {
-    pub(super) kind: TokenKind,
-    pub(super) position: Position,
+pub(crate) struct Token {
+    pub(crate) kind: TokenKind,
+    pub(crate) position: Position,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum TokenKind {
+pub(crate) enum TokenKind {
     /// A name or keyword.
     Word(String),
     /// A number without its sign.
@@ -33,7 +33,7 @@ struct Lexer<'t> {
 }
 
 /// Always ends with [`TokenKind::End`].
-pub(super) fn tokens(text: &str) -> Result<Vec<Token>> {
+pub(crate) fn tokens(text: &str) -> Result<Vec<Token>> {
     let mut lexer = Lexer {
         rest: text,
         position: Position { line: 1, column: 1 },

@@ -55,6 +55,8 @@ impl Walk {
                     self.pending.push(Pending::Field(option));
                 }
                 Shape::Integer(_) | Shape::Enumeration(..) | Shape::Float(_) | Shape::String => return Ok(Some(id)),
+                // Refused before: `check_bytes`.
+                Shape::Optional { .. } | Shape::BitMap(..) | Shape::Boolean(_) => return Err(EncodeError::WrongField),
             }
         }
         Ok(None)
@@ -88,6 +90,8 @@ impl Walk {
         match array.count {
             Count::Fixed(count) => count,
             Count::Slot(slot) => self.registers[slot as usize],
+            // Refused before: `check_bytes`.
+            Count::Prefix(_) => 0,
         }
     }
 }
