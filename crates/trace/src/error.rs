@@ -186,6 +186,8 @@ pub enum TraceErrorKind {
     UnknownDialect([u8; 4]),
     /// A packet of the metadata is malformed, at this byte of the file.
     MetadataPacket(u64),
+    /// The packets of the metadata have another byte order than the trace that they describe.
+    MetadataOrder,
     /// The file's name is not that of a section, perhaps with `_` and a number (RFC 2).
     UnknownSection,
     /// The metadata is not valid UTF-8 at this byte.
@@ -220,6 +222,7 @@ impl std::fmt::Display for TraceErrorKind {
                 write!(f, "metadata of no known kind, it begins with {bytes:02x?}")
             }
             TraceErrorKind::MetadataPacket(offset) => write!(f, "malformed metadata packet at offset {offset:#x}"),
+            TraceErrorKind::MetadataOrder => write!(f, "metadata packets are not in the byte order that they tell"),
             TraceErrorKind::UnknownSection => write!(f, "no section of the metadata has this file's name"),
             TraceErrorKind::Utf8(offset) => write!(f, "metadata is not UTF-8 at offset {offset:#x}"),
             TraceErrorKind::Tsdl(error) => error.fmt(f),

@@ -82,8 +82,15 @@ pub(crate) fn parse(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dial
         Dialect::V2 => json2::parse(utf8(metadata)?).map_err(TraceErrorKind::Json2)?,
         Dialect::V1_8 => {
             let unpacked = unpack(metadata)?;
-            let text = utf8(unpacked.as_deref().unwrap_or(metadata))?;
-            tsdl::parse(text).map_err(TraceErrorKind::Tsdl)?
+            let text = utf8(unpacked.as_ref().map_or(metadata, |(text, _)| text))?;
+            let description = tsdl::parse(text).map_err(TraceErrorKind::Tsdl)?;
+            // Packets of metadata are in the byte order that they tell (CTF 1.8.3, section 7.1).
+            if let Some((_, order)) = unpacked
+                && description.byte_order.is_some_and(|told| told != order)
+            {
+                return Err(TraceErrorKind::MetadataOrder);
+            }
+            description
         }
         Dialect::Rfc1_1 => rfc_description(metadata, data_order)?,
         other => return Err(TraceErrorKind::Dialect(other)),
@@ -128,8 +135,8 @@ fn utf8(bytes: &[u8]) -> Result<&str, TraceErrorKind> {
     std::str::from_utf8(bytes).map_err(|error| TraceErrorKind::Utf8(error.valid_up_to() as u64))
 }
 
-/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1); `None` where it is plain text.
-fn unpack(metadata: &[u8]) -> Result<Option<Vec<u8>>, TraceErrorKind> {
+/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1), and their byte order; `None` where it is plain text.
+fn unpack(metadata: &[u8]) -> Result<Option<(Vec<u8>, Endian)>, TraceErrorKind> {
     let order = [Endian::Little, Endian::Big]
         .into_iter()
         .find(|&order| Bytes::new(metadata, order).u32(0) == Ok(METADATA_PACKET_MAGIC));
@@ -143,7 +150,7 @@ fn unpack(metadata: &[u8]) -> Result<Option<Vec<u8>>, TraceErrorKind> {
         text.extend_from_slice(content);
         offset = next.min(metadata.len());
     }
-    Ok(Some(text))
+    Ok(Some((text, order)))
 }
 
 /// The content of the metadata packet at `offset`, and where the next one is.

@@ -52,8 +52,9 @@ impl TextWriter {
             match self.last {
                 None => text.push_str("(+?.?????????) "),
                 Some(last) => {
-                    let (seconds, nanoseconds) = split(time.saturating_sub(last));
-                    write!(text, "(+{seconds}.{nanoseconds:09}) ")?;
+                    // As in babeltrace2, going back wraps around.
+                    let step = (time as u64).wrapping_sub(last as u64);
+                    write!(text, "(+{}.{:09}) ", step / 1_000_000_000, step % 1_000_000_000)?;
                 }
             }
             self.last = Some(time);

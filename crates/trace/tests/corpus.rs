@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many cases agree today; more is welcome, fewer is a mistake.
-const AGREE_1_8: usize = 123;
-const AGREE_2: usize = 33;
+const AGREE_1_8: usize = 126;
+const AGREE_2: usize = 34;
 const REFUSED: usize = 110;
 
 fn corpus() -> Option<PathBuf> {

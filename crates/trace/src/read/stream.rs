@@ -68,7 +68,7 @@ pub struct Packet {
 pub struct StreamReader {
     pub(super) plan: Arc<Plan>,
     path: PathBuf,
-    file: File,
+    source: Source,
     length: u64,
     options: Options,
     /// Where the next packet begins.
@@ -76,9 +76,31 @@ pub struct StreamReader {
     pub(super) state: State,
     statistics: Statistics,
     problems: Vec<Problem>,
+    /// Where the last packet with a problem begins.
+    damaged: Option<u64>,
     /// Cycles at the begin and the end, as far as it was read.
     span: (Option<u64>, Option<u64>),
     finished: bool,
+}
+
+/// Where a stream's bytes are.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> std::io::Result<()> {
+        let bytes = match self {
+            Source::File(file) => return file.read_exact_at(out, offset),
+            Source::Bytes(bytes) => bytes,
+        };
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let wanted = start.checked_add(out.len()).and_then(|end| bytes.get(start..end));
+        out.copy_from_slice(wanted.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
 }
 
 /// The current packet and event.
@@ -93,6 +115,10 @@ pub(super) struct State {
     cut: bool,
     /// What was done to the content.
     schemes: Schemes,
+    /// The begin of the packet, and the end of the one before, up to the first event.
+    due: Option<u64>,
+    /// Bits that may follow the last event because the content's size is in bytes.
+    slack: u64,
     /// Bits of `data` that the packet's header, its context and its events take.
     limit: u64,
     /// Next event's place in the packet, in bits.
@@ -125,11 +151,33 @@ impl StreamReader {
         let io = |error| fail(path, TraceErrorKind::Io(error));
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
+        Ok(StreamReader::new(
+            plan,
+            path,
+            (Source::File(file), length),
+            class,
+            options,
+        ))
+    }
+
+    /// A stream that is in memory.
+    pub(crate) fn of_bytes(plan: Arc<Plan>, bytes: Vec<u8>, class: Option<usize>, options: Options) -> StreamReader {
+        let length = bytes.len() as u64;
+        StreamReader::new(plan, Path::new(""), (Source::Bytes(bytes), length), class, options)
+    }
+
+    fn new(
+        plan: Arc<Plan>,
+        path: &Path,
+        (source, length): (Source, u64),
+        class: Option<usize>,
+        options: Options,
+    ) -> StreamReader {
         let registers = vec![0; plan.slots];
-        Ok(StreamReader {
+        StreamReader {
             plan,
             path: path.to_owned(),
-            file,
+            source,
             length,
             options,
             next_packet: 0,
@@ -141,9 +189,10 @@ impl StreamReader {
             },
             statistics: Statistics::default(),
             problems: Vec::new(),
+            damaged: None,
             span: (None, None),
             finished: false,
-        })
+        }
     }
 
     /// The stream's file.
@@ -173,7 +222,7 @@ impl StreamReader {
         (time(self.span.0), time(self.span.1))
     }
 
-    /// What was wrong with packets, at most [`MAX_PROBLEMS`] of them.
+    /// What was wrong with packets, one problem each, and at most [`MAX_PROBLEMS`] of them.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -239,11 +288,23 @@ impl StreamReader {
         Some(goes_on)
     }
 
+    /// The first problem of a packet.
     fn note(&mut self, problem: Problem) {
+        if self.damaged.replace(problem.offset) == Some(problem.offset) {
+            return;
+        }
         self.statistics.damaged += 1;
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         }
+    }
+
+    /// When the current event is due: at its time, but not before the packet that it is the first one of.
+    pub(super) fn merge_time(&self) -> Option<i64> {
+        let event = self.event();
+        let time = event.time()?;
+        let begin = self.state.due.and_then(|cycles| event.clock()?.nanoseconds_at(cycles));
+        Some(begin.map_or(time, |begin| begin.max(time)))
     }
 
     /// The event that was decoded last.
@@ -252,7 +313,8 @@ impl StreamReader {
     }
 
     fn try_advance(&mut self) -> Result<bool, TraceError> {
-        while !self.state.has_packet || self.state.position >= self.state.limit {
+        self.state.due = None;
+        while !self.state.has_packet || self.state.position.saturating_add(self.state.slack) >= self.state.limit {
             if self.next_packet >= self.length {
                 return Ok(false);
             }
@@ -284,6 +346,8 @@ impl StreamReader {
         let content = packet.content_bits.min(rest * 8).div_ceil(8);
         self.fill(offset, beginning.min(content), content)?;
         self.count(&packet);
+        let due = [self.state.packet.end, packet.begin, self.state.due];
+        self.state.due = due.into_iter().flatten().max();
         self.state.packet = packet;
         self.state.has_packet = true;
         let result = self.state.unpack(self.options.key);
@@ -305,7 +369,7 @@ impl StreamReader {
         // Both are at most the length of the file.
         let (start, end) = (start as usize, end as usize);
         self.state.data.resize(end, 0);
-        self.file
+        self.source
             .read_exact_at(&mut self.state.data[start..], offset + start as u64)
             .map_err(|error| fail(&self.path, TraceErrorKind::Io(error)))
     }
@@ -349,6 +413,11 @@ impl State {
         }
         let wrong = |kind| DecodeError { kind, bit: 0 };
         self.schemes = Schemes::of(decoder.roles);
+        self.slack = if decoder.roles.get(Role::ContentBytes).is_some() {
+            7
+        } else {
+            0
+        };
         if let Some(magic) = decoder.roles.get(Role::Magic)
             && magic != PACKET_MAGIC
         {
@@ -474,7 +543,7 @@ pub(crate) fn decode_all(plan: &Plan, data: &[u8]) -> Result<u64, DecodeError> {
     state.packet = state.decode_packet(plan, 0, data.len() as u64)?;
     state.unpack(None)?;
     let mut events = 0;
-    while state.position < state.limit {
+    while state.position.saturating_add(state.slack) < state.limit {
         state.decode_event(plan)?;
         events += 1;
     }
