@@ -7,7 +7,8 @@ use std::fmt::Write;
 /// from the clock's origin), where there are such `packet` (fields of the packet's context) and `context`, and `fields`.
 ///
 /// Numbers stay numbers, those of enumerations too. Text that is not UTF-8 has replacement characters, and what JSON has no
-/// number for, such as infinity, is null. Bits with names are an object.
+/// number for, such as infinity, is null. Bits with names are an object, BLOBs a string of
+/// hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JsonWriter;
 
@@ -91,6 +92,16 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
         }
         Value::Text(bytes) => {
             string(text, &String::from_utf8_lossy(bytes));
+            Ok(())
+        }
+        Value::WideText(wide) => {
+            string(text, &wide.chars().collect::<String>());
+            Ok(())
+        }
+        Value::Blob(bytes) => {
+            text.push('"');
+            bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))?;
+            text.push('"');
             Ok(())
         }
         Value::Boolean(is_true) => write!(text, "{is_true}"),

@@ -32,7 +32,7 @@ pub use metadata::Dialect;
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
     Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Key, KeyError, Labels, Options, Packet, Problem,
-    Recover, Statistics, StreamReader, Trace, Value, find_traces,
+    Recover, Statistics, StreamReader, Trace, Value, WideText, find_traces,
 };
 pub use text::{ClockFormat, TextWriter};
 pub use validate::{Finding, FindingKind, check};

@@ -169,6 +169,16 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
             quoted(text, bytes);
             Ok(())
         }
+        Value::WideText(wide) => {
+            quoted(text, wide.chars().collect::<String>().as_bytes());
+            Ok(())
+        }
+        Value::Blob(bytes) => {
+            text.push_str("{ ");
+            bytes.iter().try_for_each(|byte| write!(text, "{byte:02x} "))?;
+            text.push('}');
+            Ok(())
+        }
         Value::Struct(fields) => structure(text, fields),
         Value::Variant(chosen) => {
             text.push_str("{ ");
@@ -179,7 +189,12 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
             Ok(())
         }
         Value::Optional(chosen) => match chosen.and_then(|chosen| chosen.value()) {
-            Some(chosen) => value(text, &chosen),
+            Some(chosen) => {
+                text.push_str("{ ");
+                value(text, &chosen)?;
+                text.push_str(" }");
+                Ok(())
+            }
             None => {
                 text.push_str("<none>");
                 Ok(())

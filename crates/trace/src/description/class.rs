@@ -177,6 +177,25 @@ pub enum Encoding {
     Utf8,
     /// ASCII.
     Ascii,
+    /// UTF-16, the low byte first (CTF 2).
+    Utf16Le,
+    /// UTF-16, the high byte first (CTF 2).
+    Utf16Be,
+    /// UTF-32, the lowest byte first (CTF 2).
+    Utf32Le,
+    /// UTF-32, the highest byte first (CTF 2).
+    Utf32Be,
+}
+
+impl Encoding {
+    /// Bytes of the smallest piece of text, and of the zero that ends it.
+    pub const fn unit_bytes(self) -> usize {
+        match self {
+            Encoding::None | Encoding::Utf8 | Encoding::Ascii => 1,
+            Encoding::Utf16Le | Encoding::Utf16Be => 2,
+            Encoding::Utf32Le | Encoding::Utf32Be => 4,
+        }
+    }
 }
 
 /// What a field means for the structure of the trace: 1.8's reserved names, CTF 2's roles.
@@ -353,6 +372,8 @@ pub struct Array {
     pub min_align: u32,
     /// Packet header: the 16 bytes are the trace's UUID.
     pub trace_uuid: bool,
+    /// The bytes are one value, not numbers (CTF 2).
+    pub blob: bool,
 }
 
 impl Array {
@@ -363,6 +384,7 @@ impl Array {
             element: Box::new(element.into()),
             min_align: 0,
             trace_uuid: false,
+            blob: false,
         }
     }
 
@@ -373,6 +395,7 @@ impl Array {
             element: Box::new(element.into()),
             min_align: 0,
             trace_uuid: false,
+            blob: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the field classes of CTF 2 metadata (section 5.3).
 
 use super::read::{Frame, Object, Reader};
-use super::write::role_name;
+use super::write::{ENCODINGS, role_name};
 use super::{ErrorKind, Result};
 use crate::constants::MAX_NESTING;
 use crate::description::{
@@ -27,10 +27,7 @@ impl Reader {
             "fixed-length-unsigned-integer" => self.integer(&mut object, false)?,
             "fixed-length-signed-integer" => self.integer(&mut object, true)?,
             "fixed-length-floating-point-number" => float(&mut object)?,
-            "null-terminated-string" => {
-                encoding(&mut object)?;
-                FieldClass::String(Encoding::Utf8)
-            }
+            "null-terminated-string" => FieldClass::String(encoding(&mut object)?),
             "structure" => FieldClass::Struct(self.structure(&mut object, depth)?),
             "static-length-array" | "dynamic-length-array" => {
                 let length = self.length(&mut object, kind)?;
@@ -43,12 +40,15 @@ impl Reader {
                         .filter(|&align| align > 1)
                         .unwrap_or(0),
                     trace_uuid: false,
+                    blob: false,
                 })
             }
             "static-length-string" | "dynamic-length-string" => {
-                encoding(&mut object)?;
-                let length = self.length(&mut object, kind)?;
-                bytes(length, Integer::character(Endian::Little))
+                let element = Integer {
+                    encoding: encoding(&mut object)?,
+                    ..Integer::character(Endian::Little)
+                };
+                bytes(self.length(&mut object, kind)?, element)
             }
             "static-length-blob" | "dynamic-length-blob" => self.blob(&mut object, kind)?,
             "variant" => FieldClass::Variant(self.variant(&mut object, depth)?),
@@ -206,7 +206,6 @@ impl Reader {
         }
     }
 
-    /// Bytes are read as an array of numbers.
     fn blob(&mut self, object: &mut Object<'_>, kind: &str) -> Result<FieldClass> {
         let length = self.length(object, kind)?;
         object.text("media-type")?;
@@ -219,6 +218,9 @@ impl Reader {
                 FieldClass::Array(array) if sound => array.trace_uuid = true,
                 _ => return Err(ErrorKind::Value("roles")),
             }
+        }
+        if let FieldClass::Array(array) = &mut class {
+            array.blob = true;
         }
         Ok(class)
     }
@@ -328,6 +330,7 @@ fn bytes(length: Length, element: Integer) -> FieldClass {
         element: Box::new(element.into()),
         min_align: 0,
         trace_uuid: false,
+        blob: false,
     })
 }
 
@@ -384,14 +387,12 @@ fn float(object: &mut Object<'_>) -> Result<FieldClass> {
     }))
 }
 
-fn encoding(object: &mut Object<'_>) -> Result<()> {
-    match object.text("encoding")? {
-        None | Some("utf-8") => Ok(()),
-        Some("utf-16be" | "utf-16le" | "utf-32be" | "utf-32le") => {
-            Err(ErrorKind::Unsupported("encodings other than UTF-8"))
-        }
-        Some(_) => Err(ErrorKind::Value("encoding")),
-    }
+fn encoding(object: &mut Object<'_>) -> Result<Encoding> {
+    let Some(name) = object.text("encoding")? else {
+        return Ok(Encoding::Utf8);
+    };
+    let found = ENCODINGS.iter().find(|(_, other)| *other == name);
+    found.map(|&(encoding, _)| encoding).ok_or(ErrorKind::Value("encoding"))
 }
 
 /// A list of `[first, last]`.

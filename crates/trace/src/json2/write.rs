@@ -2,8 +2,8 @@
 
 use crate::constants::{NAMESPACE, RECORD_SEPARATOR};
 use crate::description::{
-    Array, BitMap, Clock, Description, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer, Length, Mapping,
-    Optional, Range, Reference, Role, Storage, StreamClass, Struct, Variant,
+    Array, BitMap, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer,
+    Length, Mapping, Optional, Range, Reference, Role, Storage, StreamClass, Struct, Variant,
 };
 use backtrail_wire::Endian;
 use serde_json::{Map, Value, json};
@@ -233,7 +233,9 @@ fn field_class(class: &FieldClass, context: &Context<'_>) -> Value {
             "alignment": class.align,
             "byte-order": order_name(class.byte_order),
         }),
-        FieldClass::String(_) => json!({ "type": "null-terminated-string", "encoding": "utf-8" }),
+        FieldClass::String(encoding) => {
+            json!({ "type": "null-terminated-string", "encoding": encoding_name(*encoding) })
+        }
         FieldClass::Struct(class) => structure(class, context),
         FieldClass::Array(class) => array(class, context),
         FieldClass::Variant(class) => variant(class, context),
@@ -280,6 +282,20 @@ pub(super) const fn role_name(role: Role) -> Option<&'static str> {
         Role::EventClassId => "event-record-class-id",
         _ => return None,
     })
+}
+
+/// Names of encodings (section 5.3.11); ASCII is UTF-8 too.
+pub(super) const ENCODINGS: [(Encoding, &str); 5] = [
+    (Encoding::Utf8, "utf-8"),
+    (Encoding::Utf16Le, "utf-16le"),
+    (Encoding::Utf16Be, "utf-16be"),
+    (Encoding::Utf32Le, "utf-32le"),
+    (Encoding::Utf32Be, "utf-32be"),
+];
+
+fn encoding_name(encoding: Encoding) -> &'static str {
+    let found = ENCODINGS.iter().find(|(other, _)| *other == encoding);
+    found.map_or("utf-8", |(_, name)| name)
 }
 
 const fn order_name(order: Endian) -> &'static str {
@@ -337,8 +353,12 @@ fn structure(class: &Struct, context: &Context<'_>) -> Value {
 }
 
 fn array(class: &Array, context: &Context<'_>) -> Value {
-    let text = matches!(&*class.element, FieldClass::Integer(integer) if integer.is_character());
-    let (fixed, dynamic) = match (text, class.trace_uuid) {
+    let text = match &*class.element {
+        FieldClass::Integer(integer) if integer.is_character() => Some(integer.encoding),
+        _ => None,
+    };
+    let blob = class.blob || class.trace_uuid;
+    let (fixed, dynamic) = match (text.is_some(), blob) {
         (_, true) => ("static-length-blob", "dynamic-length-blob"),
         (true, false) => ("static-length-string", "dynamic-length-string"),
         (false, false) => ("static-length-array", "dynamic-length-array"),
@@ -359,9 +379,9 @@ fn array(class: &Array, context: &Context<'_>) -> Value {
     };
     if class.trace_uuid {
         object.insert("roles".into(), json!(["metadata-stream-uuid"]));
-    } else if text {
-        object.insert("encoding".into(), "utf-8".into());
-    } else {
+    } else if let Some(encoding) = text {
+        object.insert("encoding".into(), encoding_name(encoding).into());
+    } else if !blob {
         object.insert("element-field-class".into(), field_class(&class.element, context));
         if class.min_align > 1 {
             object.insert("minimum-alignment".into(), class.min_align.into());

@@ -198,7 +198,7 @@ impl Compiler {
                 let align = self.alignment(float.align)?;
                 Ok(self.push(name, align, None, Shape::Float(*float)))
             }
-            FieldClass::String(_) => Ok(self.push(name, 8, None, Shape::String)),
+            FieldClass::String(encoding) => Ok(self.push(name, 8, None, Shape::String(*encoding))),
             FieldClass::Struct(class) => self.structure(class, path, name, depth),
             FieldClass::Array(class) => self.array(class, path, name, depth),
             FieldClass::Variant(class) => self.variant(class, path, name, depth),
@@ -325,6 +325,7 @@ impl Compiler {
             stride,
             text,
             trace_uuid: class.trace_uuid,
+            blob: class.blob && stride == Some(8),
         });
         Ok(self.push_with(name, (align, outer_align), None, shape))
     }

@@ -66,7 +66,7 @@ impl Decoder<'_> {
             | Shape::BitMap(integer, _)
             | Shape::Boolean(integer) => Raw::Bits(self.integer(field, integer)?),
             Shape::Float(float) => Raw::Bits(self.bits(float.size, float.byte_order)?),
-            Shape::String => self.string()?,
+            Shape::String(encoding) => self.string(encoding.unit_bytes())?,
             Shape::Struct(members) => {
                 for &member in members {
                     self.field(member)?;
@@ -153,14 +153,20 @@ impl Decoder<'_> {
         Ok(value)
     }
 
-    fn string(&mut self) -> Result<Raw> {
+    fn string(&mut self, unit: usize) -> Result<Raw> {
         let start = (self.position / 8) as usize;
         let end = (self.limit / 8) as usize;
         let tail = self.data.get(start..end).unwrap_or_default();
-        let Some(len) = tail.iter().position(|&byte| byte == 0) else {
+        let end = match unit {
+            1 => tail.iter().position(|&byte| byte == 0),
+            _ => tail
+                .chunks_exact(unit)
+                .position(|unit| unit.iter().all(|&byte| byte == 0)),
+        };
+        let Some(len) = end.map(|units| units * unit) else {
             return Err(self.error(DecodeErrorKind::Unterminated));
         };
-        self.position += (len as u64 + 1) * 8;
+        self.position += (len + unit) as u64 * 8;
         Ok(Raw::Bytes {
             start,
             end: start + len,

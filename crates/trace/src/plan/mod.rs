@@ -5,7 +5,7 @@ mod decode;
 
 pub(crate) use decode::{Decoder, Node, Raw, Roles, select};
 
-use crate::description::{Clock, Description, Float, Integer, Mapping, Range, Role, Scope};
+use crate::description::{Clock, Description, Encoding, Float, Integer, Mapping, Range, Role, Scope};
 use std::collections::HashMap;
 
 /// A [`Description`] that was checked and compiled. Shared by all readers and writers of a trace.
@@ -58,7 +58,7 @@ pub(crate) enum Shape {
     Integer(Integer),
     Enumeration(Integer, Box<[Mapping]>),
     Float(Float),
-    String,
+    String(Encoding),
     Struct(Box<[FieldId]>),
     Array(ArrayPlan),
     Variant {
@@ -87,6 +87,7 @@ pub(crate) struct ArrayPlan {
     /// Elements are characters.
     pub(crate) text: bool,
     pub(crate) trace_uuid: bool,
+    pub(crate) blob: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
 //! What an event says, lent from the reader's buffers.
 
 use super::stream::{Packet, State, StreamReader};
-use crate::description::{Clock, EnvironmentValue, EventClass, Integer, Mapping, StreamClass};
+use crate::description::{Clock, Encoding, EnvironmentValue, EventClass, Integer, Mapping, StreamClass};
 use crate::plan::{Field, Node, Plan, Raw, Shape};
-use backtrail_wire::{read_bits, sign_extend};
+use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
 use std::path::Path;
 
 /// An event. Valid until the reader goes on.
@@ -156,7 +156,11 @@ impl<'a> View<'a> {
                 Value::Integer(IntegerValue { bits, class, mappings })
             }
             (Shape::Float(class), Raw::Bits(bits)) => float(class.size, bits),
-            (_, Raw::Bytes { start, end }) => Value::Text(text(self.data.get(start..end)?)),
+            (shape, Raw::Bytes { start, end }) => self.text(shape, self.data.get(start..end)?),
+            (Shape::Array(array), Raw::Packed { bit, count }) if array.blob => {
+                let start = (bit / 8) as usize;
+                Value::Blob(self.data.get(start..start + count as usize)?)
+            }
             (Shape::Array(_), Raw::Packed { count, .. }) => Value::Array(Elements {
                 view: *self,
                 node,
@@ -176,6 +180,21 @@ impl<'a> View<'a> {
             (Shape::Struct(_), _) => Value::Struct(Fields { view: *self, node }),
             _ => return None,
         })
+    }
+
+    fn text(&self, shape: &Shape, bytes: &'a [u8]) -> Value<'a> {
+        let encoding = match shape {
+            Shape::String(encoding) => *encoding,
+            Shape::Array(array) => match self.plan.field(array.element).integer() {
+                Some(character) => character.encoding,
+                None => Encoding::None,
+            },
+            _ => Encoding::None,
+        };
+        match encoding.unit_bytes() {
+            1 => Value::Text(text(bytes)),
+            _ => Value::WideText(WideText { bytes, encoding }),
+        }
     }
 
     fn packed(&self, node: usize, bit: u64, index: u64) -> Option<Value<'a>> {
@@ -228,6 +247,10 @@ pub enum Value<'a> {
     Float(f64),
     /// A text, by custom UTF-8, without its zero byte.
     Text(&'a [u8]),
+    /// A text in UTF-16 or UTF-32.
+    WideText(WideText<'a>),
+    /// Bytes that are no numbers.
+    Blob(&'a [u8]),
     /// Fields with names.
     Struct(Fields<'a>),
     /// Elements.
@@ -240,6 +263,45 @@ pub enum Value<'a> {
     Flags(Flags<'a>),
     /// True or false.
     Boolean(bool),
+}
+
+/// A text in UTF-16 or UTF-32.
+#[derive(Clone, Copy, Debug)]
+pub struct WideText<'a> {
+    bytes: &'a [u8],
+    encoding: Encoding,
+}
+
+impl WideText<'_> {
+    /// Its characters up to the first zero; what is none is replaced.
+    pub fn chars(&self) -> impl Iterator<Item = char> {
+        let order = match self.encoding {
+            Encoding::Utf16Be | Encoding::Utf32Be => Endian::Big,
+            _ => Endian::Little,
+        };
+        let unit = self.encoding.unit_bytes();
+        let bytes = Bytes::new(self.bytes, order);
+        let units = (0..self.bytes.len() / unit).map(move |index| match unit {
+            2 => bytes.u16(index * unit).map_or(0, u32::from),
+            _ => bytes.u32(index * unit).unwrap_or(0),
+        });
+        let mut units = units.take_while(|&unit| unit != 0).peekable();
+        let wide = unit == 2;
+        std::iter::from_fn(move || {
+            let first = units.next()?;
+            let is_high = wide && (0xd800..0xdc00).contains(&first);
+            let low = if is_high {
+                units.next_if(|low| (0xdc00..0xe000).contains(low))
+            } else {
+                None
+            };
+            let character = match low {
+                Some(low) => 0x1_0000 + ((first - 0xd800) << 10) + (low - 0xdc00),
+                None => first,
+            };
+            Some(char::from_u32(character).unwrap_or(char::REPLACEMENT_CHARACTER))
+        })
+    }
 }
 
 /// Bits, and the names of some.
@@ -328,10 +390,11 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes of a text or of an array of plain bytes.
+    /// The bytes of a text, a BLOB or of an array of plain bytes.
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         match self.chosen()? {
             Value::Text(text) => Some(text),
+            Value::Blob(bytes) => Some(bytes),
             Value::Array(elements) => elements.as_bytes(),
             _ => None,
         }

@@ -7,7 +7,7 @@ mod merge;
 mod stream;
 
 pub use content::{Key, KeyError};
-pub use event::{Chosen, Elements, Event, Fields, Flags, IntegerValue, Labels, Value};
+pub use event::{Chosen, Elements, Event, Fields, Flags, IntegerValue, Labels, Value, WideText};
 pub use find::find_traces;
 pub use merge::Events;
 pub(crate) use stream::{Contents, decode_all, packet_contents};

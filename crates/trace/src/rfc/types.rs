@@ -371,6 +371,7 @@ fn array(length: Length, element: Box<FieldClass>) -> FieldClass {
         element,
         min_align: 0,
         trace_uuid: false,
+        blob: false,
     })
 }
 

@@ -273,6 +273,7 @@ impl Linker<'_> {
         way.in_array = outside;
         let is_byte = matches!(&element, FieldClass::Integer(integer) if integer.size == 8 && integer.align == 8);
         Ok(Array {
+            blob: false,
             trace_uuid: is_uuid && is_byte && length == Length::Fixed(16),
             length,
             element: Box::new(element),

@@ -305,6 +305,7 @@ impl<'d> Writer<'d> {
             FieldClass::Enumeration(class) => self.enumeration(class, depth)?,
             FieldClass::Float(float) => self.float(float),
             FieldClass::String(Encoding::Ascii) => self.put(format_args!("string {{ encoding = ASCII; }}")),
+            FieldClass::String(encoding) if encoding.unit_bytes() > 1 => return self.fail(WriteErrorKind::Class),
             FieldClass::String(_) => self.text.push_str("string"),
             FieldClass::Struct(class) => self.structure(class, depth)?,
             FieldClass::Variant(class) => self.variant(class, depth)?,
@@ -337,6 +338,7 @@ impl<'d> Writer<'d> {
             Encoding::None => {}
             Encoding::Utf8 => self.text.push_str(" encoding = UTF8;"),
             Encoding::Ascii => self.text.push_str(" encoding = ASCII;"),
+            _ => return self.fail(WriteErrorKind::Class),
         }
         if let Some(clock) = integer.clock {
             let Some(clock) = self.description.clocks.get(clock) else {

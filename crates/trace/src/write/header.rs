@@ -243,9 +243,9 @@ pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
             *least += u64::from(float.size / 8);
             float.align == 8
         }
-        Shape::String => {
+        Shape::String(encoding) => {
             *least += 1;
-            true
+            encoding.unit_bytes() == 1
         }
         Shape::Struct(members) => members.iter().all(|&member| check_bytes(plan, member, least)),
         Shape::Array(array) => {
