@@ -102,7 +102,7 @@ fn tsdl_text() {
 #[test]
 fn json2_text() {
     let ours = json2::write(&support::description(Endian::Little)).unwrap();
-    let more = support::ctf2::METADATA;
+    let more = support::json2::METADATA;
     json2::parse(more).unwrap();
     run(fuzz::json2, &[(ours.into_bytes(), 0), (more.into(), 0)], true);
 }
@@ -158,8 +158,8 @@ fn whole_traces() {
         let read = |name: &str| std::fs::read(directory.join(name)).unwrap();
         seeds.push(seed(&read("metadata"), &read("channel0_0")[..16384]));
     }
-    let events = support::ctf2::event(1, 5).repeat(4);
-    seeds.push(seed(support::ctf2::METADATA.as_bytes(), &events));
+    let events = support::json2::event(1, 5).repeat(4);
+    seeds.push(seed(support::json2::METADATA.as_bytes(), &events));
     run(fuzz::trace, &seeds, false);
 }
 

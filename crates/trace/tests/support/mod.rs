@@ -1,7 +1,7 @@
 //! A trace with every class of field that can be written.
 #![allow(dead_code)] // Each test file uses its part.
 
-pub(crate) mod ctf2;
+pub(crate) mod json2;
 pub(crate) mod rfc;
 
 use backtrail_trace::description::{

@@ -4,7 +4,7 @@ mod support;
 
 use backtrail_testkit::peers::babeltrace2_2_1;
 use backtrail_trace::{ClockFormat, JsonWriter, Options, Plan, TextWriter, Trace, json2};
-use support::ctf2::{METADATA, event};
+use support::json2::{METADATA, event};
 
 /// What babeltrace2 2.1.2 prints.
 const TEXT: &str = "\
