@@ -8,9 +8,9 @@ use support::json2::{METADATA, event};
 
 /// What babeltrace2 2.1.2 prints.
 const TEXT: &str = "\
-x: { v = 300000, w = 0xFFFFFFFFFFFFFF7F, e = ( \"big\" : container = 1500 ), b = true, o = { 4660 }, n = 5, p = { { q = 9 } }, a = 0x8001, blob = { 00 01 02 03 04 }, sblob = { 01 ff 10 }, ds = \"hello\", da = [ [0] = 0, [1] = 200, [2] = 400, [3] = 600, [4] = 800 ], dopt = [ [0] = { 1 }, [1] = { 2 } ], s16 = \"hé€\", d16 = \"a😀\", s32 = \"z€\" }
-x: { v = 300000, w = 0xFFFFFFFFFFFFFF7F, e = ( <unknown> : container = 3 ), b = false, o = <none>, n = 0, p = <none>, a = 0x8001, blob = { }, sblob = { 01 ff 10 }, ds = \"\", da = [ ], dopt = [ [0] = <none>, [1] = <none> ], s16 = \"hé€\", d16 = \"a😀\", s32 = \"z€\" }
-x: { v = 300000, w = 0xFFFFFFFFFFFFFF7F, e = ( \"big\" : container = 1500 ), b = true, o = { 4660 }, n = 2, p = { { q = 9 } }, a = 0x8001, blob = { 00 01 }, sblob = { 01 ff 10 }, ds = \"he\", da = [ [0] = 0, [1] = 200 ], dopt = [ [0] = { 1 }, [1] = { 2 } ], s16 = \"hé€\", d16 = \"a😀\", s32 = \"z€\" }
+x: { v = 300000, w = 0xFFFFFFFFFFFFFF7F, e = ( \"big\" : container = 1500 ), b = true, o = { 4660 }, n = 5, p = { { q = 9 } }, a = 0x8001, blob = { 00 01 02 03 04 }, sblob = { 01 ff 10 }, ds = \"hello\", da = [ [0] = 0, [1] = 200, [2] = 400, [3] = 600, [4] = 800 ], dopt = [ [0] = { 1 }, [1] = { 2 } ], s16 = \"hé€\", d16 = \"a😀\", s32 = \"z€\", r = 1154, t = 0b0111 }
+x: { v = 300000, w = 0xFFFFFFFFFFFFFF7F, e = ( <unknown> : container = 3 ), b = false, o = <none>, n = 0, p = <none>, a = 0x8001, blob = { }, sblob = { 01 ff 10 }, ds = \"\", da = [ ], dopt = [ [0] = <none>, [1] = <none> ], s16 = \"hé€\", d16 = \"a😀\", s32 = \"z€\", r = 1154, t = 0b0111 }
+x: { v = 300000, w = 0xFFFFFFFFFFFFFF7F, e = ( \"big\" : container = 1500 ), b = true, o = { 4660 }, n = 2, p = { { q = 9 } }, a = 0x8001, blob = { 00 01 }, sblob = { 01 ff 10 }, ds = \"he\", da = [ [0] = 0, [1] = 200 ], dopt = [ [0] = { 1 }, [1] = { 2 } ], s16 = \"hé€\", d16 = \"a😀\", s32 = \"z€\", r = 1154, t = 0b0111 }
 ";
 
 #[test]
@@ -34,7 +34,7 @@ fn fields_that_only_ctf_2_has() {
         json.lines().nth(1).unwrap(),
         "{\"stream\": \"s\", \"name\": \"x\", \"ts\": null, \"fields\": {\"v\": 300000, \"w\": -129, \"e\": 3, \"b\": false, \
          \"o\": null, \"n\": 0, \"p\": null, \"a\": {\"bits\": 32769, \"flags\": []}, \"blob\": \"\", \"sblob\": \"01ff10\", \
-         \"ds\": \"\", \"da\": [], \"dopt\": [null, null], \"s16\": \"hé€\", \"d16\": \"a😀\", \"s32\": \"z€\"}}"
+         \"ds\": \"\", \"da\": [], \"dopt\": [null, null], \"s16\": \"hé€\", \"d16\": \"a😀\", \"s32\": \"z€\", \"r\": 1154, \"t\": 7}}"
     );
     let Some(peer) = babeltrace2_2_1() else { return };
     let output = peer.command().arg(directory.path()).output().unwrap();

@@ -126,6 +126,8 @@ pub enum Storage {
     /// Likewise, but within one of the units of so many bits that the packet consists of: where it would cross the end of a
     /// unit, it begins with the next one (RFC 4.1.6). Structs around it are aligned as the unit.
     Unit(u32),
+    /// Likewise, but the first bit counts as much as the last would (CTF 2, the bit order that does not go with the byte order).
+    Reversed,
     /// LEB128: as many bytes as the value needs (CTF 2, section 5.3.10).
     Leb128,
 }

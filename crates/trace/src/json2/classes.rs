@@ -334,7 +334,8 @@ fn bytes(length: Length, element: Integer) -> FieldClass {
     })
 }
 
-fn byte_order(object: &mut Object<'_>) -> Result<Endian> {
+/// Byte order, and whether the bits are in the order that goes with it (section 5.3.3).
+fn bit_order(object: &mut Object<'_>) -> Result<(Endian, Storage)> {
     let order = match object.required("byte-order")?.as_str() {
         Some("little-endian") => Endian::Little,
         Some("big-endian") => Endian::Big,
@@ -345,9 +346,9 @@ fn byte_order(object: &mut Object<'_>) -> Result<Endian> {
         Endian::Big => "last-to-first",
     };
     match object.text("bit-order")? {
-        None => Ok(order),
-        Some(bits) if bits == natural => Ok(order),
-        Some("first-to-last" | "last-to-first") => Err(ErrorKind::Unsupported("bits in reverse order")),
+        None => Ok((order, Storage::Bits)),
+        Some(bits) if bits == natural => Ok((order, Storage::Bits)),
+        Some("first-to-last" | "last-to-first") => Ok((order, Storage::Reversed)),
         Some(_) => Err(ErrorKind::Value("bit-order")),
     }
 }
@@ -357,9 +358,12 @@ fn fixed_bits(object: &mut Object<'_>) -> Result<Integer> {
     let size = object.required("length")?.as_u64();
     let size = size.filter(|size| (1..=64).contains(size));
     let size = size.ok_or(ErrorKind::Value("length"))? as u32;
-    let byte_order = byte_order(object)?;
+    let (byte_order, storage) = bit_order(object)?;
     let align = object.alignment("alignment")?.unwrap_or(1);
-    Ok(Integer::unsigned(size, byte_order).align(align))
+    Ok(Integer {
+        storage,
+        ..Integer::unsigned(size, byte_order).align(align)
+    })
 }
 
 /// An object whose values are lists of ranges.
@@ -380,10 +384,14 @@ fn float(object: &mut Object<'_>) -> Result<FieldClass> {
         Some(16 | 128) => return Err(ErrorKind::Unsupported("floating point numbers of this length")),
         _ => return Err(ErrorKind::Value("length")),
     };
+    let (byte_order, storage) = bit_order(object)?;
+    if storage != Storage::Bits {
+        return Err(ErrorKind::Unsupported("floating point numbers with reversed bits"));
+    }
     Ok(FieldClass::Float(Float {
         size,
         align: object.alignment("alignment")?.unwrap_or(1),
-        byte_order: byte_order(object)?,
+        byte_order,
     }))
 }
 

@@ -264,6 +264,13 @@ fn fixed_bits(kind: &str, class: &Integer) -> Map<String, Value> {
     object.insert("length".into(), class.size.into());
     object.insert("alignment".into(), class.align.into());
     object.insert("byte-order".into(), order_name(class.byte_order).into());
+    if class.storage == Storage::Reversed {
+        let bits = match class.byte_order {
+            Endian::Little => "last-to-first",
+            Endian::Big => "first-to-last",
+        };
+        object.insert("bit-order".into(), bits.into());
+    }
     object
 }
 

@@ -222,7 +222,7 @@ impl Compiler {
         }
         let align = self.alignment(integer.align)?;
         let outer_align = match integer.storage {
-            Storage::Bits => align,
+            Storage::Bits | Storage::Reversed => align,
             Storage::Unit(unit) if integer.size <= unit => align.max(self.alignment(unit)?),
             Storage::Unit(_) => return Err(self.error(DescriptionErrorKind::IntegerSize(integer.size))),
             // Whole bytes, whatever else was said.

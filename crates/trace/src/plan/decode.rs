@@ -117,6 +117,10 @@ impl Decoder<'_> {
                 }
                 self.bits(integer.size, integer.byte_order)?
             }
+            Storage::Reversed => {
+                let bits = self.bits(integer.size, integer.byte_order)?;
+                bits.reverse_bits() >> (64 - integer.size)
+            }
             Storage::Leb128 => self.leb128(integer.signed)?,
         };
         let value = if integer.signed {

@@ -25,7 +25,9 @@ pub(crate) const METADATA: &str = concat!(
     r#"{"name": "dopt", "field-class": {"type": "static-length-array", "length": 2, "element-field-class": {"type": "optional", "selector-field-location": {"path": ["b"]}, "field-class": {"type": "fixed-length-unsigned-integer", "length": 8, "alignment": 8, "byte-order": "little-endian"}}}},"#,
     r#"{"name": "s16", "field-class": {"type": "null-terminated-string", "encoding": "utf-16le"}},"#,
     r#"{"name": "d16", "field-class": {"type": "static-length-string", "length": 6, "encoding": "utf-16be"}},"#,
-    r#"{"name": "s32", "field-class": {"type": "null-terminated-string", "encoding": "utf-32le"}}"#,
+    r#"{"name": "s32", "field-class": {"type": "null-terminated-string", "encoding": "utf-32le"}},"#,
+    r#"{"name": "r", "field-class": {"type": "fixed-length-signed-integer", "length": 12, "byte-order": "little-endian", "bit-order": "last-to-first", "alignment": 8}},"#,
+    r#"{"name": "t", "field-class": {"type": "fixed-length-unsigned-integer", "length": 4, "byte-order": "little-endian", "preferred-display-base": 2}}"#,
     "]}}\n",
 );
 
@@ -62,5 +64,7 @@ pub(crate) fn event(b: u8, n: u8) -> Vec<u8> {
     event.extend("hé€\0".encode_utf16().flat_map(u16::to_le_bytes));
     event.extend("a😀".encode_utf16().flat_map(u16::to_be_bytes));
     event.extend("z€\0".chars().flat_map(|character| u32::from(character).to_le_bytes()));
+    // Twelve bits from the last to the first, and four from the first to the last.
+    event.extend([0x12, 0x74]);
     event
 }
