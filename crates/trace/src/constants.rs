@@ -37,6 +37,10 @@ pub const MAX_UNPACK_RATIO: u64 = 1100;
 /// What compressed content may grow to, however short it is: more than the packets of any tracer have.
 pub const UNPACK_ALLOWANCE: u64 = 16 << 20;
 
+/// Metadata may be so many bytes longer than its file, all its compressed packets together: many times what the kernel's
+/// tracers write. Its tokens take much more memory than its text.
+pub const METADATA_ALLOWANCE: usize = 4 << 20;
+
 /// How deep below a given directory traces are looked for. LTTng's lie five below a session's.
 pub const MAX_DIRECTORY_DEPTH: usize = 16;
 

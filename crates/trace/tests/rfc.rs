@@ -336,6 +336,9 @@ fn compression_bombs_are_refused() {
     let data = packet(header, &zeros, 0);
     assert!(data.len() < 1000);
     assert_eq!(refused(&[("metadata", metadata), ("s_0", data)]), DecodeErrorKind::Bomb);
+    // Small packets of metadata that are large together.
+    let spaces = packet(header, &vec![b' '; 1 << 20], 0).repeat(6);
+    assert_eq!(refused(&[("metadata", spaces)]), DecodeErrorKind::Bomb);
 }
 
 #[test]

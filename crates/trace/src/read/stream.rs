@@ -3,7 +3,7 @@
 use super::content::{Key, Schemes};
 use super::event::Event;
 use super::{Options, Recover, fail};
-use crate::constants::{MAX_PROBLEMS, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
+use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
 use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};
@@ -588,6 +588,10 @@ pub(crate) fn packet_contents(plan: &Plan, file: &[u8]) -> Result<Contents, Trac
         contents
             .text
             .extend_from_slice(state.data.get(start..).unwrap_or_default());
+        if contents.text.len() > file.len().saturating_add(METADATA_ALLOWANCE) {
+            let kind = DecodeErrorKind::Bomb;
+            return Err(wrong(DecodeError { kind, bit: 0 }));
+        }
         rest = rest.get((packet.packet_bits / 8) as usize..).unwrap_or_default();
     }
     Ok(contents)
