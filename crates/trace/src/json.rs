@@ -1,6 +1,6 @@
 //! Events as JSON, an object a line.
 
-use crate::read::{Event, Fields, IntegerValue, Value};
+use crate::read::{Event, Fields, Value};
 use std::fmt::Write;
 
 /// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name), `name`, `ts` (nanoseconds
@@ -84,7 +84,7 @@ fn object<'a>(
 
 fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
     match field {
-        Value::Integer(integer) => number(text, integer),
+        Value::Integer(integer) => write!(text, "{integer}"),
         Value::Float(float) if float.is_finite() => write!(text, "{float:?}"),
         Value::Float(_) => {
             text.push_str("null");
@@ -129,10 +129,6 @@ fn one(text: &mut String, field: Option<Value<'_>>) -> std::fmt::Result {
             Ok(())
         }
     }
-}
-
-fn number(text: &mut String, integer: &IntegerValue<'_>) -> std::fmt::Result {
-    write!(text, "{}", integer.value())
 }
 
 fn list<T>(

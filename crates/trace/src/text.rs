@@ -239,7 +239,7 @@ fn number(text: &mut String, integer: &IntegerValue<'_>) -> std::fmt::Result {
     };
     let bits = integer.value() as u64 & mask;
     match class.base {
-        Base::Decimal => write!(text, "{}", integer.value()),
+        Base::Decimal => write!(text, "{integer}"),
         Base::Hexadecimal => write!(text, "0x{bits:X}"),
         Base::Octal => write!(text, "0{bits:o}"),
         Base::Binary => write!(text, "0b{bits:0width$b}", width = class.size as usize),

@@ -458,6 +458,16 @@ impl<'a> IntegerValue<'a> {
     }
 }
 
+/// The number in decimal, without the detour over 128 bits.
+impl std::fmt::Display for IntegerValue<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.class.signed {
+            true => (self.bits as i64).fmt(f),
+            false => self.bits.fmt(f),
+        }
+    }
+}
+
 /// The names of a number: none, one or several.
 #[derive(Clone, Debug)]
 pub struct Labels<'a> {
