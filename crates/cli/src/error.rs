@@ -80,6 +80,11 @@ impl Failure {
         }
     }
 
+    /// Whether a way out is told already.
+    pub(crate) fn has_help(&self) -> bool {
+        matches!(self, Failure::Message { help: Some(_), .. })
+    }
+
     /// Adds a way out.
     pub(crate) fn help(mut self, way_out: impl Display) -> Failure {
         if let Failure::Message { help, .. } = &mut self {

@@ -9,6 +9,7 @@ mod output;
 mod record;
 mod report;
 mod sframe;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    #[command(subcommand)]
+    Trace(trace::Command),
     #[command(subcommand)]
     Cbf(cbf::Command),
     #[command(subcommand)]
@@ -56,6 +59,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),
         Command::Sframe(command) => sframe::run(command),
     }

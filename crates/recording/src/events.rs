@@ -159,6 +159,7 @@ fn stream_class(id: u64, context: Struct, payloads: Vec<(u64, Struct)>) -> Strea
     };
     StreamClass {
         id,
+        name: None,
         clock: Some(CLOCK),
         packet_context: Some(packet_context(ORDER, CLOCK)),
         event_header: Some(compact_event_header(ORDER, CLOCK)),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use backtrail_cbf::Decoder;
-use backtrail_trace::{Event, Events, Options, Trace, TraceError, Value};
+use backtrail_trace::{Event, Events, Options, Recover, Trace, TraceError, Value};
 use backtrail_wire::sign_extend;
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -62,7 +62,11 @@ impl Reader {
             return Err(ReadError::NoRecording);
         }
         Ok(Reader {
-            events: trace.events(Options { recover: true })?,
+            events: trace.events(Options {
+                // What follows a damaged packet may refer to what was in it.
+                recover: Recover::EndStream,
+                ..Options::default()
+            })?,
             decoder: ItemDecoder::default(),
         })
     }

@@ -42,6 +42,31 @@ pub enum DecodeErrorKind {
     EmptyEvent,
     /// More elements than the packet's size explains.
     TooManyFields,
+    /// A LEB128 number of more than 64 bits.
+    Leb128,
+    /// The packet belongs to another session than the metadata.
+    Session(u64),
+    /// A compression scheme that the specification does not know.
+    CompressionScheme(u64),
+    /// An encryption scheme that the specification does not know.
+    EncryptionScheme(u64),
+    /// A checksum scheme that the specification does not know.
+    ChecksumScheme(u64),
+    /// The content's checksum is not the one that the packet has.
+    Checksum {
+        /// The packet's.
+        stored: u32,
+        /// The content's.
+        computed: u32,
+    },
+    /// The content is encrypted, and there is no key.
+    NoKey,
+    /// The content is not what was encrypted with this key.
+    Decrypt,
+    /// The compressed content is malformed.
+    Decompress,
+    /// The compressed content grows beyond all measure: [`crate::constants::MAX_UNPACK_RATIO`].
+    Bomb,
 }
 
 impl std::fmt::Display for DecodeError {
@@ -60,6 +85,18 @@ impl std::fmt::Display for DecodeError {
             Kind::NoOption(tag) => write!(f, "no option of the variant is for {tag}")?,
             Kind::EmptyEvent => write!(f, "event of no bits")?,
             Kind::TooManyFields => write!(f, "more elements than the packet can hold")?,
+            Kind::Leb128 => write!(f, "variable-length integer of more than 64 bits")?,
+            Kind::Session(id) => write!(f, "packet of session {id:#x}, not of the metadata's")?,
+            Kind::CompressionScheme(scheme) => write!(f, "unknown compression scheme {scheme}")?,
+            Kind::EncryptionScheme(scheme) => write!(f, "unknown encryption scheme {scheme}")?,
+            Kind::ChecksumScheme(scheme) => write!(f, "unknown checksum scheme {scheme}")?,
+            Kind::Checksum { stored, computed } => {
+                write!(f, "content has the checksum {computed:#010x}, not {stored:#010x}")?
+            }
+            Kind::NoKey => write!(f, "content is encrypted, and no key was given")?,
+            Kind::Decrypt => write!(f, "content cannot be decrypted with this key")?,
+            Kind::Decompress => write!(f, "malformed compressed content")?,
+            Kind::Bomb => write!(f, "compressed content is suspiciously large")?,
         }
         write!(f, " at byte {:#x}", self.bit / 8)?;
         if !self.bit.is_multiple_of(8) {
@@ -149,9 +186,13 @@ pub enum TraceErrorKind {
     UnknownDialect([u8; 4]),
     /// A packet of the metadata is malformed, at this byte of the file.
     MetadataPacket(u64),
+    /// The packets of the metadata have another byte order than the trace that they describe.
+    MetadataOrder,
+    /// The file's name is not that of a section, perhaps with `_` and a number (RFC 2).
+    UnknownSection,
     /// The metadata is not valid UTF-8 at this byte.
     Utf8(u64),
-    /// The 1.8 metadata is wrong.
+    /// The metadata of 1.8 or the RFC is wrong.
     Tsdl(tsdl::Error),
     /// The CTF 2 metadata is wrong.
     Json2(json2::Error),
@@ -168,14 +209,21 @@ pub enum TraceErrorKind {
 
 impl std::fmt::Display for TraceError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: ", self.path.display())?;
-        match &self.kind {
+        write!(f, "{}: {}", self.path.display(), self.kind)
+    }
+}
+
+impl std::fmt::Display for TraceErrorKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
             TraceErrorKind::Io(error) => error.fmt(f),
             TraceErrorKind::Dialect(dialect) => write!(f, "metadata is {dialect}, which is not read here"),
             TraceErrorKind::UnknownDialect(bytes) => {
                 write!(f, "metadata of no known kind, it begins with {bytes:02x?}")
             }
             TraceErrorKind::MetadataPacket(offset) => write!(f, "malformed metadata packet at offset {offset:#x}"),
+            TraceErrorKind::MetadataOrder => write!(f, "metadata packets are not in the byte order that they tell"),
+            TraceErrorKind::UnknownSection => write!(f, "no section of the metadata has this file's name"),
             TraceErrorKind::Utf8(offset) => write!(f, "metadata is not UTF-8 at offset {offset:#x}"),
             TraceErrorKind::Tsdl(error) => error.fmt(f),
             TraceErrorKind::Json2(error) => error.fmt(f),
@@ -209,6 +257,8 @@ pub enum CreateErrorKind {
     Dialect(Dialect),
     /// The description cannot be said in 1.8.
     Tsdl(tsdl::WriteError),
+    /// The description cannot be said in CTF 2.
+    Json2(json2::WriteError),
     /// The description is impossible.
     Description(DescriptionError),
     /// The packet or its stream class cannot be encoded.
@@ -226,6 +276,7 @@ impl std::fmt::Display for CreateError {
             CreateErrorKind::StreamName => write!(f, "no name for a new stream's file"),
             CreateErrorKind::Dialect(dialect) => write!(f, "traces of {dialect} are not written"),
             CreateErrorKind::Tsdl(error) => error.fmt(f),
+            CreateErrorKind::Json2(error) => error.fmt(f),
             CreateErrorKind::Description(error) => error.fmt(f),
             CreateErrorKind::Encode(error) => error.fmt(f),
             CreateErrorKind::PacketLost(error) => write!(f, "packet not written: {error}"),

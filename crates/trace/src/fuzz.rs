@@ -1,8 +1,10 @@
 //! What the fuzz targets and the mutation tests call: any bytes, no panic.
 
 use crate::plan::Plan;
-use crate::read::decode_all;
-use crate::{json2, tsdl};
+use crate::read::{Events, Options, Recover, StreamReader, decode_all};
+use crate::{ClockFormat, JsonWriter, TextWriter, json2, rfc, tsdl};
+use backtrail_wire::Endian;
+use std::sync::Arc;
 
 /// TSDL: what is parsed and compiled can be written and parsed again with the same result.
 pub fn tsdl(data: &[u8]) {
@@ -25,10 +27,51 @@ pub fn json2(data: &[u8]) {
     if Plan::new(description.clone()).is_err() {
         return;
     }
-    let written = json2::write(&description);
+    let Ok(written) = json2::write(&description) else {
+        panic!("what CTF 2 said, it can say");
+    };
     match json2::parse(&written) {
         Ok(again) => assert_eq!(description, again, "{written}"),
         Err(error) => panic!("{error}\n{written}"),
+    }
+}
+
+/// Metadata of the RFC: what is parsed either compiles or is refused.
+pub fn rfc(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for order in [Endian::Little, Endian::Big] {
+        if let Ok(description) = rfc::parse(text, order) {
+            let _ = Plan::new(description);
+        }
+    }
+}
+
+/// A whole trace of one stream: four bytes with the length of the metadata, little endian, the metadata, the stream. All that
+/// can be read is printed in both ways.
+pub fn trace(data: &[u8]) {
+    let Some((length, rest)) = data.split_first_chunk() else {
+        return;
+    };
+    let length = u32::from_le_bytes(*length) as usize;
+    let Some((metadata, stream)) = rest.split_at_checked(length) else {
+        return;
+    };
+    let order = crate::metadata::packet_order(stream);
+    let Ok((_, description)) = crate::metadata::parse(metadata, order) else {
+        return;
+    };
+    let Ok(plan) = Plan::new(description) else { return };
+    let options = Options {
+        recover: Recover::NextPacket,
+        ..Options::default()
+    };
+    let stream = StreamReader::of_bytes(Arc::new(plan), stream.to_vec(), None, options);
+    let mut events = Events::new(vec![stream]);
+    let (mut text, mut line) = (TextWriter::new(ClockFormat::Seconds), String::new());
+    while let Ok(Some(event)) = events.next() {
+        line.clear();
+        text.event(&mut line, &event);
+        JsonWriter.event(&mut line, &event);
     }
 }
 
@@ -37,7 +80,7 @@ pub fn packet(data: &[u8]) {
     let Some(end) = data.windows(2).position(|pair| pair == [0, 0]) else {
         return;
     };
-    let Ok((_, description)) = crate::metadata::parse(&data[..end]) else {
+    let Ok((_, description)) = crate::metadata::parse(&data[..end], None) else {
         return;
     };
     let Ok(plan) = Plan::new(description) else { return };

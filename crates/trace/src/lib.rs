@@ -1,6 +1,6 @@
 //! Common Trace Format: metadata, packets and events, in and out.
 //!
-//! The metadata of every dialect ([`tsdl`] for CTF 1.8, [`json2`] for CTF 2) becomes one [`Description`]. It is compiled once into
+//! The metadata of every dialect ([`rfc`] for the RFC of 2010, [`tsdl`] for CTF 1.8, [`json2`] for CTF 2) becomes one [`Description`]. It is compiled once into
 //! a [`Plan`], by which packets are decoded ([`Trace`]) and encoded ([`TraceWriter`]). Nothing below the metadata
 //! knows which dialect it was.
 //!
@@ -11,12 +11,15 @@
 pub mod constants;
 pub mod description;
 mod error;
+mod json;
 pub mod json2;
 mod metadata;
 mod plan;
 mod read;
+pub mod rfc;
 mod text;
 pub mod tsdl;
+mod validate;
 mod write;
 
 #[doc(hidden)]
@@ -24,11 +27,13 @@ pub mod fuzz;
 
 pub use description::Description;
 pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
+pub use json::JsonWriter;
 pub use metadata::Dialect;
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
-    Chosen, Elements, Event, Events, Fields, IntegerValue, Labels, Options, Packet, Statistics, StreamReader, Trace,
-    Value,
+    Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Key, KeyError, Labels, Options, Packet, Problem,
+    Recover, Statistics, StreamReader, Trace, Value, WideText, find_traces,
 };
-pub use text::TextWriter;
+pub use text::{ClockFormat, TextWriter};
+pub use validate::{Finding, FindingKind, check};
 pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter};

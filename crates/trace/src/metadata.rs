@@ -1,9 +1,11 @@
 //! Which dialect the metadata is in, and the text of it.
 
 use crate::constants::{METADATA_PACKET_HEADER_BYTES, METADATA_PACKET_MAGIC, PACKET_MAGIC, RECORD_SEPARATOR};
-use crate::description::Description;
+use crate::description::{Clock, Description, StreamClass};
 use crate::error::TraceErrorKind;
-use crate::{json2, tsdl};
+use crate::plan::Plan;
+use crate::read::{Contents, packet_contents};
+use crate::{json2, rfc, tsdl};
 use backtrail_wire::{Bytes, Endian};
 
 /// A dialect of the Common Trace Format.
@@ -17,6 +19,17 @@ pub enum Dialect {
     V2,
     /// CTF 2 whose metadata is in packets (CTF2-PMETA).
     V2Packets,
+}
+
+impl Dialect {
+    /// The short name that the command line uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dialect::Rfc1_1 => "rfc1.1",
+            Dialect::V1_8 => "1.8",
+            Dialect::V2 | Dialect::V2Packets => "2",
+        }
+    }
 }
 
 impl std::fmt::Display for Dialect {
@@ -61,27 +74,69 @@ pub(crate) fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
     Ok(Dialect::V1_8)
 }
 
-/// Parses the contents of a metadata file.
-pub(crate) fn parse(metadata: &[u8]) -> Result<(Dialect, Description), TraceErrorKind> {
+/// Parses the contents of a metadata file. `data_order` is the byte order of the data packets where it was seen: the RFC's
+/// metadata does not tell it.
+pub(crate) fn parse(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dialect, Description), TraceErrorKind> {
     let dialect = detect(metadata)?;
     let description = match dialect {
         Dialect::V2 => json2::parse(utf8(metadata)?).map_err(TraceErrorKind::Json2)?,
         Dialect::V1_8 => {
             let unpacked = unpack(metadata)?;
-            let text = utf8(unpacked.as_deref().unwrap_or(metadata))?;
-            tsdl::parse(text).map_err(TraceErrorKind::Tsdl)?
+            let text = utf8(unpacked.as_ref().map_or(metadata, |(text, _)| text))?;
+            let description = tsdl::parse(text).map_err(TraceErrorKind::Tsdl)?;
+            // Packets of metadata are in the byte order that they tell (CTF 1.8.3, section 7.1).
+            if let Some((_, order)) = unpacked
+                && description.byte_order.is_some_and(|told| told != order)
+            {
+                return Err(TraceErrorKind::MetadataOrder);
+            }
+            description
         }
+        Dialect::Rfc1_1 => rfc_description(metadata, data_order)?,
         other => return Err(TraceErrorKind::Dialect(other)),
     };
     Ok((dialect, description))
+}
+
+/// Byte order that the magic number at the start of an RFC packet tells (RFC 5).
+pub(crate) fn packet_order(packet: &[u8]) -> Option<Endian> {
+    [Endian::Little, Endian::Big]
+        .into_iter()
+        .find(|&order| Bytes::new(packet, order).u32(0).map(u64::from) == Ok(PACKET_MAGIC))
+}
+
+/// Metadata packets are ordinary packets with strings in them (RFC 7); their byte order may differ from that of the data.
+fn rfc_description(metadata: &[u8], data_order: Option<Endian>) -> Result<Description, TraceErrorKind> {
+    let order = packet_order(metadata).unwrap_or(Endian::NATIVE);
+    let contents = rfc_metadata(metadata, order)?;
+    // Each string is an entry, and what lies between entries does not matter.
+    let text: Vec<u8> = contents
+        .text
+        .iter()
+        .map(|&byte| if byte == 0 { b'\n' } else { byte })
+        .collect();
+    let mut description = rfc::parse(utf8(&text)?, data_order.unwrap_or(order)).map_err(TraceErrorKind::Tsdl)?;
+    description.session = contents.session;
+    Ok(description)
+}
+
+fn rfc_metadata(metadata: &[u8], order: Endian) -> Result<Contents, TraceErrorKind> {
+    let description = Description {
+        clocks: vec![Clock::nanoseconds("", 0)],
+        packet_header: Some(rfc::packet_header(order)),
+        streams: vec![StreamClass::default()],
+        ..Description::default()
+    };
+    let plan = Plan::new(description).map_err(TraceErrorKind::Description)?;
+    packet_contents(&plan, metadata)
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, TraceErrorKind> {
     std::str::from_utf8(bytes).map_err(|error| TraceErrorKind::Utf8(error.valid_up_to() as u64))
 }
 
-/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1); `None` where it is plain text.
-fn unpack(metadata: &[u8]) -> Result<Option<Vec<u8>>, TraceErrorKind> {
+/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1), and their byte order; `None` where it is plain text.
+fn unpack(metadata: &[u8]) -> Result<Option<(Vec<u8>, Endian)>, TraceErrorKind> {
     let order = [Endian::Little, Endian::Big]
         .into_iter()
         .find(|&order| Bytes::new(metadata, order).u32(0) == Ok(METADATA_PACKET_MAGIC));
@@ -95,7 +150,7 @@ fn unpack(metadata: &[u8]) -> Result<Option<Vec<u8>>, TraceErrorKind> {
         text.extend_from_slice(content);
         offset = next.min(metadata.len());
     }
-    Ok(Some(text))
+    Ok(Some((text, order)))
 }
 
 /// The content of the metadata packet at `offset`, and where the next one is.

@@ -1,48 +1,67 @@
 //! Events as babeltrace2 prints them.
 
 use crate::description::{Base, EnvironmentValue};
-use crate::read::{Event, Fields, IntegerValue, Value};
+use crate::read::{Event, Fields, Flags, IntegerValue, Value};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::fmt::Write;
 
-/// Prints events in the form of `babeltrace2 --clock-seconds`, one line each.
-#[derive(Clone, Debug, Default)]
+/// How times are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClockFormat {
+    /// The local time of day.
+    #[default]
+    TimeOfDay,
+    /// Seconds since the clock's origin.
+    Seconds,
+}
+
+/// Prints events in the form of `babeltrace2`, one line each.
+#[derive(Clone, Debug)]
 pub struct TextWriter {
+    format: ClockFormat,
+    zone: TimeZone,
     last: Option<i64>,
+    /// The second that was printed last, and its text.
+    second: Option<(i64, String)>,
 }
 
 impl TextWriter {
     /// Before the first event.
-    pub fn new() -> TextWriter {
-        TextWriter::default()
+    pub fn new(format: ClockFormat) -> TextWriter {
+        TextWriter {
+            format,
+            zone: match format {
+                ClockFormat::TimeOfDay => TimeZone::system(),
+                ClockFormat::Seconds => TimeZone::UTC,
+            },
+            last: None,
+            second: None,
+        }
     }
 
     /// Appends the event's line to `text`.
-    pub fn event(&mut self, text: &mut String, event: &Event<'_>, environment: &[(String, EnvironmentValue)]) {
+    pub fn event(&mut self, text: &mut String, event: &Event<'_>) {
         // Writing to a String cannot fail.
-        let _ = self.line(text, event, environment);
+        let _ = self.line(text, event);
     }
 
-    fn line(
-        &mut self,
-        text: &mut String,
-        event: &Event<'_>,
-        environment: &[(String, EnvironmentValue)],
-    ) -> std::fmt::Result {
+    fn line(&mut self, text: &mut String, event: &Event<'_>) -> std::fmt::Result {
         if let Some(time) = event.time() {
-            let (seconds, nanoseconds) = split(time);
-            write!(text, "[{seconds}.{nanoseconds:09}] ")?;
+            self.time(text, time)?;
             match self.last {
                 None => text.push_str("(+?.?????????) "),
                 Some(last) => {
-                    let (seconds, nanoseconds) = split(time.saturating_sub(last));
-                    write!(text, "(+{seconds}.{nanoseconds:09}) ")?;
+                    // As in babeltrace2, going back wraps around.
+                    let step = (time as u64).wrapping_sub(last as u64);
+                    write!(text, "(+{}.{:09}) ", step / 1_000_000_000, step % 1_000_000_000)?;
                 }
             }
             self.last = Some(time);
         }
         let mut separator = "";
         for name in ["hostname", "procname", "vpid"] {
-            let Some((_, value)) = environment.iter().find(|(key, _)| key == name) else {
+            let Some((_, value)) = event.environment().iter().find(|(key, _)| key == name) else {
                 continue;
             };
             text.push_str(separator);
@@ -74,6 +93,23 @@ impl TextWriter {
         }
         text.push('\n');
         Ok(())
+    }
+}
+
+impl TextWriter {
+    fn time(&mut self, text: &mut String, time: i64) -> std::fmt::Result {
+        if self.format == ClockFormat::Seconds {
+            let (seconds, nanoseconds) = split(time);
+            return write!(text, "[{seconds}.{nanoseconds:09}] ");
+        }
+        let second = time.div_euclid(1_000_000_000);
+        if self.second.as_ref().is_none_or(|(last, _)| *last != second) {
+            let clock = Timestamp::from_second(second).map(|timestamp| timestamp.to_zoned(self.zone.clone()));
+            let clock = clock.map_or(String::new(), |clock| clock.strftime("%H:%M:%S").to_string());
+            self.second = Some((second, clock));
+        }
+        let clock = self.second.as_ref().map_or("", |(_, clock)| clock);
+        write!(text, "[{clock}.{:09}] ", time.rem_euclid(1_000_000_000))
     }
 }
 
@@ -133,6 +169,16 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
             quoted(text, bytes);
             Ok(())
         }
+        Value::WideText(wide) => {
+            quoted(text, wide.chars().collect::<String>().as_bytes());
+            Ok(())
+        }
+        Value::Blob(bytes) => {
+            text.push_str("{ ");
+            bytes.iter().try_for_each(|byte| write!(text, "{byte:02x} "))?;
+            text.push('}');
+            Ok(())
+        }
         Value::Struct(fields) => structure(text, fields),
         Value::Variant(chosen) => {
             text.push_str("{ ");
@@ -142,6 +188,20 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
             text.push_str(" }");
             Ok(())
         }
+        Value::Optional(chosen) => match chosen.and_then(|chosen| chosen.value()) {
+            Some(chosen) => {
+                text.push_str("{ ");
+                value(text, &chosen)?;
+                text.push_str(" }");
+                Ok(())
+            }
+            None => {
+                text.push_str("<none>");
+                Ok(())
+            }
+        },
+        Value::Flags(bits) => flags(text, bits),
+        Value::Boolean(is_true) => write!(text, "{is_true}"),
         Value::Array(elements) => {
             text.push('[');
             let mut separator = " ";
@@ -156,6 +216,20 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
     }
 }
 
+fn flags(text: &mut String, flags: &Flags<'_>) -> std::fmt::Result {
+    write!(text, "0x{:X}", flags.bits())?;
+    let mut separator = " { ";
+    for name in flags.names() {
+        text.push_str(separator);
+        quoted(text, name.as_bytes());
+        separator = ", ";
+    }
+    if separator == ", " {
+        text.push_str(" }");
+    }
+    Ok(())
+}
+
 fn number(text: &mut String, integer: &IntegerValue<'_>) -> std::fmt::Result {
     let class = integer.class();
     let mask = if class.size >= 64 {
@@ -165,7 +239,7 @@ fn number(text: &mut String, integer: &IntegerValue<'_>) -> std::fmt::Result {
     };
     let bits = integer.value() as u64 & mask;
     match class.base {
-        Base::Decimal => write!(text, "{}", integer.value()),
+        Base::Decimal => write!(text, "{integer}"),
         Base::Hexadecimal => write!(text, "0x{bits:X}"),
         Base::Octal => write!(text, "0{bits:o}"),
         Base::Binary => write!(text, "0b{bits:0width$b}", width = class.size as usize),

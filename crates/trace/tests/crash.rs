@@ -4,7 +4,7 @@ mod support;
 
 use backtrail_testkit::peers::{Peer, babeltrace2_2_0, babeltrace2_2_1};
 use backtrail_trace::{
-    CreateErrorKind, Dialect, Options, Statistics, StreamOptions, Trace, TraceErrorKind, TraceWriter,
+    CreateErrorKind, Dialect, Options, Recover, Statistics, StreamOptions, Trace, TraceErrorKind, TraceWriter,
 };
 use backtrail_wire::Endian;
 use std::io::Write;
@@ -60,6 +60,11 @@ fn child(directory: &Path) -> Command {
     command
 }
 
+const RECOVER: Options = Options {
+    recover: Recover::EndStream,
+    key: None,
+};
+
 fn read(directory: &Path, options: Options) -> Result<Statistics, TraceErrorKind> {
     let trace = Trace::open(directory).map_err(|error| error.kind)?;
     let mut events = trace.events(options).map_err(|error| error.kind)?;
@@ -89,7 +94,7 @@ fn killed_at_any_moment() {
         if !directory.join("metadata").exists() {
             continue;
         }
-        let recovered = read(&directory, Options { recover: true }).unwrap();
+        let recovered = read(&directory, RECOVER).unwrap();
         match read(&directory, Options::default()) {
             Ok(statistics) => {
                 assert_eq!(
@@ -153,7 +158,7 @@ fn a_cut_packet_ends_its_stream_only() {
         }
         other => panic!("{other:?}"),
     }
-    let recovered = read(&directory, Options { recover: true }).unwrap();
+    let recovered = read(&directory, RECOVER).unwrap();
     assert_eq!((recovered.damaged, recovered.packets), (1, whole.packets - 1));
     assert!(recovered.events < whole.events);
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use backtrail_testkit::peers::{Peer, babeltrace2_2_0, babeltrace2_2_1};
-use backtrail_trace::{Dialect, Events, Options, TextWriter, Trace, json2, tsdl};
+use backtrail_trace::{ClockFormat, Dialect, Events, Options, TextWriter, Trace, json2, tsdl};
 use backtrail_wire::Endian;
 use std::path::Path;
 
@@ -11,9 +11,9 @@ fn our_text(directory: &Path) -> (String, u64) {
     let trace = Trace::open(directory).unwrap();
     let mut events: Events = trace.events(Options::default()).unwrap();
     let mut text = String::new();
-    let mut writer = TextWriter::new();
+    let mut writer = TextWriter::new(ClockFormat::Seconds);
     while let Some(event) = events.next().unwrap() {
-        writer.event(&mut text, &event, &trace.description().environment);
+        writer.event(&mut text, &event);
     }
     let statistics = events.statistics();
     assert_eq!(
@@ -80,7 +80,7 @@ fn both_dialects_say_the_same() {
             tsdl::parse(&tsdl::write(&description).unwrap()).unwrap().streams,
             description.streams
         );
-        let mut from_json = json2::parse(&json2::write(&description)).unwrap();
+        let mut from_json = json2::parse(&json2::write(&description).unwrap()).unwrap();
         // CTF 2 has no byte order for the whole trace, and for single bytes any is as good.
         from_json.byte_order = Some(order);
         let text = |description| tsdl::write(description).unwrap();

@@ -19,6 +19,12 @@ pub enum FieldClass {
     Array(Array),
     /// One of several classes.
     Variant(Variant),
+    /// A field that may be absent (CTF 2).
+    Optional(Optional),
+    /// Bits, some of which have names (CTF 2's bit maps and bit arrays).
+    BitMap(BitMap),
+    /// A number of which only matters whether it is zero (CTF 2).
+    Boolean(Integer),
 }
 
 /// An integer of 1 to 64 bits.
@@ -40,6 +46,8 @@ pub struct Integer {
     pub role: Option<Role>,
     /// Index of the clock whose cycles it counts.
     pub clock: Option<usize>,
+    /// How its bits lie in the packet.
+    pub storage: Storage,
 }
 
 impl Integer {
@@ -54,6 +62,7 @@ impl Integer {
             encoding: Encoding::None,
             role: None,
             clock: None,
+            storage: Storage::Bits,
         }
     }
 
@@ -108,6 +117,21 @@ impl Integer {
     }
 }
 
+/// How the bits of an integer lie in the packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// [`Integer::size`] bits, one after the other.
+    #[default]
+    Bits,
+    /// Likewise, but within one of the units of so many bits that the packet consists of: where it would cross the end of a
+    /// unit, it begins with the next one (RFC 4.1.6). Structs around it are aligned as the unit.
+    Unit(u32),
+    /// Likewise, but the first bit counts as much as the last would (CTF 2, the bit order that does not go with the byte order).
+    Reversed,
+    /// LEB128: as many bytes as the value needs (CTF 2, section 5.3.10).
+    Leb128,
+}
+
 /// In which base a number is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
@@ -155,6 +179,25 @@ pub enum Encoding {
     Utf8,
     /// ASCII.
     Ascii,
+    /// UTF-16, the low byte first (CTF 2).
+    Utf16Le,
+    /// UTF-16, the high byte first (CTF 2).
+    Utf16Be,
+    /// UTF-32, the lowest byte first (CTF 2).
+    Utf32Le,
+    /// UTF-32, the highest byte first (CTF 2).
+    Utf32Be,
+}
+
+impl Encoding {
+    /// Bytes of the smallest piece of text, and of the zero that ends it.
+    pub const fn unit_bytes(self) -> usize {
+        match self {
+            Encoding::None | Encoding::Utf8 | Encoding::Ascii => 1,
+            Encoding::Utf16Le | Encoding::Utf16Be => 2,
+            Encoding::Utf32Le | Encoding::Utf32Be => 4,
+        }
+    }
 }
 
 /// What a field means for the structure of the trace: 1.8's reserved names, CTF 2's roles.
@@ -181,10 +224,26 @@ pub enum Role {
     EventsDiscarded,
     /// Event header: id of the event class.
     EventClassId,
+    /// [`Role::ContentSize`] in bytes (RFC 5).
+    ContentBytes,
+    /// [`Role::PacketSize`] in bytes (RFC 5).
+    PacketBytes,
+    /// How many bits of [`Role::SequenceNumber`] count (RFC 5).
+    SequenceNumberBits,
+    /// Which metadata the packet belongs to (RFC 5).
+    SessionId,
+    /// Checksum of the content as it is stored (RFC 5).
+    Checksum,
+    /// How the checksum is made (RFC 5).
+    ChecksumScheme,
+    /// How the content is compressed (RFC 5).
+    CompressionScheme,
+    /// How the content is encrypted (RFC 5).
+    EncryptionScheme,
 }
 
 impl Role {
-    pub(crate) const COUNT: usize = Role::EventClassId as usize + 1;
+    pub(crate) const COUNT: usize = Role::EncryptionScheme as usize + 1;
 }
 
 /// A number whose ranges have names.
@@ -194,6 +253,15 @@ pub struct Enumeration {
     pub integer: Integer,
     /// The names; ranges may overlap.
     pub mappings: Vec<Mapping>,
+}
+
+/// Bits of which some have names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BitMap {
+    /// How the bits are stored; unsigned.
+    pub integer: Integer,
+    /// Names of ranges of bits, which are counted from the least significant one. There are none in a bit array.
+    pub flags: Vec<Mapping>,
 }
 
 /// A name of some ranges.
@@ -222,6 +290,18 @@ impl Range {
             last: value,
         }
     }
+
+    /// All numbers but zero: what a boolean tag means by true.
+    pub const TRUE: [Range; 2] = [
+        Range {
+            first: i128::MIN,
+            last: -1,
+        },
+        Range {
+            first: 1,
+            last: i128::MAX,
+        },
+    ];
 
     /// Whether `value` lies in it.
     pub const fn contains(&self, value: i128) -> bool {
@@ -294,6 +374,8 @@ pub struct Array {
     pub min_align: u32,
     /// Packet header: the 16 bytes are the trace's UUID.
     pub trace_uuid: bool,
+    /// The bytes are one value, not numbers (CTF 2).
+    pub blob: bool,
 }
 
 impl Array {
@@ -304,6 +386,7 @@ impl Array {
             element: Box::new(element.into()),
             min_align: 0,
             trace_uuid: false,
+            blob: false,
         }
     }
 
@@ -314,6 +397,7 @@ impl Array {
             element: Box::new(element.into()),
             min_align: 0,
             trace_uuid: false,
+            blob: false,
         }
     }
 }
@@ -325,6 +409,8 @@ pub enum Length {
     Fixed(u64),
     /// As many as an earlier unsigned integer says.
     Field(Reference),
+    /// As many as an unsigned integer says that lies right before the first (RFC 4.2.3).
+    Prefixed(Integer),
 }
 
 /// One of several classes, chosen by an earlier integer.
@@ -345,6 +431,17 @@ pub struct VariantOption {
     pub ranges: Vec<Range>,
     /// The class.
     pub class: FieldClass,
+}
+
+/// A field that is there or not, as an earlier integer says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optional {
+    /// The integer.
+    pub tag: Reference,
+    /// Its values with which the field is there.
+    pub ranges: Vec<Range>,
+    /// The field.
+    pub class: Box<FieldClass>,
 }
 
 /// An earlier field: the names of members, and of options of variants, from the root of a scope. Arrays have no name: the
@@ -434,4 +531,4 @@ macro_rules! into_field_class {
         })*
     };
 }
-into_field_class!(Integer, Enumeration, Float, Struct, Array, Variant);
+into_field_class!(Integer, Enumeration, Float, Struct, Array, Variant, Optional, BitMap);

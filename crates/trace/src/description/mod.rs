@@ -4,8 +4,8 @@ mod class;
 mod standard;
 
 pub use class::{
-    Array, Base, Encoding, Enumeration, FieldClass, Float, Integer, Length, Mapping, Member, Range, Reference, Role,
-    Scope, Struct, Variant, VariantOption,
+    Array, Base, BitMap, Encoding, Enumeration, FieldClass, Float, Integer, Length, Mapping, Member, Optional, Range,
+    Reference, Role, Scope, Storage, Struct, Variant, VariantOption,
 };
 pub use standard::{compact_event_header, large_event_header, packet_context, packet_header};
 
@@ -29,6 +29,8 @@ pub struct Description {
     pub clocks: Vec<Clock>,
     /// The beginning of every packet.
     pub packet_header: Option<Struct>,
+    /// Number of the session, which all packets carry (RFC 5).
+    pub session: Option<u32>,
     /// Classes of data streams.
     pub streams: Vec<StreamClass>,
 }
@@ -107,6 +109,8 @@ impl Clock {
 pub struct StreamClass {
     /// Number in the packet header.
     pub id: u64,
+    /// Name; the RFC's sections have one, and it is their files' name.
+    pub name: Option<String>,
     /// Index of the clock that timestamps count in.
     pub clock: Option<usize>,
     /// After the packet header.

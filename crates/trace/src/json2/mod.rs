@@ -1,10 +1,11 @@
 //! The metadata of CTF 2: a sequence of JSON fragments (CTF2-SPEC-2.0, section 5; RFC 7464).
 
+mod classes;
 mod read;
 mod write;
 
 pub use read::parse;
-pub use write::write;
+pub use write::{WriteError, write};
 
 /// Metadata that cannot be read: what is wrong, and in which fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

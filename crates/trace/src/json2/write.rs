@@ -2,14 +2,27 @@
 
 use crate::constants::{NAMESPACE, RECORD_SEPARATOR};
 use crate::description::{
-    Array, Clock, Description, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer, Length, Mapping, Range,
-    Reference, Role, StreamClass, Struct, Variant,
+    Array, BitMap, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer,
+    Length, Mapping, Optional, Range, Reference, Role, Storage, StreamClass, Struct, Variant,
 };
 use backtrail_wire::Endian;
 use serde_json::{Map, Value, json};
 
+/// A description has what only the RFC can say: its packets' sizes in bytes, sequences with their own lengths, units of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteError;
+
+impl std::fmt::Display for WriteError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CTF 2 cannot express fields of the RFC")
+    }
+}
+
+impl std::error::Error for WriteError {}
+
 /// The metadata: fragments, each between a record separator and a newline.
-pub fn write(description: &Description) -> String {
+pub fn write(description: &Description) -> Result<String, WriteError> {
+    check(description)?;
     let mut text = String::new();
     let mut preamble = object("preamble");
     preamble.insert("version".into(), 2.into());
@@ -42,7 +55,39 @@ pub fn write(description: &Description) -> String {
             fragment(&mut text, event_class(event, class, &context));
         }
     }
-    text
+    Ok(text)
+}
+
+fn check(description: &Description) -> Result<(), WriteError> {
+    let mut roots: Vec<&Struct> = description.packet_header.iter().collect();
+    for stream in &description.streams {
+        roots.extend(
+            [&stream.packet_context, &stream.event_header, &stream.event_context]
+                .into_iter()
+                .flatten(),
+        );
+        for event in &stream.events {
+            roots.extend([&event.context, &event.payload].into_iter().flatten());
+        }
+    }
+    let members = |class: &Struct| class.members.iter().all(|member| is_expressible(&member.class));
+    match roots.into_iter().all(members) {
+        true => Ok(()),
+        false => Err(WriteError),
+    }
+}
+
+fn is_expressible(class: &FieldClass) -> bool {
+    match class {
+        FieldClass::Integer(integer) | FieldClass::Enumeration(Enumeration { integer, .. }) => {
+            !matches!(integer.storage, Storage::Unit(_)) && integer.role.is_none_or(|role| role_name(role).is_some())
+        }
+        FieldClass::Struct(class) => class.members.iter().all(|member| is_expressible(&member.class)),
+        FieldClass::Array(class) => !matches!(class.length, Length::Prefixed(_)) && is_expressible(&class.element),
+        FieldClass::Variant(class) => class.options.iter().all(|option| is_expressible(&option.class)),
+        FieldClass::Optional(class) => is_expressible(&class.class),
+        FieldClass::Float(_) | FieldClass::String(_) | FieldClass::BitMap(_) | FieldClass::Boolean(_) => true,
+    }
 }
 
 /// Which stream and event class a reference is within.
@@ -132,6 +177,7 @@ fn clock_class(clock: &Clock) -> Map<String, Value> {
 fn stream_class(stream: &StreamClass, context: &Context<'_>) -> Map<String, Value> {
     let mut class = object("data-stream-class");
     class.insert("id".into(), stream.id.into());
+    insert_some(&mut class, "name", stream.name.as_deref());
     let clock = stream.clock.and_then(|index| context.description.clocks.get(index));
     insert_some(
         &mut class,
@@ -187,30 +233,50 @@ fn field_class(class: &FieldClass, context: &Context<'_>) -> Value {
             "alignment": class.align,
             "byte-order": order_name(class.byte_order),
         }),
-        FieldClass::String(_) => json!({ "type": "null-terminated-string", "encoding": "utf-8" }),
+        FieldClass::String(encoding) => {
+            json!({ "type": "null-terminated-string", "encoding": encoding_name(*encoding) })
+        }
         FieldClass::Struct(class) => structure(class, context),
         FieldClass::Array(class) => array(class, context),
         FieldClass::Variant(class) => variant(class, context),
+        FieldClass::Optional(class) => optional(class, context),
+        FieldClass::BitMap(class) => bit_map(class),
+        FieldClass::Boolean(class) => Value::Object(fixed_bits("fixed-length-boolean", class)),
     }
 }
 
 fn integer(class: &Integer) -> Map<String, Value> {
-    let mut object = object(match class.signed {
-        true => "fixed-length-signed-integer",
-        false => "fixed-length-unsigned-integer",
-    });
-    object.insert("length".into(), class.size.into());
-    object.insert("alignment".into(), class.align.into());
-    object.insert("byte-order".into(), order_name(class.byte_order).into());
+    let mut object = match (class.storage, class.signed) {
+        (Storage::Leb128, true) => object("variable-length-signed-integer"),
+        (Storage::Leb128, false) => object("variable-length-unsigned-integer"),
+        (_, true) => fixed_bits("fixed-length-signed-integer", class),
+        (_, false) => fixed_bits("fixed-length-unsigned-integer", class),
+    };
     object.insert("preferred-display-base".into(), class.base.number().into());
-    if let Some(role) = class.role {
-        object.insert("roles".into(), json!([role_name(role)]));
+    if let Some(role) = class.role.and_then(role_name) {
+        object.insert("roles".into(), json!([role]));
     }
     object
 }
 
-pub(super) const fn role_name(role: Role) -> &'static str {
-    match role {
+fn fixed_bits(kind: &str, class: &Integer) -> Map<String, Value> {
+    let mut object = object(kind);
+    object.insert("length".into(), class.size.into());
+    object.insert("alignment".into(), class.align.into());
+    object.insert("byte-order".into(), order_name(class.byte_order).into());
+    if class.storage == Storage::Reversed {
+        let bits = match class.byte_order {
+            Endian::Little => "last-to-first",
+            Endian::Big => "first-to-last",
+        };
+        object.insert("bit-order".into(), bits.into());
+    }
+    object
+}
+
+/// None for the roles that only the RFC has.
+pub(super) const fn role_name(role: Role) -> Option<&'static str> {
+    Some(match role {
         Role::Magic => "packet-magic-number",
         Role::StreamClassId => "data-stream-class-id",
         Role::StreamInstanceId => "data-stream-id",
@@ -221,7 +287,22 @@ pub(super) const fn role_name(role: Role) -> &'static str {
         Role::SequenceNumber => "packet-sequence-number",
         Role::EventsDiscarded => "discarded-event-record-counter-snapshot",
         Role::EventClassId => "event-record-class-id",
-    }
+        _ => return None,
+    })
+}
+
+/// Names of encodings (section 5.3.11); ASCII is UTF-8 too.
+pub(super) const ENCODINGS: [(Encoding, &str); 5] = [
+    (Encoding::Utf8, "utf-8"),
+    (Encoding::Utf16Le, "utf-16le"),
+    (Encoding::Utf16Be, "utf-16be"),
+    (Encoding::Utf32Le, "utf-32le"),
+    (Encoding::Utf32Be, "utf-32be"),
+];
+
+fn encoding_name(encoding: Encoding) -> &'static str {
+    let found = ENCODINGS.iter().find(|(other, _)| *other == encoding);
+    found.map_or("utf-8", |(_, name)| name)
 }
 
 const fn order_name(order: Endian) -> &'static str {
@@ -233,12 +314,24 @@ const fn order_name(order: Endian) -> &'static str {
 
 fn enumeration(class: &Enumeration) -> Value {
     let mut object = integer(&class.integer);
-    let mappings = class
-        .mappings
+    object.insert("mappings".into(), named_ranges(&class.mappings));
+    Value::Object(object)
+}
+
+fn bit_map(class: &BitMap) -> Value {
+    if class.flags.is_empty() {
+        return Value::Object(fixed_bits("fixed-length-bit-array", &class.integer));
+    }
+    let mut object = fixed_bits("fixed-length-bit-map", &class.integer);
+    object.insert("flags".into(), named_ranges(&class.flags));
+    Value::Object(object)
+}
+
+fn named_ranges(mappings: &[Mapping]) -> Value {
+    let mappings = mappings
         .iter()
         .map(|Mapping { name, ranges: list }| (name.clone(), ranges(list)));
-    object.insert("mappings".into(), Value::Object(mappings.collect()));
-    Value::Object(object)
+    Value::Object(mappings.collect())
 }
 
 fn ranges(ranges: &[Range]) -> Value {
@@ -267,8 +360,12 @@ fn structure(class: &Struct, context: &Context<'_>) -> Value {
 }
 
 fn array(class: &Array, context: &Context<'_>) -> Value {
-    let text = matches!(&*class.element, FieldClass::Integer(integer) if integer.is_character());
-    let (fixed, dynamic) = match (text, class.trace_uuid) {
+    let text = match &*class.element {
+        FieldClass::Integer(integer) if integer.is_character() => Some(integer.encoding),
+        _ => None,
+    };
+    let blob = class.blob || class.trace_uuid;
+    let (fixed, dynamic) = match (text.is_some(), blob) {
         (_, true) => ("static-length-blob", "dynamic-length-blob"),
         (true, false) => ("static-length-string", "dynamic-length-string"),
         (false, false) => ("static-length-array", "dynamic-length-array"),
@@ -284,12 +381,14 @@ fn array(class: &Array, context: &Context<'_>) -> Value {
             object.insert("length-field-location".into(), location(reference, context));
             object
         }
+        // Refused before: [`check`].
+        Length::Prefixed(_) => Map::new(),
     };
     if class.trace_uuid {
         object.insert("roles".into(), json!(["metadata-stream-uuid"]));
-    } else if text {
-        object.insert("encoding".into(), "utf-8".into());
-    } else {
+    } else if let Some(encoding) = text {
+        object.insert("encoding".into(), encoding_name(encoding).into());
+    } else if !blob {
         object.insert("element-field-class".into(), field_class(&class.element, context));
         if class.min_align > 1 {
             object.insert("minimum-alignment".into(), class.min_align.into());
@@ -313,6 +412,17 @@ fn variant(class: &Variant, context: &Context<'_>) -> Value {
     json!({ "type": "variant", "selector-field-location": location(&class.tag, context), "options": options })
 }
 
+fn optional(class: &Optional, context: &Context<'_>) -> Value {
+    let mut object = object("optional");
+    object.insert("selector-field-location".into(), location(&class.tag, context));
+    // As the only one, a boolean needs no ranges.
+    if class.ranges != Range::TRUE {
+        object.insert("selector-field-ranges".into(), ranges(&class.ranges));
+    }
+    object.insert("field-class".into(), field_class(&class.class, context));
+    Value::Object(object)
+}
+
 /// The path without the names of options: there the option that is read is meant.
 fn location(reference: &Reference, context: &Context<'_>) -> Value {
     let mut path = Vec::with_capacity(reference.path.len());
@@ -323,9 +433,7 @@ fn location(reference: &Reference, context: &Context<'_>) -> Value {
         root.get(name)
     });
     for name in names {
-        while let Some(FieldClass::Array(array)) = class {
-            class = Some(&array.element);
-        }
+        class = through(class);
         class = match class {
             Some(FieldClass::Variant(variant)) => variant
                 .options
@@ -340,4 +448,16 @@ fn location(reference: &Reference, context: &Context<'_>) -> Value {
         };
     }
     json!({ "origin": reference.scope.json_name(), "path": path })
+}
+
+/// What stands at a place without a name of its own: the elements of arrays, and fields that may be absent.
+fn through(class: Option<&FieldClass>) -> Option<&FieldClass> {
+    let mut class = class?;
+    loop {
+        class = match class {
+            FieldClass::Array(array) => &array.element,
+            FieldClass::Optional(optional) => &optional.class,
+            other => return Some(other),
+        };
+    }
 }

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::constants::MAX_NESTING;
 use crate::description::{
-    Array, Description, Enumeration, FieldClass, Integer, Length, Range, Reference, Role, Scope, Struct, Variant,
+    Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
+    Storage, Struct, Variant,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -73,7 +74,9 @@ impl Compiler {
         }
         self.collect_references(description);
         let packet_header = self.root(Scope::PacketHeader, description.packet_header.as_ref())?;
-        if description.streams.len() > 1 && !self.has_role(packet_header, Role::StreamClassId) {
+        // The RFC's files tell by their names.
+        let by_file = description.session.is_some();
+        if description.streams.len() > 1 && !by_file && !self.has_role(packet_header, Role::StreamClassId) {
             return Err(self.error(DescriptionErrorKind::NoStreamId));
         }
         let after_packet_header = self.defined.len();
@@ -161,6 +164,7 @@ impl Compiler {
             match &field.shape {
                 Shape::Struct(members) => pending.extend(members.iter()),
                 Shape::Variant { options, .. } => pending.extend(options.iter().map(|option| option.field)),
+                Shape::Optional { field, .. } => pending.push(*field),
                 _ => {}
             }
         }
@@ -194,10 +198,13 @@ impl Compiler {
                 let align = self.alignment(float.align)?;
                 Ok(self.push(name, align, None, Shape::Float(*float)))
             }
-            FieldClass::String(_) => Ok(self.push(name, 8, None, Shape::String)),
+            FieldClass::String(encoding) => Ok(self.push(name, 8, None, Shape::String(*encoding))),
             FieldClass::Struct(class) => self.structure(class, path, name, depth),
             FieldClass::Array(class) => self.array(class, path, name, depth),
             FieldClass::Variant(class) => self.variant(class, path, name, depth),
+            FieldClass::Optional(class) => self.optional(class, path, name, depth),
+            FieldClass::BitMap(class) => self.bit_map(class, path, name),
+            FieldClass::Boolean(integer) => self.integer(integer, path, name, Shape::Boolean(*integer)),
         }
     }
 
@@ -214,6 +221,14 @@ impl Compiler {
             return Err(self.error(DescriptionErrorKind::IntegerSize(integer.size)));
         }
         let align = self.alignment(integer.align)?;
+        let outer_align = match integer.storage {
+            Storage::Bits | Storage::Reversed => align,
+            Storage::Unit(unit) if integer.size <= unit => align.max(self.alignment(unit)?),
+            Storage::Unit(_) => return Err(self.error(DescriptionErrorKind::IntegerSize(integer.size))),
+            // Whole bytes, whatever else was said.
+            Storage::Leb128 if align >= 8 => align,
+            Storage::Leb128 => return Err(self.error(DescriptionErrorKind::Alignment(integer.align))),
+        };
         if let Some(clock) = integer.clock.filter(|&clock| clock >= self.clocks) {
             return Err(self.error(DescriptionErrorKind::UnknownClock(clock)));
         }
@@ -226,7 +241,7 @@ impl Compiler {
                 signed: integer.signed,
             });
         }
-        Ok(self.push(name, align, slot, shape))
+        Ok(self.push_with(name, (align, outer_align), slot, shape))
     }
 
     fn enumeration(&mut self, class: &Enumeration, path: &Reference, name: &str) -> Result<FieldId> {
@@ -255,13 +270,14 @@ impl Compiler {
             path.path.push(member.name.clone());
             let id = self.class(&member.class, path, &member.name, depth + 1)?;
             path.path.pop();
-            align = align.max(self.fields[id as usize].align);
+            align = align.max(self.fields[id as usize].outer_align);
             members.push(id);
         }
         Ok(self.push(name, align, None, Shape::Struct(members.into_boxed_slice())))
     }
 
     fn array(&mut self, class: &Array, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
+        let mut prefix = None;
         let count = match &class.length {
             Length::Fixed(length) => Count::Fixed(*length),
             Length::Field(reference) => {
@@ -271,6 +287,14 @@ impl Compiler {
                 }
                 Count::Slot(target.slot)
             }
+            Length::Prefixed(integer) => {
+                if integer.signed {
+                    return Err(self.error(DescriptionErrorKind::SignedLength));
+                }
+                let length = self.integer(integer, path, "", Shape::Integer(*integer))?;
+                prefix = Some(length);
+                Count::Prefix(*integer)
+            }
         };
         let outside = self.defined.len();
         let element = self.class(&class.element, path, "", depth + 1)?;
@@ -278,20 +302,32 @@ impl Compiler {
         self.defined.truncate(outside);
         let field = &self.fields[element as usize];
         let stride = match (&field.shape, field.slot) {
-            (Shape::Integer(integer), None) => Some(u64::from(integer.size).next_multiple_of(field.align)),
+            (Shape::Integer(integer), None) if integer.storage == Storage::Bits => {
+                Some(u64::from(integer.size).next_multiple_of(field.align))
+            }
             (Shape::Float(float), None) => Some(u64::from(float.size).next_multiple_of(field.align)),
             _ => None,
         };
         let text = matches!(&field.shape, Shape::Integer(integer) if stride.is_some() && integer.is_character());
-        let align = self.alignment(class.min_align.max(1))?.max(field.align);
+        let (inner, outer) = (field.align, field.outer_align);
+        let least = self.alignment(class.min_align.max(1))?;
+        let (align, outer_align) = match prefix {
+            None => (least.max(inner), least.max(outer)),
+            // The elements are aligned on their own, after the length.
+            Some(length) => {
+                let length = &self.fields[length as usize];
+                (length.align, length.outer_align.max(outer))
+            }
+        };
         let shape = Shape::Array(ArrayPlan {
             count,
             element,
             stride,
             text,
             trace_uuid: class.trace_uuid,
+            blob: class.blob && stride == Some(8),
         });
-        Ok(self.push(name, align, None, shape))
+        Ok(self.push_with(name, (align, outer_align), None, shape))
     }
 
     fn variant(&mut self, class: &Variant, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
@@ -326,6 +362,32 @@ impl Compiler {
         ))
     }
 
+    fn optional(&mut self, class: &Optional, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
+        let &Defined { slot, signed, .. } = self.target(&class.tag)?;
+        self.check_ranges(&class.ranges)?;
+        let outside = self.defined.len();
+        let field = self.class(&class.class, path, "", depth + 1)?;
+        // Whether it was there is not known outside.
+        self.defined.truncate(outside);
+        let ranges = class.ranges.clone().into_boxed_slice();
+        let shape = Shape::Optional {
+            slot,
+            signed,
+            ranges,
+            field,
+        };
+        // Nothing is aligned where nothing is.
+        Ok(self.push(name, 1, None, shape))
+    }
+
+    fn bit_map(&mut self, class: &BitMap, path: &Reference, name: &str) -> Result<FieldId> {
+        for flag in &class.flags {
+            self.check_ranges(&flag.ranges)?;
+        }
+        let flags = class.flags.clone().into_boxed_slice();
+        self.integer(&class.integer, path, name, Shape::BitMap(class.integer, flags))
+    }
+
     fn target(&self, reference: &Reference) -> Result<&Defined> {
         self.defined
             .iter()
@@ -335,10 +397,15 @@ impl Compiler {
     }
 
     fn push(&mut self, name: &str, align: u64, slot: Option<u32>, shape: Shape) -> FieldId {
+        self.push_with(name, (align, align), slot, shape)
+    }
+
+    fn push_with(&mut self, name: &str, (align, outer_align): (u64, u64), slot: Option<u32>, shape: Shape) -> FieldId {
         let id = self.fields.len() as FieldId;
         self.fields.push(Field {
             name: name.into(),
             align,
+            outer_align,
             slot,
             shape,
         });
@@ -372,6 +439,15 @@ fn collect(class: &FieldClass, depth: usize, wanted: &mut HashSet<Reference>) {
                 collect(&option.class, depth + 1, wanted);
             }
         }
-        FieldClass::Integer(_) | FieldClass::Enumeration(_) | FieldClass::Float(_) | FieldClass::String(_) => {}
+        FieldClass::Optional(class) => {
+            wanted.insert(class.tag.clone());
+            collect(&class.class, depth + 1, wanted);
+        }
+        FieldClass::Integer(_)
+        | FieldClass::Enumeration(_)
+        | FieldClass::Float(_)
+        | FieldClass::String(_)
+        | FieldClass::BitMap(_)
+        | FieldClass::Boolean(_) => {}
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{ArrayPlan, Count, Field, FieldId, OptionPlan, Plan, Shape};
 use crate::constants::MAX_EMPTY_FIELDS;
-use crate::description::{Integer, Role};
+use crate::description::{Integer, Role, Storage};
 use crate::error::{DecodeError, DecodeErrorKind};
-use backtrail_wire::{Endian, read_bits, sign_extend};
+use backtrail_wire::{Bytes, Endian, ErrorKind, read_bits, sign_extend};
 
 /// One field on the tape. Members and elements follow the field that holds them.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +61,12 @@ impl Decoder<'_> {
         self.align(field)?;
         let place = self.push(id, Raw::Bits(0))?;
         let raw = match &field.shape {
-            Shape::Integer(integer) | Shape::Enumeration(integer, _) => Raw::Bits(self.integer(field, integer)?),
+            Shape::Integer(integer)
+            | Shape::Enumeration(integer, _)
+            | Shape::BitMap(integer, _)
+            | Shape::Boolean(integer) => Raw::Bits(self.integer(field, integer)?),
             Shape::Float(float) => Raw::Bits(self.bits(float.size, float.byte_order)?),
-            Shape::String => self.string()?,
+            Shape::String(encoding) => self.string(encoding.unit_bytes())?,
             Shape::Struct(members) => {
                 for &member in members {
                     self.field(member)?;
@@ -78,6 +81,20 @@ impl Decoder<'_> {
                 self.field(option)?;
                 self.group(1)
             }
+            // A group of one or none.
+            Shape::Optional {
+                slot,
+                signed,
+                ranges,
+                field,
+            } => {
+                let tag = number(self.registers[*slot as usize], *signed);
+                let there = ranges.iter().any(|range| range.contains(tag));
+                if there {
+                    self.field(*field)?;
+                }
+                self.group(u64::from(there))
+            }
         };
         self.tape[place].raw = raw;
         Ok(place)
@@ -91,7 +108,21 @@ impl Decoder<'_> {
     }
 
     fn integer(&mut self, field: &Field, integer: &Integer) -> Result<u64> {
-        let bits = self.bits(integer.size, integer.byte_order)?;
+        let bits = match integer.storage {
+            Storage::Bits => self.bits(integer.size, integer.byte_order)?,
+            Storage::Unit(unit) => {
+                let unit = u64::from(unit);
+                if self.position % unit + u64::from(integer.size) > unit {
+                    self.skip(unit - self.position % unit)?;
+                }
+                self.bits(integer.size, integer.byte_order)?
+            }
+            Storage::Reversed => {
+                let bits = self.bits(integer.size, integer.byte_order)?;
+                bits.reverse_bits() >> (64 - integer.size)
+            }
+            Storage::Leb128 => self.leb128(integer.signed)?,
+        };
         let value = if integer.signed {
             sign_extend(bits, integer.size) as u64
         } else {
@@ -109,14 +140,37 @@ impl Decoder<'_> {
         Ok(value)
     }
 
-    fn string(&mut self) -> Result<Raw> {
+    fn leb128(&mut self, signed: bool) -> Result<u64> {
         let start = (self.position / 8) as usize;
         let end = (self.limit / 8) as usize;
         let tail = self.data.get(start..end).unwrap_or_default();
-        let Some(len) = tail.iter().position(|&byte| byte == 0) else {
+        let mut cursor = Bytes::new(tail, Endian::Little).cursor(0);
+        let value = match signed {
+            true => cursor.sleb128().map(|value| value as u64),
+            false => cursor.uleb128(),
+        };
+        let value = value.map_err(|error| match error.kind {
+            ErrorKind::LebOverflow => self.error(DecodeErrorKind::Leb128),
+            _ => self.error(DecodeErrorKind::Truncated),
+        })?;
+        self.position += cursor.offset() as u64 * 8;
+        Ok(value)
+    }
+
+    fn string(&mut self, unit: usize) -> Result<Raw> {
+        let start = (self.position / 8) as usize;
+        let end = (self.limit / 8) as usize;
+        let tail = self.data.get(start..end).unwrap_or_default();
+        let end = match unit {
+            1 => tail.iter().position(|&byte| byte == 0),
+            _ => tail
+                .chunks_exact(unit)
+                .position(|unit| unit.iter().all(|&byte| byte == 0)),
+        };
+        let Some(len) = end.map(|units| units * unit) else {
             return Err(self.error(DecodeErrorKind::Unterminated));
         };
-        self.position += (len as u64 + 1) * 8;
+        self.position += (len + unit) as u64 * 8;
         Ok(Raw::Bytes {
             start,
             end: start + len,
@@ -127,6 +181,12 @@ impl Decoder<'_> {
         let count = match array.count {
             Count::Fixed(count) => count,
             Count::Slot(slot) => self.registers[slot as usize],
+            Count::Prefix(integer) => {
+                let (size, order) = (integer.size, integer.byte_order);
+                let count = self.bits(size, order)?;
+                self.align(self.plan.field(array.element))?;
+                count
+            }
         };
         let Some(stride) = array.stride else {
             // Every element makes a node, and the tape is bounded by the packet's bits.
@@ -231,13 +291,17 @@ pub(crate) fn advance(clock: u64, low: u64, size: u32) -> u64 {
     }
 }
 
+/// The number that a register has.
+fn number(register: u64, signed: bool) -> i128 {
+    match signed {
+        true => i128::from(register as i64),
+        false => i128::from(register),
+    }
+}
+
 /// The first option whose ranges hold the tag.
 pub(crate) fn select(options: &[OptionPlan], tag: u64, signed: bool) -> Option<FieldId> {
-    let value = if signed {
-        i128::from(tag as i64)
-    } else {
-        i128::from(tag)
-    };
+    let value = number(tag, signed);
     options
         .iter()
         .find(|option| option.ranges.iter().any(|range| range.contains(value)))

@@ -5,7 +5,7 @@ mod decode;
 
 pub(crate) use decode::{Decoder, Node, Raw, Roles, select};
 
-use crate::description::{Clock, Description, Float, Integer, Mapping, Range, Role, Scope};
+use crate::description::{Clock, Description, Encoding, Float, Integer, Mapping, Range, Role, Scope};
 use std::collections::HashMap;
 
 /// A [`Description`] that was checked and compiled. Shared by all readers and writers of a trace.
@@ -46,6 +46,8 @@ pub(crate) struct Field {
     pub(crate) name: Box<str>,
     /// Bits, a power of two.
     pub(crate) align: u64,
+    /// What it asks of the structs around it. More than its own alignment where a part of it has a greater one.
+    pub(crate) outer_align: u64,
     /// Register that keeps the value.
     pub(crate) slot: Option<u32>,
     pub(crate) shape: Shape,
@@ -56,7 +58,7 @@ pub(crate) enum Shape {
     Integer(Integer),
     Enumeration(Integer, Box<[Mapping]>),
     Float(Float),
-    String,
+    String(Encoding),
     Struct(Box<[FieldId]>),
     Array(ArrayPlan),
     Variant {
@@ -65,6 +67,15 @@ pub(crate) enum Shape {
         signed: bool,
         options: Box<[OptionPlan]>,
     },
+    Optional {
+        slot: u32,
+        /// Whether the tag is signed.
+        signed: bool,
+        ranges: Box<[Range]>,
+        field: FieldId,
+    },
+    BitMap(Integer, Box<[Mapping]>),
+    Boolean(Integer),
 }
 
 #[derive(Debug)]
@@ -76,12 +87,15 @@ pub(crate) struct ArrayPlan {
     /// Elements are characters.
     pub(crate) text: bool,
     pub(crate) trace_uuid: bool,
+    pub(crate) blob: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
     Fixed(u64),
     Slot(u32),
+    /// Lies before the elements.
+    Prefix(Integer),
 }
 
 #[derive(Debug)]
@@ -115,7 +129,10 @@ impl Field {
     /// The number's storage, where it is one.
     pub(crate) fn integer(&self) -> Option<&Integer> {
         match &self.shape {
-            Shape::Integer(integer) | Shape::Enumeration(integer, _) => Some(integer),
+            Shape::Integer(integer)
+            | Shape::Enumeration(integer, _)
+            | Shape::BitMap(integer, _)
+            | Shape::Boolean(integer) => Some(integer),
             _ => None,
         }
     }

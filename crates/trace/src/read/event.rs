@@ -1,9 +1,9 @@
 //! What an event says, lent from the reader's buffers.
 
 use super::stream::{Packet, State, StreamReader};
-use crate::description::{Clock, EventClass, Integer, Mapping, StreamClass};
+use crate::description::{Clock, Encoding, EnvironmentValue, EventClass, Integer, Mapping, StreamClass};
 use crate::plan::{Field, Node, Plan, Raw, Shape};
-use backtrail_wire::{read_bits, sign_extend};
+use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
 use std::path::Path;
 
 /// An event. Valid until the reader goes on.
@@ -46,6 +46,17 @@ impl<'a> Event<'a> {
     /// Name of its class.
     pub fn name(&self) -> &'a str {
         &self.class().name
+    }
+
+    /// Name of its section (RFC 2); other dialects have none.
+    pub fn section(&self) -> Option<&'a str> {
+        self.plan.description().session?;
+        self.stream_class().name.as_deref()
+    }
+
+    /// What the tracer said of its environment.
+    pub fn environment(&self) -> &'a [(String, EnvironmentValue)] {
+        &self.plan.description().environment
     }
 
     /// The stream's clock, where it has one.
@@ -145,7 +156,11 @@ impl<'a> View<'a> {
                 Value::Integer(IntegerValue { bits, class, mappings })
             }
             (Shape::Float(class), Raw::Bits(bits)) => float(class.size, bits),
-            (_, Raw::Bytes { start, end }) => Value::Text(text(self.data.get(start..end)?)),
+            (shape, Raw::Bytes { start, end }) => self.text(shape, self.data.get(start..end)?),
+            (Shape::Array(array), Raw::Packed { bit, count }) if array.blob => {
+                let start = (bit / 8) as usize;
+                Value::Blob(self.data.get(start..start + count as usize)?)
+            }
             (Shape::Array(_), Raw::Packed { count, .. }) => Value::Array(Elements {
                 view: *self,
                 node,
@@ -156,10 +171,30 @@ impl<'a> View<'a> {
                 node,
                 count: u64::from(count),
             }),
+            (Shape::BitMap(_, flags), Raw::Bits(bits)) => Value::Flags(Flags { bits, flags }),
+            (Shape::Boolean(_), Raw::Bits(bits)) => Value::Boolean(bits != 0),
             (Shape::Variant { .. }, _) => Value::Variant(Chosen { view: *self, node }),
+            (Shape::Optional { .. }, Raw::Group { count, .. }) => {
+                Value::Optional((count > 0).then_some(Chosen { view: *self, node }))
+            }
             (Shape::Struct(_), _) => Value::Struct(Fields { view: *self, node }),
             _ => return None,
         })
+    }
+
+    fn text(&self, shape: &Shape, bytes: &'a [u8]) -> Value<'a> {
+        let encoding = match shape {
+            Shape::String(encoding) => *encoding,
+            Shape::Array(array) => match self.plan.field(array.element).integer() {
+                Some(character) => character.encoding,
+                None => Encoding::None,
+            },
+            _ => Encoding::None,
+        };
+        match encoding.unit_bytes() {
+            1 => Value::Text(text(bytes)),
+            _ => Value::WideText(WideText { bytes, encoding }),
+        }
     }
 
     fn packed(&self, node: usize, bit: u64, index: u64) -> Option<Value<'a>> {
@@ -203,7 +238,7 @@ fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// The value of a field. The methods look through variants at the option that was taken.
+/// The value of a field. The methods look through variants at the option that was taken, and through optional fields.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
     /// A number, also of an enumeration.
@@ -212,15 +247,91 @@ pub enum Value<'a> {
     Float(f64),
     /// A text, by custom UTF-8, without its zero byte.
     Text(&'a [u8]),
+    /// A text in UTF-16 or UTF-32.
+    WideText(WideText<'a>),
+    /// Bytes that are no numbers.
+    Blob(&'a [u8]),
     /// Fields with names.
     Struct(Fields<'a>),
     /// Elements.
     Array(Elements<'a>),
     /// One of several.
     Variant(Chosen<'a>),
+    /// A field that may be absent.
+    Optional(Option<Chosen<'a>>),
+    /// Bits with names.
+    Flags(Flags<'a>),
+    /// True or false.
+    Boolean(bool),
 }
 
-/// The option of a variant that was taken.
+/// A text in UTF-16 or UTF-32.
+#[derive(Clone, Copy, Debug)]
+pub struct WideText<'a> {
+    bytes: &'a [u8],
+    encoding: Encoding,
+}
+
+impl WideText<'_> {
+    /// Its characters up to the first zero; what is none is replaced.
+    pub fn chars(&self) -> impl Iterator<Item = char> {
+        let order = match self.encoding {
+            Encoding::Utf16Be | Encoding::Utf32Be => Endian::Big,
+            _ => Endian::Little,
+        };
+        let unit = self.encoding.unit_bytes();
+        let bytes = Bytes::new(self.bytes, order);
+        let units = (0..self.bytes.len() / unit).map(move |index| match unit {
+            2 => bytes.u16(index * unit).map_or(0, u32::from),
+            _ => bytes.u32(index * unit).unwrap_or(0),
+        });
+        let mut units = units.take_while(|&unit| unit != 0).peekable();
+        let wide = unit == 2;
+        std::iter::from_fn(move || {
+            let first = units.next()?;
+            let is_high = wide && (0xd800..0xdc00).contains(&first);
+            let low = if is_high {
+                units.next_if(|low| (0xdc00..0xe000).contains(low))
+            } else {
+                None
+            };
+            let character = match low {
+                Some(low) => 0x1_0000 + ((first - 0xd800) << 10) + (low - 0xdc00),
+                None => first,
+            };
+            Some(char::from_u32(character).unwrap_or(char::REPLACEMENT_CHARACTER))
+        })
+    }
+}
+
+/// Bits, and the names of some.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags<'a> {
+    bits: u64,
+    flags: &'a [Mapping],
+}
+
+impl<'a> Flags<'a> {
+    /// All bits.
+    pub fn bits(&self) -> u64 {
+        self.bits
+    }
+
+    /// Names of which at least one bit is set, in the order of the metadata.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let bits = self.bits;
+        let set = move |place: u32| bits >> place & 1 == 1;
+        self.flags
+            .iter()
+            .filter(move |flag| {
+                let named = |place: u32| flag.ranges.iter().any(|range| range.contains(i128::from(place)));
+                (0..u64::BITS).any(|place| set(place) && named(place))
+            })
+            .map(|flag| flag.name.as_str())
+    }
+}
+
+/// The option of a variant that was taken, or the optional field that is there.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<'a> {
     view: View<'a>,
@@ -238,10 +349,13 @@ impl<'a> Value<'a> {
     /// The value itself, or a variant's option, which may be a variant again.
     fn chosen(self) -> Option<Value<'a>> {
         let mut value = self;
-        while let Value::Variant(chosen) = value {
-            value = chosen.value()?;
+        loop {
+            value = match value {
+                Value::Variant(chosen) => chosen.value()?,
+                Value::Optional(chosen) => chosen?.value()?,
+                other => return Some(other),
+            };
         }
-        Some(value)
     }
 
     /// The number, where it is one that is not negative.
@@ -276,10 +390,11 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes of a text or of an array of plain bytes.
+    /// The bytes of a text, a BLOB or of an array of plain bytes.
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         match self.chosen()? {
             Value::Text(text) => Some(text),
+            Value::Blob(bytes) => Some(bytes),
             Value::Array(elements) => elements.as_bytes(),
             _ => None,
         }
@@ -340,6 +455,16 @@ impl<'a> IntegerValue<'a> {
             mappings: self.mappings.iter(),
             value: self.value(),
         })
+    }
+}
+
+/// The number in decimal, without the detour over 128 bits.
+impl std::fmt::Display for IntegerValue<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.class.signed {
+            true => (self.bits as i64).fmt(f),
+            false => self.bits.fmt(f),
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Events of several streams, the earliest first; of equal times those of the first stream first. Events without a time
-/// come before all others.
+/// come before all others. A stream whose packet claims to begin later than its first event waits for that time, as in
+/// babeltrace2.
 #[derive(Debug)]
 pub struct Events {
     streams: Vec<StreamReader>,
@@ -32,7 +33,7 @@ impl Events {
     pub fn next(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         while let Some(index) = self.pending.pop() {
             if self.streams[index].advance()? {
-                let time = self.streams[index].event().time();
+                let time = self.streams[index].merge_time();
                 self.heap.push(Reverse((time, index)));
             }
         }

@@ -1,8 +1,9 @@
 //! One stream: packet after packet into a buffer, event after event out of it.
 
+use super::content::{Key, Schemes};
 use super::event::Event;
-use super::{Options, fail};
-use crate::constants::PACKET_MAGIC;
+use super::{Options, Recover, fail};
+use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
 use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};
@@ -22,8 +23,17 @@ pub struct Statistics {
     pub discarded: u64,
     /// Packets that are missing by the sequence numbers.
     pub lost_packets: u64,
-    /// Streams that ended early because a packet could not be read; only with [`Options::recover`].
+    /// Packets that could not be read, or not to their end; only with [`Options::recover`].
     pub damaged: u64,
+}
+
+/// What was wrong with a packet; only with [`Options::recover`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Bytes from the file's start to the packet.
+    pub offset: u64,
+    /// What was wrong.
+    pub error: DecodeError,
 }
 
 /// What a packet says of itself. Sizes are in bits, times in cycles of the stream's clock.
@@ -45,7 +55,11 @@ pub struct Packet {
     pub end: Option<u64>,
     /// Number of the packet in its stream.
     pub sequence_number: Option<u64>,
-    /// Events dropped since the stream began, as of the packet's end.
+    /// How many bits of that number count (RFC 5); 64 where nothing is said.
+    pub sequence_number_bits: u32,
+    /// The session that it belongs to (RFC 5).
+    pub session: Option<u64>,
+    /// Events dropped since the stream began, as of the packet's end; of the RFC's packets as of their begin.
     pub events_discarded: Option<u64>,
 }
 
@@ -54,14 +68,39 @@ pub struct Packet {
 pub struct StreamReader {
     pub(super) plan: Arc<Plan>,
     path: PathBuf,
-    file: File,
+    source: Source,
     length: u64,
     options: Options,
     /// Where the next packet begins.
     next_packet: u64,
     pub(super) state: State,
     statistics: Statistics,
+    problems: Vec<Problem>,
+    /// Where the last packet with a problem begins.
+    damaged: Option<u64>,
+    /// Cycles at the begin and the end, as far as it was read.
+    span: (Option<u64>, Option<u64>),
     finished: bool,
+}
+
+/// Where a stream's bytes are.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> std::io::Result<()> {
+        let bytes = match self {
+            Source::File(file) => return file.read_exact_at(out, offset),
+            Source::Bytes(bytes) => bytes,
+        };
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let wanted = start.checked_add(out.len()).and_then(|end| bytes.get(start..end));
+        out.copy_from_slice(wanted.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
 }
 
 /// The current packet and event.
@@ -70,6 +109,18 @@ pub(super) struct State {
     pub(super) data: Vec<u8>,
     pub(super) packet: Packet,
     has_packet: bool,
+    /// Class of all packets where the file's name tells it.
+    pub(super) class: Option<usize>,
+    /// Whether the packets may be longer than the file.
+    cut: bool,
+    /// What was done to the content.
+    schemes: Schemes,
+    /// The begin of the packet, and the end of the one before, up to the first event.
+    due: Option<u64>,
+    /// Bits that may follow the last event because the content's size is in bytes.
+    slack: u64,
+    /// Bits of `data` that the packet's header, its context and its events take.
+    limit: u64,
     /// Next event's place in the packet, in bits.
     position: u64,
     clock: u64,
@@ -90,25 +141,58 @@ pub(super) struct State {
 const FIRST_READ: u64 = 4096;
 
 impl StreamReader {
-    pub(super) fn open(plan: Arc<Plan>, path: &Path, options: Options) -> Result<StreamReader, TraceError> {
+    /// `class` is the index of the stream class where the file's name tells it.
+    pub(super) fn open(
+        plan: Arc<Plan>,
+        path: &Path,
+        class: Option<usize>,
+        options: Options,
+    ) -> Result<StreamReader, TraceError> {
         let io = |error| fail(path, TraceErrorKind::Io(error));
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
+        Ok(StreamReader::new(
+            plan,
+            path,
+            (Source::File(file), length),
+            class,
+            options,
+        ))
+    }
+
+    /// A stream that is in memory.
+    pub(crate) fn of_bytes(plan: Arc<Plan>, bytes: Vec<u8>, class: Option<usize>, options: Options) -> StreamReader {
+        let length = bytes.len() as u64;
+        StreamReader::new(plan, Path::new(""), (Source::Bytes(bytes), length), class, options)
+    }
+
+    fn new(
+        plan: Arc<Plan>,
+        path: &Path,
+        (source, length): (Source, u64),
+        class: Option<usize>,
+        options: Options,
+    ) -> StreamReader {
         let registers = vec![0; plan.slots];
-        Ok(StreamReader {
+        StreamReader {
             plan,
             path: path.to_owned(),
-            file,
+            source,
             length,
             options,
             next_packet: 0,
             state: State {
                 registers,
+                class,
+                cut: options.recover == Recover::NextPacket,
                 ..State::default()
             },
             statistics: Statistics::default(),
+            problems: Vec::new(),
+            damaged: None,
+            span: (None, None),
             finished: false,
-        })
+        }
     }
 
     /// The stream's file.
@@ -124,6 +208,23 @@ impl StreamReader {
     /// What was counted up to the current event.
     pub fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    /// Nanoseconds from the clock's origin at the begin and the end of what was read: by the packets, where they tell it, or
+    /// else by the events.
+    pub fn span(&self) -> (Option<i64>, Option<i64>) {
+        let clock = self
+            .plan
+            .streams
+            .get(self.state.packet.stream_class)
+            .and_then(|class| class.clock.as_ref());
+        let time = |cycles: Option<u64>| clock?.nanoseconds_at(cycles?);
+        (time(self.span.0), time(self.span.1))
+    }
+
+    /// What was wrong with packets, one problem each, and at most [`MAX_PROBLEMS`] of them.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
     }
 
     /// The packet of the current event, or the last one that was read.
@@ -142,19 +243,68 @@ impl StreamReader {
         if self.finished {
             return Ok(false);
         }
-        let result = self.try_advance();
-        match &result {
-            Ok(true) => self.statistics.events += 1,
-            Ok(false) => self.finished = true,
-            Err(error) => {
-                self.finished = true;
-                if self.options.recover && matches!(error.kind, TraceErrorKind::Packet { .. }) {
-                    self.statistics.damaged += 1;
-                    return Ok(false);
+        loop {
+            let result = self.try_advance();
+            match &result {
+                Ok(true) => self.count_event(),
+                Ok(false) => self.finished = true,
+                Err(error) => {
+                    let goes_on = self.recovers(error);
+                    if goes_on == Some(true) {
+                        continue;
+                    }
+                    self.finished = true;
+                    if goes_on.is_some() {
+                        return Ok(false);
+                    }
                 }
             }
+            return result;
         }
-        result
+    }
+
+    fn count_event(&mut self) {
+        self.statistics.events += 1;
+        if let Some(cycles) = self.state.timestamp {
+            self.span.0.get_or_insert(cycles);
+            if self.state.packet.end.is_none() {
+                self.span.1 = Some(cycles);
+            }
+        }
+    }
+
+    /// Notes a problem that does not end everything; whether the stream goes on with the next packet.
+    fn recovers(&mut self, error: &TraceError) -> Option<bool> {
+        let TraceErrorKind::Packet { offset, error } = error.kind else {
+            return None;
+        };
+        if self.options.recover == Recover::Never {
+            return None;
+        }
+        self.note(Problem { offset, error });
+        // Where the packet's size could not be read, nobody knows where the next one begins.
+        let goes_on = self.options.recover == Recover::NextPacket && self.next_packet > offset;
+        self.state.position = self.state.limit;
+        Some(goes_on)
+    }
+
+    /// The first problem of a packet.
+    fn note(&mut self, problem: Problem) {
+        if self.damaged.replace(problem.offset) == Some(problem.offset) {
+            return;
+        }
+        self.statistics.damaged += 1;
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        }
+    }
+
+    /// When the current event is due: at its time, but not before the packet that it is the first one of.
+    pub(super) fn merge_time(&self) -> Option<i64> {
+        let event = self.event();
+        let time = event.time()?;
+        let begin = self.state.due.and_then(|cycles| event.clock()?.nanoseconds_at(cycles));
+        Some(begin.map_or(time, |begin| begin.max(time)))
     }
 
     /// The event that was decoded last.
@@ -163,7 +313,8 @@ impl StreamReader {
     }
 
     fn try_advance(&mut self) -> Result<bool, TraceError> {
-        while !self.state.has_packet || self.state.position >= self.state.packet.content_bits {
+        self.state.due = None;
+        while !self.state.has_packet || self.state.position.saturating_add(self.state.slack) >= self.state.limit {
             if self.next_packet >= self.length {
                 return Ok(false);
             }
@@ -191,13 +342,25 @@ impl StreamReader {
             }
         };
         let packet = packet.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
-        let bytes = packet.packet_bits / 8;
-        let content = packet.content_bits.div_ceil(8);
+        self.next_packet = offset.saturating_add(packet.packet_bits / 8);
+        let content = packet.content_bits.min(rest * 8).div_ceil(8);
         self.fill(offset, beginning.min(content), content)?;
         self.count(&packet);
+        let due = [self.state.packet.end, packet.begin, self.state.due];
+        self.state.due = due.into_iter().flatten().max();
         self.state.packet = packet;
         self.state.has_packet = true;
-        self.next_packet = offset + bytes;
+        let result = self.state.unpack(self.options.key);
+        result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
+        if let Some(missing) = (packet.packet_bits / 8)
+            .checked_sub(rest)
+            .filter(|&missing| missing > 0)
+        {
+            let bit = rest * 8;
+            let kind = DecodeErrorKind::PacketPastEnd { missing };
+            let error = DecodeError { kind, bit };
+            self.note(Problem { offset, error });
+        }
         Ok(())
     }
 
@@ -206,7 +369,7 @@ impl StreamReader {
         // Both are at most the length of the file.
         let (start, end) = (start as usize, end as usize);
         self.state.data.resize(end, 0);
-        self.file
+        self.source
             .read_exact_at(&mut self.state.data[start..], offset + start as u64)
             .map_err(|error| fail(&self.path, TraceErrorKind::Io(error)))
     }
@@ -215,7 +378,7 @@ impl StreamReader {
         let before = self.state.has_packet.then_some(self.state.packet);
         let pair = |get: fn(&Packet) -> Option<u64>| before.as_ref().and_then(get).zip(get(packet));
         if let Some((old, new)) = pair(|packet| packet.sequence_number) {
-            self.statistics.lost_packets += new.saturating_sub(old.saturating_add(1));
+            self.statistics.lost_packets += lost_between(old, new, packet.sequence_number_bits);
         }
         match pair(|packet| packet.events_discarded) {
             Some((old, new)) => self.statistics.discarded += new.saturating_sub(old),
@@ -226,6 +389,7 @@ impl StreamReader {
             None => {}
         }
         self.statistics.packets += 1;
+        self.span = (self.span.0.or(packet.begin), packet.end.or(self.span.1));
     }
 }
 
@@ -248,12 +412,25 @@ impl State {
             decoder.field(header)?;
         }
         let wrong = |kind| DecodeError { kind, bit: 0 };
+        self.schemes = Schemes::of(decoder.roles);
+        self.slack = if decoder.roles.get(Role::ContentBytes).is_some() {
+            7
+        } else {
+            0
+        };
         if let Some(magic) = decoder.roles.get(Role::Magic)
             && magic != PACKET_MAGIC
         {
             return Err(wrong(DecodeErrorKind::Magic(magic)));
         }
+        let session = decoder.roles.get(Role::SessionId);
+        if let (Some(id), Some(ours)) = (session, plan.description().session)
+            && id != u64::from(ours)
+        {
+            return Err(wrong(DecodeErrorKind::Session(id)));
+        }
         let stream_class = match decoder.roles.get(Role::StreamClassId) {
+            _ if self.class.is_some_and(|class| class < plan.streams.len()) => self.class.unwrap_or(0),
             Some(id) => plan
                 .stream_index(id)
                 .ok_or(wrong(DecodeErrorKind::UnknownStreamClass(id)))?,
@@ -271,7 +448,7 @@ impl State {
             decoder.field(context)?;
         }
         self.position = decoder.position;
-        let (packet_bits, content_bits) = sizes(&roles, self.position, rest)?;
+        let (packet_bits, content_bits) = sizes(&roles, self.position, rest, self.cut)?;
         Ok(Packet {
             offset,
             stream_class,
@@ -281,8 +458,34 @@ impl State {
             begin: roles.get(Role::Timestamp),
             end: roles.get(Role::TimestampEnd),
             sequence_number: roles.get(Role::SequenceNumber),
+            sequence_number_bits: roles
+                .get(Role::SequenceNumberBits)
+                .map_or(64, |bits| bits.min(64) as u32),
+            session,
             events_discarded: roles.get(Role::EventsDiscarded),
         })
+    }
+
+    /// After the whole content is in `data`: undoes what was done to it after the event data was written.
+    pub(super) fn unpack(&mut self, key: Option<Key>) -> Result<(), DecodeError> {
+        self.limit = self.packet.content_bits.min(self.data.len() as u64 * 8);
+        if self.schemes.are_none() {
+            return Ok(());
+        }
+        // Only packets whose header is whole bytes say that something was done.
+        let start = (self.position / 8) as usize;
+        let (header, stored) = self.data.split_at_checked(start).unwrap_or_default();
+        let content = self.schemes.unpack(header, stored, key).map_err(|kind| {
+            let bit = self.position;
+            self.position = self.limit;
+            DecodeError { kind, bit }
+        })?;
+        if let Some(content) = content {
+            self.data.truncate(start);
+            self.data.extend_from_slice(&content);
+            self.limit = self.data.len() as u64 * 8;
+        }
+        Ok(())
     }
 
     /// Decodes the event at the current position.
@@ -294,7 +497,7 @@ impl State {
         let mut decoder = Decoder {
             plan,
             data: &self.data,
-            limit: self.packet.content_bits,
+            limit: self.limit,
             position: start,
             registers: &mut self.registers,
             tape: &mut self.tape,
@@ -338,21 +541,86 @@ pub(crate) fn decode_all(plan: &Plan, data: &[u8]) -> Result<u64, DecodeError> {
         ..State::default()
     };
     state.packet = state.decode_packet(plan, 0, data.len() as u64)?;
+    state.unpack(None)?;
     let mut events = 0;
-    while state.position < state.packet.content_bits {
+    while state.position.saturating_add(state.slack) < state.limit {
         state.decode_event(plan)?;
         events += 1;
     }
     Ok(events)
 }
 
-/// Packet and content size in bits, of a packet whose header takes `header` bits, in `rest` bytes of file.
-fn sizes(roles: &Roles, header: u64, rest: u64) -> Result<(u64, u64), DecodeError> {
+/// The contents of metadata packets (RFC 7), one after the other.
+pub(crate) struct Contents {
+    pub(crate) text: Vec<u8>,
+    pub(crate) session: Option<u32>,
+}
+
+/// Takes the contents out of the packets in a file that is read already. The packets' plan has no events.
+pub(crate) fn packet_contents(plan: &Plan, file: &[u8]) -> Result<Contents, TraceErrorKind> {
+    let mut state = State {
+        registers: vec![0; plan.slots],
+        ..State::default()
+    };
+    let mut contents = Contents {
+        text: Vec::new(),
+        session: None,
+    };
+    let mut rest = file;
+    while !rest.is_empty() {
+        let offset = (file.len() - rest.len()) as u64;
+        let wrong = |error| TraceErrorKind::Packet { offset, error };
+        let header = rest.get(..RFC_PACKET_HEADER_BYTES).unwrap_or(rest);
+        state.data.clear();
+        state.data.extend_from_slice(header);
+        let packet = state.decode_packet(plan, offset, rest.len() as u64).map_err(wrong)?;
+        let content = rest.get(header.len()..packet.content_bits.div_ceil(8) as usize);
+        state.data.extend_from_slice(content.unwrap_or_default());
+        state.packet = packet;
+        state.unpack(None).map_err(wrong)?;
+        let session = packet.session.map(|session| session as u32);
+        if offset > 0 && session != contents.session {
+            let kind = DecodeErrorKind::Session(packet.session.unwrap_or(0));
+            return Err(wrong(DecodeError { kind, bit: 0 }));
+        }
+        contents.session = session;
+        let start = (state.position / 8) as usize;
+        contents
+            .text
+            .extend_from_slice(state.data.get(start..).unwrap_or_default());
+        if contents.text.len() > file.len().saturating_add(METADATA_ALLOWANCE) {
+            let kind = DecodeErrorKind::Bomb;
+            return Err(wrong(DecodeError { kind, bit: 0 }));
+        }
+        rest = rest.get((packet.packet_bits / 8) as usize..).unwrap_or_default();
+    }
+    Ok(contents)
+}
+
+/// Packets that are missing between two of these numbers, of which `bits` bits count.
+fn lost_between(old: u64, new: u64, bits: u32) -> u64 {
+    if bits == 0 {
+        return 0;
+    }
+    if bits >= 64 {
+        return new.saturating_sub(old.saturating_add(1));
+    }
+    let mask = (1u64 << bits) - 1;
+    let step = new.wrapping_sub(old) & mask;
+    // The same number again is a packet read twice, not a whole round of packets.
+    step.saturating_sub(1)
+}
+
+/// Packet and content size in bits, of a packet whose header takes `header` bits, in `rest` bytes of file; `cut`: the
+/// file may end before the packet does.
+fn sizes(roles: &Roles, header: u64, rest: u64, cut: bool) -> Result<(u64, u64), DecodeError> {
     let wrong = |kind| Err(DecodeError { kind, bit: header });
-    let content = roles.get(Role::ContentSize);
+    let in_bits = |role| roles.get(role).map(|bytes| bytes.saturating_mul(8));
+    let content = roles.get(Role::ContentSize).or(in_bits(Role::ContentBytes));
     // Each stands for the other where only one is there; without both, the packet is the rest of the file.
     let packet = roles
         .get(Role::PacketSize)
+        .or(in_bits(Role::PacketBytes))
         .or(content)
         .unwrap_or(rest.saturating_mul(8));
     let content = content.unwrap_or(packet);
@@ -363,7 +631,7 @@ fn sizes(roles: &Roles, header: u64, rest: u64) -> Result<(u64, u64), DecodeErro
         return wrong(DecodeErrorKind::ContentSize(content));
     }
     match (packet / 8).checked_sub(rest) {
-        Some(missing) if missing > 0 => wrong(DecodeErrorKind::PacketPastEnd { missing }),
+        Some(missing) if missing > 0 && !cut => wrong(DecodeErrorKind::PacketPastEnd { missing }),
         _ => Ok((packet, content)),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::syntax::{Block, Statement, Value};
 use super::types::{Raw, Types, byte_order};
-use super::{ErrorKind, Position, Result, error};
+use super::{Error, ErrorKind, Position, Result, error};
 use crate::description::{Clock, EnvironmentValue, Scope, parse_uuid};
 use backtrail_wire::Endian;
 use std::collections::HashMap;
@@ -188,6 +188,7 @@ fn clock(contents: &Contents<'_>) -> Result<Clock> {
         unix_epoch: false,
         ..Clock::nanoseconds("", 0)
     };
+    let mut offset = 0i128;
     for &(name, position, value) in &contents.attributes {
         match name {
             "name" => clock.name = value.as_word("name", position)?.to_owned(),
@@ -199,15 +200,33 @@ fn clock(contents: &Contents<'_>) -> Result<Clock> {
             },
             "precision" => clock.precision = Some(value.as_u64("precision", position)?),
             "offset_s" => clock.offset_seconds = value.as_i64("offset_s", position)?,
-            "offset" => clock.offset_cycles = value.as_u64("offset", position)?,
+            "offset" => offset = value.as_i128("offset", position)?,
             "absolute" => clock.unix_epoch = value.as_bool("absolute", position)?,
             _ => {}
         }
     }
+    set_offset(&mut clock, offset).ok_or(Error {
+        kind: ErrorKind::Value("offset"),
+        position: contents.position,
+    })?;
     match clock.name.is_empty() {
         true => error(ErrorKind::Missing("name"), contents.position),
         false => Ok(clock),
     }
+}
+
+/// The offset in cycles, whose seconds are taken away where it is negative.
+fn set_offset(clock: &mut Clock, offset: i128) -> Option<()> {
+    let (seconds, cycles) = match offset < 0 {
+        true => {
+            let frequency = i128::from(clock.frequency);
+            (offset.div_euclid(frequency), offset.rem_euclid(frequency))
+        }
+        false => (0, offset),
+    };
+    clock.offset_seconds = clock.offset_seconds.checked_add(i64::try_from(seconds).ok()?)?;
+    clock.offset_cycles = u64::try_from(cycles).ok()?;
+    Some(())
 }
 
 fn stream(contents: Contents<'_>) -> Result<StreamBlock> {

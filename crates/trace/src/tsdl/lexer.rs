@@ -3,13 +3,13 @@
 use super::{ErrorKind, Position, Result, error};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Token {
-    pub(super) kind: TokenKind,
-    pub(super) position: Position,
+pub(crate) struct Token {
+    pub(crate) kind: TokenKind,
+    pub(crate) position: Position,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum TokenKind {
+pub(crate) enum TokenKind {
     /// A name or keyword.
     Word(String),
     /// A number without its sign.
@@ -33,7 +33,7 @@ struct Lexer<'t> {
 }
 
 /// Always ends with [`TokenKind::End`].
-pub(super) fn tokens(text: &str) -> Result<Vec<Token>> {
+pub(crate) fn tokens(text: &str) -> Result<Vec<Token>> {
     let mut lexer = Lexer {
         rest: text,
         position: Position { line: 1, column: 1 },
@@ -164,6 +164,10 @@ impl Lexer<'_> {
                 Some(character) => text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
+        // As in C, nothing is seen after a zero.
+        if let Some(end) = text.iter().position(|&byte| byte == 0) {
+            text.truncate(end);
+        }
         match String::from_utf8(text) {
             Ok(text) => Ok(TokenKind::Text(text)),
             Err(_) => error(ErrorKind::Escape, begin),
@@ -181,7 +185,7 @@ impl Lexer<'_> {
             Some('f') => 12,
             Some('v') => 11,
             Some(plain @ ('\\' | '\'' | '"' | '?')) => plain as u8,
-            Some('x') => return self.digits(16, 2, 0, position, text),
+            Some('x') => return self.digits(16, 3, 0, position, text),
             Some(digit @ '0'..='7') => return self.digits(8, 2, digit as u32 - '0' as u32, position, text),
             _ => return error(ErrorKind::Escape, position),
         };
@@ -194,6 +198,7 @@ impl Lexer<'_> {
         let mut count = 0;
         while count < most
             && let Some(digit) = self.peek().and_then(|character| character.to_digit(radix))
+            && (radix == 8 || value * radix + digit <= 0xff)
         {
             value = value * radix + digit;
             self.next();

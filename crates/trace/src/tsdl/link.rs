@@ -6,9 +6,10 @@ use super::types::{Raw, RawClass, RawInteger, RawMember};
 use super::{Error, ErrorKind, Position, Result, error};
 use crate::description::{
     Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Mapping, Member, Range,
-    Reference, Role, Scope, StreamClass, Struct, Variant, VariantOption,
+    Reference, Role, Scope, Storage, StreamClass, Struct, Variant, VariantOption,
 };
 use backtrail_wire::Endian;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -19,6 +20,7 @@ pub(super) fn link(blocks: Blocks, most_fields: u64) -> Result<Description> {
     let order = trace.byte_order.unwrap_or(Endian::NATIVE);
     let mut linker = Linker {
         clocks: &blocks.clocks,
+        needs_clock: Cell::new(false),
         order,
         roots: HashMap::new(),
         fields_left: most_fields,
@@ -28,19 +30,26 @@ pub(super) fn link(blocks: Blocks, most_fields: u64) -> Result<Description> {
         None => None,
     };
     let streams = linker.streams(blocks.streams, blocks.events)?;
+    let needs_clock = linker.needs_clock.get();
+    let mut clocks = blocks.clocks;
+    if needs_clock {
+        clocks.push(Clock::nanoseconds("default", 0));
+    }
     Ok(Description {
         uuid: trace.uuid,
         byte_order: Some(order),
         environment: blocks.environment,
         packet_header,
         streams,
-        clocks: blocks.clocks,
+        clocks,
         ..Description::default()
     })
 }
 
 struct Linker<'c> {
     clocks: &'c [Clock],
+    /// Whether there are timestamps but no clock: then they count nanoseconds from the epoch.
+    needs_clock: Cell<bool>,
     order: Endian,
     /// The roots that come before the one that is linked.
     roots: HashMap<Scope, Rc<Raw>>,
@@ -185,6 +194,7 @@ impl Linker<'_> {
             encoding: raw.encoding,
             role: None,
             clock: None,
+            storage: Storage::Bits,
         };
         if let Some((name, position)) = &raw.clock {
             let Some(clock) = self.clocks.iter().position(|clock| clock.name == *name) else {
@@ -206,9 +216,10 @@ impl Linker<'_> {
             Scope::EventHeader => name == "timestamp",
             _ => false,
         };
-        // Traces with one clock may leave out what their timestamps count.
-        if is_timestamp && integer.clock.is_none() && self.clocks.len() == 1 {
+        // Traces with one clock may leave out what their timestamps count, and even the clock.
+        if is_timestamp && integer.clock.is_none() && self.clocks.len() <= 1 {
             integer.clock = Some(0);
+            self.needs_clock.set(self.clocks.is_empty());
         }
         integer.role = match (way.scope, name) {
             (Scope::PacketHeader, "magic") if at_top => Some(Role::Magic),
@@ -255,21 +266,14 @@ impl Linker<'_> {
         let is_uuid = way.scope == Scope::PacketHeader && way.path.len() == 1 && name == "uuid";
         let length = match length {
             Dimension::Number(number) => Length::Fixed(*number),
-            Dimension::Path(path) => {
-                let (reference, target) = self.reference(path, way)?;
-                match &target.class {
-                    RawClass::Integer(integer) | RawClass::Enum { integer, .. } if !integer.signed => {
-                        Length::Field(reference)
-                    }
-                    _ => return error(ErrorKind::UnknownReference, path.position),
-                }
-            }
+            Dimension::Path(path) => Length::Field(self.reference(path, way, is_length)?.0),
         };
         let outside = std::mem::replace(&mut way.in_array, true);
         let element = self.class(element, way, "", element.position)?;
         way.in_array = outside;
         let is_byte = matches!(&element, FieldClass::Integer(integer) if integer.size == 8 && integer.align == 8);
         Ok(Array {
+            blob: false,
             trace_uuid: is_uuid && is_byte && length == Length::Fixed(16),
             length,
             element: Box::new(element),
@@ -287,7 +291,7 @@ impl Linker<'_> {
         let Some(tag) = tag else {
             return error(ErrorKind::NoTag, position);
         };
-        let (reference, target) = self.reference(tag, way)?;
+        let (reference, target) = self.reference(tag, way, |raw| matches!(raw.class, RawClass::Enum { .. }))?;
         let RawClass::Enum { mappings, .. } = &target.class else {
             return error(ErrorKind::UnknownReference, tag.position);
         };
@@ -309,7 +313,13 @@ impl Linker<'_> {
     }
 
     /// The field that a path means: of the structs around, then of the scopes before, unless it begins with a scope's name.
-    fn reference<'s>(&'s self, path: &Path, way: &Way<'s>) -> Result<(Reference, &'s Raw)> {
+    /// A nearer field that cannot be meant by its class does not hide one further out: a named type may be used where there is one.
+    fn reference<'s>(
+        &'s self,
+        path: &Path,
+        way: &Way<'s>,
+        fits: impl Fn(&Raw) -> bool,
+    ) -> Result<(Reference, &'s Raw)> {
         let words: Vec<&str> = path.words.iter().map(String::as_str).collect();
         let unknown = Error {
             kind: ErrorKind::UnknownReference,
@@ -326,17 +336,21 @@ impl Linker<'_> {
                     .and_then(|frame| descend(&frame.members[..frame.before], frame.members, rest)),
                 false => self.descend_root(scope, rest),
             };
-            let (names, target) = found.ok_or(unknown)?;
+            let (names, target) = found.filter(|(_, target)| fits(target)).ok_or(unknown)?;
             return Ok((Reference { scope, path: names }, target));
         }
         for frame in way.frames.iter().rev() {
-            if let Some((names, target)) = descend(&frame.members[..frame.before], frame.members, &words) {
+            if let Some((names, target)) = descend(&frame.members[..frame.before], frame.members, &words)
+                && fits(target)
+            {
                 let path = way.path[..frame.path].iter().cloned().chain(names).collect();
                 return Ok((Reference { scope: way.scope, path }, target));
             }
         }
         for scope in Scope::ALL.into_iter().rev().filter(|&scope| scope < way.scope) {
-            if let Some((path, target)) = self.descend_root(scope, &words) {
+            if let Some((path, target)) = self.descend_root(scope, &words)
+                && fits(target)
+            {
                 return Ok((Reference { scope, path }, target));
             }
         }
@@ -349,6 +363,11 @@ impl Linker<'_> {
             _ => None,
         }
     }
+}
+
+/// Whether a sequence can take its length from it.
+fn is_length(raw: &Raw) -> bool {
+    matches!(&raw.class, RawClass::Integer(integer) | RawClass::Enum { integer, .. } if !integer.signed)
 }
 
 /// The words after a scope's name.
@@ -416,7 +435,8 @@ fn stream_clock(class: &StreamClass) -> Option<usize> {
             }
             FieldClass::Struct(class) => find(class),
             FieldClass::Variant(class) => class.options.iter().find_map(|option| find_in(&option.class)),
-            FieldClass::Array(_) | FieldClass::Float(_) | FieldClass::String(_) => None,
+            // The others are not 1.8's, or hold no timestamps.
+            _ => None,
         }
     }
     class

@@ -5,7 +5,7 @@
 //! and reserved names their roles. Each pass stops at its first error.
 
 mod blocks;
-mod lexer;
+pub(crate) mod lexer;
 mod link;
 mod syntax;
 mod types;
@@ -72,6 +72,10 @@ pub enum ErrorKind {
     NoTag,
     /// The root of a scope must be a struct.
     NotAStruct,
+    /// A field cannot have an abstract type (RFC 4.1.1).
+    Abstract,
+    /// There is no section of this name.
+    UnknownSection,
 }
 
 impl std::fmt::Display for Error {
@@ -96,6 +100,8 @@ impl std::fmt::Display for Error {
             ErrorKind::TooLarge => write!(f, "types describe too many fields"),
             ErrorKind::NoTag => write!(f, "variant has no tag"),
             ErrorKind::NotAStruct => write!(f, "expected a struct"),
+            ErrorKind::Abstract => write!(f, "abstract type where a concrete one is needed"),
+            ErrorKind::UnknownSection => write!(f, "unknown section"),
         }
     }
 }
@@ -104,7 +110,7 @@ impl std::error::Error for Error {}
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-fn error<T>(kind: ErrorKind, position: Position) -> Result<T> {
+pub(crate) fn error<T>(kind: ErrorKind, position: Position) -> Result<T> {
     Err(Error { kind, position })
 }
 

@@ -643,18 +643,21 @@ impl Value {
         }
     }
 
-    pub(super) fn as_i64(&self, what: &'static str, position: Position) -> Result<i64> {
-        let wrong = Error {
-            kind: ErrorKind::Value(what),
-            position,
-        };
+    pub(super) fn as_i128(&self, what: &'static str, position: Position) -> Result<i128> {
         match *self {
             Value::Number { magnitude, negative } => {
                 let value = i128::from(magnitude);
-                i64::try_from(if negative { -value } else { value }).map_err(|_| wrong)
+                Ok(if negative { -value } else { value })
             }
-            _ => Err(wrong),
+            _ => error(ErrorKind::Value(what), position),
         }
+    }
+
+    pub(super) fn as_i64(&self, what: &'static str, position: Position) -> Result<i64> {
+        i64::try_from(self.as_i128(what, position)?).map_err(|_| Error {
+            kind: ErrorKind::Value(what),
+            position,
+        })
     }
 
     pub(super) fn as_text(&self, what: &'static str, position: Position) -> Result<&str> {

@@ -254,6 +254,9 @@ impl Types {
                 _ => Vec::new(),
             },
         };
+        if options.is_empty() {
+            return error(ErrorKind::Expected("an option"), position);
+        }
         let tag = tag.cloned();
         let class = self.share(RawClass::Variant { tag, options }, position)?;
         if let (Some(name), Some(_)) = (name, body) {
@@ -363,7 +366,10 @@ pub(super) fn byte_order(value: &Value, position: Position) -> Result<Option<End
 }
 
 fn encoding(value: &Value, position: Position) -> Result<Encoding> {
-    match value.as_word("encoding", position)? {
+    let Value::Path(word) = value else {
+        return error(ErrorKind::Value("encoding"), position);
+    };
+    match word.as_str() {
         "none" => Ok(Encoding::None),
         "UTF8" | "utf8" | "UTF_8" | "utf_8" | "utf-8" | "UTF-8" => Ok(Encoding::Utf8),
         "ASCII" | "ascii" => Ok(Encoding::Ascii),
@@ -377,14 +383,14 @@ fn base(value: &Value, position: Position) -> Result<Base> {
             magnitude,
             negative: false,
         } => Base::from_number(*magnitude),
-        Value::Path(word) | Value::Text(word) => match word.as_str() {
+        Value::Path(word) => match word.as_str() {
             "decimal" | "dec" | "d" | "i" | "u" => Some(Base::Decimal),
             "hexadecimal" | "hex" | "x" | "X" | "p" => Some(Base::Hexadecimal),
             "octal" | "oct" | "o" => Some(Base::Octal),
             "binary" | "b" => Some(Base::Binary),
             _ => None,
         },
-        Value::Number { .. } => None,
+        Value::Number { .. } | Value::Text(_) => None,
     };
     base.ok_or(Error {
         kind: ErrorKind::Value("base"),

@@ -4,7 +4,7 @@ use super::KEYWORDS;
 use crate::constants::TSDL_FIRST_LINE;
 use crate::description::{
     Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Integer, Length,
-    Reference, Role, Scope, Struct, Variant, format_uuid,
+    Reference, Role, Scope, Storage, Struct, Variant, format_uuid,
 };
 use backtrail_wire::Endian;
 use std::fmt::Write;
@@ -39,6 +39,8 @@ pub enum WriteErrorKind {
     Clock,
     /// A number of a range that has no literal.
     Range,
+    /// A class of fields that only another dialect has.
+    Class,
 }
 
 impl std::fmt::Display for WriteError {
@@ -51,6 +53,7 @@ impl std::fmt::Display for WriteError {
             WriteErrorKind::Option => write!(f, "a variant whose options are not its tag's labels")?,
             WriteErrorKind::ArrayAlignment => write!(f, "an array's own alignment")?,
             WriteErrorKind::Clock => write!(f, "a clock that does not exist")?,
+            WriteErrorKind::Class => write!(f, "a field of this class")?,
             WriteErrorKind::Range => write!(f, "a range of more than 64 bits")?,
         }
         if let Some(scope) = self.scope {
@@ -286,6 +289,8 @@ impl<'d> Writer<'d> {
             (Role::SequenceNumber, _) => "packet_seq_num",
             (Role::EventsDiscarded, _) => "events_discarded",
             (Role::EventClassId, _) => "id",
+            // Only the RFC has them.
+            (_, _) => return self.fail(WriteErrorKind::Role(role)),
         };
         match name == expected {
             true => Ok(()),
@@ -300,15 +305,22 @@ impl<'d> Writer<'d> {
             FieldClass::Enumeration(class) => self.enumeration(class, depth)?,
             FieldClass::Float(float) => self.float(float),
             FieldClass::String(Encoding::Ascii) => self.put(format_args!("string {{ encoding = ASCII; }}")),
+            FieldClass::String(encoding) if encoding.unit_bytes() > 1 => return self.fail(WriteErrorKind::Class),
             FieldClass::String(_) => self.text.push_str("string"),
             FieldClass::Struct(class) => self.structure(class, depth)?,
             FieldClass::Variant(class) => self.variant(class, depth)?,
             FieldClass::Array(class) => return self.array(class, depth),
+            FieldClass::Optional(_) | FieldClass::BitMap(_) | FieldClass::Boolean(_) => {
+                return self.fail(WriteErrorKind::Class);
+            }
         }
         Ok(String::new())
     }
 
     fn integer(&mut self, integer: &Integer) -> Result<()> {
+        if integer.storage != Storage::Bits {
+            return self.fail(WriteErrorKind::Class);
+        }
         self.put(format_args!(
             "integer {{ size = {}; align = {};",
             integer.size, integer.align
@@ -326,6 +338,7 @@ impl<'d> Writer<'d> {
             Encoding::None => {}
             Encoding::Utf8 => self.text.push_str(" encoding = UTF8;"),
             Encoding::Ascii => self.text.push_str(" encoding = ASCII;"),
+            _ => return self.fail(WriteErrorKind::Class),
         }
         if let Some(clock) = integer.clock {
             let Some(clock) = self.description.clocks.get(clock) else {
@@ -379,6 +392,7 @@ impl<'d> Writer<'d> {
         let length = match &class.length {
             Length::Fixed(length) => length.to_string(),
             Length::Field(reference) => self.reference(reference)?,
+            Length::Prefixed(_) => return self.fail(WriteErrorKind::Class),
         };
         let inner = self.class(&class.element, depth)?;
         Ok(format!("[{length}]{inner}"))

@@ -54,7 +54,9 @@ impl Walk {
                     let option = select(options, tag, *signed).ok_or(EncodeError::NoOption(tag))?;
                     self.pending.push(Pending::Field(option));
                 }
-                Shape::Integer(_) | Shape::Enumeration(..) | Shape::Float(_) | Shape::String => return Ok(Some(id)),
+                Shape::Integer(_) | Shape::Enumeration(..) | Shape::Float(_) | Shape::String(_) => return Ok(Some(id)),
+                // Refused before: `check_bytes`.
+                Shape::Optional { .. } | Shape::BitMap(..) | Shape::Boolean(_) => return Err(EncodeError::WrongField),
             }
         }
         Ok(None)
@@ -88,6 +90,8 @@ impl Walk {
         match array.count {
             Count::Fixed(count) => count,
             Count::Slot(slot) => self.registers[slot as usize],
+            // Refused before: `check_bytes`.
+            Count::Prefix(_) => 0,
         }
     }
 }
@@ -250,7 +254,7 @@ impl EventWriter<'_> {
     fn put_text(&mut self, text: &[u8]) -> Result<(), EncodeError> {
         let id = self.next()?;
         let count = match &self.stream.plan.field(id).shape {
-            Shape::String => None,
+            Shape::String(_) => None,
             Shape::Array(array) if array.text => Some(self.stream.walk.count(array)),
             _ => return Err(EncodeError::WrongField),
         };

@@ -1,6 +1,6 @@
 //! Headers are written by what their fields mean, whatever their layout is.
 
-use crate::description::{Integer, Role};
+use crate::description::{Integer, Role, Storage};
 use crate::error::EncodeError;
 use crate::plan::{Count, Field, FieldId, Plan, Shape};
 use backtrail_wire::{Endian, write_bits};
@@ -237,15 +237,15 @@ pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
     match &field.shape {
         Shape::Integer(integer) | Shape::Enumeration(integer, _) => {
             *least += u64::from(integer.size / 8);
-            integer.size.is_multiple_of(8) && integer.align == 8
+            integer.size.is_multiple_of(8) && integer.align == 8 && integer.storage == Storage::Bits
         }
         Shape::Float(float) => {
             *least += u64::from(float.size / 8);
             float.align == 8
         }
-        Shape::String => {
+        Shape::String(encoding) => {
             *least += 1;
-            true
+            encoding.unit_bytes() == 1
         }
         Shape::Struct(members) => members.iter().all(|&member| check_bytes(plan, member, least)),
         Shape::Array(array) => {
@@ -254,7 +254,7 @@ pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
             if let Count::Fixed(count) = array.count {
                 *least = least.saturating_add(count.saturating_mul(element));
             }
-            sound
+            sound && !matches!(array.count, Count::Prefix(_))
         }
         Shape::Variant { options, .. } => {
             let mut smallest = u64::MAX;
@@ -267,5 +267,7 @@ pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
             *least = least.saturating_add(smallest);
             sound
         }
+        // Nothing of ours has them.
+        Shape::Optional { .. } | Shape::BitMap(..) | Shape::Boolean(_) => false,
     }
 }

@@ -260,7 +260,8 @@ impl StreamWriter {
                 Some(Role::PacketSize) => size as u64 * 8,
                 Some(Role::SequenceNumber) => self.sequence_number,
                 Some(Role::EventsDiscarded) => self.discarded,
-                Some(Role::EventClassId) => 0,
+                // Of other dialects: the layout was refused.
+                Some(_) => 0,
                 None => self.named(&slot.name),
             };
             slot.put(&mut self.packet, value)?;

@@ -29,7 +29,9 @@ impl TraceWriter {
             Dialect::V1_8 => {
                 tsdl::write(&description).map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?
             }
-            Dialect::V2 => json2::write(&description),
+            Dialect::V2 => {
+                json2::write(&description).map_err(|error| fail(directory, CreateErrorKind::Json2(error)))?
+            }
             other => return Err(fail(directory, CreateErrorKind::Dialect(other))),
         };
         let plan = Plan::new(description).map_err(|error| fail(directory, CreateErrorKind::Description(error)))?;

@@ -1,6 +1,9 @@
 //! A trace with every class of field that can be written.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub(crate) mod json2;
+pub(crate) mod rfc;
+
 use backtrail_trace::description::{
     Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Float, Integer,
     Mapping, Range, Reference, Scope, StreamClass, Struct, Variant, VariantOption, compact_event_header,
@@ -165,6 +168,7 @@ pub(crate) fn description(order: Endian) -> Description {
     with_context.context = Some(Struct::new().with("ip", Integer::unsigned(64, order).hexadecimal()));
     let class = |id, header| StreamClass {
         id,
+        name: None,
         clock: Some(0),
         packet_context: Some(packet_context(order, 0)),
         event_header: Some(header),

@@ -1,0 +1,53 @@
+//! `backtrail trace check`.
+
+use backtrail_trace::Finding;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::Input;
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Check whole traces and tell everything that is wrong with them.
+///
+/// Damaged metadata and packets, checksums, times that go back or lie outside of their packet. What a tracer has lost is not
+/// wrong: `backtrail trace info` tells it.
+#[derive(Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    input: Input,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
+    let options = arguments.input.options()?;
+    let directories = arguments.input.directories()?;
+    let findings: Vec<Finding> = directories
+        .iter()
+        .flat_map(|directory| backtrail_trace::check(directory, options))
+        .collect();
+    output::to_stdout(|out| {
+        if arguments.json {
+            let findings: Vec<Value> = findings.iter().map(finding_json).collect();
+            return writeln!(out, "{}", json!({"findings": findings}));
+        }
+        for finding in &findings {
+            writeln!(out, "{}: {}", finding.path.display(), finding.kind)?;
+        }
+        Ok(())
+    })?;
+    Ok(match findings.is_empty() {
+        true => Status::Done,
+        false => Status::Found,
+    })
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    json!({
+        "file": finding.path.to_string_lossy(),
+        "offset": finding.offset(),
+        "what": finding.kind.to_string(),
+    })
+}

@@ -1,0 +1,153 @@
+//! Events as JSON, an object a line.
+
+use crate::read::{Event, Fields, Value};
+use std::fmt::Write;
+
+/// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name), `name`, `ts` (nanoseconds
+/// from the clock's origin), where there are such `packet` (fields of the packet's context) and `context`, and `fields`.
+///
+/// Numbers stay numbers, those of enumerations too. Text that is not UTF-8 has replacement characters, and what JSON has no
+/// number for, such as infinity, is null. Bits with names are an object, BLOBs a string of
+/// hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JsonWriter;
+
+impl JsonWriter {
+    /// Appends the event's line to `text`.
+    pub fn event(&self, text: &mut String, event: &Event<'_>) {
+        // Writing to a String cannot fail.
+        let _ = line(text, event);
+    }
+}
+
+fn line(text: &mut String, event: &Event<'_>) -> std::fmt::Result {
+    match event.section() {
+        Some(name) => {
+            text.push_str("{\"section\": ");
+            string(text, name);
+        }
+        None => {
+            text.push_str("{\"stream\": ");
+            let file = event.path().file_name().unwrap_or_default();
+            string(text, &file.to_string_lossy());
+        }
+    }
+    text.push_str(", \"name\": ");
+    string(text, event.name());
+    text.push_str(", \"ts\": ");
+    match event.time() {
+        Some(time) => write!(text, "{time}")?,
+        None => text.push_str("null"),
+    }
+    if let Some(context) = event.packet_context() {
+        object(text, ", \"packet\": ", &mut context.without_roles(), true)?;
+    }
+    let contexts = [event.stream_context(), event.context()];
+    let mut contexts = contexts.iter().flatten().flat_map(Fields::iter);
+    object(text, ", \"context\": ", &mut contexts, true)?;
+    let payload = event.payload();
+    let mut fields = payload.iter().flat_map(Fields::iter);
+    object(text, ", \"fields\": ", &mut fields, false)?;
+    text.push_str("}\n");
+    Ok(())
+}
+
+/// Fields as an object, or nothing where there are none and they are not `needed`.
+fn object<'a>(
+    text: &mut String,
+    before: &str,
+    fields: &mut dyn Iterator<Item = (&'a str, Value<'a>)>,
+    only_if_any: bool,
+) -> std::fmt::Result {
+    let mut separator = "";
+    for (name, field) in fields {
+        if separator.is_empty() {
+            text.push_str(before);
+            text.push('{');
+        }
+        text.push_str(separator);
+        string(text, name);
+        text.push_str(": ");
+        value(text, &field)?;
+        separator = ", ";
+    }
+    match (separator, only_if_any) {
+        ("", true) => {}
+        ("", false) => {
+            text.push_str(before);
+            text.push_str("{}");
+        }
+        _ => text.push('}'),
+    }
+    Ok(())
+}
+
+fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
+    match field {
+        Value::Integer(integer) => write!(text, "{integer}"),
+        Value::Float(float) if float.is_finite() => write!(text, "{float:?}"),
+        Value::Float(_) => {
+            text.push_str("null");
+            Ok(())
+        }
+        Value::Text(bytes) => {
+            string(text, &String::from_utf8_lossy(bytes));
+            Ok(())
+        }
+        Value::WideText(wide) => {
+            string(text, &wide.chars().collect::<String>());
+            Ok(())
+        }
+        Value::Blob(bytes) => {
+            text.push('"');
+            bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))?;
+            text.push('"');
+            Ok(())
+        }
+        Value::Boolean(is_true) => write!(text, "{is_true}"),
+        Value::Flags(flags) => {
+            write!(text, "{{\"bits\": {}, \"flags\": ", flags.bits())?;
+            list(text, flags.names(), |text, name| {
+                string(text, name);
+                Ok(())
+            })?;
+            text.push('}');
+            Ok(())
+        }
+        Value::Struct(fields) => object(text, "", &mut fields.iter(), false),
+        Value::Array(elements) => list(text, elements.iter(), |text, element| value(text, &element)),
+        Value::Variant(chosen) => one(text, chosen.value()),
+        Value::Optional(chosen) => one(text, chosen.and_then(|chosen| chosen.value())),
+    }
+}
+
+fn one(text: &mut String, field: Option<Value<'_>>) -> std::fmt::Result {
+    match field {
+        Some(field) => value(text, &field),
+        None => {
+            text.push_str("null");
+            Ok(())
+        }
+    }
+}
+
+fn list<T>(
+    text: &mut String,
+    elements: impl Iterator<Item = T>,
+    mut write: impl FnMut(&mut String, T) -> std::fmt::Result,
+) -> std::fmt::Result {
+    text.push('[');
+    for (index, element) in elements.enumerate() {
+        if index > 0 {
+            text.push_str(", ");
+        }
+        write(text, element)?;
+    }
+    text.push(']');
+    Ok(())
+}
+
+fn string(text: &mut String, value: &str) {
+    // A string has no value that JSON lacks.
+    text.push_str(&serde_json::to_string(value).unwrap_or_default());
+}

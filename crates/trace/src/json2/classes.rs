@@ -1,0 +1,426 @@
+//! Reads the field classes of CTF 2 metadata (section 5.3).
+
+use super::read::{Frame, Object, Reader};
+use super::write::{ENCODINGS, role_name};
+use super::{ErrorKind, Result};
+use crate::constants::MAX_NESTING;
+use crate::description::{
+    Array, Base, BitMap, Encoding, Enumeration, FieldClass, Float, Integer, Length, Mapping, Member, Optional, Range,
+    Reference, Role, Scope, Storage, Struct, Variant, VariantOption,
+};
+use backtrail_wire::Endian;
+use serde_json::Value;
+
+impl Reader {
+    pub(super) fn class(&mut self, value: &Value, depth: usize) -> Result<FieldClass> {
+        if depth >= MAX_NESTING {
+            return Err(ErrorKind::TooDeep);
+        }
+        self.fields_left = self.fields_left.checked_sub(1).ok_or(ErrorKind::TooLarge)?;
+        if let Value::String(alias) = value {
+            let class = self.aliases.get(alias).cloned().ok_or(ErrorKind::UnknownAlias)?;
+            return self.class(&class, depth + 1);
+        }
+        let mut object = Object::of(value)?;
+        let kind = object.required("type")?.as_str().ok_or(ErrorKind::Value("type"))?;
+        let class = match kind {
+            "fixed-length-unsigned-integer" => self.integer(&mut object, false)?,
+            "fixed-length-signed-integer" => self.integer(&mut object, true)?,
+            "fixed-length-floating-point-number" => float(&mut object)?,
+            "null-terminated-string" => FieldClass::String(encoding(&mut object)?),
+            "structure" => FieldClass::Struct(self.structure(&mut object, depth)?),
+            "static-length-array" | "dynamic-length-array" => {
+                let length = self.length(&mut object, kind)?;
+                let element = object.required("element-field-class")?;
+                FieldClass::Array(Array {
+                    length,
+                    element: Box::new(self.class(element, depth + 1)?),
+                    min_align: object
+                        .alignment("minimum-alignment")?
+                        .filter(|&align| align > 1)
+                        .unwrap_or(0),
+                    trace_uuid: false,
+                    blob: false,
+                })
+            }
+            "static-length-string" | "dynamic-length-string" => {
+                let element = Integer {
+                    encoding: encoding(&mut object)?,
+                    ..Integer::character(Endian::Little)
+                };
+                bytes(self.length(&mut object, kind)?, element)
+            }
+            "static-length-blob" | "dynamic-length-blob" => self.blob(&mut object, kind)?,
+            "variant" => FieldClass::Variant(self.variant(&mut object, depth)?),
+            "variable-length-unsigned-integer" => self.variable_integer(&mut object, false)?,
+            "variable-length-signed-integer" => self.variable_integer(&mut object, true)?,
+            "fixed-length-bit-array" => self.bit_map(&mut object, false)?,
+            "fixed-length-bit-map" => self.bit_map(&mut object, true)?,
+            "fixed-length-boolean" => FieldClass::Boolean(fixed_bits(&mut object)?),
+            "optional" => FieldClass::Optional(self.optional(&mut object, depth)?),
+            _ => return Err(ErrorKind::UnknownType),
+        };
+        object.finish("field class")?;
+        Ok(class)
+    }
+
+    fn integer(&mut self, object: &mut Object<'_>, signed: bool) -> Result<FieldClass> {
+        let storage = fixed_bits(object)?;
+        self.number(object, Integer { signed, ..storage })
+    }
+
+    /// Section 5.3.10.
+    fn variable_integer(&mut self, object: &mut Object<'_>, signed: bool) -> Result<FieldClass> {
+        let storage = Integer {
+            signed,
+            storage: Storage::Leb128,
+            ..Integer::unsigned(64, Endian::Little)
+        };
+        self.number(object, storage)
+    }
+
+    /// What integers of every storage have in common.
+    fn number(&mut self, object: &mut Object<'_>, storage: Integer) -> Result<FieldClass> {
+        let mut integer = storage;
+        if let Some(base) = object.u64("preferred-display-base")? {
+            integer.base = Base::from_number(base).ok_or(ErrorKind::Value("preferred-display-base"))?;
+        }
+        for name in object.list("roles")? {
+            let name = name.as_str().ok_or(ErrorKind::Value("roles"))?;
+            integer.role = Some(self.role(name)?);
+        }
+        if matches!(integer.role, Some(Role::Timestamp | Role::TimestampEnd)) {
+            integer.clock = Some(self.way.clock.ok_or(ErrorKind::UnknownClock)?);
+        }
+        let Some(mappings) = object.take("mappings") else {
+            return Ok(FieldClass::Integer(integer));
+        };
+        Ok(FieldClass::Enumeration(Enumeration {
+            integer,
+            mappings: named_ranges(mappings, "mappings")?,
+        }))
+    }
+
+    /// Sections 5.3.4 and 5.3.5.
+    fn bit_map(&mut self, object: &mut Object<'_>, named: bool) -> Result<FieldClass> {
+        let integer = fixed_bits(object)?.hexadecimal();
+        let flags = match named {
+            true => named_ranges(object.required("flags")?, "flags")?,
+            false => Vec::new(),
+        };
+        if named && flags.is_empty() {
+            return Err(ErrorKind::Value("flags"));
+        }
+        Ok(FieldClass::BitMap(BitMap { integer, flags }))
+    }
+
+    /// Section 5.3.19.
+    fn optional(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Optional> {
+        let (tag, class) = self.location(object.required("selector-field-location")?)?;
+        let list = object.take("selector-field-ranges");
+        let ranges = match (class, list) {
+            (FieldClass::Boolean(_), None) => Range::TRUE.to_vec(),
+            (class, Some(list)) if integer_of(class).is_some() => {
+                ranges(list.as_array().ok_or(ErrorKind::Value("selector-field-ranges"))?)?
+            }
+            (FieldClass::Boolean(_), Some(_)) => return Err(ErrorKind::Value("selector-field-ranges")),
+            (class, None) if integer_of(class).is_some() => {
+                return Err(ErrorKind::Missing("selector-field-ranges"));
+            }
+            _ => return Err(ErrorKind::Location),
+        };
+        let class = self.class(object.required("field-class")?, depth + 1)?;
+        Ok(Optional {
+            tag,
+            ranges,
+            class: Box::new(class),
+        })
+    }
+
+    fn role(&self, name: &str) -> Result<Role> {
+        const HEADER: &[Role] = &[Role::Magic, Role::StreamClassId, Role::StreamInstanceId];
+        const CONTEXT: &[Role] = &[
+            Role::Timestamp,
+            Role::TimestampEnd,
+            Role::ContentSize,
+            Role::PacketSize,
+            Role::SequenceNumber,
+            Role::EventsDiscarded,
+        ];
+        let allowed = match self.way.scope {
+            Some(Scope::PacketHeader) => HEADER,
+            Some(Scope::PacketContext) => CONTEXT,
+            Some(Scope::EventHeader) => &[Role::Timestamp, Role::EventClassId],
+            _ => &[],
+        };
+        let found = allowed.iter().find(|&&role| role_name(role) == Some(name));
+        found.copied().ok_or(ErrorKind::Value("roles"))
+    }
+
+    fn structure(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Struct> {
+        self.way.frames.push(Frame {
+            members: Vec::new(),
+            current: String::new(),
+            path: self.way.path.len(),
+        });
+        let mut names = std::collections::HashSet::new();
+        for member in object.list("member-classes")? {
+            let mut member = Object::of(member)?;
+            let name = member.required("name")?.as_str().ok_or(ErrorKind::Value("name"))?;
+            if !names.insert(name) {
+                return Err(ErrorKind::Duplicate("member"));
+            }
+            let class = member.required("field-class")?;
+            if let Some(frame) = self.way.frames.last_mut() {
+                frame.current = name.to_owned();
+            }
+            self.way.path.push(name.to_owned());
+            let class = self.class(class, depth + 1)?;
+            self.way.path.pop();
+            if let Some(frame) = self.way.frames.last_mut() {
+                frame.members.push(Member {
+                    name: name.to_owned(),
+                    class,
+                });
+            }
+            member.finish("member")?;
+        }
+        Ok(Struct {
+            members: self.way.frames.pop().map(|frame| frame.members).unwrap_or_default(),
+            min_align: object
+                .alignment("minimum-alignment")?
+                .filter(|&align| align > 1)
+                .unwrap_or(0),
+        })
+    }
+
+    fn length(&self, object: &mut Object<'_>, kind: &str) -> Result<Length> {
+        if kind.starts_with("static") {
+            let length = object.required("length")?.as_u64();
+            return Ok(Length::Fixed(length.ok_or(ErrorKind::Value("length"))?));
+        }
+        let (reference, class) = self.location(object.required("length-field-location")?)?;
+        match integer_of(class) {
+            Some(integer) if !integer.signed => Ok(Length::Field(reference)),
+            _ => Err(ErrorKind::Location),
+        }
+    }
+
+    fn blob(&mut self, object: &mut Object<'_>, kind: &str) -> Result<FieldClass> {
+        let length = self.length(object, kind)?;
+        object.text("media-type")?;
+        let mut class = bytes(length.clone(), Integer::unsigned(8, Endian::Little).hexadecimal());
+        for role in object.list("roles")? {
+            let sound = role.as_str() == Some("metadata-stream-uuid")
+                && self.way.scope == Some(Scope::PacketHeader)
+                && length == Length::Fixed(16);
+            match &mut class {
+                FieldClass::Array(array) if sound => array.trace_uuid = true,
+                _ => return Err(ErrorKind::Value("roles")),
+            }
+        }
+        if let FieldClass::Array(array) = &mut class {
+            array.blob = true;
+        }
+        Ok(class)
+    }
+
+    fn variant(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Variant> {
+        let (tag, class) = self.location(object.required("selector-field-location")?)?;
+        if integer_of(class).is_none() {
+            return Err(ErrorKind::Location);
+        }
+        let mut options = Vec::new();
+        for (index, option) in object.list("options")?.iter().enumerate() {
+            let mut option = Object::of(option)?;
+            let name = option.owned("name")?.unwrap_or_else(|| index.to_string());
+            let list = ranges(option.list("selector-field-ranges")?)?;
+            if list.is_empty() {
+                return Err(ErrorKind::Missing("selector-field-ranges"));
+            }
+            let class = option.required("field-class")?;
+            self.way.path.push(name.clone());
+            let class = self.class(class, depth + 1)?;
+            self.way.path.pop();
+            options.push(VariantOption {
+                name,
+                ranges: list,
+                class,
+            });
+            option.finish("option")?;
+        }
+        Ok(Variant { tag, options })
+    }
+
+    /// Follows a field location (section 5.3.2) to an earlier field.
+    fn location(&self, value: &Value) -> Result<(Reference, &FieldClass)> {
+        let mut object = Object::of(value)?;
+        let path = object.list("path")?;
+        let origin = object.text("origin")?;
+        object.finish("field location")?;
+        let current = self.way.scope.ok_or(ErrorKind::Location)?;
+        let Some(origin) = origin else {
+            let parents = path.iter().take_while(|name| name.is_null()).count();
+            let last = self.way.frames.len().checked_sub(1);
+            let frame = last
+                .and_then(|last| last.checked_sub(parents))
+                .ok_or(ErrorKind::Location)?;
+            return self.follow_frames(current, frame, &names(&path[parents..])?);
+        };
+        let scope = Scope::ALL.into_iter().find(|scope| scope.json_name() == origin);
+        let scope = scope.ok_or(ErrorKind::Value("origin"))?;
+        let names = names(path)?;
+        if scope == current {
+            return self.follow_frames(scope, 0, &names);
+        }
+        let root = self
+            .roots
+            .get(&scope)
+            .filter(|_| scope < current)
+            .ok_or(ErrorKind::Location)?;
+        let class = descend(&root.members, &names).ok_or(ErrorKind::Location)?;
+        let path = names.into_iter().map(str::to_owned).collect();
+        Ok((Reference { scope, path }, class))
+    }
+
+    /// Names that lead along the way to the current field stay on it, through the arrays and options that lie there.
+    fn follow_frames(&self, scope: Scope, first: usize, names: &[&str]) -> Result<(Reference, &FieldClass)> {
+        let mut names = names;
+        let mut index = first;
+        while let Some(frame) = self.way.frames.get(index)
+            && let Some((first, rest)) = names.split_first()
+            && *first == frame.current
+        {
+            names = rest;
+            index += 1;
+        }
+        let frame = self.way.frames.get(index).ok_or(ErrorKind::Location)?;
+        let class = descend(&frame.members, names).ok_or(ErrorKind::Location)?;
+        let prefix = self.way.path[..frame.path].iter().cloned();
+        let path = prefix.chain(names.iter().map(|&name| name.to_owned())).collect();
+        Ok((Reference { scope, path }, class))
+    }
+}
+
+fn names(path: &[Value]) -> Result<Vec<&str>> {
+    path.iter()
+        .map(|name| name.as_str().ok_or(ErrorKind::Location))
+        .collect()
+}
+
+fn descend<'m>(members: &'m [Member], names: &[&str]) -> Option<&'m FieldClass> {
+    let (first, rest) = names.split_first()?;
+    let class = &members.iter().find(|member| member.name == *first)?.class;
+    match class {
+        FieldClass::Struct(class) if !rest.is_empty() => descend(&class.members, rest),
+        _ => rest.is_empty().then_some(class),
+    }
+}
+
+fn integer_of(class: &FieldClass) -> Option<&Integer> {
+    match class {
+        FieldClass::Integer(integer) | FieldClass::Enumeration(Enumeration { integer, .. }) => Some(integer),
+        _ => None,
+    }
+}
+
+fn bytes(length: Length, element: Integer) -> FieldClass {
+    FieldClass::Array(Array {
+        length,
+        element: Box::new(element.into()),
+        min_align: 0,
+        trace_uuid: false,
+        blob: false,
+    })
+}
+
+/// Byte order, and whether the bits are in the order that goes with it (section 5.3.3).
+fn bit_order(object: &mut Object<'_>) -> Result<(Endian, Storage)> {
+    let order = match object.required("byte-order")?.as_str() {
+        Some("little-endian") => Endian::Little,
+        Some("big-endian") => Endian::Big,
+        _ => return Err(ErrorKind::Value("byte-order")),
+    };
+    let natural = match order {
+        Endian::Little => "first-to-last",
+        Endian::Big => "last-to-first",
+    };
+    match object.text("bit-order")? {
+        None => Ok((order, Storage::Bits)),
+        Some(bits) if bits == natural => Ok((order, Storage::Bits)),
+        Some("first-to-last" | "last-to-first") => Ok((order, Storage::Reversed)),
+        Some(_) => Err(ErrorKind::Value("bit-order")),
+    }
+}
+
+/// The storage of everything of fixed length, unsigned.
+fn fixed_bits(object: &mut Object<'_>) -> Result<Integer> {
+    let size = object.required("length")?.as_u64();
+    let size = size.filter(|size| (1..=64).contains(size));
+    let size = size.ok_or(ErrorKind::Value("length"))? as u32;
+    let (byte_order, storage) = bit_order(object)?;
+    let align = object.alignment("alignment")?.unwrap_or(1);
+    Ok(Integer {
+        storage,
+        ..Integer::unsigned(size, byte_order).align(align)
+    })
+}
+
+/// An object whose values are lists of ranges.
+fn named_ranges(value: &Value, name: &'static str) -> Result<Vec<Mapping>> {
+    let object = value.as_object().ok_or(ErrorKind::Value(name))?;
+    let mappings = object.iter().map(|(label, list)| {
+        Ok(Mapping {
+            name: label.clone(),
+            ranges: ranges(list.as_array().ok_or(ErrorKind::Value(name))?)?,
+        })
+    });
+    mappings.collect()
+}
+
+fn float(object: &mut Object<'_>) -> Result<FieldClass> {
+    let size = match object.required("length")?.as_u64() {
+        Some(size @ (32 | 64)) => size as u32,
+        Some(16 | 128) => return Err(ErrorKind::Unsupported("floating point numbers of this length")),
+        _ => return Err(ErrorKind::Value("length")),
+    };
+    let (byte_order, storage) = bit_order(object)?;
+    if storage != Storage::Bits {
+        return Err(ErrorKind::Unsupported("floating point numbers with reversed bits"));
+    }
+    Ok(FieldClass::Float(Float {
+        size,
+        align: object.alignment("alignment")?.unwrap_or(1),
+        byte_order,
+    }))
+}
+
+fn encoding(object: &mut Object<'_>) -> Result<Encoding> {
+    let Some(name) = object.text("encoding")? else {
+        return Ok(Encoding::Utf8);
+    };
+    let found = ENCODINGS.iter().find(|(_, other)| *other == name);
+    found.map(|&(encoding, _)| encoding).ok_or(ErrorKind::Value("encoding"))
+}
+
+/// A list of `[first, last]`.
+fn ranges(list: &[Value]) -> Result<Vec<Range>> {
+    const WRONG: ErrorKind = ErrorKind::Value("range");
+    let number = |value: &Value| {
+        let unsigned = value.as_u64().map(i128::from);
+        unsigned.or_else(|| value.as_i64().map(i128::from)).ok_or(WRONG)
+    };
+    list.iter()
+        .map(|range| match range.as_array().map(Vec::as_slice) {
+            Some([first, last]) => {
+                let (first, last) = (number(first)?, number(last)?);
+                if first > last {
+                    Err(WRONG)
+                } else {
+                    Ok(Range { first, last })
+                }
+            }
+            _ => Err(WRONG),
+        })
+        .collect()
+}

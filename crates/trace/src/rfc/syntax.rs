@@ -1,0 +1,266 @@
+//! Tokens to a tree: blocks, attributes and values, whatever they mean.
+//!
+//! Semicolons after blocks and commas between elements come and go in the RFC's own examples, so both are optional.
+
+use super::{ErrorKind, Position, Result};
+use crate::constants::MAX_NESTING;
+use crate::tsdl::error;
+use crate::tsdl::lexer::{Token, TokenKind};
+
+/// What stands between two braces.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) position: Position,
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+pub(super) enum Entry {
+    /// `kind { … }` or `kind name { … }`
+    Block {
+        kind: String,
+        name: Option<String>,
+        block: Block,
+    },
+    /// `name = value;`, also with a dot before the name, as in RFC 4.1.8.
+    Attribute(Attribute),
+}
+
+#[derive(Debug)]
+pub(super) struct Attribute {
+    pub(super) name: String,
+    pub(super) position: Position,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    Number(i128),
+    Text(String),
+    Name(String),
+    /// `type { … }`
+    Type(Block),
+    /// `{ value, value }`
+    List(Vec<(Position, Value)>),
+}
+
+/// A field's type takes three levels: the list of fields, the field, the nameless type.
+const MAX_DEPTH: usize = 3 * MAX_NESTING;
+
+pub(super) fn parse(tokens: &[Token]) -> Result<Vec<Entry>> {
+    let mut parser = Parser {
+        tokens,
+        next: 0,
+        depth: 0,
+    };
+    let mut entries = Vec::new();
+    while *parser.peek() != TokenKind::End {
+        if !parser.accept(";") {
+            entries.push(parser.entry()?);
+        }
+    }
+    Ok(entries)
+}
+
+struct Parser<'t> {
+    /// The last one is the end, which is never consumed.
+    tokens: &'t [Token],
+    next: usize,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn token(&self) -> &Token {
+        &self.tokens[self.next.min(self.tokens.len() - 1)]
+    }
+
+    fn peek(&self) -> &TokenKind {
+        &self.token().kind
+    }
+
+    fn position(&self) -> Position {
+        self.token().position
+    }
+
+    fn advance(&mut self) {
+        self.next = (self.next + 1).min(self.tokens.len() - 1);
+    }
+
+    fn is(&self, mark: &str) -> bool {
+        matches!(self.peek(), TokenKind::Mark(found) if *found == mark)
+    }
+
+    fn accept(&mut self, mark: &str) -> bool {
+        let found = self.is(mark);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn expect(&mut self, mark: &'static str) -> Result<()> {
+        match self.accept(mark) {
+            true => Ok(()),
+            false => self.expected(mark),
+        }
+    }
+
+    fn expected<T>(&self, what: &'static str) -> Result<T> {
+        error(ErrorKind::Expected(what), self.position())
+    }
+
+    fn word(&mut self, what: &'static str) -> Result<String> {
+        let TokenKind::Word(word) = self.peek() else {
+            return self.expected(what);
+        };
+        let word = word.clone();
+        self.advance();
+        Ok(word)
+    }
+
+    fn entry(&mut self) -> Result<Entry> {
+        self.accept(".");
+        let position = self.position();
+        let first = self.word("a block or an attribute")?;
+        if self.accept("=") {
+            let value = self.value()?;
+            let braces = matches!(value, Value::Type(_) | Value::List(_));
+            if !self.accept(";") && !braces {
+                return self.expected(";");
+            }
+            return Ok(Entry::Attribute(Attribute {
+                name: first,
+                position,
+                value,
+            }));
+        }
+        let name = match self.is("{") {
+            true => None,
+            false => Some(self.word("=")?),
+        };
+        let block = self.block()?;
+        self.accept(";");
+        Ok(Entry::Block {
+            kind: first,
+            name,
+            block,
+        })
+    }
+
+    fn block(&mut self) -> Result<Block> {
+        let position = self.position();
+        self.expect("{")?;
+        self.deeper(|parser| {
+            let mut entries = Vec::new();
+            while !parser.accept("}") {
+                if !parser.accept(";") {
+                    entries.push(parser.entry()?);
+                }
+            }
+            Ok(Block { position, entries })
+        })
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        match self.peek().clone() {
+            TokenKind::Text(text) => {
+                self.advance();
+                Ok(Value::Text(text))
+            }
+            TokenKind::Word(word) => {
+                self.advance();
+                if word == "type" && self.is("{") {
+                    return Ok(Value::Type(self.block()?));
+                }
+                self.rest_of_name(word)
+            }
+            TokenKind::Mark("{") => self.list(),
+            _ => self.number(),
+        }
+    }
+
+    /// Names of events may have dots.
+    fn rest_of_name(&mut self, first: String) -> Result<Value> {
+        let mut name = first;
+        while self.accept(".") {
+            name.push('.');
+            name.push_str(&self.word("a name")?);
+        }
+        Ok(Value::Name(name))
+    }
+
+    fn number(&mut self) -> Result<Value> {
+        let negative = self.accept("-");
+        let TokenKind::Number(magnitude) = *self.peek() else {
+            return self.expected("a value");
+        };
+        self.advance();
+        let value = i128::from(magnitude);
+        Ok(Value::Number(if negative { -value } else { value }))
+    }
+
+    fn list(&mut self) -> Result<Value> {
+        self.expect("{")?;
+        self.deeper(|parser| {
+            let mut elements = Vec::new();
+            while !parser.accept("}") {
+                let position = parser.position();
+                elements.push((position, parser.value()?));
+                parser.accept(",");
+            }
+            Ok(Value::List(elements))
+        })
+    }
+
+    fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return error(ErrorKind::TooDeep, self.position());
+        }
+        self.depth += 1;
+        let result = parse(self);
+        self.depth -= 1;
+        result
+    }
+}
+
+impl Attribute {
+    fn wrong<T>(&self, what: &'static str) -> Result<T> {
+        error(ErrorKind::Value(what), self.position)
+    }
+
+    pub(super) fn as_u64(&self, what: &'static str) -> Result<u64> {
+        match self.value {
+            Value::Number(value) => u64::try_from(value).or_else(|_| self.wrong(what)),
+            _ => self.wrong(what),
+        }
+    }
+
+    pub(super) fn as_u32(&self, what: &'static str) -> Result<u32> {
+        u32::try_from(self.as_u64(what)?).or_else(|_| self.wrong(what))
+    }
+
+    /// A name, also in quotes.
+    pub(super) fn as_name(&self, what: &'static str) -> Result<&str> {
+        match &self.value {
+            Value::Name(name) | Value::Text(name) => Ok(name),
+            _ => self.wrong(what),
+        }
+    }
+
+    pub(super) fn as_bool(&self, what: &'static str) -> Result<bool> {
+        match &self.value {
+            Value::Name(name) if matches!(name.as_str(), "true" | "TRUE") => Ok(true),
+            Value::Name(name) if matches!(name.as_str(), "false" | "FALSE") => Ok(false),
+            Value::Number(1) => Ok(true),
+            Value::Number(0) => Ok(false),
+            _ => self.wrong(what),
+        }
+    }
+
+    pub(super) fn as_list(&self, what: &'static str) -> Result<&[(Position, Value)]> {
+        match &self.value {
+            Value::List(elements) => Ok(elements),
+            _ => self.wrong(what),
+        }
+    }
+}

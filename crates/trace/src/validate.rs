@@ -1,0 +1,204 @@
+//! Checks whole traces, and goes on after what it finds.
+
+use crate::error::{DecodeError, TraceError, TraceErrorKind};
+use crate::read::{Event, Options, Packet, Recover, StreamReader, Trace};
+use std::path::{Path, PathBuf};
+
+/// Something that is wrong with a trace.
+#[derive(Debug)]
+pub struct Finding {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub kind: FindingKind,
+}
+
+/// What is wrong with a trace. Offsets are bytes from the file's start to the packet; of each packet, each kind is told once.
+#[derive(Debug)]
+pub enum FindingKind {
+    /// The metadata or the file as a whole.
+    Unreadable(TraceErrorKind),
+    /// A packet that cannot be read, or not to its end.
+    Packet {
+        /// Where the packet begins.
+        offset: u64,
+        /// What is wrong within.
+        error: DecodeError,
+    },
+    /// A packet ends before it begins.
+    PacketTimes {
+        /// Where the packet begins.
+        offset: u64,
+    },
+    /// A packet begins before the one before has ended.
+    PacketsOverlap {
+        /// Where the packet begins.
+        offset: u64,
+    },
+    /// An event is earlier than the one before, in cycles of the clock.
+    EventTime {
+        /// Where the packet begins.
+        offset: u64,
+        /// The event's time.
+        cycles: u64,
+    },
+    /// An event is not within the times of its packet, in cycles of the clock.
+    EventOutside {
+        /// Where the packet begins.
+        offset: u64,
+        /// The event's time.
+        cycles: u64,
+    },
+    /// So many more packets that cannot be read: [`crate::constants::MAX_PROBLEMS`].
+    More(u64),
+}
+
+impl Finding {
+    /// Bytes from the file's start to the packet, where one is at fault.
+    pub fn offset(&self) -> Option<u64> {
+        match self.kind {
+            FindingKind::Packet { offset, .. }
+            | FindingKind::PacketTimes { offset }
+            | FindingKind::PacketsOverlap { offset }
+            | FindingKind::EventTime { offset, .. }
+            | FindingKind::EventOutside { offset, .. } => Some(offset),
+            FindingKind::Unreadable(TraceErrorKind::Packet { offset, .. }) => Some(offset),
+            FindingKind::Unreadable(_) | FindingKind::More(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FindingKind::Unreadable(kind) => kind.fmt(f),
+            FindingKind::Packet { offset, error } => write!(f, "packet at offset {offset:#x}: {error}"),
+            FindingKind::PacketTimes { offset } => write!(f, "packet at offset {offset:#x}: it ends before it begins"),
+            FindingKind::PacketsOverlap { offset } => {
+                write!(
+                    f,
+                    "packet at offset {offset:#x}: it begins before the one before has ended"
+                )
+            }
+            FindingKind::EventTime { offset, cycles } => {
+                write!(
+                    f,
+                    "packet at offset {offset:#x}: event at {cycles} cycles is earlier than the one before"
+                )
+            }
+            FindingKind::EventOutside { offset, cycles } => {
+                write!(
+                    f,
+                    "packet at offset {offset:#x}: event at {cycles} cycles is outside of the packet's times"
+                )
+            }
+            FindingKind::More(count) => write!(f, "{count} more packets cannot be read"),
+        }
+    }
+}
+
+/// Reads all of the trace in a directory; what is wrong with it, by file and place. [`Options::recover`] does not matter.
+pub fn check(directory: &Path, options: Options) -> Vec<Finding> {
+    let trace = match Trace::open(directory) {
+        Ok(trace) => trace,
+        Err(error) => return vec![error.into()],
+    };
+    let options = Options {
+        recover: Recover::NextPacket,
+        ..options
+    };
+    let mut findings = Vec::new();
+    for index in 0..trace.streams().len() {
+        match trace.stream(index, options) {
+            Ok(stream) => check_stream(stream, &mut findings),
+            Err(error) => findings.push(error.into()),
+        }
+    }
+    findings
+}
+
+impl From<TraceError> for Finding {
+    fn from(error: TraceError) -> Finding {
+        Finding {
+            path: error.path,
+            kind: FindingKind::Unreadable(error.kind),
+        }
+    }
+}
+
+fn check_stream(mut stream: StreamReader, findings: &mut Vec<Finding>) {
+    let path = stream.path().to_owned();
+    let mut order = Order::default();
+    let fatal = loop {
+        match stream.next() {
+            Ok(Some(event)) => order.event(&event),
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    let mut kinds = order.findings;
+    kinds.extend(stream.problems().iter().map(|problem| FindingKind::Packet {
+        offset: problem.offset,
+        error: problem.error,
+    }));
+    let mut found: Vec<Finding> = kinds
+        .into_iter()
+        .map(|kind| Finding {
+            path: path.clone(),
+            kind,
+        })
+        .collect();
+    found.sort_by_key(Finding::offset);
+    let untold = stream.statistics().damaged - stream.problems().len() as u64;
+    if untold > 0 {
+        let kind = FindingKind::More(untold);
+        found.push(Finding { path, kind });
+    }
+    findings.append(&mut found);
+    findings.extend(fatal.map(Finding::from));
+}
+
+/// The order of times in a stream.
+#[derive(Default)]
+struct Order {
+    packet: Option<Packet>,
+    /// Of the event before.
+    cycles: Option<u64>,
+    /// Whether the current packet has such a finding already.
+    back: bool,
+    outside: bool,
+    findings: Vec<FindingKind>,
+}
+
+impl Order {
+    fn event(&mut self, event: &Event<'_>) {
+        let packet = *event.packet();
+        let offset = packet.offset;
+        if self.packet.is_none_or(|before| before.offset != offset) {
+            self.packet(packet);
+        }
+        let Some(cycles) = event.cycles() else { return };
+        if self.cycles.is_some_and(|before| cycles < before) && !std::mem::replace(&mut self.back, true) {
+            self.findings.push(FindingKind::EventTime { offset, cycles });
+        }
+        let early = packet.begin.is_some_and(|begin| cycles < begin);
+        let late = packet.end.is_some_and(|end| cycles > end);
+        if (early || late) && !std::mem::replace(&mut self.outside, true) {
+            self.findings.push(FindingKind::EventOutside { offset, cycles });
+        }
+        self.cycles = Some(cycles);
+    }
+
+    fn packet(&mut self, packet: Packet) {
+        let offset = packet.offset;
+        if packet.begin.zip(packet.end).is_some_and(|(begin, end)| end < begin) {
+            self.findings.push(FindingKind::PacketTimes { offset });
+        }
+        let before = self.packet.and_then(|before| before.end);
+        if before.zip(packet.begin).is_some_and(|(end, begin)| begin < end) {
+            self.findings.push(FindingKind::PacketsOverlap { offset });
+        }
+        self.packet = Some(packet);
+        (self.back, self.outside) = (false, false);
+    }
+}
