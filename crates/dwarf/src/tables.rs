@@ -18,9 +18,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use backtrail_elf::{Image, MappedFile, SectionData, Symbols};
 use backtrail_sframe::write::{FunctionRows, Options, WriteError};
-use backtrail_sframe::{Abi, Section, Version, write};
+use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 
+use crate::build;
 use crate::cfi::{self, Converted, EhFrame};
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
@@ -168,7 +169,7 @@ impl Tables {
         {
             return Ok(table);
         }
-        let table = build(image, &section, own.as_ref())?;
+        let table = make(image, &section, own.as_ref())?;
         if let (Some(path), Some(source)) = (entry, source) {
             // Without a cache the next load takes as long as this one did.
             let _ = write_entry(&path, &table, source);
@@ -194,7 +195,7 @@ fn shipped(own: &SectionData<'_>) -> Table {
     }
 }
 
-fn build(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<'_>>) -> Result<Table, Error> {
+fn make(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<'_>>) -> Result<Table, Error> {
     let mut converted = convert_section(image, section);
     let mut origin = TableOrigin::Converted;
     if let Some(own) = own {
@@ -208,23 +209,15 @@ fn build(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<
         return Err(Error::Cfi(damage));
     }
     let options = Options::new(Version::V3, abi(image), 0);
-    let output = write::section(&converted.functions, &options).map_err(Error::Write)?;
-    let mut skipped = BTreeMap::new();
-    for found in &converted.skipped {
-        *skipped.entry(found.reason.name()).or_insert(0) += 1;
-    }
-    let mut uncovered_bytes = converted.uncovered_bytes();
-    for found in &output.skipped {
-        *skipped.entry(found.reason.name()).or_insert(0) += 1;
-        uncovered_bytes += u64::from(converted.functions[found.index].size);
-    }
+    let built = build::table(&converted, &options).map_err(Error::Write)?;
+    let reasons = built.skipped_by_reason().into_iter();
     Ok(Table {
-        bytes: output.bytes,
         address: 0,
         origin,
-        uncovered_bytes,
-        skipped,
-        damage: converted.damage,
+        uncovered_bytes: built.uncovered_bytes(),
+        skipped: reasons.map(|(reason, (count, _))| (reason, count)).collect(),
+        damage: built.damage,
+        bytes: built.bytes,
     })
 }
 

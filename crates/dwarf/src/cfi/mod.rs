@@ -5,7 +5,7 @@
 //! cannot be said, the code under it becomes a gap: the function is split around it, and the gap is reported with its
 //! reason. Nothing else of the function is lost.
 
-mod augmentation;
+pub(crate) mod augmentation;
 mod expression;
 mod pieces;
 mod reason;
@@ -30,7 +30,7 @@ use rule::Rules;
 
 /// The initial instructions of a CIE run again for each of its FDEs. Real CIEs have under 150 bytes; a limit keeps the
 /// work proportional to the input.
-const MAX_CIE_BYTES: usize = 512;
+pub(crate) const MAX_CIE_BYTES: usize = 512;
 
 /// How deep `DW_CFA_remember_state` may nest. Compilers nest once.
 const MAX_REMEMBERED_STATES: usize = 16;
@@ -123,7 +123,7 @@ impl Converted {
     }
 }
 
-type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Cie<'a> = CommonInformationEntry<Slice<'a>>;
 
 /// The unwinder's working memory: as gimli's own, with room for more remembered states.
@@ -177,14 +177,14 @@ pub fn search_table(data: &[u8], address: u64, endian: Endian) -> Option<Vec<u64
     Some(starts)
 }
 
-fn run_time(endian: Endian) -> RunTimeEndian {
+pub(crate) fn run_time(endian: Endian) -> RunTimeEndian {
     match endian {
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
     }
 }
 
-fn bases(input: &EhFrame<'_>) -> BaseAddresses {
+pub(crate) fn bases(input: &EhFrame<'_>) -> BaseAddresses {
     let mut bases = BaseAddresses::default().set_eh_frame(input.address);
     if let Some(text) = input.text {
         bases = bases.set_text(text);
