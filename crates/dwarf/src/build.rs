@@ -78,7 +78,11 @@ pub fn table(converted: &Converted, options: &Options) -> Result<Built, WriteErr
     });
     let mut skipped: Vec<Skipped> = by_any.chain(by_version).collect();
     skipped.sort_by_key(|skipped| (skipped.start, skipped.size));
-    let described: u64 = converted.functions.iter().map(|function| u64::from(function.size)).sum();
+    let described: u64 = converted
+        .functions
+        .iter()
+        .map(|function| u64::from(function.size))
+        .sum();
     let lost: u64 = output
         .skipped
         .iter()

@@ -68,7 +68,9 @@ impl<'a> Frames<'a> {
 
     fn add(&mut self, input: &EhFrame<'_>, offset: usize, fde: &FrameDescriptionEntry<Slice<'_>>) {
         let start = fde.initial_address();
-        let Some(end) = start.checked_add(fde.len()) else { return };
+        let Some(end) = start.checked_add(fde.len()) else {
+            return;
+        };
         let inside = |code: &std::ops::Range<u64>| code.start <= start && end <= code.end;
         if start < end && (input.code.is_empty() || input.code.iter().any(inside)) {
             self.list.push(Frame { start, end, offset });

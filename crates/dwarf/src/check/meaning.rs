@@ -203,14 +203,17 @@ impl Evaluator<'_, '_> {
                     space: None,
                     ..
                 } => evaluation.resume_with_memory(Value::Generic(self.machine.memory(address))),
-                EvaluationResult::RequiresCallFrameCfa => {
-                    evaluation.resume_with_call_frame_cfa(cfa.ok_or(Unclear)?)
-                }
+                EvaluationResult::RequiresCallFrameCfa => evaluation.resume_with_call_frame_cfa(cfa.ok_or(Unclear)?),
                 _ => return Err(Unclear),
             };
         }
         match evaluation.as_result() {
-            [gimli::Piece { location: gimli::Location::Address { address }, .. }] => Ok(*address),
+            [
+                gimli::Piece {
+                    location: gimli::Location::Address { address },
+                    ..
+                },
+            ] => Ok(*address),
             _ => Err(Unclear),
         }
     }

@@ -42,7 +42,9 @@ fn sum(base: &str, offset: i64) -> String {
 }
 
 fn register(arch: &Arch, number: u16) -> String {
-    let name = u8::try_from(number).ok().and_then(|number| arch.register_name(Register(number)));
+    let name = u8::try_from(number)
+        .ok()
+        .and_then(|number| arch.register_name(Register(number)));
     name.map_or_else(|| format!("r{number}"), str::to_owned)
 }
 
@@ -62,7 +64,10 @@ pub(super) fn of_row(section: &gimli::EhFrame<Slice<'_>>, arch: &Arch, row: &Row
         What::Cfa | What::Ra | What::Fp if undefined => "outermost frame".into(),
         What::Cfa => {
             let cfa = match row.cfa() {
-                CfaRule::RegisterAndOffset { register: number, offset } => sum(&register(arch, number.0), *offset),
+                CfaRule::RegisterAndOffset {
+                    register: number,
+                    offset,
+                } => sum(&register(arch, number.0), *offset),
                 CfaRule::Expression(found) => expression(section, found),
             };
             match rule_of(row, arch.sp) {
