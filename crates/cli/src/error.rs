@@ -11,6 +11,8 @@ use clap::error::ErrorKind;
 pub(crate) enum Status {
     /// 0: done.
     Done,
+    /// 2: something was bad, and was told when it was met; the rest was done.
+    Bad,
     /// What a command that was run has ended with.
     Passed(i32),
 }
@@ -19,6 +21,7 @@ impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         match status {
             Status::Done => ExitCode::SUCCESS,
+            Status::Bad => ExitCode::from(BAD),
             Status::Passed(status) => ExitCode::from(status as u8),
         }
     }

@@ -8,6 +8,7 @@ mod hex;
 mod output;
 mod record;
 mod report;
+mod sframe;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ enum Command {
     Report(report::Report),
     #[command(subcommand)]
     Cbf(cbf::Command),
+    #[command(subcommand)]
+    Sframe(sframe::Command),
 }
 
 /// The table of flags.
@@ -54,5 +57,6 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Cbf(command) => cbf::run(command),
+        Command::Sframe(command) => sframe::run(command),
     }
 }

@@ -12,6 +12,17 @@ pub(crate) const PHDR_BYTES: usize = 56;
 pub(crate) const SHDR_BYTES: usize = 64;
 /// Size of `Elf64_Sym`.
 pub(crate) const SYM_BYTES: usize = 24;
+/// Size of `Elf64_Rela`.
+pub(crate) const RELA_BYTES: usize = 24;
+
+/// `R_X86_64_32`, `_64`, `_PC32` and `_PC64`.
+pub(crate) const X86_64_RELOCATIONS: [u32; 4] = [10, 1, 2, 24];
+/// `R_AARCH64_ABS32`, `_ABS64`, `_PREL32` and `_PREL64`.
+pub(crate) const AARCH64_RELOCATIONS: [u32; 4] = [258, 257, 261, 260];
+/// `R_390_32`, `_64`, `_PC32` and `_PC64`.
+pub(crate) const S390X_RELOCATIONS: [u32; 4] = [4, 22, 5, 23];
+/// `R_*_NONE`: nothing to do.
+pub(crate) const R_NONE: u32 = 0;
 
 pub(crate) const ET_REL: u16 = 1;
 pub(crate) const ET_EXEC: u16 = 2;
@@ -40,6 +51,7 @@ pub(crate) const PF_X: u32 = 1;
 
 pub(crate) const SHT_SYMTAB: u32 = 2;
 pub(crate) const SHT_STRTAB: u32 = 3;
+pub(crate) const SHT_RELA: u32 = 4;
 pub(crate) const SHT_NOTE: u32 = 7;
 pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHT_DYNSYM: u32 = 11;

@@ -33,6 +33,12 @@ pub enum ErrorKind {
     Compression(u32),
     /// Compressed data is damaged.
     Decompress,
+    /// A relocation of a type that tables about code don't have.
+    Relocation(u32),
+    /// A relocation of bytes that its section doesn't have, by their offset in the section.
+    RelocationOffset(u64),
+    /// A relocation with a symbol that its symbol table doesn't have.
+    RelocationSymbol(u64),
 }
 
 /// A failed read of ELF: what was wrong, and the byte where it was.
@@ -83,6 +89,11 @@ impl fmt::Display for Error {
             ErrorKind::CompressedSize(size) => write!(f, "impossible uncompressed size {size}")?,
             ErrorKind::Compression(kind) => write!(f, "unknown compression {kind}")?,
             ErrorKind::Decompress => write!(f, "damaged compressed data")?,
+            ErrorKind::Relocation(kind) => write!(f, "relocation of type {kind} is not supported")?,
+            ErrorKind::RelocationOffset(offset) => {
+                write!(f, "relocation past the section's end, at {offset:#x} of it")?
+            }
+            ErrorKind::RelocationSymbol(index) => write!(f, "relocation with the missing symbol {index}")?,
         }
         write!(f, " at offset {:#x}", self.offset)
     }

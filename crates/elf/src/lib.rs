@@ -15,6 +15,7 @@ pub mod fuzz;
 mod image;
 pub mod map;
 mod notes;
+mod relocate;
 mod symbols;
 mod unwind_data;
 

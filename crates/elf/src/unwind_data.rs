@@ -6,7 +6,7 @@ use backtrail_wire::Bytes;
 
 use crate::constants::*;
 use crate::image::to_usize;
-use crate::{Image, Result, SectionData};
+use crate::{Image, Result, Section, SectionData};
 
 impl<'a> Image<'a> {
     /// `.eh_frame`: by its section, else by the pointer in `.eh_frame_hdr`, up to the zero terminator or the end of
@@ -40,18 +40,23 @@ impl<'a> Image<'a> {
     }
 
     /// `.sframe`: by its section's type or name, else by `PT_GNU_SFRAME`. `None` where it is empty, as linkers leave
-    /// it behind.
+    /// it behind. In a relocatable file its relocations are applied.
     ///
     /// The bytes may go on past the table's end, since linkers write too large a `p_filesz`: the lengths in the SFrame
     /// header decide.
     pub fn sframe(&self) -> Result<Option<SectionData<'a>>> {
-        let by_type = self.sections().iter().find(|section| section.kind == SHT_GNU_SFRAME);
-        if let Some(section) = by_type.or_else(|| self.section_header(".sframe")) {
-            let found = self.contents(section)?;
+        if let Some(section) = self.sframe_header() {
+            let found = self.relocated(section)?;
             return Ok(found.filter(|found| !found.data.is_empty()));
         }
         let found = self.special_segment(PT_GNU_SFRAME);
         Ok(found.filter(|found| !found.data.is_empty()))
+    }
+
+    /// The header of `.sframe`, found by its type or name.
+    pub fn sframe_header(&self) -> Option<&Section<'a>> {
+        let by_type = self.sections().iter().find(|section| section.kind == SHT_GNU_SFRAME);
+        by_type.or_else(|| self.section_header(".sframe"))
     }
 
     fn special_segment(&self, kind: u32) -> Option<SectionData<'a>> {
