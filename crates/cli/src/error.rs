@@ -11,6 +11,8 @@ use clap::error::ErrorKind;
 pub(crate) enum Status {
     /// 0: done.
     Done,
+    /// 1: a check or a comparison found something.
+    Found,
     /// 2: something was bad, and was told when it was met; the rest was done.
     Bad,
     /// What a command that was run has ended with.
@@ -21,11 +23,15 @@ impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         match status {
             Status::Done => ExitCode::SUCCESS,
+            Status::Found => ExitCode::from(FOUND),
             Status::Bad => ExitCode::from(BAD),
             Status::Passed(status) => ExitCode::from(status as u8),
         }
     }
 }
+
+/// A check or a comparison found something.
+const FOUND: u8 = 1;
 
 /// Bad usage or bad input.
 const BAD: u8 = 2;

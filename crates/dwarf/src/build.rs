@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use backtrail_sframe::write::{self, Options, WriteError};
 
-use crate::cfi::{self, Converted};
+use backtrail_elf::Image;
+
+use crate::cfi::{self, Converted, EhFrame};
+use crate::tables::Error;
 
 /// Code that `.eh_frame` describes and the table does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,19 @@ impl Built {
         }
         reasons
     }
+}
+
+/// The table that `image`'s `.eh_frame` gives. The sections of a relocatable file should have been placed.
+///
+/// Fails where there is no `.eh_frame`, nothing of it makes sense, or the section would be larger than its header can
+/// tell.
+pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
+    let section = image.eh_frame()?.ok_or(Error::NoEhFrame)?;
+    let converted = cfi::convert(&EhFrame::of_image(image, &section.data, section.address));
+    if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
+        return Err(Error::Cfi(damage));
+    }
+    table(&converted, options).map_err(Error::Write)
 }
 
 /// Writes what was converted.

@@ -76,6 +76,8 @@ pub enum Error {
     Elf(backtrail_elf::Error),
     /// The module has neither `.sframe` nor `.eh_frame`.
     NoUnwindInformation,
+    /// The file has no `.eh_frame`, or no bytes of it.
+    NoEhFrame,
     /// Nothing of `.eh_frame` makes sense.
     Cfi(cfi::Error),
     /// The table would be larger than its format allows.
@@ -87,6 +89,7 @@ impl fmt::Display for Error {
         match self {
             Error::Elf(error) => error.fmt(f),
             Error::NoUnwindInformation => f.write_str("has neither .sframe nor .eh_frame"),
+            Error::NoEhFrame => f.write_str("no .eh_frame section"),
             Error::Cfi(error) => error.fmt(f),
             Error::Write(error) => error.fmt(f),
         }
@@ -199,7 +202,8 @@ fn make(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<'
     let mut converted = convert_section(image, section);
     let mut origin = TableOrigin::Converted;
     if let Some(own) = own {
-        let Some(functions) = functions_of(own) else {
+        let section = Section::parse(&own.data, own.address);
+        let Ok(functions) = section.and_then(|section| FunctionRows::read_all(&section)) else {
             return Ok(shipped(own));
         };
         complete(&mut converted, functions);
@@ -268,19 +272,6 @@ fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
     };
     let starts = cfi::search_table(&header.data, header.address, image.endian());
     !starts.is_some_and(|starts| starts.into_iter().all(knows))
-}
-
-/// The functions of a table; `None` where they claim more rows than the section can have.
-fn functions_of(own: &SectionData<'_>) -> Option<Vec<FunctionRows>> {
-    let section = Section::parse(&own.data, own.address).ok()?;
-    let mut budget = row_budget(&own.data);
-    let mut functions = Vec::new();
-    for fde in section.functions() {
-        let fde = fde.ok()?;
-        budget = budget.checked_sub(fde.function().rows as usize)?;
-        functions.push(FunctionRows::read(&fde).ok()?);
-    }
-    Some(functions)
 }
 
 /// Puts the module's own functions in the place of those that were converted.

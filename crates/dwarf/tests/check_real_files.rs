@@ -128,13 +128,13 @@ fn what_is_wrong_is_found_where_it_is() {
     assert!(report.mismatches.iter().all(|found| found.pcs == 1));
     let report = found(&file, &functions, |all| _ = all[at].rows.remove(0));
     assert_eq!(
-        report.uncovered,
-        [function.start..function.start + u64::from(function.rows[1].start)]
+        report.uncovered.as_slice(),
+        std::slice::from_ref(&(function.start..function.start + u64::from(function.rows[1].start)))
     );
     let report = found(&file, &functions, |all| _ = all.remove(at));
     assert_eq!(
-        report.uncovered,
-        [function.start..function.start + u64::from(function.size)]
+        report.uncovered.as_slice(),
+        std::slice::from_ref(&(function.start..function.start + u64::from(function.size)))
     );
     assert_eq!((report.mismatches.len(), report.skipped["absent"]), (0, 1));
     let more = FunctionRows {

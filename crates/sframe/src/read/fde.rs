@@ -16,6 +16,8 @@ pub struct Fde<'a> {
     pub(super) raw: RawFde,
     pub(super) fres: Bytes<'a>,
     start: u64,
+    /// Where its entry in the FDE table is, in bytes from the section's start.
+    at: usize,
 }
 
 impl<'a> Fde<'a> {
@@ -42,6 +44,11 @@ impl<'a> Fde<'a> {
     /// Whether the rows are of the FLEX type (version 3).
     pub fn is_flex(&self) -> bool {
         self.raw.fde_type == FdeType::Flex
+    }
+
+    /// Where its entry in the FDE table is, in bytes from the section's start.
+    pub fn offset(&self) -> usize {
+        self.at
     }
 
     #[inline]
@@ -127,6 +134,7 @@ impl<'a> Section<'a> {
             raw,
             fres: self.fres,
             start: self.address.wrapping_add(field).wrapping_add(raw.start as u64),
+            at,
         })
     }
 }
