@@ -155,8 +155,9 @@ impl Rules {
     fn other_sp(&self, section: &Section<'_>, row: &Row, cfa: Value) -> Result<Option<Value>, Reason> {
         let rule = match row.register(self.sp) {
             None | Some(RegisterRule::SameValue) => return Ok(None),
-            // s390x stores the old SP among the other registers (store multiple): the same value by its ABI.
-            Some(RegisterRule::Offset(_)) if self.arch.sp_from_cfa != 0 => return Ok(None),
+            // s390x keeps the old SP among the other registers, on the stack (store multiple) or in one for floating
+            // point: the same value by its ABI.
+            Some(RegisterRule::Offset(_) | RegisterRule::Register(_)) if self.arch.sp_from_cfa != 0 => return Ok(None),
             Some(rule) => rule,
         };
         let value = self.value(section, &rule, Reason::SpRule)?.ok_or(Reason::SpRule)?;

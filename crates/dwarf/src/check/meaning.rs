@@ -149,8 +149,9 @@ impl Evaluator<'_, '_> {
         };
         let cfa_by_sp = match rule_of(row, arch.sp) {
             None | Some(RegisterRule::SameValue) => cfa,
-            // s390x saves the stack pointer with the other registers (store multiple). By its ABI that word is CFA - 160.
-            Some(RegisterRule::Offset(_)) if arch.sp_from_cfa != 0 => cfa,
+            // s390x saves the stack pointer with the other registers, in memory or in floating-point ones. By its ABI the
+            // saved value is CFA - 160.
+            Some(RegisterRule::Offset(_) | RegisterRule::Register(_)) if arch.sp_from_cfa != 0 => cfa,
             Some(rule) => self
                 .value(&rule, cfa)?
                 .ok_or(Unclear)?
