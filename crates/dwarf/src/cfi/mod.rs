@@ -253,12 +253,12 @@ impl Converter<'_> {
                 cie.cloned().ok_or(gimli::Error::NotCieId(cie_offset.0 as u64))
             });
         let Ok(fde) = parsed else {
-            self.collector.skip(0, 0, Reason::Damaged);
+            self.collector.skip_fde(0, Reason::Damaged);
             return;
         };
         let start = fde.initial_address();
         let Some(end) = start.checked_add(fde.len()) else {
-            self.collector.skip(start, start, Reason::OutsideCode);
+            self.collector.skip_fde(start, Reason::OutsideCode);
             return;
         };
         let reason = if fde.len() == 0 {
@@ -272,18 +272,23 @@ impl Converter<'_> {
         } else {
             None
         };
+        if let Some(reason @ (Reason::Empty | Reason::OutsideCode)) = reason {
+            self.collector.skip_fde(start, reason);
+            return;
+        }
+        self.collector.begin(Origin {
+            start,
+            end,
+            signal_frame: fde.is_signal_trampoline(),
+            pauth_key_b: self.key_b.contains(&fde.cie().offset()),
+        });
         match reason {
-            Some(reason @ (Reason::Empty | Reason::OutsideCode)) => self.collector.skip(start, start, reason),
             Some(reason) => self.collector.skip(start, end, reason),
             None => self.rows(&fde, start, end),
         }
     }
 
     fn rows(&mut self, fde: &FrameDescriptionEntry<Slice<'_>>, start: u64, end: u64) {
-        self.collector.begin(Origin {
-            signal_frame: fde.is_signal_trampoline(),
-            pauth_key_b: self.key_b.contains(&fde.cie().offset()),
-        });
         let mut reached = start;
         let Ok(mut table) = fde.rows(&self.section, &self.bases, &mut self.context) else {
             self.collector.skip(start, end, Reason::Damaged);

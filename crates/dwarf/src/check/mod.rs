@@ -292,51 +292,48 @@ impl Walk<'_> {
                 return;
             }
             self.frame = frame.start;
-            if !self.compare_frame(frames, frame, &mut context) {
-                *self.report.skipped.entry(DAMAGED).or_insert(0) += 1;
-            }
+            self.compare_frame(frames, frame, &mut context);
         }
     }
 
-    /// False where the frame's instructions make no sense from some place on; what is said before counts.
     fn compare_frame(
         &mut self,
         frames: &mut Frames<'_>,
         frame: Frame,
         context: &mut UnwindContext<usize, crate::cfi::Storage>,
-    ) -> bool {
-        let Some((fde, signal_frame, key_b)) = frames.open(frame) else {
-            return false;
-        };
-        let Ok(mut rows) = fde.rows(&frames.section, &frames.bases, context) else {
-            return false;
-        };
+    ) {
         let mut reached = frame.start;
-        while reached < frame.end {
-            let row = match rows.next_row() {
-                Ok(Some(row)) => row,
-                Ok(None) => break,
-                Err(_) => return false,
-            };
-            let end = row.end_address().min(frame.end);
-            if end > reached {
-                let said = Said {
-                    section: &frames.section,
-                    row,
-                    signal_frame,
-                    key_b,
-                    meanings: [None; 2],
-                };
-                self.row(said, reached..end);
-                reached = end;
+        if let Some((fde, signal_frame, key_b)) = frames.open(frame)
+            && let Ok(mut rows) = fde.rows(&frames.section, &frames.bases, context)
+        {
+            while let Ok(Some(row)) = rows.next_row() {
+                let end = row.end_address().min(frame.end);
+                if end > reached {
+                    let said = Said {
+                        section: &frames.section,
+                        row,
+                        signal_frame,
+                        key_b,
+                        meanings: [None; 2],
+                    };
+                    self.row(Some(said), reached..end);
+                    reached = end;
+                }
+                if reached == frame.end {
+                    return;
+                }
             }
         }
-        true
+        // From here on instructions make no sense.
+        if reached < frame.end {
+            self.row(None, reached..frame.end);
+        }
     }
 
-    /// Compares what is said of `code` with the table.
-    fn row(&mut self, mut said: Said<'_, '_>, code: Range<u64>) {
-        let by_pc = said.evaluate(self.arch, code.start);
+    /// Compares what is said of `code`, if anything that can be read, with the table.
+    fn row(&mut self, mut said: Option<Said<'_, '_>>, code: Range<u64>) {
+        let arch = self.arch;
+        let by_pc = said.as_mut().is_some_and(|said| said.evaluate(arch, code.start));
         let mut pc = code.start;
         let mut index = self.table.after(pc);
         while pc < code.end && self.steps > 0 {
@@ -353,13 +350,14 @@ impl Walk<'_> {
             }
             let (row, next) = self.table.open(index).row_at(pc);
             let mut end = next.map_or(range.end, |next| next.min(range.end)).min(code.end);
-            if by_pc {
+            if let Some(said) = said.as_mut().filter(|_| by_pc) {
                 end = pc + 1;
-                said.evaluate(self.arch, pc);
+                said.evaluate(arch, pc);
             }
-            match row {
-                Some(row) => self.compare(&said, &row, pc..end),
-                None => self.uncovered(pc..end),
+            match (row, &said) {
+                (Some(row), Some(said)) => self.compare(said, &row, pc..end),
+                (Some(_), None) => self.mismatch(pc..end, What::Code, "rows".into(), "nothing that can be read".into()),
+                (None, _) => self.uncovered(pc..end),
             }
             pc = end;
             if pc >= range.end {
