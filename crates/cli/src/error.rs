@@ -1,7 +1,7 @@
 //! How failures are told: one line, perhaps a line of help, and the exit status.
 
 use std::ffi::OsStr;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use clap::error::ErrorKind;
 pub(crate) enum Status {
     /// 0: done.
     Done,
-    /// 1: a check or a comparison found something.
+    /// 1: a check or a comparison found something, and told it.
     Found,
     /// 2: something was bad, and was told when it was met; the rest was done.
     Bad,
@@ -32,7 +32,6 @@ impl From<Status> for ExitCode {
 
 /// A check or a comparison found something.
 const FOUND: u8 = 1;
-
 /// Bad usage or bad input.
 const BAD: u8 = 2;
 
@@ -48,6 +47,15 @@ pub(crate) enum Failure {
         /// A way out.
         help: Option<String>,
     },
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::BrokenPipe => f.write_str("nobody reads on"),
+            Failure::Message { text, .. } => f.write_str(text),
+        }
+    }
 }
 
 impl Failure {

@@ -65,6 +65,15 @@ impl Flags {
         (Flags::FDE_FUNC_START_PCREL, "SFRAME_F_FDE_FUNC_START_PCREL"),
     ];
 
+    /// The bits that mean something in a version.
+    pub const fn known(version: Version) -> Flags {
+        match version {
+            Version::V1 => Flags(0x3),
+            Version::V2 => Flags(0x7),
+            Version::V3 => Flags(0x5),
+        }
+    }
+
     /// Whether all of `other`'s bits are set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
@@ -152,6 +161,15 @@ pub enum FreType {
 }
 
 impl FreType {
+    /// The specification's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FreType::Addr1 => "SFRAME_FRE_TYPE_ADDR1",
+            FreType::Addr2 => "SFRAME_FRE_TYPE_ADDR2",
+            FreType::Addr4 => "SFRAME_FRE_TYPE_ADDR4",
+        }
+    }
+
     /// The narrowest type that holds `start`.
     pub const fn for_start(start: u32) -> FreType {
         match start {

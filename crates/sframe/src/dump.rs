@@ -1,18 +1,24 @@
-//! The text that GNU objdump and readelf of the section's version print for it: 2.40 for version 1, 2.45 for version 2,
-//! 2.46 for version 3.
+//! The text that GNU objdump and readelf of the section's version print for it: 2.40 for version 1, 2.44 for version 2
+//! (2.45 and later where it has the errata), 2.47 for version 3.
 
 use core::fmt::{self, Write};
 
 use crate::constants::{FdeType, Flags, Version};
 use crate::error::Error;
 use crate::read::{Fde, RawRow, Section};
-use crate::row::{Base, Location, Rule};
+use crate::row::{Base, Location};
+use crate::validate::Finding;
 
 /// Why a dump is not whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpError {
-    /// The section can't be read; the text up to there was written.
-    Section(Error),
+    /// Functions can't be read, or not all of their rows; everything else was written.
+    Damaged {
+        /// The first thing that can't be read.
+        first: Finding,
+        /// How many things can't be read.
+        count: u32,
+    },
     /// The text could not be written.
     Write,
 }
@@ -20,19 +26,14 @@ pub enum DumpError {
 impl fmt::Display for DumpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DumpError::Section(error) => error.fmt(f),
+            DumpError::Damaged { first, count: 1 } => first.fmt(f),
+            DumpError::Damaged { first, count } => write!(f, "{first}, and {} more like this", count - 1),
             DumpError::Write => f.write_str("the text of an SFrame section could not be written"),
         }
     }
 }
 
 impl core::error::Error for DumpError {}
-
-impl From<Error> for DumpError {
-    fn from(error: Error) -> Self {
-        DumpError::Section(error)
-    }
-}
 
 impl From<fmt::Error> for DumpError {
     fn from(_: fmt::Error) -> Self {
@@ -41,13 +42,26 @@ impl From<fmt::Error> for DumpError {
 }
 
 /// Writes the section's text, from "Contents of the SFrame section" to the last row. `name` is the section's.
+///
+/// What can't be read is left out, and told at the end: a function, or its rows from the bad one on.
 pub fn dump(section: &Section<'_>, name: &str, out: &mut dyn Write) -> Result<(), DumpError> {
     writeln!(out, "Contents of the SFrame section {name}:")?;
     header(section, out)?;
-    for (index, fde) in section.functions().enumerate() {
-        function(section, index, &fde?, out)?;
+    let (mut first, mut count) = (None, 0u32);
+    for (index, fde) in (0..).zip(section.functions()) {
+        let damage = match fde {
+            Ok(fde) => function(section, index, &fde, out)?.err(),
+            Err(error) => Some(Finding::of_fde(index, error)),
+        };
+        if damage.is_some() {
+            first = first.or(damage);
+            count = count.saturating_add(1);
+        }
     }
-    Ok(())
+    match first {
+        Some(first) => Err(DumpError::Damaged { first, count }),
+        None => Ok(()),
+    }
 }
 
 fn header(section: &Section<'_>, out: &mut dyn Write) -> fmt::Result {
@@ -55,8 +69,9 @@ fn header(section: &Section<'_>, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "    Version: {}", section.version().name())?;
     write!(out, "    Flags: ")?;
     let mut separator = "";
+    let flags = flags_shown(section);
     for (flag, name) in Flags::NAMES {
-        if section.flags().contains(flag) {
+        if flags.contains(flag) {
             write!(out, "{separator}{name}")?;
             separator = ",\n           ";
         }
@@ -75,15 +90,34 @@ fn header(section: &Section<'_>, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "  Function Index :")
 }
 
-fn function(section: &Section<'_>, index: usize, fde: &Fde<'_>, out: &mut dyn Write) -> Result<(), DumpError> {
+/// The flags that a tool of the version knows. That of version 1 shows one at most.
+fn flags_shown(section: &Section<'_>) -> Flags {
+    let version = section.version();
+    let flags = Flags(section.flags().0 & Flags::known(version).0);
+    match version {
+        Version::V1 if flags.contains(Flags::FRAME_POINTER) => Flags::FRAME_POINTER,
+        _ => flags,
+    }
+}
+
+/// The inner result is of the reading.
+fn function(
+    section: &Section<'_>,
+    index: u32,
+    fde: &Fde<'_>,
+    out: &mut dyn Write,
+) -> Result<Result<(), Finding>, fmt::Error> {
     let function = fde.function();
     write!(
         out,
         "\n    func idx [{index}]: pc = {:#x}, size = {} bytes",
         function.start, function.size
     )?;
-    if function.signal_frame {
-        write!(out, ", attr = \"S\"")?;
+    match (function.signal_frame, fde.is_flex()) {
+        (true, true) => write!(out, ", attr = \"SF\"")?,
+        (true, false) => write!(out, ", attr = \"S\"")?,
+        (false, true) => write!(out, ", attr = \"F\"")?,
+        (false, false) => {}
     }
     if function.pauth_key_b {
         write!(out, ", pauth = B key")?;
@@ -96,67 +130,104 @@ fn function(section: &Section<'_>, index: usize, fde: &Fde<'_>, out: &mut dyn Wr
     writeln!(out, "\n    {column:<16}{:<10}{:<10}{:<13}", "CFA", "FP", "RA")?;
     let base = if function.repeat.is_some() { 0 } else { function.start };
     let mut rows = fde.raw_rows();
-    while let Some(raw) = rows.next()? {
-        let row = fde.decode(&raw)?;
+    for number in 0.. {
+        let row = match rows
+            .next()
+            .and_then(|raw| raw.map(|raw| columns(section, fde, &raw)).transpose())
+        {
+            Ok(Some(row)) => row,
+            Ok(None) => break,
+            Err(error) => return Ok(Err(Finding::of_row(index, number, error))),
+        };
         write!(out, "    {:016x}  ", base.wrapping_add(row.start.into()))?;
-        match row.rule {
-            Some(rule) => writeln!(out, "{}", Columns(section, fde, &raw, &rule))?,
+        match row.columns {
+            Some([cfa, fp, ra]) => writeln!(out, "{:<10}{:<10}{:<13}", cfa.as_str(), fp.as_str(), ra.as_str())?,
             None => writeln!(out, "RA undefined")?,
         }
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
-/// The columns of a row.
-struct Columns<'a>(&'a Section<'a>, &'a Fde<'a>, &'a RawRow, &'a Rule);
+struct Line {
+    start: u32,
+    /// CFA, FP and RA; `None` in the outermost frame.
+    columns: Option<[Text; 3]>,
+}
 
-impl fmt::Display for Columns<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Columns(section, fde, raw, rule) = *self;
-        let context = fde.context();
-        let mut cfa = Text::default();
-        place(&mut cfa, section, rule.cfa)?;
-        let mut fp = Text::default();
-        match rule.fp {
-            Some(location) if Some(location) != context.default_fp() => place(&mut fp, section, location)?,
-            Some(_) => fp.write_str("f")?,
-            None => fp.write_str("u")?,
+fn columns(section: &Section<'_>, fde: &Fde<'_>, raw: &RawRow) -> Result<Line, Error> {
+    let row = fde.decode(raw)?;
+    let Some(rule) = row.rule else {
+        return Ok(Line {
+            start: row.start,
+            columns: None,
+        });
+    };
+    let (mut cfa, mut fp, mut ra) = (Text::default(), Text::default(), Text::default());
+    place(&mut cfa, section, rule.cfa);
+    match rule.fp {
+        // The tool for version 1 knows no fixed offset of FP.
+        Some(_) if section.version() == Version::V1 && section.fixed_fp_offset() != 0 => fp.push(format_args!("u")),
+        Some(location) => slot(&mut fp, section, fde, location),
+        None => fp.push(format_args!("u")),
+    }
+    match ra_word(section, fde, raw)? {
+        RaWord::Place => slot(&mut ra, section, fde, rule.ra),
+        RaWord::Padding => ra.push(format_args!("U")),
+        RaWord::None if section.fixed_ra_offset() != 0 && section.version() != Version::V1 => {
+            ra.push(format_args!("f"));
         }
-        let mut ra = Text::default();
-        if rule.ra != context.default_ra() {
-            place(&mut ra, section, rule.ra)?;
-        } else if context.fixed_ra != 0 && section.version() != Version::V1 {
-            ra.write_str("f")?;
-        } else {
-            let words_of_cfa = if fde.fde_type() == FdeType::Flex { 2 } else { 1 };
-            let padded = context.fixed_ra == 0 && raw.info.count() > words_of_cfa;
-            ra.write_str(if padded { "U" } else { "u" })?;
-        }
-        if rule.mangled_ra {
-            ra.write_str("[s]")?;
-        }
-        write!(f, "{:<10}{:<10}{:<13}", cfa.as_str(), fp.as_str(), ra.as_str())
+        RaWord::None => ra.push(format_args!("u")),
+    }
+    if rule.mangled_ra {
+        ra.push(format_args!("[s]"));
+    }
+    Ok(Line {
+        start: row.start,
+        columns: Some([cfa, fp, ra]),
+    })
+}
+
+/// What a row has for RA, of which the rule only tells the result.
+enum RaWord {
+    None,
+    Padding,
+    Place,
+}
+
+fn ra_word(section: &Section<'_>, fde: &Fde<'_>, raw: &RawRow) -> Result<RaWord, Error> {
+    let words = fde.words(raw);
+    let (index, is_there) = match fde.fde_type() {
+        FdeType::Default => (1, section.fixed_ra_offset() == 0),
+        FdeType::Flex => (2, true),
+    };
+    Ok(if !is_there || index >= words.len() {
+        RaWord::None
+    } else if words.unsigned(index)? == 0 && section.version() != Version::V1 {
+        RaWord::Padding
+    } else {
+        RaWord::Place
+    })
+}
+
+/// Where RA or FP is. In rows of the DEFAULT type a register stands alone.
+fn slot(out: &mut Text, section: &Section<'_>, fde: &Fde<'_>, location: Location) {
+    match location.base {
+        Base::Register(number) if fde.fde_type() == FdeType::Default => out.push(format_args!("r{number}")),
+        _ => place(out, section, location),
     }
 }
 
 /// A place as the tools write it: `c-16` is what lies at CFA - 16, `sp+8` is SP + 8, `(fp-8)` what lies at FP - 8.
-fn place(out: &mut Text, section: &Section<'_>, location: Location) -> fmt::Result {
+fn place(out: &mut Text, section: &Section<'_>, location: Location) {
     let arch = section.abi().arch();
-    let offset = location.offset;
-    match (location.base, location.deref) {
-        (Base::Cfa, true) => return write!(out, "c{offset:+}"),
-        // No tool prints it, because no producer makes it.
-        (Base::Cfa, false) => return write!(out, "c{offset:+}[v]"),
-        (Base::Register(_), deref) if deref => out.write_str("(")?,
-        _ => {}
+    let (base, offset) = (location.base, location.offset);
+    let (open, close) = if location.deref { ("(", ")") } else { ("", "") };
+    match base {
+        Base::Cfa => out.push(format_args!("c{offset:+}")),
+        Base::Register(number) if number == arch.sp.0 => out.push(format_args!("{open}sp{offset:+}{close}")),
+        Base::Register(number) if number == arch.fp.0 => out.push(format_args!("{open}fp{offset:+}{close}")),
+        Base::Register(number) => out.push(format_args!("{open}r{number}{offset:+}{close}")),
     }
-    match location.base {
-        Base::Register(number) if number == arch.sp.0 => write!(out, "sp{offset:+}")?,
-        Base::Register(number) if number == arch.fp.0 => write!(out, "fp{offset:+}")?,
-        Base::Register(number) => write!(out, "r{number}{offset:+}")?,
-        Base::Cfa => {}
-    }
-    out.write_str(if location.deref { ")" } else { "" })
 }
 
 /// A column before it is padded. The longest is `(r255-2147483648)[s]`.
@@ -169,6 +240,13 @@ struct Text {
 impl Text {
     fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+impl Text {
+    /// What does not fit is cut off, which no column needs.
+    fn push(&mut self, text: fmt::Arguments<'_>) {
+        let _ = self.write_fmt(text);
     }
 }
 

@@ -73,9 +73,9 @@ impl From<backtrail_wire::Error> for Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
+        match *self {
             ErrorKind::Truncated { missing } => write!(f, "SFrame section ends {missing} bytes too early"),
             ErrorKind::Magic(found) => write!(f, "no SFrame section: magic number {found:#06x}"),
             ErrorKind::Version(found) => write!(f, "SFrame version {found} is not known"),
@@ -89,8 +89,13 @@ impl fmt::Display for Error {
             ErrorKind::Register(found) => write!(f, "register number {found} is out of range"),
             ErrorKind::CfaOffset(found) => write!(f, "CFA offset {found} is out of range"),
             ErrorKind::TooManyRows(most) => write!(f, "functions claim more than {most} rows"),
-        }?;
-        write!(f, " at offset {:#x}", self.offset)
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {:#x}", self.kind, self.offset)
     }
 }
 

@@ -1,4 +1,4 @@
-//! SFrame stack-trace tables, versions 1, 2 and 3: read, look up, write, dump.
+//! SFrame stack-trace tables, versions 1, 2 and 3: read, look up, validate, write, dump.
 //!
 //! All versions decode into one [`Row`]. Reading ([`Section`]) allocates nothing, copies nothing and never panics,
 //! and its time is bounded by the bytes it is given: it may be called from a signal handler and with untrusted
@@ -17,6 +17,7 @@ pub mod fuzz;
 mod layout;
 mod read;
 mod row;
+pub mod validate;
 #[cfg(feature = "write")]
 pub mod write;
 

@@ -106,7 +106,7 @@ fn flex_examples_of_the_description() {
         "{text}"
     );
     assert!(
-        columns.contains(&vec!["0000000000010103", "r10+0", "(fp+0)", "f"]),
+        columns.contains(&vec!["0000000000010103", "r10+0", "(fp+0)", "U"]),
         "{text}"
     );
     assert!(
@@ -267,8 +267,8 @@ fn errors_say_what_and_where() {
     assert_eq!(changed(0, 0), error(ErrorKind::Magic(0xde00), 0));
     assert_eq!(changed(2, 9), error(ErrorKind::Version(9), 2));
     assert_eq!(changed(4, 5), error(ErrorKind::Abi(5), 4));
-    assert_eq!(changed(8, 3), error(ErrorKind::Truncated { missing: 24 }, 0));
-    assert_eq!(changed(16, 9), error(ErrorKind::Truncated { missing: 1 }, 0));
+    assert_eq!(changed(8, 3), error(ErrorKind::Truncated { missing: 24 }, 52));
+    assert_eq!(changed(16, 9), error(ErrorKind::Truncated { missing: 1 }, 52));
     assert_eq!(changed(44, 2), error(ErrorKind::Truncated { missing: 1 }, 52));
     assert_eq!(changed(46, 3), error(ErrorKind::FreType(3), 46));
     assert_eq!(changed(46, 0x10), error(ErrorKind::RepeatOfZero, 48));
@@ -276,7 +276,7 @@ fn errors_say_what_and_where() {
     assert_eq!(changed(50, 0x63), error(ErrorKind::WordSize(3), 50));
     assert_eq!(changed(47, 1), error(ErrorKind::FlexCfaBase(0x20), 51));
     let message = Section::parse(&good[..40], ADDRESS).unwrap_err().to_string();
-    assert_eq!(message, "SFrame section ends 4 bytes too early at offset 0x0");
+    assert_eq!(message, "SFrame section ends 12 bytes too early at offset 0x28");
     let control = version_3(3, 1, &[(0x100, 16, &flex(1, &[0, 0x02, 0x39]))]);
     let section = Section::parse(&control, ADDRESS).unwrap();
     let kind = ErrorKind::FlexOffset(0x39);

@@ -46,7 +46,7 @@ impl<'a> Table<'a> {
             match image.section_header(".ctf_frame") {
                 Some(_) => Failure::of(
                     path,
-                    "section .ctf_frame holds a CTF Frame table, SFrame's predecessor, which no released tool reads or writes",
+                    "section .ctf_frame holds a table of version 0 of the format, the CTF Frame, which no released tool makes",
                 )
                 .help("binutils 2.40 and later make .sframe instead"),
                 None => Failure::of(path, "no .sframe section"),
@@ -73,25 +73,25 @@ impl<'a> Table<'a> {
         }))
     }
 
-    /// The table with functions where they are.
-    pub(super) fn section(&self) -> Result<Section<'_>, Error> {
-        let section = Section::parse(&self.bytes, self.address)?;
+    /// The table with functions where they are, and what is missing of it.
+    pub(super) fn section(&self) -> Result<(Section<'_>, Option<Error>), Error> {
+        let (section, missing) = Section::parse_lenient(&self.bytes, self.address)?;
         // No tool before the flag set it, and relocations count from the field all the same.
         Ok(match self.stored {
-            Some(_) => section.starts_relative_to_field(),
-            None => section,
+            Some(_) => (section.starts_relative_to_field(), missing),
+            None => (section, missing),
         })
     }
 
     /// The table as readelf sees it: it relocates the start fields only where a flag says that they count from
     /// themselves.
-    pub(super) fn section_of_readelf(&self) -> Result<Section<'_>, Error> {
-        let section = Section::parse(&self.bytes, self.address)?;
+    pub(super) fn section_of_readelf(&self) -> Result<(Section<'_>, Option<Error>), Error> {
+        let relocated = Section::parse_lenient(&self.bytes, self.address)?;
         match &self.stored {
-            Some(stored) if !section.flags().contains(Flags::FDE_FUNC_START_PCREL) => {
-                Section::parse(stored, self.address)
+            Some(stored) if !relocated.0.flags().contains(Flags::FDE_FUNC_START_PCREL) => {
+                Section::parse_lenient(stored, self.address)
             }
-            _ => Ok(section),
+            _ => Ok(relocated),
         }
     }
 }

@@ -4,6 +4,7 @@ mod build;
 mod check;
 mod convert;
 mod input;
+mod json;
 mod show;
 
 use clap::Subcommand;

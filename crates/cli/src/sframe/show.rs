@@ -1,52 +1,153 @@
 //! `backtrail sframe show`: what readelf prints, or JSON.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use backtrail_sframe::dump;
+use backtrail_sframe::dump::{self, DumpError};
+use backtrail_sframe::validate::{Finding, validate};
 use clap::Args;
 
 use super::input::{self, Table};
+use super::json;
 use crate::error::{Failure, Status};
 use crate::output;
 
 /// Show every function and row, as readelf of the table's version does.
+///
+/// In relocatable files of SFrame versions 1 and 2, readelf shows start addresses as they are before relocation; JSON
+/// has the relocated ones.
 #[derive(Args)]
 pub(crate) struct Show {
     /// ELF files, linked or relocatable, or files with the bytes of an .sframe section.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Also tell everything in which a table differs from what the specification demands of a linked one.
+    #[arg(long)]
+    strict: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
-    let mut status = Status::Done;
+    let mut told = Told::default();
+    output::to_stdout(|out| {
+        if arguments.json {
+            json::array(out, &arguments.files, |out, path| {
+                file_as_json(out, path, arguments.strict, &mut told)
+            })
+        } else {
+            text_of_all(out, arguments, &mut told)
+        }
+    })?;
+    Ok(told.status())
+}
+
+/// What went wrong, told as it was met.
+#[derive(Default)]
+struct Told {
+    bad: bool,
+    found: bool,
+}
+
+impl Told {
+    fn failure(&mut self, failure: &Failure) {
+        failure.report();
+        self.bad = true;
+    }
+
+    /// Everything that a strict reader objects to.
+    fn findings(&mut self, path: &Path, table: &Table<'_>, mut each: impl FnMut(Finding)) {
+        validate(&table.bytes, table.address, &mut |finding| {
+            Failure::of(path, finding).report();
+            self.found = true;
+            each(finding);
+            ControlFlow::Continue(())
+        });
+    }
+
+    fn status(&self) -> Status {
+        match (self.bad, self.found) {
+            (true, _) => Status::Bad,
+            (_, true) => Status::Found,
+            _ => Status::Done,
+        }
+    }
+}
+
+fn text_of_all(out: &mut dyn io::Write, arguments: &Show, told: &mut Told) -> io::Result<()> {
     for path in &arguments.files {
         if arguments.files.len() > 1 {
-            output::to_stdout(|out| writeln!(out, "\nFile: {}", path.display()))?;
+            writeln!(out, "\nFile: {}", path.display())?;
         }
-        match text(path) {
-            Ok(()) => {}
-            Err(Failure::BrokenPipe) => return Err(Failure::BrokenPipe),
+        let shown = with_table(path, |table| {
+            text(out, path, table, told)?;
+            // Before the next file's text, where both go to the same place.
+            out.flush()?;
+            if arguments.strict {
+                told.findings(path, table, |_| {});
+            }
+            io::Result::Ok(())
+        });
+        match shown {
+            Ok(shown) => shown?,
             Err(failure) => {
-                failure.report();
-                status = Status::Bad;
+                out.flush()?;
+                told.failure(&failure);
             }
         }
     }
-    Ok(status)
+    Ok(())
 }
 
-fn text(path: &Path) -> Result<(), Failure> {
+/// What can be shown, and then what can't.
+fn text(out: &mut dyn io::Write, path: &Path, table: &Table<'_>, told: &mut Told) -> io::Result<()> {
+    let (section, missing) = match table.section_of_readelf() {
+        Ok(section) => section,
+        Err(error) => {
+            told.failure(&Failure::of(path, error));
+            return Ok(());
+        }
+    };
+    let mut text = Text { out, failed: None };
+    let dumped = dump::dump(&section, &table.name, &mut text);
+    if let Some(error) = text.failed {
+        return Err(error);
+    }
+    out.flush()?;
+    if let Some(missing) = missing {
+        told.failure(&Failure::of(path, missing));
+    }
+    if let Err(damaged @ DumpError::Damaged { .. }) = dumped {
+        told.failure(&Failure::of(path, damaged));
+    }
+    Ok(())
+}
+
+fn file_as_json(out: &mut dyn io::Write, path: &Path, strict: bool, told: &mut Told) -> io::Result<()> {
+    let written = with_table(path, |table| {
+        let mut findings = Vec::new();
+        if strict {
+            told.findings(path, table, |finding| findings.push(finding));
+        }
+        let findings = strict.then_some(&findings[..]);
+        json::table(out, path, table, findings, &mut |failure| told.failure(&failure))
+    });
+    match written {
+        Ok(written) => written,
+        Err(failure) => {
+            told.failure(&failure);
+            json::failed(out, path, &failure)
+        }
+    }
+}
+
+/// The table of a file, for `show`.
+fn with_table<T>(path: &Path, show: impl FnOnce(&Table<'_>) -> T) -> Result<T, Failure> {
     let file = input::open(path)?;
     let table = Table::find(path, file.bytes())?;
-    let section = table.section_of_readelf().map_err(|error| Failure::of(path, error))?;
-    let mut damage = Ok(());
-    output::to_stdout(|out| {
-        let mut out = Text { out, failed: None };
-        damage = dump::dump(&section, &table.name, &mut out);
-        out.failed.map_or(Ok(()), Err)
-    })?;
-    damage.map_err(|error| Failure::of(path, error))
+    Ok(show(&table))
 }
 
 /// Text to bytes, keeping the reason of a failure.

@@ -31,6 +31,10 @@ pub(crate) struct RawFde {
     pub(crate) fre_type: FreType,
     pub(crate) fde_type: FdeType,
     pub(crate) rep_size: u8,
+    /// Where `info` is, in bytes from the section's start.
+    pub(crate) info_at: usize,
+    /// Bits of the second info byte that mean nothing (version 3).
+    pub(crate) unused_bits: u8,
     /// Where the first row is, in bytes from the section's start.
     pub(crate) rows: usize,
 }
@@ -57,6 +61,14 @@ pub(crate) fn read_fde(
         Version::V1 => v1::read_fde(fdes, at, fres_start),
         Version::V2 => v2::read_fde(fdes, at, fres_start),
         Version::V3 => v3::read_fde(fdes, at, fres, fres_start),
+    }
+}
+
+/// What the FDE at byte `at` has between its fields, which should be 0. Look-up has no time for it.
+pub(crate) fn padding(version: Version, fdes: Bytes<'_>, at: usize) -> u16 {
+    match version {
+        Version::V2 => v2::padding(fdes, at),
+        Version::V1 | Version::V3 => 0,
     }
 }
 

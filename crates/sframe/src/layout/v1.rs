@@ -19,6 +19,8 @@ pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<
         info,
         fre_type: row_type(info, at + INFO)?,
         fde_type: FdeType::Default,
+        info_at: at + INFO,
+        unused_bits: 0,
         rep_size: if info.pcmask() { V1_REPEAT } else { 0 },
         rows: fres_start.saturating_add(fdes.u32(at + 8)? as usize),
     })

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) const FDE_SIZE: usize = 20;
 const INFO: usize = 16;
 const REP_SIZE: usize = 17;
+const PADDING: usize = 18;
 
 #[inline]
 pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<RawFde> {
@@ -25,8 +26,15 @@ pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<
         fre_type: row_type(info, at + INFO)?,
         fde_type: FdeType::Default,
         rep_size,
+        info_at: at + INFO,
+        unused_bits: 0,
         rows: fres_start.saturating_add(fdes.u32(at + 8)? as usize),
     })
+}
+
+/// `sfde_func_padding2`
+pub(super) fn padding(fdes: Bytes<'_>, at: usize) -> u16 {
+    fdes.u16(at.saturating_add(PADDING)).unwrap_or(0)
 }
 
 #[cfg(feature = "write")]

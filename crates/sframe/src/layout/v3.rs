@@ -38,6 +38,8 @@ pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres: Bytes<'_>, fres_start: 
         fre_type: row_type(info, attribute + INFO)?,
         fde_type,
         rep_size,
+        info_at: attribute + INFO,
+        unused_bits: raw[INFO2] & !FDE_TYPE,
         rows: attribute + ATTRIBUTE_SIZE,
     })
 }

@@ -4,7 +4,7 @@ use backtrail_wire::Bytes;
 
 use super::Section;
 use super::rows::{RawRows, Rows};
-use crate::constants::FdeType;
+use crate::constants::{Abi, FdeType, FreType};
 use crate::error::Result;
 use crate::layout::{Context, RawFde, fde_size, read_fde};
 use crate::row::Function;
@@ -15,9 +15,8 @@ pub struct Fde<'a> {
     pub(super) context: Context,
     pub(super) raw: RawFde,
     pub(super) fres: Bytes<'a>,
-    start: u64,
-    /// Where its entry in the FDE table is, in bytes from the section's start.
     at: usize,
+    start: u64,
 }
 
 impl<'a> Fde<'a> {
@@ -30,7 +29,7 @@ impl<'a> Fde<'a> {
             rows: self.raw.num_fres,
             repeat: self.raw.info.pcmask().then_some(self.raw.rep_size),
             signal_frame: self.signal_frame(),
-            pauth_key_b: self.raw.info.pauth_key_b(),
+            pauth_key_b: self.pauth_key_b(),
         }
     }
 
@@ -46,9 +45,19 @@ impl<'a> Fde<'a> {
         self.raw.fde_type == FdeType::Flex
     }
 
-    /// Where its entry in the FDE table is, in bytes from the section's start.
+    /// How wide the rows' start offsets are.
+    pub fn fre_type(&self) -> FreType {
+        self.raw.fre_type
+    }
+
+    /// Where its entry of the FDE table is, in bytes from the section's start.
     pub fn offset(&self) -> usize {
         self.at
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> &RawFde {
+        &self.raw
     }
 
     #[inline]
@@ -58,13 +67,14 @@ impl<'a> Fde<'a> {
     }
 
     #[inline]
-    pub(crate) fn raw_rows(&self) -> RawRows<'a> {
-        RawRows::new(self.fres, &self.raw)
+    fn pauth_key_b(&self) -> bool {
+        // Other CPUs leave the bit unused.
+        matches!(self.context.abi, Abi::Aarch64Big | Abi::Aarch64Little) && self.raw.info.pauth_key_b()
     }
 
     #[inline]
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
+    pub(crate) fn raw_rows(&self) -> RawRows<'a> {
+        RawRows::new(self.fres, &self.raw)
     }
 
     #[inline]
@@ -90,7 +100,7 @@ impl<'a> Iterator for Functions<'a> {
     type Item = Result<Fde<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.next >= self.section.num_fdes {
+        if self.next >= self.section.held_fdes {
             return None;
         }
         let fde = self.section.fde(self.next);
@@ -100,7 +110,7 @@ impl<'a> Iterator for Functions<'a> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         // The table was checked to hold as many, so this is bounded by the data.
-        let left = (self.section.num_fdes - self.next) as usize;
+        let left = self.section.held_fdes.saturating_sub(self.next) as usize;
         (left, Some(left))
     }
 }
@@ -133,8 +143,8 @@ impl<'a> Section<'a> {
             context: self.context,
             raw,
             fres: self.fres,
-            start: self.address.wrapping_add(field).wrapping_add(raw.start as u64),
             at,
+            start: self.address.wrapping_add(field).wrapping_add(raw.start as u64),
         })
     }
 }

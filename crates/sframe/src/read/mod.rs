@@ -4,11 +4,14 @@ mod fde;
 mod lookup;
 mod rows;
 
+use core::ops::ControlFlow;
+
 use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::{Abi, Flags, HEADER_SIZE, SFRAME_MAGIC, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::{Context, fde_size};
+use crate::layout::{Context, fde_size, padding};
+use crate::validate::{Finding, validate};
 
 pub use fde::{Fde, Functions};
 pub use lookup::Found;
@@ -29,6 +32,8 @@ pub struct Section<'a> {
     fres_start: usize,
     address: u64,
     num_fdes: u32,
+    /// Entries that the FDE table really has: as many as the header says, unless the data is cut off.
+    held_fdes: u32,
     num_fres: u32,
     context: Context,
     flags: Flags,
@@ -41,7 +46,20 @@ impl<'a> Section<'a> {
     /// functions are to be told and looked up.
     ///
     /// Fails where the header is cut off, names an unknown version or ABI, or describes more than `bytes` holds.
+    /// Everything else is left to who reads on: see [`Section::parse_strict`] and [`Section::parse_lenient`].
+    #[inline]
     pub fn parse(bytes: &'a [u8], address: u64) -> Result<Section<'a>> {
+        match Self::parse_lenient(bytes, address)? {
+            (section, None) => Ok(section),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// Reads the header as [`Section::parse`] does, and takes what is there where the data ends too early: functions
+    /// whose FDEs are whole. The second value says what is missing then.
+    ///
+    /// Fails where the header is cut off or names an unknown version or ABI.
+    pub fn parse_lenient(bytes: &'a [u8], address: u64) -> Result<(Section<'a>, Option<Error>)> {
         let data = Bytes::new(bytes, endian_of(bytes)?);
         let number = data.u8(2)?;
         let version = Version::from_number(number).ok_or(Error::new(ErrorKind::Version(number), 2))?;
@@ -66,19 +84,43 @@ impl<'a> Section<'a> {
         let fres_start = header_end.saturating_add(freoff as usize);
         let fdes_end = fdes_start.saturating_add((num_fdes as usize).saturating_mul(fde_size(version)));
         let fres_end = fres_start.saturating_add(fre_len as usize);
-        Ok(Section {
-            fdes: Bytes::new(data.slice(0, fdes_end)?, data.endian()),
-            fres: Bytes::new(data.slice(0, fres_end)?, data.endian()),
+        let missing = (fdes_end.max(fres_end) as u64).saturating_sub(bytes.len() as u64);
+        let missing = (missing > 0).then(|| Error::new(ErrorKind::Truncated { missing }, bytes.len()));
+        let up_to = |end: usize| Bytes::new(bytes.get(..end).unwrap_or(bytes), data.endian());
+        let fdes = up_to(fdes_end);
+        // The size of an FDE is a constant of the version and not 0.
+        let held = fdes.len().saturating_sub(fdes_start).checked_div(fde_size(version));
+        let held = u32::try_from(held.unwrap_or(0)).unwrap_or(u32::MAX);
+        let section = Section {
+            fdes,
+            fres: up_to(fres_end),
             fdes_start,
             fres_start,
             address,
             num_fdes,
+            held_fdes: num_fdes.min(held),
             num_fres,
             context,
             flags,
             auxhdr_len,
-            pcrel: flags.contains(Flags::FDE_FUNC_START_PCREL),
-        })
+            pcrel: version != Version::V1 && flags.contains(Flags::FDE_FUNC_START_PCREL),
+        };
+        Ok((section, missing))
+    }
+
+    /// Reads the whole section, and accepts none of which [`validate`](crate::validate::validate) finds anything.
+    ///
+    /// Takes time for every row. Fails with the first finding.
+    pub fn parse_strict(bytes: &'a [u8], address: u64) -> Result<Section<'a>, Finding> {
+        let mut first = None;
+        validate(bytes, address, &mut |finding| {
+            first = Some(finding);
+            ControlFlow::Break(())
+        });
+        match first {
+            Some(finding) => Err(finding),
+            None => Section::parse(bytes, address).map_err(Finding::from),
+        }
     }
 
     /// The same section with start fields that count from themselves although no flag says so: as relocation leaves
@@ -123,7 +165,7 @@ impl<'a> Section<'a> {
         self.auxhdr_len
     }
 
-    /// `sfh_num_fdes`: functions; the table holds as many.
+    /// `sfh_num_fdes`: functions, as the header says; the table holds as many unless the data is cut off.
     pub fn num_fdes(&self) -> u32 {
         self.num_fdes
     }
@@ -131,6 +173,16 @@ impl<'a> Section<'a> {
     /// `sfh_num_fres`: rows, as the header says; nothing relies on it.
     pub fn num_fres(&self) -> u32 {
         self.num_fres
+    }
+
+    /// `sfh_fre_len`, `sfh_fdeoff` and `sfh_freoff`, as the header says.
+    pub(crate) fn layout(&self) -> Result<[u32; 3]> {
+        Ok([self.fdes.u32(16)?, self.fdes.u32(20)?, self.fdes.u32(24)?])
+    }
+
+    /// See [`padding`].
+    pub(crate) fn fde_padding(&self, fde: &Fde<'_>) -> u16 {
+        padding(self.context.version, self.fdes, fde.offset())
     }
 
     /// Where the section lies, as given to [`Section::parse`].

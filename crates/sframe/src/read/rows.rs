@@ -13,6 +13,8 @@ use crate::row::Row;
 pub(crate) struct RawRow {
     pub(crate) start: u32,
     pub(crate) info: FreInfo,
+    /// Where the row is, in bytes from the section's start.
+    pub(crate) at: usize,
     word_size: WordSize,
     /// Where the words are, in bytes from the section's start.
     words: usize,
@@ -73,10 +75,12 @@ impl<'a> RawRows<'a> {
         if end > self.bytes.len() {
             self.bytes.slice(words, end - words)?;
         }
+        let at = self.at;
         self.at = end;
         Ok(RawRow {
             start,
             info,
+            at,
             word_size: size,
             words,
         })
@@ -110,11 +114,15 @@ pub(super) const OUTERMOST: Row = Row { start: 0, rule: None };
 impl Fde<'_> {
     #[inline]
     pub(crate) fn decode(&self, row: &RawRow) -> Result<Row> {
-        let words = Words::new(self.fres, row.words, row.word_size, row.info.count());
         Ok(Row {
             start: row.start,
-            rule: self.context.decode(self.raw.fde_type, row.info, &words)?,
+            rule: self.context.decode(self.raw.fde_type, row.info, &self.words(row))?,
         })
+    }
+
+    #[inline]
+    pub(crate) fn words(&self, row: &RawRow) -> Words<'_> {
+        Words::new(self.fres, row.words, row.word_size, row.info.count())
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn read(bytes: &[u8], address: u64) -> Vec<NaiveFunction> {
         big: bytes[0] == 0xde,
     };
     let version = bytes[2];
-    let pcrel = bytes[3] & 4 != 0;
+    let pcrel = version > 1 && bytes[3] & 4 != 0;
     let after_header = 28 + bytes[7] as usize;
     let count = input.unsigned(8, 4) as usize;
     let table = after_header + input.unsigned(20, 4) as usize;

@@ -1,0 +1,208 @@
+//! "Reading and look-up allocate nothing, never panic and have no unsafe code": seen in a release build's object code of
+//! just what they reach, not only promised.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names that code which may panic, or may allocate, refers to.
+const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
+
+/// What a signal handler may call, and validation besides. Each becomes a function of its own that nothing else needs.
+const CALLS: &str = r#"
+use backtrail_sframe::{Abi, ErrorKind, Flags, Row, Rule, Section, Version};
+use backtrail_sframe::validate::validate;
+use core::ops::ControlFlow;
+
+fn fold_rule(rule: Option<Rule>) -> i64 {
+    let Some(rule) = rule else { return -1 };
+    let fp = rule.fp.map_or(0, |fp| i64::from(fp.offset));
+    i64::from(rule.cfa.offset) ^ i64::from(rule.ra.offset) << 20 ^ fp << 40 ^ i64::from(rule.mangled_ra)
+}
+
+fn fold_row(row: Row) -> i64 {
+    fold_rule(row.rule).wrapping_add(row.start.into())
+}
+
+#[no_mangle]
+pub fn audited_parse(bytes: &[u8], address: u64) -> u64 {
+    match Section::parse(bytes, address) {
+        Ok(section) => {
+            let same = section.abi() == Abi::Amd64Little && section.version() == Version::V3;
+            u64::from(section.num_fdes()) + u64::from(section.num_fres()) + section.size() as u64
+                + u64::from(section.flags().contains(Flags::FDE_SORTED)) + u64::from(same)
+                + u64::from(section.auxiliary_header_len()) + section.address()
+                & (section.fixed_fp_offset() as u64 | section.fixed_ra_offset() as u64)
+        }
+        Err(error) => error.offset + u64::from(matches!(error.kind, ErrorKind::Truncated { .. })),
+    }
+}
+
+#[no_mangle]
+pub fn audited_parse_lenient(bytes: &[u8], address: u64) -> u64 {
+    Section::parse_lenient(bytes, address).map_or(0, |(section, missing)| {
+        section.size() as u64 + u64::from(missing.is_some())
+    })
+}
+
+#[no_mangle]
+pub fn audited_lookup(section: &Section<'_>, pc: u64) -> i64 {
+    match section.lookup(pc) {
+        Ok(Some(found)) => fold_row(found.row).wrapping_add(found.function.start as i64),
+        Ok(None) => -2,
+        Err(error) => error.offset as i64,
+    }
+}
+
+#[no_mangle]
+pub fn audited_functions(section: &Section<'_>) -> i64 {
+    let mut sum = section.functions().len() as i64;
+    for fde in section.functions() {
+        match fde {
+            Ok(fde) => {
+                let function = fde.function();
+                sum = sum.wrapping_add(function.start as i64).wrapping_add(function.size.into());
+                for row in fde.rows() {
+                    sum = sum.wrapping_add(row.map_or(1, fold_row));
+                }
+            }
+            Err(error) => sum = sum.wrapping_add(error.offset as i64),
+        }
+    }
+    sum
+}
+
+#[no_mangle]
+pub fn audited_fde(section: &Section<'_>, index: u32) -> i64 {
+    section.starts_relative_to_field().fde(index).map_or(0, |fde| fde.function().size.into())
+}
+
+#[no_mangle]
+pub fn audited_validate(bytes: &[u8], address: u64) -> u64 {
+    let mut count = 0u64;
+    validate(bytes, address, &mut |finding| {
+        count = count.wrapping_add(finding.offset);
+        ControlFlow::Continue(())
+    });
+    count + u64::from(Section::parse_strict(bytes, address).is_ok())
+}
+"#;
+
+/// May panic: seen that the search finds it.
+const PANICS: [&str; 2] = [
+    "#[no_mangle]\npub fn audited_index(bytes: &[u8], at: usize) -> u8 { bytes[at] }\n",
+    "#[no_mangle]\npub fn audited_unwrap(bytes: &[u8]) -> u32 {\n\
+         backtrail_sframe::Section::parse(bytes, 0).unwrap().num_fdes()\n\
+     }\n",
+];
+
+/// Allocates: seen that the search finds it.
+const ALLOCATES: &str = "#[no_mangle]\npub fn audited_box(value: u64) -> Box<u64> { Box::new(value) }\n";
+
+/// Around what needs no allocator.
+const FRAME: &str = r#"#![no_std]
+#[panic_handler]
+fn halt(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+"#;
+
+/// Crates compiled alone, as a release build compiles them, into a directory.
+struct Compiler {
+    directory: PathBuf,
+    crates: Vec<String>,
+}
+
+impl Compiler {
+    fn new(name: &str) -> Compiler {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        Compiler {
+            directory,
+            crates: Vec::new(),
+        }
+    }
+
+    fn rustc(&self, name: &str, source: &Path, more: &[&str]) {
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let mut command = Command::new(rustc);
+        command.args([
+            "--crate-name",
+            name,
+            "-Copt-level=3",
+            "-Coverflow-checks=off",
+            "-Cpanic=abort",
+        ]);
+        command.arg("-Ccodegen-units=1").arg("--out-dir").arg(&self.directory);
+        command.arg("-L").arg(&self.directory).args(more).arg(source);
+        for dependency in &self.crates {
+            let rlib = self.directory.join(format!("lib{dependency}.rlib"));
+            command.arg("--extern").arg(format!("{dependency}={}", rlib.display()));
+        }
+        let output = command.output().expect("rustc runs, as it just did");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A crate of the workspace, with none of its features.
+    fn dependency(&mut self, folder: &str) {
+        let name = format!("backtrail_{folder}");
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let source = crates.join(folder).join("src/lib.rs");
+        self.rustc(
+            &name,
+            &source,
+            &["--edition=2024", "--crate-type=rlib", "-Funsafe_code"],
+        );
+        self.crates.push(name);
+    }
+
+    /// The object code of everything that the source's functions reach, and of nothing else: a shared library out of
+    /// which the compiler and the linker have thrown the rest.
+    fn reached(&self, name: &str, text: &str) -> Vec<u8> {
+        let source = self.directory.join(format!("{name}.rs"));
+        std::fs::write(&source, text).unwrap();
+        let library = ["--edition=2021", "--crate-type=cdylib", "-Clto=fat", "-Cstrip=none"];
+        let alone = ["-Clink-arg=-nostdlib", "-Clink-arg=-Wl,--gc-sections"];
+        self.rustc(name, &source, &[&library[..], &alone].concat());
+        std::fs::read(self.directory.join(format!("lib{name}.so"))).unwrap()
+    }
+}
+
+fn mentions(object: &[u8], name: &str) -> bool {
+    object.windows(name.len()).any(|window| window == name.as_bytes())
+}
+
+fn compiler(name: &str) -> Compiler {
+    let mut compiler = Compiler::new(name);
+    for folder in ["wire", "arch", "sframe"] {
+        compiler.dependency(folder);
+    }
+    compiler
+}
+
+#[test]
+fn what_reading_and_lookup_reach_has_no_way_to_panic_or_to_allocate() {
+    let object = compiler("promises").reached("audited", &[FRAME, CALLS].concat());
+    let functions = CALLS
+        .split("pub fn ")
+        .skip(1)
+        .map(|text| text.split('(').next().unwrap());
+    for function in functions {
+        assert!(mentions(&object, function), "{function} was compiled");
+    }
+    for name in FORBIDDEN {
+        assert!(!mentions(&object, name), "the object code mentions {name}");
+    }
+}
+
+#[test]
+fn what_panics_or_allocates_is_found() {
+    let compiler = compiler("promises_control");
+    for (number, text) in PANICS.iter().enumerate() {
+        let object = compiler.reached(&format!("panics{number}"), &[FRAME, text].concat());
+        assert!(mentions(&object, "panicking"), "{text}");
+    }
+    let object = compiler.reached("allocates", ALLOCATES);
+    for name in ["__rust_alloc", "5alloc"] {
+        assert!(mentions(&object, name), "{name}");
+    }
+}
