@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use backtrail_sframe::write::{self, Options, WriteError};
+use backtrail_sframe::write::{Options, WriteError};
 
 use backtrail_elf::Image;
 
@@ -16,7 +16,7 @@ pub struct Skipped {
     pub start: u64,
     /// Bytes; 0 where others describe them or there are none.
     pub size: u64,
-    /// The reason's name: one of [`cfi::Reason`] where no version can say it, or of [`write::Reason`] where this one can't.
+    /// The reason's name: one of [`cfi::Reason`] where no version can say it, or of [`backtrail_sframe::write::Reason`] where this one can't.
     pub reason: &'static str,
 }
 
@@ -81,7 +81,7 @@ pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
 ///
 /// Fails where the section would be larger than its header can tell.
 pub fn table(converted: &Converted, options: &Options) -> Result<Built, WriteError> {
-    let output = write::section(&converted.functions, options)?;
+    let output = converted.write(options)?;
     let by_version = output.skipped.iter().map(|skipped| Skipped {
         start: skipped.start,
         size: converted.functions[skipped.index].size.into(),

@@ -10,4 +10,5 @@ pub mod check;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod lines;
+pub mod sizes;
 pub mod tables;

@@ -48,6 +48,13 @@ fn tables_of_real_files_say_what_eh_frame_says() {
             );
             assert!(version != Version::V3 || coverage >= 0.9998, "{}", path.display());
             pcs += report.pcs;
+
+            let options = Options::new(version, tables::abi(&image), 0);
+            let merged = build::table(&cfi::convert(&input), &Options { merge: 8, ..options }).unwrap();
+            let joined = checked(&input, &merged.bytes, &merged.skipped);
+            assert_eq!(joined.mismatches, [], "{} {version:?}, merged", path.display());
+            assert_eq!(joined.uncovered, report.uncovered);
+            assert_eq!(joined.pcs - joined.padding, report.pcs);
         }
     }
     assert!(pcs > 1_000_000, "only {pcs} comparisons");

@@ -314,6 +314,15 @@ impl<'a> Image<'a> {
         self.sections.iter().find(|section| section.name == name.as_bytes())
     }
 
+    /// The header of the section whose code is at address `svma`.
+    pub fn code_section(&self, svma: u64) -> Option<&Section<'a>> {
+        let mut code = self
+            .sections
+            .iter()
+            .filter(|section| section.is_loaded() && section.is_code());
+        code.find(|section| section.memory().contains(&svma))
+    }
+
     /// The contents of the first section with this name, decompressed; a section `.debug_*` is also found under its
     /// older compressed name `.zdebug_*`. `None` where there is no such section or the file holds no bytes of it
     /// (`SHT_NOBITS`, as in separate debug files).

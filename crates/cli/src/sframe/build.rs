@@ -44,6 +44,9 @@ struct Layout {
     /// another byte order than this machine's.
     #[arg(long)]
     no_share: bool,
+    /// Let up to N neighbouring functions, and the padding between them, stand under one FDE where that is smaller.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    merge: u8,
 }
 
 impl Layout {
@@ -51,6 +54,7 @@ impl Layout {
         let usual = Options::new(self.version, tables::abi(image), 0);
         Options {
             share: usual.share && !self.no_share,
+            merge: self.merge,
             ..usual
         }
     }

@@ -1,5 +1,6 @@
 //! `backtrail sframe check`: a table held against `.eh_frame`.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -82,8 +83,8 @@ struct Checked<'a> {
     /// The table was made for this check.
     built: bool,
     report: Report,
-    /// Name of the function in which each uncovered piece of code begins that is told.
-    names: Vec<Option<String>>,
+    /// Where each uncovered piece of code begins that is told.
+    names: Vec<String>,
     damage: Option<backtrail_dwarf::cfi::Error>,
 }
 
@@ -102,6 +103,7 @@ impl<'a> Checked<'a> {
         };
         let own = own.as_ref().map(Table::section).transpose();
         let own = own.map_err(|error| Failure::of(arguments.table.as_deref().unwrap_or(path), error))?;
+        let (own, missing) = own.map_or((None, None), |(own, missing)| (Some(own), missing));
         if let Some(own) = own.filter(|own| own.abi() != tables::abi(&image)) {
             return Err(fails(&format_args!("the table is for {}", own.abi().name())));
         }
@@ -114,7 +116,8 @@ impl<'a> Checked<'a> {
             None => Section::parse(&built.bytes, 0).map_err(|error| fails(&error))?,
         };
         let input = EhFrame::of_image(&image, &frames.data, frames.address);
-        let report = check::check(&input, &section, &built.skipped);
+        let mut report = check::check(&input, &section, &built.skipped);
+        report.damage = report.damage.or(missing);
         let names = match arguments.json {
             true => Vec::new(),
             false => names(&image, &report),
@@ -191,6 +194,9 @@ impl<'a> Checked<'a> {
                 found.sframe, found.eh_frame
             )?;
         }
+        if report.padding > 0 {
+            writeln!(out, "  padding between joined functions: {} bytes", report.padding)?;
+        }
         if report.uncovered.is_empty() {
             return Ok(());
         }
@@ -205,7 +211,6 @@ impl<'a> Checked<'a> {
             writeln!(out, "    {reason}: {pieces}")?;
         }
         for (range, name) in report.uncovered.iter().zip(&self.names) {
-            let name = name.as_deref().unwrap_or("no name");
             writeln!(out, "    {:#x}..{:#x} {name}", range.start, range.end)?;
         }
         match report.uncovered.len().saturating_sub(TOLD) {
@@ -215,14 +220,27 @@ impl<'a> Checked<'a> {
     }
 }
 
-fn names(image: &Image<'_>, report: &Report) -> Vec<Option<String>> {
+/// The section that each piece begins in, and the function if that has a name.
+fn names(image: &Image<'_>, report: &Report) -> Vec<String> {
     if report.uncovered.is_empty() {
         return Vec::new();
     }
     let symbols = Symbols::new(image);
     let told = report.uncovered.iter().take(TOLD);
-    told.map(|range| symbols.lookup(range.start).map(|symbol| symbol.name.into_owned()))
-        .collect()
+    told.map(|piece| {
+        let section = image.code_section(piece.start);
+        let mut name = section
+            .map_or(Cow::Borrowed("?"), |section| String::from_utf8_lossy(section.name))
+            .into_owned();
+        let symbol = symbols.lookup(piece.start);
+        // A symbol without a size may seem to reach into the next section.
+        if let Some(symbol) = symbol.filter(|symbol| section.is_none_or(|section| section.address <= symbol.address)) {
+            name.push(' ');
+            name.push_str(&symbol.name);
+        }
+        name
+    })
+    .collect()
 }
 
 /// A file with the bytes of a section.

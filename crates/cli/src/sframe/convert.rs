@@ -37,7 +37,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
     }
     let file = input::open(path)?;
     let table = Table::find(path, file.bytes())?;
-    let section = table.section().map_err(|error| Failure::of(path, error))?;
+    let (section, missing) = table.section().map_err(|error| Failure::of(path, error))?;
+    if let Some(error) = missing {
+        return Err(Failure::of(path, error));
+    }
     let options = Options::new(arguments.to, section.abi(), 0);
     let converted = write::convert(&section, &options).map_err(|error| Failure::of(path, error))?;
     let out = arguments.output.as_deref().unwrap_or(Path::new("-"));

@@ -6,6 +6,7 @@ mod convert;
 mod input;
 mod json;
 mod show;
+mod size;
 
 use clap::Subcommand;
 
@@ -18,6 +19,7 @@ pub(crate) enum Command {
     Check(check::Check),
     Build(build::Build),
     Convert(convert::Convert),
+    Size(size::Size),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -26,5 +28,6 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Check(arguments) => check::run(&arguments),
         Command::Build(arguments) => build::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::Size(arguments) => size::run(&arguments),
     }
 }

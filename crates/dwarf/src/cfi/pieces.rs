@@ -1,5 +1,7 @@
 //! Gathers rows into functions, splits functions around what cannot be said, and settles who owns which address.
 
+use std::ops::Range;
+
 use backtrail_sframe::{Row, Rule};
 
 use super::expression::Pattern;
@@ -43,6 +45,13 @@ pub(crate) struct Collector {
     fdes: Vec<Origin>,
     origin: Origin,
     open: Option<Open>,
+}
+
+/// All that was gathered.
+pub(crate) struct Settled {
+    pub(crate) functions: Vec<FunctionRows>,
+    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) unsaid: Vec<Range<u64>>,
 }
 
 /// The function to which rows are being added.
@@ -153,7 +162,7 @@ impl Collector {
     /// Sorts, and gives every address to one FDE: where two begin at the same address the first in the section keeps
     /// it, otherwise an FDE ends where the next one begins, whatever it says. That is what a binary search by start
     /// finds, in `.eh_frame_hdr` as in SFrame.
-    pub(crate) fn settle(mut self) -> (Vec<FunctionRows>, Vec<Skipped>) {
+    pub(crate) fn settle(mut self) -> Settled {
         self.end();
         let Collector {
             functions, gaps, fdes, ..
@@ -185,9 +194,16 @@ impl Collector {
                 reason: Reason::Overlap,
             })
         });
+        let losers = fdes.iter().enumerate().map(|(fde, origin)| owners.end(fde)..origin.end);
+        let unsaid = gaps.iter().map(|gap| gap.start..gap.end).chain(losers);
+        let unsaid = unsaid.filter(|code| !code.is_empty()).collect();
         let mut skipped: Vec<Skipped> = gaps.into_iter().filter_map(within).chain(lost).collect();
         skipped.sort_by_key(|skipped| (skipped.start, skipped.reason));
-        (settled, skipped)
+        Settled {
+            functions: settled,
+            skipped,
+            unsaid,
+        }
     }
 }
 
@@ -276,7 +292,7 @@ mod tests {
             collector.add(*start, *end, Verdict::Rule(rule(*offset)));
             collector.end();
         }
-        let (functions, skipped) = collector.settle();
+        let Settled { functions, skipped, .. } = collector.settle();
         let short = functions
             .iter()
             .map(|function| {
@@ -330,7 +346,7 @@ mod tests {
             });
             collector.add(start, end, verdict);
         }
-        let (functions, skipped) = collector.settle();
+        let Settled { functions, skipped, .. } = collector.settle();
         assert_eq!(functions.len(), 1);
         assert_eq!((functions[0].start, end_of(&functions[0])), (10, 20));
         let told: Vec<_> = skipped
@@ -366,7 +382,7 @@ mod tests {
         ] {
             collector.add(start, end, verdict);
         }
-        let (functions, skipped) = collector.settle();
+        let Settled { functions, skipped, .. } = collector.settle();
         let starts = |function: &FunctionRows| function.rows.iter().map(|row| row.start).collect::<Vec<_>>();
         assert_eq!(functions.len(), 2);
         assert_eq!(

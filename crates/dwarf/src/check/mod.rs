@@ -97,6 +97,9 @@ pub struct Report {
     pub skipped: BTreeMap<&'static str, u64>,
     /// What differs, by address.
     pub mismatches: Vec<Mismatch>,
+    /// Bytes between frames that are in one function of the table with code on both sides: padding between joined
+    /// functions.
+    pub padding: u64,
     /// The first part of the table that can't be read; it counts as not there.
     pub damage: Option<backtrail_sframe::Error>,
     /// Where the work became out of proportion to the input, which no honest table causes.
@@ -444,24 +447,44 @@ impl Walk<'_> {
         });
     }
 
-    /// Parts of the table's functions where no frame is.
+    /// Parts of the table's functions where no frame is. Between frames they are padding, which a writer that joins
+    /// neighbours covers.
     fn code_without_frames(&mut self, frames: &[Frame]) {
         for index in 0..self.table.functions.len() {
             let range = self.table.functions[index].0.clone();
+            let first = frames.partition_point(|frame| frame.end <= range.start);
             let mut pc = range.start;
-            let mut next = frames.partition_point(|frame| frame.end <= pc);
-            while pc < range.end {
-                let end = frames.get(next).map_or(range.end, |frame| frame.start.min(range.end));
-                if pc < end {
-                    self.report.pcs += end - pc;
-                    self.table.open(index);
-                    self.mismatch(pc..end, What::Code, "rows".into(), "nothing".into());
+            for frame in &frames[first..] {
+                if frame.start >= range.end {
+                    break;
                 }
-                pc = frames.get(next).map_or(range.end, |frame| frame.end.max(end));
-                next += 1;
+                let padding = frame.start.saturating_sub(pc);
+                if pc > range.start && is_padding(padding, frame.start) {
+                    self.report.padding += padding;
+                    self.report.pcs += padding;
+                } else {
+                    self.without_frame(index, pc..frame.start);
+                }
+                pc = frame.end;
             }
+            self.without_frame(index, pc..range.end);
         }
     }
+
+    fn without_frame(&mut self, function: usize, code: Range<u64>) {
+        if !code.is_empty() {
+            self.report.pcs += code.end - code.start;
+            self.table.open(function);
+            self.mismatch(code, What::Code, "rows".into(), "nothing".into());
+        }
+    }
+}
+
+/// Whether so many bytes are what aligns the code after them to its address.
+fn is_padding(bytes: u64, next: u64) -> bool {
+    /// Functions are aligned to cache lines at the most.
+    const MOST: u64 = 64;
+    bytes < MOST && bytes < 1 << next.trailing_zeros().min(63)
 }
 
 fn differences(differ: &mut Vec<What>, machine: Machine, rule: &backtrail_sframe::Rule, caller: &Caller) {
