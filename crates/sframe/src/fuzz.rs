@@ -1,52 +1,100 @@
 //! What the fuzz targets and the property tests call: any bytes give an answer or an error.
 
 use core::fmt::{self, Write};
+use core::ops::ControlFlow;
 
 use crate::Section;
+use crate::validate::{FindingKind, validate};
 
 /// Rows that are looked at: shared blocks let a small file claim many.
 const MAX_ROWS: usize = 10_000;
 
-/// Reads `data` in every way there is.
+/// Where sections are read.
+const ADDRESS: u64 = 0x40_0000;
+
+/// Reads every function and row; what was read is written, and read again.
 pub fn read_sframe(data: &[u8]) {
-    const ADDRESS: u64 = 0x40_0000;
-    let Ok(section) = Section::parse(data, ADDRESS) else {
+    let Ok((section, missing)) = Section::parse_lenient(data, ADDRESS) else {
         return;
     };
+    assert_eq!(missing.is_none(), Section::parse(data, ADDRESS).is_ok());
     let mut budget = MAX_ROWS;
     for fde in section.functions().take(MAX_ROWS).flatten() {
-        let function = fde.function();
         let rows = fde.rows();
         let (_, most) = rows.size_hint();
         let count = rows.take(budget).count();
         assert!(most.is_some_and(|most| count <= most), "more rows than promised");
         budget -= count;
+    }
+    #[cfg(feature = "write")]
+    rewrite(&section);
+}
+
+/// Looks up where functions begin and end, and where there may be none.
+pub fn lookup_sframe(data: &[u8]) {
+    let Ok(section) = Section::parse(data, ADDRESS) else {
+        return;
+    };
+    let ends = section.functions().take(1000).flatten().flat_map(|fde| {
+        let function = fde.function();
         let end = function.start.wrapping_add(function.size.into());
-        for pc in [function.start, end.wrapping_sub(1), end] {
-            let found = section.lookup(pc);
-            if let Ok(Some(found)) = found {
-                let offset = pc.wrapping_sub(found.function.start);
-                assert!(
-                    offset < found.function.size.into(),
-                    "a function that doesn't contain the address"
-                );
-                let in_block = match found.function.repeat {
-                    Some(size) => offset % u64::from(size),
-                    None => offset,
-                };
-                assert!(
-                    u64::from(found.row.start) <= in_block,
-                    "a row that begins behind the address"
-                );
+        [function.start, function.start.wrapping_sub(1), end.wrapping_sub(1), end]
+    });
+    for pc in ends.chain([0, 1, ADDRESS, ADDRESS + 0x1000, u64::MAX]) {
+        for section in [section, section.starts_relative_to_field()] {
+            let Ok(Some(found)) = section.lookup(pc) else { continue };
+            let offset = pc.wrapping_sub(found.function.start);
+            assert!(
+                offset < found.function.size.into(),
+                "a function that doesn't contain the address"
+            );
+            let in_block = match found.function.repeat {
+                Some(size) => offset % u64::from(size),
+                None => offset,
+            };
+            assert!(
+                u64::from(found.row.start) <= in_block,
+                "a row that begins behind the address"
+            );
+        }
+    }
+}
+
+/// Writes the text of a section, whole or not.
+pub fn show_sframe(data: &[u8]) {
+    if let Ok((section, _)) = Section::parse_lenient(data, ADDRESS) {
+        let _ = crate::dump::dump(&section, ".sframe", &mut Limited(1 << 20));
+    }
+}
+
+/// Looks for everything that is wrong. Where there is nothing, all of it can be read, and look-up finds each row.
+pub fn validate_sframe(data: &[u8]) {
+    let mut findings = 0usize;
+    validate(data, ADDRESS, &mut |finding| {
+        findings += 1;
+        let end = data.len() as u64;
+        assert!(finding.offset <= end || matches!(finding.kind, FindingKind::Unreadable(_)));
+        write!(Limited(1 << 10), "{finding}").expect("a line");
+        match findings {
+            MAX_ROWS => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    });
+    let strict = Section::parse_strict(data, ADDRESS);
+    assert_eq!(strict.is_ok(), findings == 0);
+    let Ok(section) = strict else { return };
+    for fde in section.functions() {
+        let fde = fde.expect("nothing is wrong");
+        let function = fde.function();
+        for row in fde.rows().take(MAX_ROWS) {
+            let row = row.expect("nothing is wrong");
+            if function.size > row.start {
+                let found = section.lookup(function.start.wrapping_add(row.start.into()));
+                let found = found.expect("nothing is wrong").expect("it is in a function");
+                assert_eq!((found.function, found.row), (function, row));
             }
         }
     }
-    for pc in [0, 1, ADDRESS, ADDRESS + 0x1000, u64::MAX] {
-        let _ = section.lookup(pc);
-    }
-    let _ = crate::dump::dump(&section, ".sframe", &mut Limited(1 << 20));
-    #[cfg(feature = "write")]
-    rewrite(&section);
 }
 
 /// What was read can be written, and reads as the same again.

@@ -4,9 +4,18 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use backtrail_sframe::fuzz::read_sframe;
+use backtrail_sframe::fuzz;
 use backtrail_sframe::write::{self, FunctionRows, Options};
-use backtrail_sframe::{Abi, Base, Location, Row, Rule, Version};
+use backtrail_sframe::{Abi, Base, Location, Row, Rule, Section, Version};
+
+/// Every fuzz target. Gives the number of rows that both readers agree on.
+fn everything(data: &[u8]) -> usize {
+    fuzz::read_sframe(data);
+    fuzz::lookup_sframe(data);
+    fuzz::show_sframe(data);
+    fuzz::validate_sframe(data);
+    common::differential::compare(data)
+}
 
 /// A small section of each version and ABI, in which every kind of row is that the version has.
 fn seeds() -> Vec<Vec<u8>> {
@@ -19,6 +28,13 @@ fn seeds() -> Vec<Vec<u8>> {
         }
     }
     seeds
+}
+
+/// And those that binutils made.
+fn seeds_and_corpus() -> Vec<Vec<u8>> {
+    let corpus = common::corpus().unwrap_or_default().into_iter();
+    let corpus = corpus.map(|case| case.bytes).filter(|bytes| !bytes.is_empty());
+    seeds().into_iter().chain(corpus).collect()
 }
 
 fn functions(abi: Abi) -> Vec<FunctionRows> {
@@ -95,33 +111,37 @@ fn functions(abi: Abi) -> Vec<FunctionRows> {
 
 #[test]
 fn every_prefix() {
-    for seed in seeds() {
-        for len in 0..=seed.len() {
-            read_sframe(&seed[..len]);
+    for seed in seeds_and_corpus() {
+        for len in 0..seed.len() {
+            everything(&seed[..len]);
+            assert!(Section::parse(&seed[..len], 0).is_err(), "{len} of {}", seed.len());
         }
+        assert!(Section::parse(&seed, 0).is_ok());
+        assert!(everything(&seed) > 0 || seed[8..12] == [0; 4], "{seed:02x?}");
     }
 }
 
 #[test]
 fn every_byte_changed() {
-    for mut seed in seeds() {
+    let (mut inputs, mut rows) = (0, 0);
+    for mut seed in seeds_and_corpus() {
         for at in 0..seed.len() {
             let before = seed[at];
-            for flip in [0x01, 0x02, 0x04, 0x10, 0x20, 0x40, 0x7f, 0x80, 0xff] {
+            for flip in [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x7f, 0x80, 0xff] {
                 seed[at] = before ^ flip;
-                read_sframe(&seed);
+                rows += everything(&seed);
+                inputs += 1;
             }
             seed[at] = before;
         }
     }
+    println!("{inputs} inputs, {rows} rows");
+    assert!(rows > 10 * inputs / 4, "most changes leave most rows");
 }
 
 #[test]
 fn random_damage() {
-    let seeds: Vec<Vec<u8>> = seeds()
-        .into_iter()
-        .chain(common::corpus().unwrap_or_default().into_iter().map(|case| case.bytes))
-        .collect();
+    let seeds = seeds_and_corpus();
     let mut random = common::Random(0x5f4a_3e15);
     let begin = Instant::now();
     let mut inputs = 0;
@@ -140,7 +160,7 @@ fn random_damage() {
             }
         }
         let one = Instant::now();
-        read_sframe(&data);
+        everything(&data);
         assert!(one.elapsed() < Duration::from_secs(1), "took too long: {data:02x?}");
         inputs += 1;
     }
@@ -161,7 +181,7 @@ fn lies_about_numbers() {
                 let mut data = seed.clone();
                 most(&mut data, at, value);
                 let begin = Instant::now();
-                read_sframe(&data);
+                everything(&data);
                 assert!(begin.elapsed() < Duration::from_millis(500), "{value:#x} at {at}");
             }
         }

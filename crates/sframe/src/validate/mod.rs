@@ -118,32 +118,31 @@ impl<'a> Validator<'a, '_, '_> {
         GO_ON
     }
 
-    /// `before` is the function before, in bytes from the section's start: of its start, and of the end of what all
-    /// functions up to it cover.
+    /// Order and overlap, where the table is flagged as sorted: in others, as assemblers make them, functions of several
+    /// sections may share addresses.
+    ///
+    /// `before` is of the functions before, in bytes from the section's start: the last one's start, and the end of what
+    /// they cover.
     fn place(&mut self, index: u32, fde: &Fde<'a>, before: &mut Option<(i64, i64)>) -> Flow {
+        if !self.section.flags().contains(Flags::FDE_SORTED) {
+            return GO_ON;
+        }
         let function = fde.function();
         // As look-up compares them, also where the address space wraps around.
         let start = function.start.wrapping_sub(self.section.address()) as i64;
         let end = start.saturating_add(function.size.into());
         let path = Path::fde(index, Some(Field::Start));
-        let covered = match *before {
-            Some((start_before, _)) if start < start_before => {
-                // Without the flag nobody expects an order.
-                if self.section.flags().contains(Flags::FDE_SORTED) {
-                    self.found(path, FindingKind::FunctionOrder, fde.offset())?;
-                }
-                end
+        let mut covered = end;
+        if let Some((start_before, end_before)) = *before {
+            covered = end.max(end_before);
+            let inside = end_before.saturating_sub(start);
+            if start < start_before {
+                self.found(path, FindingKind::FunctionOrder, fde.offset())?;
+            } else if inside > 0 && function.size != 0 {
+                let kind = FindingKind::FunctionOverlap(inside.unsigned_abs());
+                self.found(path, kind, fde.offset())?;
             }
-            Some((_, end_before)) => {
-                let shared = end_before.min(end).saturating_sub(start);
-                if shared > 0 {
-                    let kind = FindingKind::FunctionOverlap(end_before.saturating_sub(start).unsigned_abs());
-                    self.found(path, kind, fde.offset())?;
-                }
-                end.max(end_before)
-            }
-            None => end,
-        };
+        }
         *before = Some((start, covered));
         GO_ON
     }

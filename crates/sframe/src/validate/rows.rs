@@ -73,9 +73,7 @@ impl<'a> Validator<'a, '_, '_> {
             // The outermost frame, since the errata of version 2.
             _ if count == 0 => self.section.version() != Version::V1,
             Abi::Amd64Little => count <= 2,
-            // RA and FP are saved together.
-            Abi::Aarch64Big | Abi::Aarch64Little => count == 1 || count == 3,
-            Abi::S390xBig => count <= 3,
+            Abi::Aarch64Big | Abi::Aarch64Little | Abi::S390xBig => count <= 3,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What several tests need: the corpus, and a second reader.
 #![allow(dead_code)]
 
+pub(crate) mod differential;
 pub(crate) mod naive;
 
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ pub(crate) struct Case {
 pub(crate) fn corpus() -> Option<Vec<Case>> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus/sframe"));
     let Ok(entries) = std::fs::read_dir(folder) else {
-        println!("SKIPPED: the shared SFrame corpus is not there");
+        backtrail_testkit::skip("the shared SFrame corpus is not there");
         return None;
     };
     let mut cases: Vec<Case> = entries
