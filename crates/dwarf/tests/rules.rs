@@ -332,6 +332,25 @@ fn aarch64_signs_return_addresses() {
     }
 }
 
+/// glibc's rawmemchr on AArch64: the return address waits in x15, which is the column; no rule is needed.
+#[test]
+fn another_column_for_the_return_address() {
+    let converted = |column: u8, instructions: &[u8]| {
+        let mut section = Section::new(&aarch64::ARCH, Endian::Little);
+        let mut content = vec![0, 0, 0, 0, 1, b'z', b'R', 0, 4, 0x78, column, 1, 0x1b];
+        content.extend([DEF_CFA, 31, 0]);
+        section.entry(&content);
+        section.fde(0x2000, 64, instructions).convert()
+    };
+    assert_eq!(rows(&converted(15, &[])), [(0, rule(cfa(31, 0), cfa(15, 0), None))]);
+    assert_eq!(
+        rows(&converted(15, &[OFFSET | 15, 1])),
+        [(0, rule(cfa(31, 0), saved(-8), None))]
+    );
+    assert_eq!(rows(&converted(15, &[UNDEFINED, 15])), [(0, None)]);
+    assert_eq!(converted(40, &[]).skipped[0].reason, Reason::ReturnColumn);
+}
+
 #[test]
 fn s390x_keeps_its_stack_pointer_with_the_others() {
     let function = [

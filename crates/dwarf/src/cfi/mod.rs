@@ -276,8 +276,6 @@ impl Converter<'_> {
             Some(Reason::OutsideCode)
         } else if fde.len() > u64::from(u32::MAX) {
             Some(Reason::TooLarge)
-        } else if fde.cie().return_address_register().0 != u16::from(self.input.arch.ra.0) {
-            Some(Reason::ReturnColumn)
         } else {
             None
         };
@@ -298,6 +296,7 @@ impl Converter<'_> {
     }
 
     fn rows(&mut self, fde: &FrameDescriptionEntry<Slice<'_>>, start: u64, end: u64) {
+        let column = fde.cie().return_address_register();
         let mut reached = start;
         let Ok(mut table) = fde.rows(&self.section, &self.bases, &mut self.context) else {
             self.collector.skip(start, end, Reason::Damaged);
@@ -308,7 +307,7 @@ impl Converter<'_> {
                 Ok(Some(row)) => {
                     let row_end = row.end_address().min(end);
                     if row_end > reached {
-                        let verdict = self.rules.verdict(&self.section, row);
+                        let verdict = self.rules.verdict(&self.section, row, column);
                         self.collector.add(reached, row_end, verdict);
                         reached = row_end;
                     }

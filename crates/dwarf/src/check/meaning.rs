@@ -111,6 +111,8 @@ impl Machine {
 pub(super) struct Evaluator<'s, 'a> {
     pub(super) section: &'s gimli::EhFrame<Slice<'a>>,
     pub(super) machine: Machine,
+    /// The column that stands for the return address.
+    pub(super) ra: gimli::Register,
     pub(super) pc: u64,
     /// Whether an expression asked for the pc: the row means something else at the next one.
     pub(super) by_pc: bool,
@@ -120,8 +122,7 @@ pub(super) struct Evaluator<'s, 'a> {
 
 impl Evaluator<'_, '_> {
     pub(super) fn row(&mut self, row: &Row) -> Meaning {
-        let arch = self.machine.arch;
-        if rule_of(row, arch.ra) == Some(RegisterRule::Undefined) {
+        if row.register(self.ra) == Some(RegisterRule::Undefined) {
             return Meaning::Outermost;
         }
         self.caller(row).map_or(Meaning::Unclear, Meaning::Caller)
@@ -135,11 +136,11 @@ impl Evaluator<'_, '_> {
             }
             CfaRule::Expression(expression) => self.expression(expression, None)?,
         };
-        let ra = match rule_of(row, arch.ra) {
-            None | Some(RegisterRule::SameValue) if arch.link_register => {
-                Ra::Is(self.machine.register(u16::from(arch.ra.0)))
-            }
-            None | Some(RegisterRule::SameValue) => Ra::Unsaved,
+        // On x86-64 the usual column is no register.
+        let no_register = !arch.link_register && self.ra.0 == u16::from(arch.ra.0);
+        let ra = match row.register(self.ra) {
+            None | Some(RegisterRule::SameValue) if no_register => Ra::Unsaved,
+            None | Some(RegisterRule::SameValue) => Ra::Is(self.machine.register(self.ra.0)),
             Some(rule) => Ra::Is(self.value(&rule, cfa)?.ok_or(Unclear)?),
         };
         let fp = match rule_of(row, arch.fp) {

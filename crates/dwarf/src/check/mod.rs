@@ -265,6 +265,8 @@ impl Open {
 struct Said<'s, 'a> {
     section: &'s gimli::EhFrame<Slice<'a>>,
     row: &'s meaning::Row,
+    /// The column that stands for the return address.
+    ra: gimli::Register,
     signal_frame: bool,
     key_b: bool,
     /// The row's meaning for each seed; a row without expressions needs one only.
@@ -309,12 +311,14 @@ impl Walk<'_> {
         if let Some((fde, signal_frame, key_b)) = frames.open(frame)
             && let Ok(mut rows) = fde.rows(&frames.section, &frames.bases, context)
         {
+            let ra = fde.cie().return_address_register();
             while let Ok(Some(row)) = rows.next_row() {
                 let end = row.end_address().min(frame.end);
                 if end > reached {
                     let said = Said {
                         section: &frames.section,
                         row,
+                        ra,
                         signal_frame,
                         key_b,
                         meanings: [None; 2],
@@ -418,7 +422,7 @@ impl Walk<'_> {
                 What::SignalFrame => (signal_frame.to_string(), said.signal_frame.to_string()),
                 _ => (
                     text::of_rule(self.arch, row.rule.as_ref(), what, key_b),
-                    text::of_row(said.section, self.arch, said.row, what, said.key_b),
+                    text::of_row(self.arch, said, what),
                 ),
             };
             self.mismatch(code.clone(), what, sframe, eh_frame);
@@ -510,6 +514,7 @@ impl Said<'_, '_> {
             let mut evaluator = Evaluator {
                 section: self.section,
                 machine: Machine { arch, seed },
+                ra: self.ra,
                 pc,
                 by_pc: false,
                 expressions: false,

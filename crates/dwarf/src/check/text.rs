@@ -6,8 +6,8 @@ use backtrail_arch::{Arch, Register};
 use backtrail_sframe::{Base, Location};
 use gimli::{CfaRule, RegisterRule, UnwindExpression};
 
-use super::What;
-use super::meaning::{Row, rule_of};
+use super::meaning::rule_of;
+use super::{Said, What};
 use crate::cfi::Slice;
 
 /// The part of a table's rule that `what` names.
@@ -57,9 +57,10 @@ fn signature(mangled: bool, key_b: bool) -> &'static str {
 }
 
 /// The part of a row of call frame information that `what` names.
-pub(super) fn of_row(section: &gimli::EhFrame<Slice<'_>>, arch: &Arch, row: &Row, what: What, key_b: bool) -> String {
+pub(super) fn of_row(arch: &Arch, said: &Said<'_, '_>, what: What) -> String {
+    let Said { section, row, ra, .. } = *said;
     let saved = |rule: Option<RegisterRule<usize>>| register_rule(section, arch, rule);
-    let undefined = rule_of(row, arch.ra) == Some(RegisterRule::Undefined);
+    let undefined = row.register(ra) == Some(RegisterRule::Undefined);
     match what {
         What::Cfa | What::Ra | What::Fp if undefined => "outermost frame".into(),
         What::Cfa => {
@@ -77,11 +78,11 @@ pub(super) fn of_row(section: &gimli::EhFrame<Slice<'_>>, arch: &Arch, row: &Row
         }
         What::Ra => {
             let mangled = row.register(gimli::AArch64::RA_SIGN_STATE) == Some(RegisterRule::Constant(1));
-            let ra = match rule_of(row, arch.ra) {
-                None | Some(RegisterRule::SameValue) if arch.link_register => register(arch, arch.ra.0.into()),
+            let ra = match row.register(ra) {
+                None | Some(RegisterRule::SameValue) => register(arch, ra.0),
                 rule => saved(rule),
             };
-            ra + signature(mangled, key_b)
+            ra + signature(mangled, said.key_b)
         }
         What::Fp => saved(rule_of(row, arch.fp)),
         What::SignalFrame | What::Code => String::new(),
