@@ -90,7 +90,7 @@ fn what_gnu_ld_links_has_its_known_error_and_no_other() {
 
         let (stdout, _) = ends(1, &["check", &path(&program)]);
         assert!(
-            stdout.contains("1 mismatches") && stdout.contains("cfa at 8 pcs: .sframe rsp+16; .eh_frame rsp+8"),
+            stdout.contains("1 mismatch\n") && stdout.contains("cfa at 16 pcs: .sframe rsp+16; .eh_frame rsp+8"),
             "{stdout}"
         );
         assert!(stdout.contains(".text _start"), "{stdout}");

@@ -178,13 +178,17 @@ impl<'a> Checked<'a> {
         let whose = if self.built { "as build makes it" } else { "in the file" };
         writeln!(
             out,
-            "{}: SFrame version {} {whose}: {} functions, {} rows; {} pcs compared, {} mismatches",
+            "{}: SFrame version {} {whose}: {} functions, {} rows; {} pcs compared, {}",
             self.path.display(),
             self.version as u8,
             report.functions,
             report.rows,
             report.pcs,
-            report.mismatches.len()
+            match report.mismatches.len() {
+                0 => "no mismatch".to_owned(),
+                1 => "1 mismatch".to_owned(),
+                more => format!("{more} mismatches"),
+            }
         )?;
         for found in &report.mismatches {
             let (pc, pcs, what) = (found.pc, found.pcs, found.what.name());
