@@ -7,4 +7,5 @@ pub mod cfi;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod lines;
+pub mod sizes;
 pub mod tables;

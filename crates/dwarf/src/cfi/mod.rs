@@ -18,6 +18,7 @@ use backtrail_arch::Arch;
 use backtrail_elf::Image;
 use backtrail_sframe::Row;
 pub use backtrail_sframe::write::FunctionRows;
+use backtrail_sframe::write::{self, Options, Output, WriteError};
 use backtrail_wire::{Bytes, Endian};
 use gimli::{
     BaseAddresses, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, RunTimeEndian, UnwindContext,
@@ -79,6 +80,8 @@ pub struct Converted {
     pub functions: Vec<FunctionRows>,
     /// What could not be said, by start.
     pub skipped: Vec<Skipped>,
+    /// Code of which some FDE says what could not be said, in no order; parts of it may have rows by another FDE.
+    pub unsaid: Vec<Range<u64>>,
     /// Where the section makes no sense any more; what was before it is converted.
     pub damage: Option<Error>,
 }
@@ -89,6 +92,11 @@ impl Converted {
         self.skipped
             .iter()
             .fold(0u64, |sum, skipped| sum.saturating_add(skipped.size))
+    }
+
+    /// Writes a table of the functions. Code of which nothing could be said is not taken for padding.
+    pub fn write(&self, options: &Options) -> Result<Output, WriteError> {
+        write::section_around(&self.functions, &self.unsaid, options)
     }
 
     /// The rows for `svma`.
@@ -154,10 +162,11 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
         collector: Collector::default(),
     };
     let damage = converter.walk().err();
-    let (functions, skipped) = converter.collector.settle();
+    let settled = converter.collector.settle();
     Converted {
-        functions,
-        skipped,
+        functions: settled.functions,
+        skipped: settled.skipped,
+        unsaid: settled.unsaid,
         damage,
     }
 }

@@ -1,5 +1,7 @@
 //! Gathers rows into functions, splits functions around what cannot be said, and settles who owns which address.
 
+use std::ops::Range;
+
 use backtrail_sframe::{Row, Rule};
 
 use super::expression::Pattern;
@@ -35,6 +37,13 @@ pub(crate) struct Collector {
     gaps: Vec<Gap>,
     origin: Origin,
     open: Option<Open>,
+}
+
+/// All that was gathered.
+pub(crate) struct Settled {
+    pub(crate) functions: Vec<FunctionRows>,
+    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) unsaid: Vec<Range<u64>>,
 }
 
 /// The function to which rows are being added.
@@ -126,7 +135,7 @@ impl Collector {
     /// Sorts, and gives every address to one function: where two begin at the same address the first in the section
     /// keeps it, otherwise a function ends where the next one begins. That is what a binary search by start finds,
     /// in `.eh_frame_hdr` as in SFrame.
-    pub(crate) fn settle(mut self) -> (Vec<FunctionRows>, Vec<Skipped>) {
+    pub(crate) fn settle(mut self) -> Settled {
         self.end();
         let Collector {
             mut functions,
@@ -155,6 +164,7 @@ impl Collector {
             }
             settled.push(function);
         }
+        let unsaid = gaps.iter().map(|gap| gap.start..gap.end).collect();
         let coverage = Coverage::new(&settled);
         let mut skipped: Vec<Skipped> = gaps
             .into_iter()
@@ -165,7 +175,11 @@ impl Collector {
             })
             .collect();
         skipped.sort_by_key(|skipped| (skipped.start, skipped.reason));
-        (settled, skipped)
+        Settled {
+            functions: settled,
+            skipped,
+            unsaid,
+        }
     }
 }
 
@@ -239,7 +253,7 @@ mod tests {
             collector.add(*start, *end, Verdict::Rule(rule(*offset)));
             collector.end();
         }
-        let (functions, skipped) = collector.settle();
+        let Settled { functions, skipped, .. } = collector.settle();
         let short = functions
             .iter()
             .map(|function| {
@@ -294,7 +308,7 @@ mod tests {
         ] {
             collector.add(start, end, verdict);
         }
-        let (functions, skipped) = collector.settle();
+        let Settled { functions, skipped, .. } = collector.settle();
         let starts = |function: &FunctionRows| function.rows.iter().map(|row| row.start).collect::<Vec<_>>();
         assert_eq!(functions.len(), 2);
         assert_eq!(
