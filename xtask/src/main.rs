@@ -2,6 +2,7 @@
 
 mod figures;
 mod manual;
+mod sizes;
 mod test;
 mod tidy;
 
@@ -30,6 +31,9 @@ enum Chore {
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
         seconds: Option<u32>,
     },
+    /// Build the programs of binutils with each release of it, compare the sizes of tables, and write docs/size.md; takes
+    /// a quarter of an hour the first time.
+    SframeSizes,
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),
         Chore::Figures { seconds } => figures::run(seconds),
+        Chore::SframeSizes => sizes::run(),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

@@ -3,6 +3,7 @@
 mod input;
 mod json;
 mod show;
+mod size;
 
 use clap::Subcommand;
 
@@ -12,10 +13,12 @@ use crate::error::{Failure, Status};
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Show(show::Show),
+    Size(size::Size),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Show(arguments) => show::run(&arguments),
+        Command::Size(arguments) => size::run(&arguments),
     }
 }
