@@ -28,8 +28,7 @@ impl<'a> Section<'a> {
     /// function that lies across another one's whole range may be missed in a sorted section. Allocates nothing,
     /// never panics: usable in a signal handler.
     ///
-    /// Fails where the function's FDE, or its rows up to the wanted one, can't be read; it may where the one after it
-    /// can't.
+    /// Fails where the function's FDE, or its rows up to the one after the wanted one, can't be read.
     pub fn lookup(&self, pc: u64) -> Result<Option<Found>> {
         // Relative to the section, as the table is sorted, also where the address space wraps in between.
         let target = pc.wrapping_sub(self.address) as i64;

@@ -76,7 +76,7 @@ impl<'a> RawRows<'a> {
 
     /// The last row that begins at or before `offset`, which ends the walk.
     ///
-    /// Fails where a row before it, or it, can't be read; and, near the section's end, where the one behind can't.
+    /// Fails where a row up to the one behind it can't be read.
     #[inline]
     pub(super) fn last_until(mut self, offset: u32) -> Result<Option<RawRow>> {
         let mut found = None;
@@ -114,16 +114,17 @@ impl<'a> RawRows<'a> {
                 let word = u64::from_le_bytes(*chunk);
                 (word & !(u64::MAX << start_bits), word >> start_bits)
             };
+            let words = usize::from(WORDS_BYTES[usize::from(info as u8)]);
+            let end = self.at + width + 1 + words;
+            if words == usize::from(NO_WORDS) || end > data.len() {
+                return;
+            }
             if start > u64::from(offset) {
                 self.left = 0;
                 return;
             }
-            let words = usize::from(WORDS_BYTES[usize::from(info as u8)]);
-            if words == usize::from(NO_WORDS) {
-                return;
-            }
             *found = Some((start as u32, FreInfo(info as u8), self.at));
-            self.at += width + 1 + words;
+            self.at = end;
             self.left -= 1;
         }
     }
