@@ -69,6 +69,7 @@ impl Encoder {
         let mut block = Block {
             num_fres: u32::try_from(self.rows.len()).map_err(|_| Reason::TooManyRows)?,
             info,
+            fre_type,
             fde_type,
             rep_size,
             bytes: before..before,

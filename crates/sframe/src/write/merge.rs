@@ -109,8 +109,7 @@ fn parts<'a>(
 
 fn part<'a>(function: &'a FunctionRows, encoded: &Encoded, version: Version) -> Part<'a> {
     let block = &encoded.block;
-    let start_bytes = block.info.fre_type().map_or(0, FreType::bytes);
-    let without_body = attribute_size(version) + block.num_fres as usize * start_bytes;
+    let without_body = attribute_size(version) + block.num_fres as usize * block.fre_type.bytes();
     // Rows that begin behind their function's end would come into force in the next one.
     let is_plain = function.repeat.is_none()
         && !function.signal_frame

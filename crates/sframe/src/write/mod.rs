@@ -15,7 +15,7 @@ use core::ops::Range;
 
 use backtrail_wire::Endian;
 
-use crate::constants::{Abi, FdeInfo, FdeType, Flags, HEADER_SIZE, SFRAME_MAGIC, Version};
+use crate::constants::{Abi, FdeInfo, FdeType, Flags, FreType, HEADER_SIZE, SFRAME_MAGIC, Version};
 use crate::layout::{Context, fde_size, push_fde};
 use crate::read::Fde;
 use crate::row::Row;
@@ -231,6 +231,7 @@ impl core::error::Error for WriteError {}
 pub(crate) struct Block {
     pub(crate) num_fres: u32,
     pub(crate) info: FdeInfo,
+    pub(crate) fre_type: FreType,
     pub(crate) fde_type: FdeType,
     pub(crate) rep_size: u8,
     /// The bytes in the FRE sub-section, in the encoder's arena.
@@ -243,6 +244,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) start: i64,
     pub(crate) size: u32,
     pub(crate) fre_off: u32,
+    /// The block's, but for the width of starts where that differs.
+    pub(crate) info: FdeInfo,
     pub(crate) block: &'a Block,
 }
 
@@ -291,13 +294,13 @@ pub fn section_around(
     }
     // Relative to the section, as the reader searches. Those without a size stand before the one that has it.
     encoded.sort_by_key(|function| (function.start, function.size));
-    let mut layout = share::Layout::new(&encoded, encoder.arena(), options.share);
+    let mut layout = share::Layout::new(&encoded, encoder.arena(), options);
     if options.merge > 1 {
         let left_out = skipped.iter().map(|skipped| &functions[skipped.index]);
         let left_out = left_out.map(|function| function.start..function.start.saturating_add(function.size.into()));
         let barriers = disjoint(barriers.iter().cloned().chain(left_out), options.address);
         let joined = joined(functions, &encoded, &barriers, &mut encoder, options);
-        let joined_layout = share::Layout::new(&joined, encoder.arena(), options.share);
+        let joined_layout = share::Layout::new(&joined, encoder.arena(), options);
         let size = |count: usize, layout: &share::Layout| (count * fde_size(options.version)) as u64 + layout.size;
         if size(joined.len(), &joined_layout) < size(encoded.len(), &layout) {
             (encoded, layout) = (joined, joined_layout);
@@ -384,7 +387,7 @@ fn assemble(
     sink.u32(fits(layout.size)?);
     sink.u32(0);
     sink.u32(fits(table_size)?);
-    for (index, (function, &fre_off)) in functions.iter().zip(&layout.offsets).enumerate() {
+    for (index, (function, &(fre_off, fre_type))) in functions.iter().zip(&layout.places).enumerate() {
         let field = if options.pcrel {
             (HEADER_SIZE + index * fde_size) as i64
         } else {
@@ -395,6 +398,7 @@ fn assemble(
             size: function.size,
             // Below the layout's size, which fits.
             fre_off: fre_off as u32,
+            info: function.block.info.with_fre_type(fre_type),
             block: &function.block,
         };
         push_fde(options.version, &mut sink, &entry);
