@@ -86,7 +86,7 @@ fn broken_promises(rows: &[Row]) -> Vec<String> {
     broken
 }
 
-fn release_build() -> Result<std::path::PathBuf, String> {
+pub(crate) fn release_build() -> Result<std::path::PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = Command::new(cargo)
         .args(["build", "--release", "--package", "backtrail"])

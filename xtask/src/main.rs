@@ -1,7 +1,9 @@
 //! The project's own chores: `cargo xtask`.
 
+mod checks;
 mod figures;
 mod manual;
+mod sizes;
 mod test;
 mod tidy;
 
@@ -30,6 +32,11 @@ enum Chore {
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
         seconds: Option<u32>,
     },
+    /// Build the programs of binutils with each release of it, compare the sizes of tables, and write docs/size.md; takes
+    /// a quarter of an hour the first time.
+    SframeSizes,
+    /// Hold SFrame tables against .eh_frame at every pc: those of GNU as and ld, and ours of large files; writes docs/sframe-check.md.
+    SframeCheck,
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -49,6 +56,8 @@ fn main() -> ExitCode {
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),
         Chore::Figures { seconds } => figures::run(seconds),
+        Chore::SframeSizes => sizes::run(),
+        Chore::SframeCheck => checks::run(),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

@@ -44,7 +44,10 @@ const FUZZ_RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-uni
 /// Runs all of it; every step, even where one before it failed.
 pub(crate) fn run() -> Result<(), String> {
     let skipped = AtomicUsize::new(0);
-    install(&skipped);
+    for package in install(&TOOLS) {
+        println!("{SKIPPED} {package} is missing and can't be installed (as root: apt-get install {package})");
+        skipped.fetch_add(1, Ordering::Relaxed);
+    }
     let mut failed = Vec::new();
     let mut step = |name: &'static str, done: Result<(), String>| {
         if let Err(error) = done {
@@ -88,13 +91,17 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-/// Installs what is missing, where that is possible, and says what stays missing.
-fn install(skipped: &AtomicUsize) {
-    let missing = |(tool, _): &&(&str, &str)| !on_path(tool);
-    let mut packages: Vec<&str> = TOOLS.iter().filter(missing).map(|(_, package)| *package).collect();
-    packages.dedup();
+/// Installs what is missing of `tools`, where that is possible; the packages that stay missing.
+pub(crate) fn install(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    let missing = || {
+        let missing = tools.iter().filter(|(tool, _)| !on_path(tool));
+        let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+        packages.dedup();
+        packages
+    };
+    let packages = missing();
     if packages.is_empty() {
-        return;
+        return packages;
     }
     println!("installing {}", packages.join(" "));
     for arguments in [
@@ -110,10 +117,7 @@ fn install(skipped: &AtomicUsize) {
             break;
         }
     }
-    for (tool, package) in TOOLS.iter().filter(missing) {
-        println!("{SKIPPED} {tool} is missing and can't be installed (as root: apt-get install {package})");
-        skipped.fetch_add(1, Ordering::Relaxed);
-    }
+    missing()
 }
 
 fn on_path(tool: &str) -> bool {

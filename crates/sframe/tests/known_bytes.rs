@@ -214,6 +214,7 @@ fn s390x_of_version_2() {
     assert_eq!(read, expected);
     let options = Options {
         share: false,
+        merge: 1,
         ..Options::new(Version::V2, Abi::S390xBig, ADDRESS)
     };
     let output = write::section(&[FunctionRows::read(&fde).unwrap()], &options).unwrap();
@@ -312,6 +313,7 @@ fn prefixes_are_shared_in_versions_1_and_2() {
     ] {
         let options = Options {
             share: true,
+            merge: 1,
             ..Options::new(version, Abi::Amd64Little, ADDRESS)
         };
         let output = write::section(&functions, &options).unwrap();

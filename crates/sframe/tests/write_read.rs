@@ -133,6 +133,7 @@ fn options() -> impl Strategy<Value = Options> {
         address: ADDRESS,
         pcrel: pcrel && version != Version::V1,
         share,
+        merge: 1,
     })
 }
 
@@ -239,6 +240,30 @@ proptest! {
         prop_assert!(shared.bytes.len() <= apart.bytes.len());
         prop_assert_eq!((shared.rows, &shared.skipped), (apart.rows, &apart.skipped));
         prop_assert_eq!(naive::read(&shared.bytes, ADDRESS), naive::read(&apart.bytes, ADDRESS));
+    }
+
+    /// Joining neighbours changes the size, and what is said of the padding between them.
+    #[test]
+    fn joining_is_seen_in_padding_only(
+        (options, functions) in options().prop_flat_map(|options| (Just(options), functions(options.abi))),
+        merge in 2u8..10,
+    ) {
+        let [apart, joined] = [1, merge].map(|merge| {
+            write::section(&functions, &Options { merge, ..options }).unwrap()
+        });
+        prop_assert!(joined.bytes.len() <= apart.bytes.len());
+        prop_assert_eq!(&joined.skipped, &apart.skipped);
+        let [before, after] = [&apart, &joined].map(|output| naive::read(&output.bytes, ADDRESS));
+        for function in &before {
+            let edges = [0, 1, 2, 3, function.size / 2, function.size.saturating_sub(1)].into_iter();
+            for offset in edges.chain(function.rows.iter().map(|row| u64::from(row.start))) {
+                let pc = function.start + offset;
+                let [one, other] = [&before, &after].map(|functions| naive::look_up(functions, pc));
+                if offset < function.size {
+                    prop_assert_eq!(one.map(|(_, row)| row.rule), other.map(|(_, row)| row.rule), "at {:#x}", pc);
+                }
+            }
+        }
     }
 }
 

@@ -73,13 +73,21 @@ pub(crate) fn padding(version: Version, fdes: Bytes<'_>, at: usize) -> u16 {
 }
 
 #[cfg(feature = "write")]
-pub(crate) use writing::{push_attribute, push_fde};
+pub(crate) use writing::{attribute_size, push_attribute, push_fde};
 
 #[cfg(feature = "write")]
 mod writing {
     use super::{v1, v2, v3};
     use crate::constants::Version;
     use crate::write::{Block, Entry, Sink};
+
+    /// Bytes of what a version stores of the FDE right before its rows.
+    pub(crate) const fn attribute_size(version: Version) -> usize {
+        match version {
+            Version::V1 | Version::V2 => 0,
+            Version::V3 => v3::ATTRIBUTE_SIZE,
+        }
+    }
 
     /// What a version stores of the FDE right before its rows.
     pub(crate) fn push_attribute(version: Version, sink: &mut Sink, block: &Block) {

@@ -8,7 +8,7 @@ use crate::constants::{FdeInfo, FdeType};
 use crate::error::{Error, ErrorKind, Result};
 
 pub(crate) const INDEX_SIZE: usize = 16;
-const ATTRIBUTE_SIZE: usize = 5;
+pub(crate) const ATTRIBUTE_SIZE: usize = 5;
 const INFO: usize = 2;
 const INFO2: usize = 3;
 const REP_SIZE: usize = 4;

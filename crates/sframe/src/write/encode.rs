@@ -15,6 +15,13 @@ struct EncodedRow {
     words: WordList,
 }
 
+impl EncodedRow {
+    /// Bytes without the start.
+    fn body_size(&self) -> u64 {
+        (1 + self.words.len() * self.words.size().bytes()) as u64
+    }
+}
+
 /// Encodes functions, one after the other, into one arena.
 pub(super) struct Encoder {
     context: Context,
@@ -41,7 +48,8 @@ impl Encoder {
         self.arena.as_bytes()
     }
 
-    pub(super) fn function(&mut self, function: &FunctionRows) -> Result<Encoded, Reason> {
+    /// Encodes the function; `index` is its number in the input.
+    pub(super) fn function(&mut self, index: usize, function: &FunctionRows) -> Result<Encoded, Reason> {
         let before = self.arena.len();
         let start = self.start(function.start)?;
         let rep_size = self.repeat(function.repeat)?;
@@ -49,6 +57,7 @@ impl Encoder {
             return Err(Reason::SignalFrame);
         }
         let fde_type = self.encode_rows(&function.rows)?;
+        let first_body = self.rows.first().map_or(0, |row| row.body_size());
         let last = self.rows.last().ok_or(Reason::NoRows)?.start;
         let fre_type = FreType::for_start(last);
         let info = FdeInfo::new(
@@ -60,6 +69,7 @@ impl Encoder {
         let mut block = Block {
             num_fres: u32::try_from(self.rows.len()).map_err(|_| Reason::TooManyRows)?,
             info,
+            fre_type,
             fde_type,
             rep_size,
             bytes: before..before,
@@ -70,8 +80,10 @@ impl Encoder {
         }
         block.bytes.end = self.arena.len();
         Ok(Encoded {
+            index,
             start,
             size: function.size,
+            first_body,
             block,
         })
     }

@@ -3,20 +3,24 @@
 //! What the format allows to be small is small: the narrowest start and word widths, no consecutive rows with the
 //! same rule, and functions with the same rows share them ([`Options::share`]).
 
+mod convert;
 mod encode;
+mod merge;
 mod share;
 mod sink;
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use backtrail_wire::Endian;
 
-use crate::constants::{Abi, FdeInfo, FdeType, Flags, HEADER_SIZE, SFRAME_MAGIC, Version};
+use crate::constants::{Abi, FdeInfo, FdeType, Flags, FreType, HEADER_SIZE, SFRAME_MAGIC, Version};
 use crate::layout::{Context, fde_size, push_fde};
 use crate::read::Fde;
 use crate::row::Row;
 
+pub use convert::{ConvertError, convert};
 pub(crate) use sink::Sink;
 
 /// A function to be written.
@@ -65,6 +69,9 @@ pub struct Options {
     /// Whether functions with the same rows share them. libsframe can't decode shared rows in a byte order that is not
     /// the machine's.
     pub share: bool,
+    /// Up to how many neighbouring functions may stand under one FDE where that is smaller; 0 and 1: none. Padding
+    /// between them gets the row before it.
+    pub merge: u8,
 }
 
 impl Options {
@@ -76,6 +83,7 @@ impl Options {
             address,
             pcrel: version == Version::V3,
             share: abi.endian() == Endian::NATIVE,
+            merge: 1,
         }
     }
 }
@@ -85,7 +93,7 @@ impl Options {
 pub struct Output {
     /// The section's bytes; its alignment is 8.
     pub bytes: Vec<u8>,
-    /// Functions in it. GNU readers refuse a section with none.
+    /// FDEs in it: functions, or neighbours joined. GNU readers refuse a section with none.
     pub functions: u32,
     /// Rows in it; shared ones count for each function.
     pub rows: u32,
@@ -223,6 +231,7 @@ impl core::error::Error for WriteError {}
 pub(crate) struct Block {
     pub(crate) num_fres: u32,
     pub(crate) info: FdeInfo,
+    pub(crate) fre_type: FreType,
     pub(crate) fde_type: FdeType,
     pub(crate) rep_size: u8,
     /// The bytes in the FRE sub-section, in the encoder's arena.
@@ -235,14 +244,21 @@ pub(crate) struct Entry<'a> {
     pub(crate) start: i64,
     pub(crate) size: u32,
     pub(crate) fre_off: u32,
+    /// The block's, but for the width of starts where that differs.
+    pub(crate) info: FdeInfo,
     pub(crate) block: &'a Block,
 }
 
 /// A function that could be encoded.
+#[derive(Clone)]
 struct Encoded {
+    /// Its number in the input.
+    index: usize,
     /// Bytes from the section's start.
     start: i64,
     size: u32,
+    /// Bytes of its first row, without the start.
+    first_body: u64,
     block: Block,
 }
 
@@ -250,6 +266,16 @@ struct Encoded {
 ///
 /// What can't be expressed is left out and listed in [`Output::skipped`].
 pub fn section(functions: &[FunctionRows], options: &Options) -> Result<Output, WriteError> {
+    section_around(functions, &[], options)
+}
+
+/// Writes a section in which `barriers`, code of which nothing is to be said, is not taken for padding between functions
+/// that are joined ([`Options::merge`]). Neither functions nor barriers need be sorted.
+pub fn section_around(
+    functions: &[FunctionRows],
+    barriers: &[Range<u64>],
+    options: &Options,
+) -> Result<Output, WriteError> {
     if options.pcrel && options.version == Version::V1 {
         return Err(WriteError::PcrelInV1);
     }
@@ -257,7 +283,7 @@ pub fn section(functions: &[FunctionRows], options: &Options) -> Result<Output, 
     let mut encoded = Vec::with_capacity(functions.len());
     let mut skipped = Vec::new();
     for (index, function) in functions.iter().enumerate() {
-        match encoder.function(function) {
+        match encoder.function(index, function) {
             Ok(function) => encoded.push(function),
             Err(reason) => skipped.push(Skipped {
                 index,
@@ -268,7 +294,18 @@ pub fn section(functions: &[FunctionRows], options: &Options) -> Result<Output, 
     }
     // Relative to the section, as the reader searches. Those without a size stand before the one that has it.
     encoded.sort_by_key(|function| (function.start, function.size));
-    let layout = share::Layout::new(&encoded, encoder.arena(), options.share);
+    let mut layout = share::Layout::new(&encoded, encoder.arena(), options);
+    if options.merge > 1 {
+        let left_out = skipped.iter().map(|skipped| &functions[skipped.index]);
+        let left_out = left_out.map(|function| function.start..function.start.saturating_add(function.size.into()));
+        let barriers = disjoint(barriers.iter().cloned().chain(left_out), options.address);
+        let joined = joined(functions, &encoded, &barriers, &mut encoder, options);
+        let joined_layout = share::Layout::new(&joined, encoder.arena(), options);
+        let size = |count: usize, layout: &share::Layout| (count * fde_size(options.version)) as u64 + layout.size;
+        if size(joined.len(), &joined_layout) < size(encoded.len(), &layout) {
+            (encoded, layout) = (joined, joined_layout);
+        }
+    }
     let rows = encoded.iter().map(|function| u64::from(function.block.num_fres)).sum();
     let bytes = assemble(&encoded, &layout, rows, encoder.arena(), options)?;
     Ok(Output {
@@ -277,6 +314,47 @@ pub fn section(functions: &[FunctionRows], options: &Options) -> Result<Output, 
         rows: fits(rows)?,
         skipped,
     })
+}
+
+/// The ranges relative to the section, in order, those that overlap as one.
+fn disjoint(ranges: impl Iterator<Item = Range<u64>>, address: u64) -> Vec<Range<i64>> {
+    let relative = |address_in: u64| address_in.wrapping_sub(address) as i64;
+    let mut ranges: Vec<Range<i64>> = ranges.map(|range| relative(range.start)..relative(range.end)).collect();
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, range| {
+        let overlap = next.start <= range.end;
+        if overlap {
+            range.end = range.end.max(next.end);
+        }
+        overlap
+    });
+    ranges
+}
+
+/// The functions with neighbours joined where that is smaller.
+fn joined(
+    functions: &[FunctionRows],
+    encoded: &[Encoded],
+    barriers: &[Range<i64>],
+    encoder: &mut encode::Encoder,
+    options: &Options,
+) -> Vec<Encoded> {
+    let runs = merge::runs(functions, encoded, barriers, options);
+    let mut all = Vec::with_capacity(runs.len());
+    for run in runs {
+        let parts = &encoded[run];
+        let whole = match parts {
+            [_] => None,
+            parts => merge::join(parts.iter().map(|part| &functions[part.index]))
+                .and_then(|whole| encoder.function(parts[0].index, &whole).ok()),
+        };
+        match whole {
+            Some(whole) => all.push(whole),
+            None => all.extend_from_slice(parts),
+        }
+    }
+    all
 }
 
 fn fits(number: u64) -> Result<u32, WriteError> {
@@ -309,7 +387,7 @@ fn assemble(
     sink.u32(fits(layout.size)?);
     sink.u32(0);
     sink.u32(fits(table_size)?);
-    for (index, (function, &fre_off)) in functions.iter().zip(&layout.offsets).enumerate() {
+    for (index, (function, &(fre_off, fre_type))) in functions.iter().zip(&layout.places).enumerate() {
         let field = if options.pcrel {
             (HEADER_SIZE + index * fde_size) as i64
         } else {
@@ -320,6 +398,7 @@ fn assemble(
             size: function.size,
             // Below the layout's size, which fits.
             fre_off: fre_off as u32,
+            info: function.block.info.with_fre_type(fre_type),
             block: &function.block,
         };
         push_fde(options.version, &mut sink, &entry);

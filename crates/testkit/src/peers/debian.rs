@@ -86,20 +86,55 @@ fn find(directory: &Path, name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Downloads with the apt configuration of this machine, but lists and caches of its own.
-fn unpack(directory: &Path, root: &Path, suite: &str, packages: &[&str]) -> Result<(), String> {
-    let io = |error: std::io::Error| error.to_string();
-    let mirror = mirror()?;
-    let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
-    let sources = format!("deb [signed-by={keyring}] {mirror} {suite} main\n");
-    fs::write(directory.join("sources.list"), sources).map_err(io)?;
-    for folder in ["state/lists/partial", "cache/archives/partial"] {
-        fs::create_dir_all(directory.join(folder)).map_err(io)?;
+/// Packages of a suite without what they need, unpacked; gets them unless an earlier call has.
+///
+/// `name` is the directory, so it must differ for different packages. `architecture` is Debian's name.
+pub(super) fn contents(name: &str, suite: &str, architecture: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let (directory, _lock) = locked_directory(name).map_err(|error| error.to_string())?;
+    let root = directory.join("root");
+    if !root.exists() {
+        let apt = Apt::new(&directory, suite, architecture)?;
+        apt.run(&[&["download"], packages].concat())?;
+        apt.unpack(&root)?;
     }
-    let apt = |arguments: &[&str]| {
+    Ok(root)
+}
+
+/// Gets packages and all that they need.
+fn unpack(directory: &Path, root: &Path, suite: &str, packages: &[&str]) -> Result<(), String> {
+    let apt = Apt::new(directory, suite, "")?;
+    apt.run(
+        &[
+            &["install", "--yes", "--download-only", "--no-install-recommends"],
+            packages,
+        ]
+        .concat(),
+    )?;
+    apt.unpack(root)
+}
+
+/// Downloads with the apt configuration of this machine, but lists and caches of its own.
+struct Apt {
+    directory: PathBuf,
+    archives: PathBuf,
+    /// As options of the command line.
+    configuration: Vec<String>,
+}
+
+impl Apt {
+    /// For packages of an architecture; an empty one is the machine's own.
+    fn new(directory: &Path, suite: &str, architecture: &str) -> Result<Apt, String> {
+        let io = |error: std::io::Error| error.to_string();
+        let mirror = mirror()?;
+        let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+        let sources = format!("deb [signed-by={keyring}] {mirror} {suite} main\n");
+        fs::write(directory.join("sources.list"), sources).map_err(io)?;
+        let archives = directory.join("cache/archives");
+        for folder in [directory.join("state/lists/partial"), archives.join("partial")] {
+            fs::create_dir_all(folder).map_err(io)?;
+        }
         let option = |name: &str, path: PathBuf| format!("{name}={}", path.display());
-        let mut command = Command::new("apt-get");
-        for option in [
+        let mut configuration = vec![
             option("Dir::Etc::SourceList", directory.join("sources.list")),
             option("Dir::Etc::SourceParts", directory.join("none")),
             option("Dir::State", directory.join("state")),
@@ -112,27 +147,40 @@ fn unpack(directory: &Path, root: &Path, suite: &str, packages: &[&str]) -> Resu
             "Acquire::Languages=none".to_owned(),
             // A mirror's copy of sid may be older than its signature allows.
             "Acquire::Check-Valid-Until=false".to_owned(),
-        ] {
+        ];
+        if !architecture.is_empty() {
+            configuration.push(format!("APT::Architecture={architecture}"));
+            configuration.push(format!("APT::Architectures::={architecture}"));
+        }
+        let apt = Apt {
+            directory: directory.to_owned(),
+            archives,
+            configuration,
+        };
+        apt.run(&["update"])?;
+        Ok(apt)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Command::new("apt-get");
+        for option in &self.configuration {
             command.arg("-o").arg(option);
         }
-        run(command.args(arguments))
-    };
-    apt(&["update"])?;
-    apt(&[
-        &["install", "--yes", "--download-only", "--no-install-recommends"],
-        packages,
-    ]
-    .concat())?;
-    let partial = directory.join("root.partial");
-    for entry in fs::read_dir(directory.join("cache/archives"))
-        .map_err(io)?
-        .filter_map(Result::ok)
-    {
-        if entry.path().extension().is_some_and(|extension| extension == "deb") {
-            run(Command::new("dpkg-deb").arg("-x").arg(entry.path()).arg(&partial))?;
-        }
+        // Where `download` puts what it gets.
+        run(command.args(arguments).current_dir(&self.archives))
     }
-    fs::rename(partial, root).map_err(io)
+
+    /// The contents of all packages that are there, as one tree.
+    fn unpack(&self, root: &Path) -> Result<(), String> {
+        let io = |error: std::io::Error| error.to_string();
+        let partial = self.directory.join("root.partial");
+        for entry in fs::read_dir(&self.archives).map_err(io)?.filter_map(Result::ok) {
+            if entry.path().extension().is_some_and(|extension| extension == "deb") {
+                run(Command::new("dpkg-deb").arg("-x").arg(entry.path()).arg(&partial))?;
+            }
+        }
+        fs::rename(partial, root).map_err(io)
+    }
 }
 
 /// The mirror that this machine gets Debian from.

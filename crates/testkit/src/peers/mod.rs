@@ -6,9 +6,11 @@
 mod babeltrace;
 mod binutils;
 mod debian;
+mod source;
 
 pub use babeltrace::{babeltrace2_2_0, babeltrace2_2_1};
 pub use binutils::{Binutils, Machine, Release};
+pub use source::{binutils_source, zlib};
 
 use std::ffi::OsString;
 use std::fs::{self, File};

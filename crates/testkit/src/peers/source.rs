@@ -1,0 +1,52 @@
+//! What programs are built from that tables are measured on.
+
+use super::binutils::Machine;
+use super::{debian, run};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The source of binutils 2.44 as Debian has it, unpacked.
+///
+/// # Errors
+/// Where it can't be got or unpacked.
+pub fn binutils_source() -> Result<PathBuf, String> {
+    let root = debian::contents("binutils-source", "trixie", "", &["binutils-source"])?;
+    let source = root.join("usr/src/binutils");
+    let unpacked = source.join("binutils-2.44");
+    if !unpacked.exists() {
+        let partial = source.join("partial");
+        fs::create_dir_all(&partial).map_err(|error| error.to_string())?;
+        let archive = source.join("binutils-2.44.tar.xz");
+        run(Command::new("tar").arg("-C").arg(&partial).arg("-xf").arg(archive))?;
+        fs::rename(partial.join("binutils-2.44"), &unpacked).map_err(|error| error.to_string())?;
+    }
+    Ok(unpacked)
+}
+
+/// Where zlib's headers are for programs of another machine, and the folder with the library.
+///
+/// # Errors
+/// Where it can't be got.
+pub fn zlib(machine: Machine) -> Result<([PathBuf; 2], PathBuf), String> {
+    let architecture = match machine {
+        Machine::X86_64 => "amd64",
+        Machine::Aarch64 => "arm64",
+        Machine::S390x => "s390x",
+    };
+    let name = format!("zlib-{architecture}");
+    let root = debian::contents(&name, "bookworm", architecture, &["zlib1g", "zlib1g-dev"])?;
+    let headers = root.join("usr/include");
+    // The package's own link leads into the system.
+    let (library, link) = (
+        root.join("lib").join(machine.triplet()).join("libz.so.1"),
+        root.join("link/libz.so"),
+    );
+    if !link.exists() {
+        fs::create_dir_all(root.join("link"))
+            .and_then(|()| symlink(library, &link))
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(([headers.join(machine.triplet()), headers], root.join("link")))
+}
