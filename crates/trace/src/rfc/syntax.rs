@@ -4,6 +4,7 @@
 
 use super::{ErrorKind, Position, Result};
 use crate::constants::MAX_NESTING;
+use crate::tsdl::cursor::Cursor;
 use crate::tsdl::error;
 use crate::tsdl::lexer::{Token, TokenKind};
 
@@ -49,13 +50,11 @@ const MAX_DEPTH: usize = 3 * MAX_NESTING;
 
 pub(super) fn parse(tokens: &[Token]) -> Result<Vec<Entry>> {
     let mut parser = Parser {
-        tokens,
-        next: 0,
-        depth: 0,
+        at: Cursor::new(tokens, MAX_DEPTH),
     };
     let mut entries = Vec::new();
-    while *parser.peek() != TokenKind::End {
-        if !parser.accept(";") {
+    while *parser.at.peek() != TokenKind::End {
+        if !parser.at.accept(";") {
             entries.push(parser.entry()?);
         }
     }
@@ -63,70 +62,19 @@ pub(super) fn parse(tokens: &[Token]) -> Result<Vec<Entry>> {
 }
 
 struct Parser<'t> {
-    /// The last one is the end, which is never consumed.
-    tokens: &'t [Token],
-    next: usize,
-    depth: usize,
+    at: Cursor<'t>,
 }
 
 impl Parser<'_> {
-    fn token(&self) -> &Token {
-        &self.tokens[self.next.min(self.tokens.len() - 1)]
-    }
-
-    fn peek(&self) -> &TokenKind {
-        &self.token().kind
-    }
-
-    fn position(&self) -> Position {
-        self.token().position
-    }
-
-    fn advance(&mut self) {
-        self.next = (self.next + 1).min(self.tokens.len() - 1);
-    }
-
-    fn is(&self, mark: &str) -> bool {
-        matches!(self.peek(), TokenKind::Mark(found) if *found == mark)
-    }
-
-    fn accept(&mut self, mark: &str) -> bool {
-        let found = self.is(mark);
-        if found {
-            self.advance();
-        }
-        found
-    }
-
-    fn expect(&mut self, mark: &'static str) -> Result<()> {
-        match self.accept(mark) {
-            true => Ok(()),
-            false => self.expected(mark),
-        }
-    }
-
-    fn expected<T>(&self, what: &'static str) -> Result<T> {
-        error(ErrorKind::Expected(what), self.position())
-    }
-
-    fn word(&mut self, what: &'static str) -> Result<String> {
-        let TokenKind::Word(word) = self.peek() else {
-            return self.expected(what);
-        };
-        let word = word.clone();
-        self.advance();
-        Ok(word)
-    }
-
     fn entry(&mut self) -> Result<Entry> {
-        self.accept(".");
-        let position = self.position();
-        let first = self.word("a block or an attribute")?;
-        if self.accept("=") {
+        self.at.accept(".");
+        let position = self.at.position();
+        let first = self.at.word("a block or an attribute")?;
+        if self.at.accept("=") {
             let value = self.value()?;
             let braces = matches!(value, Value::Type(_) | Value::List(_));
-            if !self.accept(";") && !braces {
-                return self.expected(";");
+            if !self.at.accept(";") && !braces {
+                return self.at.expected(";");
             }
             return Ok(Entry::Attribute(Attribute {
                 name: first,
@@ -134,12 +82,12 @@ impl Parser<'_> {
                 value,
             }));
         }
-        let name = match self.is("{") {
+        let name = match self.at.is("{") {
             true => None,
-            false => Some(self.word("=")?),
+            false => Some(self.at.word("=")?),
         };
         let block = self.block()?;
-        self.accept(";");
+        self.at.accept(";");
         Ok(Entry::Block {
             kind: first,
             name,
@@ -148,12 +96,12 @@ impl Parser<'_> {
     }
 
     fn block(&mut self) -> Result<Block> {
-        let position = self.position();
-        self.expect("{")?;
+        let position = self.at.position();
+        self.at.expect("{")?;
         self.deeper(|parser| {
             let mut entries = Vec::new();
-            while !parser.accept("}") {
-                if !parser.accept(";") {
+            while !parser.at.accept("}") {
+                if !parser.at.accept(";") {
                     entries.push(parser.entry()?);
                 }
             }
@@ -162,14 +110,14 @@ impl Parser<'_> {
     }
 
     fn value(&mut self) -> Result<Value> {
-        match self.peek().clone() {
+        match self.at.peek().clone() {
             TokenKind::Text(text) => {
-                self.advance();
+                self.at.advance();
                 Ok(Value::Text(text))
             }
             TokenKind::Word(word) => {
-                self.advance();
-                if word == "type" && self.is("{") {
+                self.at.advance();
+                if word == "type" && self.at.is("{") {
                     return Ok(Value::Type(self.block()?));
                 }
                 self.rest_of_name(word)
@@ -182,43 +130,40 @@ impl Parser<'_> {
     /// Names of events may have dots.
     fn rest_of_name(&mut self, first: String) -> Result<Value> {
         let mut name = first;
-        while self.accept(".") {
+        while self.at.accept(".") {
             name.push('.');
-            name.push_str(&self.word("a name")?);
+            name.push_str(&self.at.word("a name")?);
         }
         Ok(Value::Name(name))
     }
 
     fn number(&mut self) -> Result<Value> {
-        let negative = self.accept("-");
-        let TokenKind::Number(magnitude) = *self.peek() else {
-            return self.expected("a value");
+        let negative = self.at.accept("-");
+        let TokenKind::Number(magnitude) = *self.at.peek() else {
+            return self.at.expected("a value");
         };
-        self.advance();
+        self.at.advance();
         let value = i128::from(magnitude);
         Ok(Value::Number(if negative { -value } else { value }))
     }
 
     fn list(&mut self) -> Result<Value> {
-        self.expect("{")?;
+        self.at.expect("{")?;
         self.deeper(|parser| {
             let mut elements = Vec::new();
-            while !parser.accept("}") {
-                let position = parser.position();
+            while !parser.at.accept("}") {
+                let position = parser.at.position();
                 elements.push((position, parser.value()?));
-                parser.accept(",");
+                parser.at.accept(",");
             }
             Ok(Value::List(elements))
         })
     }
 
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.depth >= MAX_DEPTH {
-            return error(ErrorKind::TooDeep, self.position());
-        }
-        self.depth += 1;
+        self.at.enter()?;
         let result = parse(self);
-        self.depth -= 1;
+        self.at.leave();
         result
     }
 }

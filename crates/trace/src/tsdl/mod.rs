@@ -5,6 +5,7 @@
 //! and reserved names their roles. Each pass stops at its first error.
 
 mod blocks;
+pub(crate) mod cursor;
 pub(crate) mod lexer;
 mod link;
 mod syntax;

@@ -1,5 +1,6 @@
 //! Tokens to a tree of what was written (CTF 1.8.3, appendix C.2).
 
+use super::cursor::Cursor;
 use super::lexer::{Token, TokenKind};
 use super::{Error, ErrorKind, KEYWORDS, Position, Result, error};
 use crate::constants::MAX_NESTING;
@@ -122,13 +123,11 @@ pub(super) enum Dimension {
 
 pub(super) fn parse(tokens: &[Token]) -> Result<Block> {
     let mut parser = Parser {
-        tokens,
-        next: 0,
-        depth: 0,
+        at: Cursor::new(tokens, MAX_NESTING),
     };
     let mut statements = Vec::new();
-    while parser.peek() != &TokenKind::End {
-        if !parser.accept(";") {
+    while parser.at.peek() != &TokenKind::End {
+        if !parser.at.accept(";") {
             statements.push(parser.statement()?);
         }
     }
@@ -139,9 +138,7 @@ pub(super) fn parse(tokens: &[Token]) -> Result<Block> {
 }
 
 struct Parser<'t> {
-    tokens: &'t [Token],
-    next: usize,
-    depth: usize,
+    at: Cursor<'t>,
 }
 
 /// Of these several make one name.
@@ -152,67 +149,10 @@ const C_WORDS: [&str; 11] = [
 const BLOCKS: [&str; 6] = ["trace", "env", "clock", "stream", "event", "callsite"];
 
 impl Parser<'_> {
-    fn token(&self) -> &Token {
-        // The last token is the end, which is never consumed.
-        &self.tokens[self.next.min(self.tokens.len() - 1)]
-    }
-
-    fn peek(&self) -> &TokenKind {
-        &self.token().kind
-    }
-
-    fn after(&self) -> &TokenKind {
-        &self.tokens[(self.next + 1).min(self.tokens.len() - 1)].kind
-    }
-
-    fn position(&self) -> Position {
-        self.token().position
-    }
-
-    fn advance(&mut self) {
-        self.next = (self.next + 1).min(self.tokens.len() - 1);
-    }
-
-    fn is(&self, mark: &str) -> bool {
-        matches!(self.peek(), TokenKind::Mark(found) if *found == mark)
-    }
-
-    fn is_word(&self, word: &str) -> bool {
-        matches!(self.peek(), TokenKind::Word(found) if found == word)
-    }
-
-    fn accept(&mut self, mark: &str) -> bool {
-        let found = self.is(mark);
-        if found {
-            self.advance();
-        }
-        found
-    }
-
-    fn expect(&mut self, mark: &'static str) -> Result<()> {
-        match self.accept(mark) {
-            true => Ok(()),
-            false => self.expected(mark),
-        }
-    }
-
-    fn expected<T>(&self, what: &'static str) -> Result<T> {
-        error(ErrorKind::Expected(what), self.position())
-    }
-
-    fn word(&mut self, what: &'static str) -> Result<String> {
-        let TokenKind::Word(word) = self.peek() else {
-            return self.expected(what);
-        };
-        let word = word.clone();
-        self.advance();
-        Ok(word)
-    }
-
     /// A name that is no keyword.
     fn name(&mut self, what: &'static str) -> Result<String> {
-        let position = self.position();
-        let name = self.word(what)?;
+        let position = self.at.position();
+        let name = self.at.word(what)?;
         match KEYWORDS.contains(&name.as_str()) {
             true => error(ErrorKind::Expected(what), position),
             false => Ok(name),
@@ -220,25 +160,22 @@ impl Parser<'_> {
     }
 
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.depth >= MAX_NESTING {
-            return error(ErrorKind::TooDeep, self.position());
-        }
-        self.depth += 1;
+        self.at.enter()?;
         let result = parse(self);
-        self.depth -= 1;
+        self.at.leave();
         result
     }
 
     fn statement(&mut self) -> Result<Statement> {
-        let position = self.position();
-        let TokenKind::Word(first) = self.peek() else {
-            return self.expected("a statement");
+        let position = self.at.position();
+        let TokenKind::Word(first) = self.at.peek() else {
+            return self.at.expected("a statement");
         };
-        if BLOCKS.contains(&first.as_str()) && *self.after() == TokenKind::Mark("{") {
+        if BLOCKS.contains(&first.as_str()) && *self.at.after() == TokenKind::Mark("{") {
             let name = first.clone();
-            self.advance();
+            self.at.advance();
             let block = self.deeper(Self::block)?;
-            self.expect(";")?;
+            self.at.expect(";")?;
             return Ok(Statement::Block { name, block });
         }
         match first.as_str() {
@@ -247,7 +184,7 @@ impl Parser<'_> {
             "struct" | "enum" | "variant" => {
                 let class = self.specifier()?;
                 // The semicolon is often forgotten after the bracket, and nothing else can follow.
-                self.accept(";");
+                self.at.accept(";");
                 Ok(Statement::Definition(class))
             }
             _ => self.assignment(position),
@@ -255,11 +192,11 @@ impl Parser<'_> {
     }
 
     fn block(&mut self) -> Result<Block> {
-        let position = self.position();
-        self.expect("{")?;
+        let position = self.at.position();
+        self.at.expect("{")?;
         let mut statements = Vec::new();
-        while !self.accept("}") {
-            if !self.accept(";") {
+        while !self.at.accept("}") {
+            if !self.at.accept(";") {
                 statements.push(self.statement()?);
             }
         }
@@ -268,35 +205,35 @@ impl Parser<'_> {
 
     fn assignment(&mut self, position: Position) -> Result<Statement> {
         let path = self.dotted()?;
-        if self.accept(":=") {
+        if self.at.accept(":=") {
             let class = self.specifier()?;
-            self.expect(";")?;
+            self.at.expect(";")?;
             return Ok(Statement::Binding { path, position, class });
         }
-        self.expect("=")?;
+        self.at.expect("=")?;
         let value = self.value()?;
-        self.expect(";")?;
+        self.at.expect(";")?;
         Ok(Statement::Attribute { path, position, value })
     }
 
     fn dotted(&mut self) -> Result<String> {
-        let mut path = self.word("a name")?;
-        while self.accept(".") {
+        let mut path = self.at.word("a name")?;
+        while self.at.accept(".") {
             path.push('.');
-            path.push_str(&self.word("a name")?);
+            path.push_str(&self.at.word("a name")?);
         }
         Ok(path)
     }
 
     fn value(&mut self) -> Result<Value> {
-        match self.peek() {
+        match self.at.peek() {
             TokenKind::Text(text) => {
                 let mut text = text.clone();
-                self.advance();
+                self.at.advance();
                 // As in C, texts that follow each other are one.
-                while let TokenKind::Text(more) = self.peek() {
+                while let TokenKind::Text(more) = self.at.peek() {
                     text.push_str(more);
-                    self.advance();
+                    self.at.advance();
                 }
                 Ok(Value::Text(text))
             }
@@ -310,75 +247,75 @@ impl Parser<'_> {
 
     fn number(&mut self) -> Result<(u64, bool)> {
         let mut negative = false;
-        while self.is("-") || self.is("+") {
-            negative ^= self.is("-");
-            self.advance();
+        while self.at.is("-") || self.at.is("+") {
+            negative ^= self.at.is("-");
+            self.at.advance();
         }
-        match *self.peek() {
+        match *self.at.peek() {
             TokenKind::Number(magnitude) => {
-                self.advance();
+                self.at.advance();
                 Ok((magnitude, negative))
             }
-            _ => self.expected("a value"),
+            _ => self.at.expected("a value"),
         }
     }
 
     fn typealias(&mut self) -> Result<Statement> {
-        self.advance();
+        self.at.advance();
         let class = self.specifier()?;
-        let class = match self.is(":=") {
+        let class = match self.at.is(":=") {
             true => class,
-            false => self.declarator(class, |parser| Ok(parser.position()))?.1,
+            false => self.declarator(class, |parser| Ok(parser.at.position()))?.1,
         };
-        self.expect(":=")?;
-        let position = self.position();
+        self.at.expect(":=")?;
+        let position = self.at.position();
         let name = self.type_name()?;
-        self.expect(";")?;
+        self.at.expect(";")?;
         Ok(Statement::Alias { position, name, class })
     }
 
     /// The words of an alias's new name.
     fn type_name(&mut self) -> Result<String> {
         let name = self.named()?;
-        if self.is("*") {
-            return error(ErrorKind::Unsupported("pointers"), self.position());
+        if self.at.is("*") {
+            return error(ErrorKind::Unsupported("pointers"), self.at.position());
         }
         Ok(name)
     }
 
     fn typedef(&mut self) -> Result<Statement> {
-        self.advance();
+        self.at.advance();
         let class = self.specifier()?;
-        let position = self.position();
+        let position = self.at.position();
         let (name, class) = self.declarator(class, |parser| parser.name("a type's name"))?;
-        if self.is(",") {
+        if self.at.is(",") {
             return error(
                 ErrorKind::Unsupported("several names in one definition"),
-                self.position(),
+                self.at.position(),
             );
         }
-        self.expect(";")?;
+        self.at.expect(";")?;
         Ok(Statement::Alias { position, name, class })
     }
 
     /// A name and its dimensions: `name[4][n]` is four times n elements.
     fn declarator<N>(&mut self, class: Type, name: impl FnOnce(&mut Self) -> Result<N>) -> Result<(N, Type)> {
-        if self.is("*") {
-            return error(ErrorKind::Unsupported("pointers"), self.position());
+        if self.at.is("*") {
+            return error(ErrorKind::Unsupported("pointers"), self.at.position());
         }
         let name = name(self)?;
         let mut dimensions = Vec::new();
-        while self.is("[") {
+        while self.at.is("[") {
             if dimensions.len() >= MAX_NESTING {
-                return error(ErrorKind::TooDeep, self.position());
+                return error(ErrorKind::TooDeep, self.at.position());
             }
-            let position = self.position();
-            self.advance();
+            let position = self.at.position();
+            self.at.advance();
             dimensions.push((position, self.dimension()?));
-            self.expect("]")?;
+            self.at.expect("]")?;
         }
-        if self.is(":") {
-            return error(ErrorKind::Unsupported("bit fields of C"), self.position());
+        if self.at.is(":") {
+            return error(ErrorKind::Unsupported("bit fields of C"), self.at.position());
         }
         let class = dimensions
             .into_iter()
@@ -394,10 +331,10 @@ impl Parser<'_> {
     }
 
     fn dimension(&mut self) -> Result<Dimension> {
-        if let TokenKind::Word(_) = self.peek() {
+        if let TokenKind::Word(_) = self.at.peek() {
             return Ok(Dimension::Path(self.path()?));
         }
-        let position = self.position();
+        let position = self.at.position();
         match self.number()? {
             (number, false) => Ok(Dimension::Number(number)),
             _ => error(ErrorKind::Value("length"), position),
@@ -405,38 +342,38 @@ impl Parser<'_> {
     }
 
     fn path(&mut self) -> Result<Path> {
-        let position = self.position();
+        let position = self.at.position();
         let mut words = vec![self.path_word()?];
-        while self.accept(".") || self.accept("->") {
-            words.push(self.word("a field's name")?);
+        while self.at.accept(".") || self.at.accept("->") {
+            words.push(self.at.word("a field's name")?);
         }
         Ok(Path { words, position })
     }
 
     /// Scopes begin with keywords.
     fn path_word(&mut self) -> Result<String> {
-        match ["trace", "stream", "event"].iter().any(|scope| self.is_word(scope)) {
-            true => self.word("a field's name"),
+        match ["trace", "stream", "event"].iter().any(|scope| self.at.is_word(scope)) {
+            true => self.at.word("a field's name"),
             false => self.name("a field's name"),
         }
     }
 
     fn specifier(&mut self) -> Result<Type> {
         self.deeper(|parser| {
-            let position = parser.position();
-            while parser.is_word("const") {
-                parser.advance();
+            let position = parser.at.position();
+            while parser.at.is_word("const") {
+                parser.at.advance();
             }
-            let TokenKind::Word(first) = parser.peek() else {
-                return parser.expected("a type");
+            let TokenKind::Word(first) = parser.at.peek() else {
+                return parser.at.expected("a type");
             };
             let specifier = match first.as_str() {
                 "integer" => Specifier::Integer(parser.attributes()?),
                 "floating_point" => Specifier::Float(parser.attributes()?),
-                "string" => Specifier::String(match parser.after() {
+                "string" => Specifier::String(match parser.at.after() {
                     TokenKind::Mark("{") => parser.attributes()?,
                     _ => {
-                        parser.advance();
+                        parser.at.advance();
                         Vec::new()
                     }
                 }),
@@ -451,11 +388,11 @@ impl Parser<'_> {
 
     /// C's words for numbers may be several; any other name is one word.
     fn named(&mut self) -> Result<String> {
-        if !C_WORDS.iter().any(|word| self.is_word(word)) {
+        if !C_WORDS.iter().any(|word| self.at.is_word(word)) {
             return self.name("a type");
         }
-        let mut name = self.word("a type")?;
-        while let TokenKind::Word(word) = self.peek() {
+        let mut name = self.at.word("a type")?;
+        while let TokenKind::Word(word) = self.at.peek() {
             if word != "const" && !C_WORDS.contains(&word.as_str()) {
                 break;
             }
@@ -463,88 +400,88 @@ impl Parser<'_> {
                 name.push(' ');
                 name.push_str(word);
             }
-            self.advance();
+            self.at.advance();
         }
         Ok(name)
     }
 
     fn attributes(&mut self) -> Result<Vec<Attribute>> {
-        self.advance();
-        self.expect("{")?;
+        self.at.advance();
+        self.at.expect("{")?;
         let mut attributes = Vec::new();
-        while !self.accept("}") {
-            if self.accept(";") {
+        while !self.at.accept("}") {
+            if self.at.accept(";") {
                 continue;
             }
-            let position = self.position();
-            let name = self.word("an attribute")?;
-            self.expect("=")?;
+            let position = self.at.position();
+            let name = self.at.word("an attribute")?;
+            self.at.expect("=")?;
             let value = self.value()?;
-            self.expect(";")?;
+            self.at.expect(";")?;
             attributes.push(Attribute { name, position, value });
         }
         Ok(attributes)
     }
 
     fn optional_name(&mut self) -> Option<String> {
-        let TokenKind::Word(name) = self.peek() else {
+        let TokenKind::Word(name) = self.at.peek() else {
             return None;
         };
         let name = name.clone();
-        self.advance();
+        self.at.advance();
         Some(name)
     }
 
     fn structure(&mut self) -> Result<Specifier> {
-        self.advance();
-        let name = match self.is_word("align") && *self.after() == TokenKind::Mark("(") {
+        self.at.advance();
+        let name = match self.at.is_word("align") && *self.at.after() == TokenKind::Mark("(") {
             true => None,
             false => self.optional_name(),
         };
-        let body = match self.is("{") {
+        let body = match self.at.is("{") {
             true => Some(self.body()?),
             false => None,
         };
         if name.is_none() && body.is_none() {
-            return self.expected("{");
+            return self.at.expected("{");
         }
         let mut align = None;
-        if self.is_word("align") && *self.after() == TokenKind::Mark("(") {
-            self.advance();
-            self.advance();
-            let position = self.position();
+        if self.at.is_word("align") && *self.at.after() == TokenKind::Mark("(") {
+            self.at.advance();
+            self.at.advance();
+            let position = self.at.position();
             align = match self.number()? {
                 (number, false) => Some(number),
                 _ => return error(ErrorKind::Value("align"), position),
             };
-            self.expect(")")?;
+            self.at.expect(")")?;
         }
         Ok(Specifier::Struct { name, body, align })
     }
 
     fn variant(&mut self) -> Result<Specifier> {
-        self.advance();
+        self.at.advance();
         let name = self.optional_name();
         let mut tag = None;
-        if self.accept("<") {
+        if self.at.accept("<") {
             tag = Some(self.path()?);
-            self.expect(">")?;
+            self.at.expect(">")?;
         }
-        let body = match self.is("{") {
+        let body = match self.at.is("{") {
             true => Some(self.body()?),
             false => None,
         };
         if name.is_none() && body.is_none() {
-            return self.expected("{");
+            return self.at.expected("{");
         }
         Ok(Specifier::Variant { name, tag, body })
     }
 
     fn body(&mut self) -> Result<Vec<Item>> {
-        self.expect("{")?;
+        self.at.expect("{")?;
         let mut items = Vec::new();
-        while !self.accept("}") {
-            if self.accept(";") {
+        while !self.at.accept("}") {
+            if self.at.accept(";") {
                 continue;
             }
             items.push(self.item()?);
@@ -553,74 +490,74 @@ impl Parser<'_> {
     }
 
     fn item(&mut self) -> Result<Item> {
-        if self.is_word("typealias") {
+        if self.at.is_word("typealias") {
             return Ok(Item::Statement(self.typealias()?));
         }
-        if self.is_word("typedef") {
+        if self.at.is_word("typedef") {
             return Ok(Item::Statement(self.typedef()?));
         }
         let class = self.specifier()?;
-        if self.is(";")
+        if self.at.is(";")
             && matches!(
                 class.specifier,
                 Specifier::Struct { .. } | Specifier::Enum { .. } | Specifier::Variant { .. }
             )
         {
-            self.advance();
+            self.at.advance();
             return Ok(Item::Statement(Statement::Definition(class)));
         }
-        let position = self.position();
+        let position = self.at.position();
         let (name, class) = self.declarator(class, |parser| parser.name("a field's name"))?;
-        if self.is(",") {
+        if self.at.is(",") {
             return error(
                 ErrorKind::Unsupported("several fields in one declaration"),
-                self.position(),
+                self.at.position(),
             );
         }
-        self.expect(";")?;
+        self.at.expect(";")?;
         Ok(Item::Field { name, position, class })
     }
 
     fn enumeration(&mut self) -> Result<Specifier> {
-        self.advance();
+        self.at.advance();
         let name = self.optional_name();
-        let container = match self.accept(":") {
+        let container = match self.at.accept(":") {
             true => Some(Box::new(self.specifier()?)),
             false => None,
         };
-        let body = match self.is("{") {
+        let body = match self.at.is("{") {
             true => Some(self.labels()?),
             false => None,
         };
         if name.is_none() && body.is_none() {
-            return self.expected("{");
+            return self.at.expected("{");
         }
         Ok(Specifier::Enum { name, container, body })
     }
 
     fn labels(&mut self) -> Result<Vec<Label>> {
-        self.expect("{")?;
+        self.at.expect("{")?;
         let mut labels = Vec::new();
-        while !self.accept("}") {
-            let position = self.position();
-            let name = match self.peek() {
+        while !self.at.accept("}") {
+            let position = self.at.position();
+            let name = match self.at.peek() {
                 TokenKind::Word(name) | TokenKind::Text(name) => name.clone(),
-                _ => return self.expected("a label"),
+                _ => return self.at.expected("a label"),
             };
-            self.advance();
+            self.at.advance();
             let mut range = None;
-            if self.accept("=") {
+            if self.at.accept("=") {
                 let first = self.signed()?;
-                let last = if self.accept("...") { self.signed()? } else { first };
+                let last = if self.at.accept("...") { self.signed()? } else { first };
                 range = Some((first, last));
             }
             labels.push(Label { name, position, range });
-            if !self.is("}") {
-                self.expect(",")?;
+            if !self.at.is("}") {
+                self.at.expect(",")?;
             }
         }
         if labels.is_empty() {
-            return self.expected("a label");
+            return self.at.expected("a label");
         }
         Ok(labels)
     }
