@@ -5,40 +5,11 @@ mod cbf_decode;
 #[path = "targets/cbf_encode.rs"]
 mod cbf_encode;
 
+use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// Flips, overwrites, inserts, removes or cuts bytes.
-    fn mutate(&mut self, data: &mut Vec<u8>) {
-        for _ in 0..=self.below(4) {
-            let at = self.below(data.len() + 1);
-            match self.below(5) {
-                0 if at < data.len() => data[at] ^= 1 << self.below(8),
-                1 if at < data.len() => data[at] = self.next() as u8,
-                2 => data.insert(at, self.next() as u8),
-                3 if at < data.len() => drop(data.remove(at)),
-                4 if self.below(4) == 0 => data.truncate(at),
-                _ => {}
-            }
-        }
-    }
-}
-
 fn run(seeds: &[&[u8]], target: fn(&[u8])) {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let mut inputs: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
     let start = Instant::now();
     let mut runs = 0u64;

@@ -1,21 +1,11 @@
 //! Damaged files: what is still built from them must say what their `.eh_frame` says.
 
+use backtrail_testkit::text::Random;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use backtrail_dwarf::fuzz;
 use backtrail_elf::{Image, MappedFile};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit.max(1) as u64) as usize
-    }
-}
 
 /// A file cut down to its `.eh_frame`'s first bytes: the headers, and where the section is in it.
 struct Seed {
@@ -101,7 +91,7 @@ fn the_seeds_are_whole() {
 #[test]
 fn mutations() {
     let seeds = seeds();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let end = Instant::now() + Duration::from_secs(2);
     let mut runs = 0;
     while Instant::now() < end {

@@ -1,20 +1,10 @@
 //! Damaged call frame information: mutations of real sections, and their beginnings.
 
+use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
 use backtrail_dwarf::fuzz;
 use backtrail_elf::{Image, MappedFile};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit.max(1) as u64) as usize
-    }
-}
 
 /// Sections with everything that matters here: PLTs, signal trampolines, expressions, personalities.
 fn seeds() -> Vec<Vec<u8>> {
@@ -33,7 +23,7 @@ fn seeds() -> Vec<Vec<u8>> {
 #[test]
 fn mutations_of_real_sections() {
     let seeds = seeds();
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let end = Instant::now() + Duration::from_secs(2);
     let mut runs = 0;
     while Instant::now() < end {

@@ -1,19 +1,9 @@
 //! Damaged files: mutations of real ones, and their beginnings.
 
+use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
 use backtrail_elf::{MappedFile, fuzz};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit.max(1) as u64) as usize
-    }
-}
 
 /// A small linked file with all tables, else this test's own beginning.
 fn seeds() -> Vec<Vec<u8>> {
@@ -35,7 +25,7 @@ fn seeds() -> Vec<Vec<u8>> {
 #[test]
 fn mutations_and_beginnings_of_real_files() {
     let seeds = seeds();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let end = Instant::now() + Duration::from_secs(2);
     let mut runs = 0;
     while Instant::now() < end {

@@ -171,7 +171,7 @@ fn damaged_sections() {
     let mut seeds = vec![rich()];
     seeds.extend(common::corpus().unwrap_or_default().into_iter().map(|case| case.bytes));
     seeds.retain(|seed| !seed.is_empty());
-    let mut random = common::Random(0x00c0_ffee);
+    let mut random = backtrail_testkit::text::Random::new(0x00c0_ffee);
     let begin = Instant::now();
     let mut runs = 0;
     while begin.elapsed() < Duration::from_secs(2) {
@@ -179,7 +179,7 @@ fn damaged_sections() {
         for _ in 0..=random.below(6) {
             let at = random.below(data.len());
             data[at] = match random.below(3) {
-                0 => random.next() as u8,
+                0 => random.number() as u8,
                 1 => [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
                 _ => data[at].wrapping_add(1),
             };

@@ -142,7 +142,7 @@ fn every_byte_changed() {
 #[test]
 fn random_damage() {
     let seeds = seeds_and_corpus();
-    let mut random = common::Random(0x5f4a_3e15);
+    let mut random = backtrail_testkit::text::Random::new(0x5f4a_3e15);
     let begin = Instant::now();
     let mut inputs = 0;
     while begin.elapsed() < Duration::from_secs(2) {
@@ -153,10 +153,10 @@ fn random_damage() {
             }
             let at = random.below(data.len());
             match random.below(4) {
-                0 => data[at] = random.next() as u8,
+                0 => data[at] = random.number() as u8,
                 1 => data[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
                 2 => data.truncate(at),
-                _ => data.insert(at, random.next() as u8),
+                _ => data.insert(at, random.number() as u8),
             }
         }
         let one = Instant::now();

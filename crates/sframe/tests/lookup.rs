@@ -9,7 +9,7 @@ use common::naive;
 const ADDRESS: u64 = 0x7fff_0000;
 
 /// Functions whose sizes and gaps span many orders of magnitude, so that their places are hard to guess.
-fn uneven(random: &mut common::Random, count: usize) -> Vec<FunctionRows> {
+fn uneven(random: &mut backtrail_testkit::text::Random, count: usize) -> Vec<FunctionRows> {
     let mut start = 0x4000_0000;
     let functions = (0..count).map(|_| {
         let magnitude = random.below(18);
@@ -67,7 +67,7 @@ fn compare(section: &Section<'_>, functions: &[naive::NaiveFunction], pcs: impl 
 
 #[test]
 fn uneven_tables_of_every_length() {
-    let mut random = common::Random(0x1001);
+    let mut random = backtrail_testkit::text::Random::new(0x1001);
     let mut count = 0;
     for round in 0..60 {
         let functions = uneven(
@@ -106,7 +106,7 @@ fn uneven_tables_of_every_length() {
 /// A table that says it is sorted and isn't gives an answer: the right function or none.
 #[test]
 fn a_false_flag_gives_no_wrong_function() {
-    let mut random = common::Random(0x2002);
+    let mut random = backtrail_testkit::text::Random::new(0x2002);
     let functions = uneven(&mut random, 500);
     let output = write::section(&functions, &Options::new(Version::V3, Abi::Amd64Little, ADDRESS)).unwrap();
     let mut bytes = output.bytes;
@@ -137,7 +137,7 @@ fn a_false_flag_gives_no_wrong_function() {
 /// In relocatable files of old binutils the fields count from themselves and no flag says so.
 #[test]
 fn starts_relative_to_the_field_without_a_flag() {
-    let mut random = common::Random(0x3003);
+    let mut random = backtrail_testkit::text::Random::new(0x3003);
     let functions = uneven(&mut random, 90);
     let options = Options {
         pcrel: true,

@@ -167,7 +167,7 @@ fn functions_that_share_their_rows_stay_apart() {
 /// Code as compilers lay it out, every version: the same at every program counter, by both readers.
 #[test]
 fn every_program_counter_of_a_larger_table() {
-    let mut random = common::Random(0x5eed);
+    let mut random = backtrail_testkit::text::Random::new(0x5eed);
     for round in 0..12 {
         let mut functions = Vec::new();
         let mut at = 0u64;

@@ -12,7 +12,7 @@ const FUNCTIONS: usize = 100_000;
 const LOOKUPS: usize = 2_000_000;
 
 /// Functions of 16 to 1,015 bytes with 1 to 16 rows.
-fn functions(random: &mut common::Random) -> Vec<FunctionRows> {
+fn functions(random: &mut backtrail_testkit::text::Random) -> Vec<FunctionRows> {
     let mut start = 0x40_0000;
     let ra = Location {
         base: Base::Cfa,
@@ -63,7 +63,7 @@ fn best_of(pcs: &[u64], section: &Section<'_>) -> u128 {
 #[test]
 #[ignore = "measures; meant for a quiet machine and optimised code"]
 fn lookups_are_fast() {
-    let mut random = common::Random(7);
+    let mut random = backtrail_testkit::text::Random::new(7);
     let functions = functions(&mut random);
     let last = functions.last().unwrap();
     let range = (last.start + u64::from(last.size) - 0x40_0000) as usize;

@@ -156,7 +156,7 @@ proptest! {
             (Just(options), functions(options.abi), any::<u64>())
         })
     ) {
-        let mut random = common::Random(seed | 1);
+        let mut random = backtrail_testkit::text::Random::new(seed | 1);
         let mut shuffled: Vec<usize> = (0..functions.len()).collect();
         for index in 1..shuffled.len() {
             shuffled.swap(index, random.below(index + 1));

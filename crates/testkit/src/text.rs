@@ -18,9 +18,24 @@ impl Random {
         self.0
     }
 
-    /// The next number below `limit`, which must not be 0.
+    /// The next number below `limit`; 0 where that is 0.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.number() % limit as u64) as usize
+        (self.number() % limit.max(1) as u64) as usize
+    }
+
+    /// Flips, overwrites, inserts, removes or cuts bytes.
+    pub fn mutate(&mut self, data: &mut Vec<u8>) {
+        for _ in 0..=self.below(4) {
+            let at = self.below(data.len() + 1);
+            match self.below(5) {
+                0 if at < data.len() => data[at] ^= 1 << self.below(8),
+                1 if at < data.len() => data[at] = self.number() as u8,
+                2 => data.insert(at, self.number() as u8),
+                3 if at < data.len() => drop(data.remove(at)),
+                4 if self.below(4) == 0 => data.truncate(at),
+                _ => {}
+            }
+        }
     }
 }
 

@@ -2,25 +2,10 @@
 
 mod support;
 
+use backtrail_testkit::text::Random;
 use backtrail_trace::{Dialect, fuzz, json2, tsdl};
 use backtrail_wire::Endian;
 use std::time::{Duration, Instant};
-
-/// Marsaglia's xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-}
 
 /// Changes, removes, doubles and moves a few bytes; text stays text.
 fn mutate(random: &mut Random, seed: &[u8], from: usize, text: bool) -> Vec<u8> {
@@ -50,7 +35,7 @@ fn mutate(random: &mut Random, seed: &[u8], from: usize, text: bool) -> Vec<u8> 
 }
 
 fn run(target: fn(&[u8]), seeds: &[(Vec<u8>, usize)], text: bool) {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let start = Instant::now();
     let mut runs = 0u64;
     for (seed, _) in seeds {

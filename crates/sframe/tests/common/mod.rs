@@ -38,19 +38,3 @@ pub(crate) fn corpus() -> Option<Vec<Case>> {
     cases.sort_by(|one, other| one.name.cmp(&other.name));
     Some(cases)
 }
-
-/// A generator of pseudo-random numbers (xorshift64*), the same on every run.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
