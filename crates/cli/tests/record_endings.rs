@@ -117,7 +117,7 @@ fn both_formats_hold_the_same_kind_of_recording() {
     for format in ["1.8", "2"] {
         let Some((setup, workload)) = ready(&["2"]) else { return };
         let recording = setup.record(&["--format", format], &workload);
-        recording.ended_with(0).complete(1000, PROMISED);
+        recording.ended_with(0).complete(400, PROMISED);
         let share = recording.share_through(&["main", "outer_work", "inner_work", "spin"]);
         assert!(
             share > 0.95,
@@ -144,7 +144,7 @@ fn attaches_to_a_running_process_and_lets_it_go() {
     let recording = setup.recording(trace, command::run(&mut attach, LIMIT).expect("the binary is there"));
     let spin = spin.finish();
     assert_eq!(spin.code(), 0, "the process was disturbed: {}", spin.describe());
-    recording.ended_with(0).complete(1000, PROMISED).readable();
+    recording.ended_with(0).complete(400, PROMISED).readable();
     let summary = recording.summary();
     assert!(
         summary.samples < 4000,
@@ -172,7 +172,7 @@ fn attaches_to_all_threads_of_several_processes() {
     }
     let recording = setup.recording(trace, command::run(&mut attach, LIMIT).expect("the binary is there"));
     assert!(running.into_iter().all(|process| process.finish().code() == 0));
-    recording.ended_with(0).complete(1000, PROMISED).readable();
+    recording.ended_with(0).complete(400, PROMISED).readable();
     let sees = |function: &str| {
         recording
             .folded()
