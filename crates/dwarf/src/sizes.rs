@@ -6,7 +6,7 @@ use backtrail_sframe::write::{Options, WriteError};
 
 use crate::tables::{self, Error};
 
-/// Functions under one FDE in [`Built::merged`], usually. Twice as many gain about two hundredths of the size.
+/// Functions under one FDE in [`Built::merged`], usually. Twice as many gain another hundredth or two.
 pub const MERGE: u8 = 8;
 
 /// The sizes of a file's tables, in bytes.

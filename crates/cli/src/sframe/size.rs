@@ -17,7 +17,7 @@ use crate::output;
 ///
 /// Sizes are told as parts of .eh_frame and .eh_frame_hdr together: the file's own .sframe, and tables of each version
 /// in which every function has rows of its own (apart), those with the same rows share them (shared), and neighbours
-/// stand under one FDE where that is smaller (merged).
+/// stand under one FDE, or one function under several, where that is smaller (merged).
 #[derive(Args)]
 pub(crate) struct Size {
     /// Executables and shared libraries with .eh_frame.
