@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask`.
 
+mod checks;
 mod figures;
 mod manual;
 mod sizes;
@@ -34,6 +35,8 @@ enum Chore {
     /// Build the programs of binutils with each release of it, compare the sizes of tables, and write docs/size.md; takes
     /// a quarter of an hour the first time.
     SframeSizes,
+    /// Hold SFrame tables against .eh_frame at every pc: those of GNU as and ld, and ours of large files; writes docs/sframe-check.md.
+    SframeCheck,
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Figures { seconds } => figures::run(seconds),
         Chore::SframeSizes => sizes::run(),
+        Chore::SframeCheck => checks::run(),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

@@ -1,9 +1,13 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
 use backtrail_arch::{aarch64, s390x, x86_64};
+use backtrail_elf::Image;
+use backtrail_sframe::write::Options;
+use backtrail_sframe::{Section, Version};
 use backtrail_wire::Endian;
 
 use crate::cfi::{self, EhFrame};
+use crate::{build, check, tables};
 
 /// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what holds for every input.
 pub fn cfi(data: &[u8]) {
@@ -12,7 +16,7 @@ pub fn cfi(data: &[u8]) {
         (&aarch64::ARCH, Endian::Little),
         (&s390x::ARCH, Endian::Big),
     ] {
-        let converted = cfi::convert(&EhFrame {
+        let input = EhFrame {
             data,
             address: 0x10_0000,
             text: None,
@@ -20,14 +24,41 @@ pub fn cfi(data: &[u8]) {
             arch,
             endian,
             code: Vec::new(),
-        });
-        check(&converted);
+        };
+        sound(&cfi::convert(&input));
         let starts = cfi::search_table(data, 0x10_0000, endian);
         assert!(starts.is_none_or(|starts| starts.len() <= data.len()));
     }
 }
 
-fn check(converted: &cfi::Converted) {
+/// Builds tables of each version from the ELF file `data`, and holds them against its `.eh_frame`: what was built from it
+/// must say the same, and lack only what was told to be left out.
+pub fn build(data: &[u8]) {
+    let Ok(image) = Image::parse(data).map(Image::with_sections_placed) else {
+        return;
+    };
+    let Ok(Some(frames)) = image.eh_frame() else { return };
+    let input = EhFrame::of_image(&image, &frames.data, frames.address);
+    for version in Version::ALL {
+        let Ok(built) = build::of_image(&image, &Options::new(version, tables::abi(&image), 0)) else {
+            return;
+        };
+        let table = Section::parse(&built.bytes, 0).expect("a written section reads");
+        let report = check::check(&input, &table, &built.skipped);
+        if report.gave_up_at.is_some() {
+            continue;
+        }
+        assert_eq!(report.mismatches, [], "{version:?}");
+        // Of damaged FDEs that overlap, code is told for each of them.
+        assert!(
+            report.uncovered_bytes() <= built.uncovered_bytes(),
+            "{version:?}: {:x?}",
+            built.skipped
+        );
+    }
+}
+
+fn sound(converted: &cfi::Converted) {
     let mut end = 0;
     for function in &converted.functions {
         assert!(function.start >= end, "functions overlap or are not sorted");

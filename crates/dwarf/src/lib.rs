@@ -1,9 +1,12 @@
 //! Everything that needs to know DWARF.
 //!
-//! [`cfi`] turns call frame information (`.eh_frame`) into SFrame rows and reports what rows cannot say; [`tables`]
-//! gives each module the one table that sampling uses; [`lines`] tells functions, inlined calls and source lines.
+//! [`cfi`] turns call frame information (`.eh_frame`) into SFrame rows and reports what rows cannot say, [`build`] makes
+//! them a table, and [`check`] holds any table against call frame information; [`tables`] gives each module the one
+//! table that sampling uses; [`lines`] tells functions, inlined calls and source lines.
 
+pub mod build;
 pub mod cfi;
+pub mod check;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod lines;

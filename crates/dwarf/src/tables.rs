@@ -18,13 +18,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use backtrail_elf::{Image, MappedFile, SectionData, Symbols};
 use backtrail_sframe::write::{FunctionRows, Options, WriteError};
-use backtrail_sframe::{Abi, Section, Version, write};
+use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 
+use crate::build;
 use crate::cfi::{self, Converted, EhFrame};
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v1";
+const CACHE_FOLDER: &str = "sframe-v2";
 
 /// Build ids of other lengths are no hashes, and would meet each other in the cache.
 const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
@@ -75,6 +76,8 @@ pub enum Error {
     Elf(backtrail_elf::Error),
     /// The module has neither `.sframe` nor `.eh_frame`.
     NoUnwindInformation,
+    /// The file has no `.eh_frame`, or no bytes of it.
+    NoEhFrame,
     /// Nothing of `.eh_frame` makes sense.
     Cfi(cfi::Error),
     /// The table would be larger than its format allows.
@@ -86,6 +89,7 @@ impl fmt::Display for Error {
         match self {
             Error::Elf(error) => error.fmt(f),
             Error::NoUnwindInformation => f.write_str("has neither .sframe nor .eh_frame"),
+            Error::NoEhFrame => f.write_str("no .eh_frame section"),
             Error::Cfi(error) => error.fmt(f),
             Error::Write(error) => error.fmt(f),
         }
@@ -135,7 +139,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v1` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v2` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(default_cache);
@@ -168,7 +172,7 @@ impl Tables {
         {
             return Ok(table);
         }
-        let table = build(image, &section, own.as_ref())?;
+        let table = make(image, &section, own.as_ref())?;
         if let (Some(path), Some(source)) = (entry, source) {
             // Without a cache the next load takes as long as this one did.
             let _ = write_entry(&path, &table, source);
@@ -194,11 +198,12 @@ fn shipped(own: &SectionData<'_>) -> Table {
     }
 }
 
-fn build(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<'_>>) -> Result<Table, Error> {
+fn make(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<'_>>) -> Result<Table, Error> {
     let mut converted = convert_section(image, section);
     let mut origin = TableOrigin::Converted;
     if let Some(own) = own {
-        let Some(functions) = functions_of(own) else {
+        let section = Section::parse(&own.data, own.address);
+        let Ok(functions) = section.and_then(|section| FunctionRows::read_all(&section)) else {
             return Ok(shipped(own));
         };
         complete(&mut converted, functions);
@@ -208,23 +213,15 @@ fn build(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<
         return Err(Error::Cfi(damage));
     }
     let options = Options::new(Version::V3, abi(image), 0);
-    let output = write::section(&converted.functions, &options).map_err(Error::Write)?;
-    let mut skipped = BTreeMap::new();
-    for found in &converted.skipped {
-        *skipped.entry(found.reason.name()).or_insert(0) += 1;
-    }
-    let mut uncovered_bytes = converted.uncovered_bytes();
-    for found in &output.skipped {
-        *skipped.entry(found.reason.name()).or_insert(0) += 1;
-        uncovered_bytes += u64::from(converted.functions[found.index].size);
-    }
+    let built = build::table(&converted, &options).map_err(Error::Write)?;
+    let reasons = built.skipped_by_reason().into_iter();
     Ok(Table {
-        bytes: output.bytes,
         address: 0,
         origin,
-        uncovered_bytes,
-        skipped,
-        damage: converted.damage,
+        uncovered_bytes: built.uncovered_bytes(),
+        skipped: reasons.map(|(reason, (count, _))| (reason, count)).collect(),
+        damage: built.damage,
+        bytes: built.bytes,
     })
 }
 
@@ -275,19 +272,6 @@ fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
     };
     let starts = cfi::search_table(&header.data, header.address, image.endian());
     !starts.is_some_and(|starts| starts.into_iter().all(knows))
-}
-
-/// The functions of a table; `None` where they claim more rows than the section can have.
-fn functions_of(own: &SectionData<'_>) -> Option<Vec<FunctionRows>> {
-    let section = Section::parse(&own.data, own.address).ok()?;
-    let mut budget = row_budget(&own.data);
-    let mut functions = Vec::new();
-    for fde in section.functions() {
-        let fde = fde.ok()?;
-        budget = budget.checked_sub(fde.function().rows as usize)?;
-        functions.push(FunctionRows::read(&fde).ok()?);
-    }
-    Some(functions)
 }
 
 /// Puts the module's own functions in the place of those that were converted.

@@ -57,6 +57,7 @@ pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHT_DYNSYM: u32 = 11;
 pub(crate) const SHT_GNU_SFRAME: u32 = 0x6fff_fff4;
 
+pub(crate) const SHF_ALLOC: u64 = 2;
 pub(crate) const SHF_EXECINSTR: u64 = 4;
 pub(crate) const SHF_COMPRESSED: u64 = 0x800;
 

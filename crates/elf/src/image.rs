@@ -85,6 +85,22 @@ pub struct Section<'a> {
     pub align: u64,
 }
 
+impl Section<'_> {
+    /// Whether it is loaded into memory (`SHF_ALLOC`).
+    fn is_loaded(&self) -> bool {
+        self.flags & SHF_ALLOC != 0
+    }
+
+    /// Whether it holds instructions (`SHF_EXECINSTR`).
+    fn is_code(&self) -> bool {
+        self.flags & SHF_EXECINSTR != 0
+    }
+
+    fn memory(&self) -> Range<u64> {
+        self.address..self.address.saturating_add(self.size)
+    }
+}
+
 /// The contents of a section and where they lie in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SectionData<'a> {
@@ -187,6 +203,27 @@ impl<'a> Image<'a> {
         })
     }
 
+    /// The same file with addresses for the sections of a relocatable one, which has none: those with code first, the
+    /// first of them at 0, then the others that are loaded, one after the other as their alignment demands. So code of
+    /// several sections does not lie on top of each other, and where there is one, its addresses are the offsets in it.
+    /// Other files stay as they are.
+    pub fn with_sections_placed(mut self) -> Image<'a> {
+        if self.kind != Kind::Relocatable {
+            return self;
+        }
+        let mut next = 0u64;
+        for code in [true, false] {
+            let is_next = |section: &&mut Section<'_>| section.is_loaded() && section.is_code() == code;
+            for section in self.sections.iter_mut().filter(is_next) {
+                // Beyond these limits no file of this size is honest; places may overlap then.
+                let align = section.align.clamp(1, PAGE);
+                section.address = next.checked_next_multiple_of(align).unwrap_or(next);
+                next = section.address.saturating_add(section.size);
+            }
+        }
+        self
+    }
+
     /// The CPU.
     pub fn arch(&self) -> &'static Arch {
         self.arch
@@ -239,8 +276,16 @@ impl<'a> Image<'a> {
         end - self.base_vaddr()
     }
 
-    /// Ranges of addresses that can be executed, in the order of the program headers; empty for a relocatable file.
+    /// Ranges of addresses that can be executed, in the order of the program headers; in a relocatable file those of the
+    /// sections with code, which overlap unless they were placed ([`Image::with_sections_placed`]).
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
+        if self.kind == Kind::Relocatable {
+            let code = self
+                .sections
+                .iter()
+                .filter(|section| section.is_loaded() && section.is_code());
+            return code.map(Section::memory).collect();
+        }
         let code = self.loads().filter(|segment| segment.is_executable());
         code.map(Segment::memory).collect()
     }
@@ -267,6 +312,15 @@ impl<'a> Image<'a> {
     /// The header of the first section with this name.
     pub fn section_header(&self, name: &str) -> Option<&Section<'a>> {
         self.sections.iter().find(|section| section.name == name.as_bytes())
+    }
+
+    /// The header of the section whose code is at address `svma`.
+    pub fn code_section(&self, svma: u64) -> Option<&Section<'a>> {
+        let mut code = self
+            .sections
+            .iter()
+            .filter(|section| section.is_loaded() && section.is_code());
+        code.find(|section| section.memory().contains(&svma))
     }
 
     /// The contents of the first section with this name, decompressed; a section `.debug_*` is also found under its

@@ -203,7 +203,7 @@ fn read_symbol(
     let name = table.u32(offset).ok()?;
     let info = table.u8(offset + 4).ok()?;
     let shndx = table.u16(offset + 6).ok()?;
-    let address = table.u64(offset + 8).ok()?;
+    let mut address = table.u64(offset + 8).ok()?;
     let size = table.u64(offset + 16).ok()?;
     let first = *strings.get(to_usize(u64::from(name)))?;
     let kind = info & 0xf;
@@ -220,6 +220,11 @@ fn read_symbol(
         if first == b'$' || !in_code {
             return None;
         }
+    }
+    // There, values count from the section's start.
+    if image.kind() == Kind::Relocatable && shndx < SHN_LORESERVE {
+        let section = image.sections().get(usize::from(shndx));
+        address = address.wrapping_add(section.map_or(0, |section| section.address));
     }
     // What lies outside the code of a linked file cannot run; linkers leave such symbols for discarded sections.
     if image.kind() != Kind::Relocatable && !code.is_empty() && !code.iter().any(|range| range.contains(&address)) {

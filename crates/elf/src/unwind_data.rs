@@ -10,9 +10,11 @@ use crate::{Image, Result, Section, SectionData};
 
 impl<'a> Image<'a> {
     /// `.eh_frame`: by its section, else by the pointer in `.eh_frame_hdr`, up to the zero terminator or the end of
-    /// the segment (LSB 5.0, section 10.6).
+    /// the segment (LSB 5.0, section 10.6). In a relocatable file its relocations are applied.
     pub fn eh_frame(&self) -> Result<Option<SectionData<'a>>> {
-        if let Some(found) = self.section(".eh_frame")? {
+        if let Some(section) = self.section_header(".eh_frame")
+            && let Some(found) = self.relocated(section)?
+        {
             return Ok(Some(found));
         }
         let Some(header) = self.eh_frame_hdr()? else {

@@ -35,6 +35,8 @@ pub enum ErrorKind {
     Register(i64),
     /// The CFA's offset does not fit into 32 bits once it is scaled.
     CfaOffset(i64),
+    /// Functions claim more rows than this, which is more than they can share in a section of this length.
+    TooManyRows(u64),
 }
 
 /// A failed read: what was wrong, and where.
@@ -86,6 +88,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::FlexOffset(control) => write!(f, "no offset follows control word {control:#x}"),
             ErrorKind::Register(found) => write!(f, "register number {found} is out of range"),
             ErrorKind::CfaOffset(found) => write!(f, "CFA offset {found} is out of range"),
+            ErrorKind::TooManyRows(most) => write!(f, "functions claim more than {most} rows"),
         }
     }
 }

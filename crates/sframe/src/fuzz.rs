@@ -139,6 +139,41 @@ fn rewrite(section: &Section<'_>) {
     }
 }
 
+/// Converts `data` into every version and byte order: what comes out says the same, and lacks only what it tells.
+#[cfg(feature = "write")]
+pub fn convert_sframe(data: &[u8]) {
+    use crate::write::{self, FunctionRows, Options};
+    use crate::{Abi, Version};
+    use alloc::vec::Vec;
+
+    let Ok(section) = Section::parse(data, 0x40_0000) else {
+        return;
+    };
+    let of_this_cpu = Abi::ALL.into_iter().filter(|abi| abi.arch() == section.abi().arch());
+    for (abi, version) in of_this_cpu.flat_map(|abi| Version::ALL.map(|version| (abi, version))) {
+        let options = Options::new(version, abi, 0x40_0000);
+        let (Ok(output), Ok(mut functions)) = (write::convert(&section, &options), FunctionRows::read_all(&section))
+        else {
+            return;
+        };
+        let again = Section::parse(&output.bytes, 0x40_0000).expect("a written section reads");
+        let mut index = 0;
+        functions.retain_mut(|function| {
+            function.rows.dedup_by_key(|row| row.rule);
+            index += 1;
+            !output.skipped.iter().any(|skipped| skipped.index + 1 == index)
+        });
+        let mut found = FunctionRows::read_all(&again).expect("a written function reads");
+        let key = |function: &FunctionRows| {
+            let rows: Vec<_> = function.rows.iter().map(|row| (row.start, row.rule)).collect();
+            (function.start, function.size, rows)
+        };
+        functions.sort_by_key(key);
+        found.sort_by_key(key);
+        assert_eq!(found, functions, "{abi:?} {version:?}");
+    }
+}
+
 /// Takes no more than so many bytes of text.
 struct Limited(usize);
 

@@ -24,6 +24,12 @@ pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
     MappedFile::open(path).map_err(|error| Failure::of(path, error))
 }
 
+/// The file, its sections placed where it is a relocatable one; `path` is for messages.
+pub(super) fn image<'a>(path: &Path, bytes: &'a [u8]) -> Result<Image<'a>, Failure> {
+    let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
+    Ok(image.with_sections_placed())
+}
+
 impl<'a> Table<'a> {
     /// The table in a file's bytes; `path` is for messages.
     pub(super) fn find(path: &Path, bytes: &'a [u8]) -> Result<Table<'a>, Failure> {
@@ -48,7 +54,8 @@ impl<'a> Table<'a> {
         })
     }
 
-    fn of_image(image: &Image<'a>) -> backtrail_elf::Result<Option<Table<'a>>> {
+    /// The table of a file; `None` where it has none.
+    pub(super) fn of_image(image: &Image<'a>) -> backtrail_elf::Result<Option<Table<'a>>> {
         let Some(SectionData { address, data }) = image.sframe()? else {
             return Ok(None);
         };

@@ -5,7 +5,7 @@
 //! cannot be said, the code under it becomes a gap: the function is split around it, and the gap is reported with its
 //! reason. Nothing else of the function is lost.
 
-mod augmentation;
+pub(crate) mod augmentation;
 mod expression;
 mod pieces;
 mod reason;
@@ -31,7 +31,7 @@ use rule::Rules;
 
 /// The initial instructions of a CIE run again for each of its FDEs. Real CIEs have under 150 bytes; a limit keeps the
 /// work proportional to the input.
-const MAX_CIE_BYTES: usize = 512;
+pub(crate) const MAX_CIE_BYTES: usize = 512;
 
 /// How deep `DW_CFA_remember_state` may nest. Compilers nest once.
 const MAX_REMEMBERED_STATES: usize = 16;
@@ -131,7 +131,7 @@ impl Converted {
     }
 }
 
-type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Cie<'a> = CommonInformationEntry<Slice<'a>>;
 
 /// The unwinder's working memory: as gimli's own, with room for more remembered states.
@@ -186,14 +186,14 @@ pub fn search_table(data: &[u8], address: u64, endian: Endian) -> Option<Vec<u64
     Some(starts)
 }
 
-fn run_time(endian: Endian) -> RunTimeEndian {
+pub(crate) fn run_time(endian: Endian) -> RunTimeEndian {
     match endian {
         Endian::Little => RunTimeEndian::Little,
         Endian::Big => RunTimeEndian::Big,
     }
 }
 
-fn bases(input: &EhFrame<'_>) -> BaseAddresses {
+pub(crate) fn bases(input: &EhFrame<'_>) -> BaseAddresses {
     let mut bases = BaseAddresses::default().set_eh_frame(input.address);
     if let Some(text) = input.text {
         bases = bases.set_text(text);
@@ -237,7 +237,8 @@ impl Converter<'_> {
                 return Err(Error::new(ErrorKind::EntryLength(len), offset));
             };
             match bytes.u32(content) {
-                Ok(0) => self.cie(offset),
+                // Read when an FDE asks for it.
+                Ok(0) => {}
                 Ok(_) if end - content >= 4 => self.fde(offset),
                 _ => return Err(Error::new(ErrorKind::EntryLength(len), offset)),
             }
@@ -246,28 +247,24 @@ impl Converter<'_> {
         Ok(())
     }
 
-    fn cie(&mut self, offset: usize) {
-        let parsed = self.section.cie_from_offset(&self.bases, offset.into()).ok();
-        let usable = parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES);
-        self.cies.insert(offset, usable);
-    }
-
     fn fde(&mut self, offset: usize) {
-        let cies = &self.cies;
+        let cies = &mut self.cies;
         let parsed = self
             .section
-            .fde_from_offset(&self.bases, offset.into(), |_, _, cie_offset| {
-                // A CIE comes before its FDEs, and was met on the way.
-                let cie = cies.get(&cie_offset.0).and_then(Option::as_ref);
-                cie.cloned().ok_or(gimli::Error::NotCieId(cie_offset.0 as u64))
+            .fde_from_offset(&self.bases, offset.into(), |section, bases, cie| {
+                let known = cies.entry(cie.0).or_insert_with(|| {
+                    let parsed = section.cie_from_offset(bases, cie).ok();
+                    parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES)
+                });
+                known.clone().ok_or(gimli::Error::NotCieId(cie.0 as u64))
             });
         let Ok(fde) = parsed else {
-            self.collector.skip(0, 0, Reason::Damaged);
+            self.collector.skip_fde(0, Reason::Damaged);
             return;
         };
         let start = fde.initial_address();
         let Some(end) = start.checked_add(fde.len()) else {
-            self.collector.skip(start, start, Reason::OutsideCode);
+            self.collector.skip_fde(start, Reason::OutsideCode);
             return;
         };
         let reason = if fde.len() == 0 {
@@ -276,23 +273,27 @@ impl Converter<'_> {
             Some(Reason::OutsideCode)
         } else if fde.len() > u64::from(u32::MAX) {
             Some(Reason::TooLarge)
-        } else if fde.cie().return_address_register().0 != u16::from(self.input.arch.ra.0) {
-            Some(Reason::ReturnColumn)
         } else {
             None
         };
+        if let Some(reason @ (Reason::Empty | Reason::OutsideCode)) = reason {
+            self.collector.skip_fde(start, reason);
+            return;
+        }
+        self.collector.begin(Origin {
+            start,
+            end,
+            signal_frame: fde.is_signal_trampoline(),
+            pauth_key_b: self.key_b.contains(&fde.cie().offset()),
+        });
         match reason {
-            Some(reason @ (Reason::Empty | Reason::OutsideCode)) => self.collector.skip(start, start, reason),
             Some(reason) => self.collector.skip(start, end, reason),
             None => self.rows(&fde, start, end),
         }
     }
 
     fn rows(&mut self, fde: &FrameDescriptionEntry<Slice<'_>>, start: u64, end: u64) {
-        self.collector.begin(Origin {
-            signal_frame: fde.is_signal_trampoline(),
-            pauth_key_b: self.key_b.contains(&fde.cie().offset()),
-        });
+        let column = fde.cie().return_address_register();
         let mut reached = start;
         let Ok(mut table) = fde.rows(&self.section, &self.bases, &mut self.context) else {
             self.collector.skip(start, end, Reason::Damaged);
@@ -303,7 +304,7 @@ impl Converter<'_> {
                 Ok(Some(row)) => {
                     let row_end = row.end_address().min(end);
                     if row_end > reached {
-                        let verdict = self.rules.verdict(&self.section, row);
+                        let verdict = self.rules.verdict(&self.section, row, column);
                         self.collector.add(reached, row_end, verdict);
                         reached = row_end;
                     }

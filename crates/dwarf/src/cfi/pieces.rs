@@ -11,6 +11,9 @@ use super::{FunctionRows, Reason, Skipped};
 /// What an FDE says of all its rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
+    /// The code that it describes.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     pub(crate) signal_frame: bool,
     pub(crate) pauth_key_b: bool,
 }
@@ -21,6 +24,8 @@ struct Gap {
     start: u64,
     end: u64,
     reason: Reason,
+    /// The FDE that it belongs to; `None` for one that describes no code.
+    fde: Option<usize>,
 }
 
 /// As many rows as a function of SFrame version 3 can have; a longer one is split.
@@ -33,8 +38,11 @@ pub(crate) fn end_of(function: &FunctionRows) -> u64 {
 
 #[derive(Default)]
 pub(crate) struct Collector {
-    functions: Vec<FunctionRows>,
+    /// With the FDE that each belongs to.
+    functions: Vec<(FunctionRows, usize)>,
     gaps: Vec<Gap>,
+    /// Those that describe code, in the section's order.
+    fdes: Vec<Origin>,
     origin: Origin,
     open: Option<Open>,
 }
@@ -59,6 +67,7 @@ impl Collector {
     pub(crate) fn begin(&mut self, origin: Origin) {
         self.end();
         self.origin = origin;
+        self.fdes.push(origin);
     }
 
     /// Adds what is said of the code from `start` to `end`, which follows what was added before.
@@ -70,19 +79,36 @@ impl Collector {
         }
     }
 
-    /// Leaves a gap.
+    /// Leaves a gap in the FDE that was begun.
     pub(crate) fn skip(&mut self, start: u64, end: u64, reason: Reason) {
         self.end();
+        let fde = self.fdes.len().checked_sub(1);
         match self.gaps.last_mut() {
-            Some(last) if last.end == start && last.reason == reason && start < end => last.end = end,
-            _ => self.gaps.push(Gap { start, end, reason }),
+            Some(last) if last.end == start && last.reason == reason && last.fde == fde => last.end = end,
+            _ => self.gaps.push(Gap {
+                start,
+                end,
+                reason,
+                fde,
+            }),
         }
+    }
+
+    /// Tells of an FDE that describes no code.
+    pub(crate) fn skip_fde(&mut self, start: u64, reason: Reason) {
+        self.end();
+        self.gaps.push(Gap {
+            start,
+            end: start,
+            reason,
+            fde: None,
+        });
     }
 
     /// Ends an FDE.
     pub(crate) fn end(&mut self) {
         let Some(open) = self.open.take() else { return };
-        self.functions.push(FunctionRows {
+        let function = FunctionRows {
             start: open.start,
             // An FDE is refused before where this does not fit.
             size: (open.end - open.start) as u32,
@@ -90,7 +116,8 @@ impl Collector {
             repeat: open.pattern.map(|(pattern, _)| pattern.block),
             signal_frame: self.origin.signal_frame,
             pauth_key_b: self.origin.pauth_key_b,
-        });
+        };
+        self.functions.push((function, self.fdes.len() - 1));
     }
 
     fn add_rule(&mut self, start: u64, end: u64, rule: Option<Rule>) {
@@ -132,48 +159,45 @@ impl Collector {
         self.open = Some(open);
     }
 
-    /// Sorts, and gives every address to one function: where two begin at the same address the first in the section
-    /// keeps it, otherwise a function ends where the next one begins. That is what a binary search by start finds,
-    /// in `.eh_frame_hdr` as in SFrame.
+    /// Sorts, and gives every address to one FDE: where two begin at the same address the first in the section keeps
+    /// it, otherwise an FDE ends where the next one begins, whatever it says. That is what a binary search by start
+    /// finds, in `.eh_frame_hdr` as in SFrame.
     pub(crate) fn settle(mut self) -> Settled {
         self.end();
         let Collector {
-            mut functions,
-            mut gaps,
-            ..
+            functions, gaps, fdes, ..
         } = self;
-        // A stable sort: equal starts stay in the section's order.
-        functions.sort_by_key(|function| function.start);
+        let owners = Owners::new(&fdes);
         let mut settled: Vec<FunctionRows> = Vec::with_capacity(functions.len());
-        for function in functions {
-            if let Some(last) = settled.last_mut().filter(|last| end_of(last) > function.start) {
-                let loser = if last.start == function.start {
-                    &function
-                } else {
-                    &*last
-                };
-                gaps.push(Gap {
-                    start: function.start,
-                    end: end_of(loser),
-                    reason: Reason::Overlap,
-                });
-                if last.start == function.start {
-                    continue;
-                }
-                truncate(last, (function.start - last.start) as u32);
+        for (mut function, fde) in functions {
+            let end = owners.end(fde);
+            if function.start < end {
+                let size = (end - function.start).min(function.size.into());
+                truncate(&mut function, size as u32);
+                settled.push(function);
             }
-            settled.push(function);
         }
-        let unsaid = gaps.iter().map(|gap| gap.start..gap.end).collect();
-        let coverage = Coverage::new(&settled);
-        let mut skipped: Vec<Skipped> = gaps
-            .into_iter()
-            .map(|gap| Skipped {
+        settled.sort_by_key(|function| function.start);
+        let within = |gap: Gap| {
+            let end = gap.fde.map_or(gap.end, |fde| gap.end.min(owners.end(fde)));
+            (gap.start <= end).then(|| Skipped {
                 start: gap.start,
-                size: (gap.end - gap.start) - (coverage.before(gap.end) - coverage.before(gap.start)),
+                size: end - gap.start,
                 reason: gap.reason,
             })
-            .collect();
+        };
+        let lost = fdes.iter().enumerate().filter_map(|(fde, origin)| {
+            let end = owners.end(fde);
+            (end < origin.end).then(|| Skipped {
+                start: end,
+                size: (origin.end - end) - (owners.owned_before(origin.end) - owners.owned_before(end)),
+                reason: Reason::Overlap,
+            })
+        });
+        let losers = fdes.iter().enumerate().map(|(fde, origin)| owners.end(fde)..origin.end);
+        let unsaid = gaps.iter().map(|gap| gap.start..gap.end).chain(losers);
+        let unsaid = unsaid.filter(|code| !code.is_empty()).collect();
+        let mut skipped: Vec<Skipped> = gaps.into_iter().filter_map(within).chain(lost).collect();
         skipped.sort_by_key(|skipped| (skipped.start, skipped.reason));
         Settled {
             functions: settled,
@@ -201,33 +225,44 @@ fn truncate(function: &mut FunctionRows, size: u32) {
     }
 }
 
-/// How many bytes below an address have rows.
-struct Coverage<'a> {
-    functions: &'a [FunctionRows],
-    /// Bytes of all functions before each.
-    sums: Vec<u64>,
+/// Which FDE counts where.
+struct Owners {
+    /// Where each FDE's own code ends, by its index; its start where it has none.
+    ends: Vec<u64>,
+    /// The code of those that have some, by start, and the bytes that are owned before each.
+    ranges: Vec<(u64, u64, u64)>,
 }
 
-impl<'a> Coverage<'a> {
-    fn new(functions: &'a [FunctionRows]) -> Self {
-        let sums = functions.iter().scan(0u64, |sum, function| {
-            let before = *sum;
-            *sum += u64::from(function.size);
-            Some(before)
-        });
-        Coverage {
-            functions,
-            sums: sums.collect(),
+impl Owners {
+    fn new(fdes: &[Origin]) -> Owners {
+        let mut order: Vec<usize> = (0..fdes.len()).collect();
+        // A stable sort: equal starts stay in the section's order.
+        order.sort_by_key(|&fde| fdes[fde].start);
+        let mut ends: Vec<u64> = fdes.iter().map(|fde| fde.start).collect();
+        order.dedup_by_key(|fde| fdes[*fde].start);
+        let mut ranges = Vec::with_capacity(order.len());
+        let mut sum = 0;
+        for (at, &fde) in order.iter().enumerate() {
+            let next = order.get(at + 1).map_or(u64::MAX, |&next| fdes[next].start);
+            let (start, end) = (fdes[fde].start, fdes[fde].end.min(next));
+            ends[fde] = end;
+            ranges.push((start, end, sum));
+            sum += end - start;
         }
+        Owners { ends, ranges }
     }
 
-    fn before(&self, address: u64) -> u64 {
-        let after = self.functions.partition_point(|function| function.start < address);
-        let Some(last) = after.checked_sub(1) else {
+    fn end(&self, fde: usize) -> u64 {
+        self.ends[fde]
+    }
+
+    /// How many bytes below an address have an owner.
+    fn owned_before(&self, address: u64) -> u64 {
+        let after = self.ranges.partition_point(|(start, ..)| *start < address);
+        let Some(&(start, end, sum)) = after.checked_sub(1).map(|last| &self.ranges[last]) else {
             return 0;
         };
-        let function = &self.functions[last];
-        self.sums[last] + (address - function.start).min(u64::from(function.size))
+        sum + (address.min(end) - start)
     }
 }
 
@@ -249,7 +284,11 @@ mod tests {
     fn collect(fdes: &[(u64, u64, i32)]) -> (Vec<(u64, u64, i32)>, Vec<Skipped>) {
         let mut collector = Collector::default();
         for (start, end, offset) in fdes {
-            collector.begin(Origin::default());
+            collector.begin(Origin {
+                start: *start,
+                end: *end,
+                ..Origin::default()
+            });
             collector.add(*start, *end, Verdict::Rule(rule(*offset)));
             collector.end();
         }
@@ -291,10 +330,45 @@ mod tests {
         );
     }
 
+    /// An FDE that can't be said owns its code all the same: no other one may speak for it.
+    #[test]
+    fn a_gap_is_an_owner_too() {
+        let mut collector = Collector::default();
+        for (start, end, verdict) in [
+            (10, 40, Verdict::Rule(rule(8))),
+            (20, 30, Verdict::Skip(Reason::Damaged)),
+            (20, 30, Verdict::Rule(rule(16))),
+        ] {
+            collector.begin(Origin {
+                start,
+                end,
+                ..Origin::default()
+            });
+            collector.add(start, end, verdict);
+        }
+        let Settled { functions, skipped, .. } = collector.settle();
+        assert_eq!(functions.len(), 1);
+        assert_eq!((functions[0].start, end_of(&functions[0])), (10, 20));
+        let told: Vec<_> = skipped
+            .iter()
+            .map(|skipped| (skipped.start, skipped.size, skipped.reason))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (20, 10, Reason::Damaged),
+                (20, 10, Reason::Overlap),
+                (20, 0, Reason::Overlap)
+            ]
+        );
+    }
+
     #[test]
     fn a_gap_splits_a_function_and_equal_rows_are_one() {
         let mut collector = Collector::default();
         collector.begin(Origin {
+            start: 100,
+            end: 140,
             signal_frame: true,
             pauth_key_b: false,
         });

@@ -18,7 +18,7 @@ pub enum Reason {
     /// Another FDE describes the same code: of those that begin at one address the first holds, otherwise the one that
     /// begins later.
     Overlap,
-    /// The return address is not in the CPU's usual column.
+    /// The column of the return address is no register that rows can name.
     ReturnColumn,
     /// The CFA is an expression that is neither `register + offset` nor the word there.
     CfaExpression,

@@ -33,7 +33,6 @@ pub(crate) struct Rules {
     arch: &'static Arch,
     sp: gimli::Register,
     fp: gimli::Register,
-    ra: gimli::Register,
 }
 
 enum Cfa {
@@ -48,17 +47,17 @@ impl Rules {
             arch,
             sp: number(arch.sp),
             fp: number(arch.fp),
-            ra: number(arch.ra),
         }
     }
 
-    pub(crate) fn verdict(&self, section: &Section<'_>, row: &Row) -> Verdict {
-        self.try_verdict(section, row).unwrap_or_else(Verdict::Skip)
+    /// `column` stands for the return address (`return_address_register` of the CIE).
+    pub(crate) fn verdict(&self, section: &Section<'_>, row: &Row, column: gimli::Register) -> Verdict {
+        self.try_verdict(section, row, column).unwrap_or_else(Verdict::Skip)
     }
 
-    fn try_verdict(&self, section: &Section<'_>, row: &Row) -> Result<Verdict, Reason> {
+    fn try_verdict(&self, section: &Section<'_>, row: &Row, column: gimli::Register) -> Result<Verdict, Reason> {
         // Without a caller nothing else matters.
-        if row.register(self.ra) == Some(RegisterRule::Undefined) {
+        if row.register(column) == Some(RegisterRule::Undefined) {
             return Ok(Verdict::Rule(None));
         }
         let cfa = self.cfa(section, row)?;
@@ -66,7 +65,7 @@ impl Rules {
             Cfa::Value(value) => value,
             Cfa::Pattern(pattern) => pattern.cfa_at(0),
         };
-        let (ra, fp) = (self.ra(section, row)?, self.fp(section, row)?);
+        let (ra, fp) = (self.ra(section, row, column)?, self.fp(section, row)?);
         let rule = match (self.other_sp(section, row, value)?, &cfa) {
             (None, _) => self.rule(row, value, ra, fp)?,
             (Some(sp), Cfa::Value(_)) => self.rule_by_sp(row, value, sp, ra, fp)?,
@@ -123,12 +122,13 @@ impl Rules {
         }
     }
 
-    fn ra(&self, section: &Section<'_>, row: &Row) -> Result<Value, Reason> {
-        let rule = match row.register(self.ra) {
-            None | Some(RegisterRule::SameValue) if self.arch.link_register => {
-                return Ok(Value::Address(Base::Register(self.arch.ra.0), 0));
+    fn ra(&self, section: &Section<'_>, row: &Row, column: gimli::Register) -> Result<Value, Reason> {
+        let rule = match row.register(column) {
+            None | Some(RegisterRule::SameValue) => {
+                // The usual column is no register where calls push the address.
+                let still = Value::Address(Base::Register(general_register(column).ok_or(Reason::ReturnColumn)?), 0);
+                return self.nameable(still).ok_or(Reason::RaUnsaved);
             }
-            None | Some(RegisterRule::SameValue) => return Err(Reason::RaUnsaved),
             Some(rule) => rule,
         };
         let value = self
@@ -155,8 +155,9 @@ impl Rules {
     fn other_sp(&self, section: &Section<'_>, row: &Row, cfa: Value) -> Result<Option<Value>, Reason> {
         let rule = match row.register(self.sp) {
             None | Some(RegisterRule::SameValue) => return Ok(None),
-            // s390x stores the old SP among the other registers (store multiple): the same value by its ABI.
-            Some(RegisterRule::Offset(_)) if self.arch.sp_from_cfa != 0 => return Ok(None),
+            // s390x keeps the old SP among the other registers, on the stack (store multiple) or in one for floating
+            // point: the same value by its ABI.
+            Some(RegisterRule::Offset(_) | RegisterRule::Register(_)) if self.arch.sp_from_cfa != 0 => return Ok(None),
             Some(rule) => rule,
         };
         let value = self.value(section, &rule, Reason::SpRule)?.ok_or(Reason::SpRule)?;

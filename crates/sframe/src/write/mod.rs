@@ -3,6 +3,7 @@
 //! What the format allows to be small is small: the narrowest start and word widths, no consecutive rows with the
 //! same rule, and functions with the same rows share them ([`Options::share`]).
 
+mod convert;
 mod encode;
 mod merge;
 mod share;
@@ -19,6 +20,7 @@ use crate::layout::{Context, fde_size, push_fde};
 use crate::read::Fde;
 use crate::row::Row;
 
+pub use convert::{ConvertError, convert};
 pub(crate) use sink::Sink;
 
 /// A function to be written.

@@ -1,0 +1,117 @@
+//! `backtrail sframe build`: a table made from `.eh_frame`.
+
+use std::path::{Path, PathBuf};
+
+use backtrail_dwarf::build::{self, Built};
+use backtrail_dwarf::tables;
+use backtrail_elf::Image;
+use backtrail_sframe::Version;
+use backtrail_sframe::write::Options;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
+
+use super::input;
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Make a table from .eh_frame, as the raw bytes of a section.
+///
+/// Addresses in it are the file's own when it is read at address 0, as all files with raw bytes are. A relocatable file has none: its
+/// sections are placed one after the other then, those with code first and from 0 on.
+#[derive(Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct Build {
+    /// An executable, shared library or relocatable file.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    /// Where to; '-': standard output.
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+    #[command(flatten)]
+    layout: Layout,
+    /// Print no summary; what was left out is still told.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// How a table is to be written.
+#[derive(Args)]
+struct Layout {
+    /// Version of SFrame. Only version 3 can say everything that compilers write.
+    #[arg(id = "sframe_version", long = "version", value_name = "VERSION", default_value = "3", value_parser = version())]
+    version: Version,
+    /// Give each function rows of its own, for readers that swap the byte order in place; that is also the default for tables in
+    /// another byte order than this machine's.
+    #[arg(long)]
+    no_share: bool,
+    /// Let up to N neighbouring functions, and the padding between them, stand under one FDE where that is smaller.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    merge: u8,
+}
+
+impl Layout {
+    fn options(&self, image: &Image<'_>) -> Options {
+        let usual = Options::new(self.version, tables::abi(image), 0);
+        Options {
+            share: usual.share && !self.no_share,
+            merge: self.merge,
+            ..usual
+        }
+    }
+}
+
+pub(super) fn version() -> impl TypedValueParser<Value = Version> {
+    PossibleValuesParser::new(["1", "2", "3"]).try_map(|number| {
+        let number = number.parse().ok().and_then(Version::from_number);
+        number.ok_or("the version is 1, 2 or 3")
+    })
+}
+
+pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
+    let path = &arguments.file;
+    let file = input::open(path)?;
+    let image = input::image(path, file.bytes())?;
+    let options = arguments.layout.options(&image);
+    let built = build::of_image(&image, &options).map_err(|error| Failure::of(path, error))?;
+    output::to(&arguments.output, |out| out.write_all(&built.bytes))?;
+    if !arguments.quiet {
+        summary(&built, options.version);
+    }
+    left_out(path, &built);
+    match built.damage {
+        Some(damage) => Err(Failure::of(path, damage).help("the table has what comes before")),
+        None => Ok(Status::Done),
+    }
+}
+
+fn summary(built: &Built, version: Version) {
+    let described = built.covered_bytes.saturating_add(built.uncovered_bytes());
+    eprintln!(
+        "SFrame version {}: {} functions, {} rows, {} bytes; {} of {described} bytes of code covered ({})",
+        version as u8,
+        built.functions,
+        built.rows,
+        built.bytes.len(),
+        built.covered_bytes,
+        percent(built.covered_bytes, described),
+    );
+}
+
+/// Rounded down: 100 % means all.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    let share = part as f64 / whole.max(1) as f64;
+    match part == whole {
+        true => "100 %".to_owned(),
+        false => format!("{:.3} %", (share * 100_000.0).floor() / 1000.0),
+    }
+}
+
+fn left_out(path: &Path, built: &Built) {
+    for (reason, (pieces, bytes)) in built.skipped_by_reason() {
+        let pieces_of = if pieces == 1 { "piece" } else { "pieces" };
+        eprintln!(
+            "{}: skipped: {reason}: {pieces} {pieces_of} of code, {bytes} bytes",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! `backtrail sframe check`: a table held against `.eh_frame`.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use backtrail_dwarf::cfi::EhFrame;
+use backtrail_dwarf::check::{self, Report};
+use backtrail_dwarf::{build, tables};
+use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_sframe::write::Options;
+use backtrail_sframe::{Section, Version};
+use clap::{Args, ValueHint};
+use serde_json::{Value, json};
+
+use super::build::{percent, version};
+use super::input::{self, Table};
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Pieces of uncovered code that the text tells one by one.
+const TOLD: usize = 20;
+
+/// Compare a table with .eh_frame at every pc.
+///
+/// For a file without .sframe, the version 3 table that 'build' makes is checked. The exit status is 1 where the two say different
+/// things. Code that only .eh_frame describes is told, but does not count: start files never have tables.
+#[derive(Args)]
+pub(crate) struct Check {
+    /// Executables, shared libraries or relocatable files.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Check the table in this file instead, the raw bytes of a section.
+    #[arg(long, value_name = "RAW", value_hint = ValueHint::FilePath, conflicts_with = "built")]
+    table: Option<PathBuf>,
+    /// Check the table that 'build' makes in this version, also where FILE has one.
+    #[arg(long, value_name = "VERSION", value_parser = version())]
+    built: Option<Version>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
+    if arguments.table.is_some() && arguments.files.len() > 1 {
+        return Err(Failure::new("--table is for one FILE"));
+    }
+    let mut status = Status::Done;
+    let mut documents = Vec::new();
+    for path in &arguments.files {
+        let checked = match Checked::new(arguments, path) {
+            Ok(checked) => checked,
+            Err(failure) => {
+                failure.report();
+                status = Status::Bad;
+                continue;
+            }
+        };
+        if arguments.json {
+            documents.push(checked.to_json());
+        } else {
+            output::to_stdout(|out| checked.write_text(out))?;
+        }
+        status = match (status, checked.partial()) {
+            (_, Some(failure)) => {
+                failure.report();
+                Status::Bad
+            }
+            (Status::Done, None) if !checked.report.mismatches.is_empty() => Status::Found,
+            (status, None) => status,
+        };
+    }
+    if arguments.json {
+        output::to_stdout(|out| writeln!(out, "{}", Value::Array(documents)))?;
+    }
+    Ok(status)
+}
+
+/// A file's report and what is said of it.
+struct Checked<'a> {
+    path: &'a Path,
+    version: Version,
+    /// The table was made for this check.
+    built: bool,
+    report: Report,
+    /// Where each uncovered piece of code begins that is told.
+    names: Vec<String>,
+    damage: Option<backtrail_dwarf::cfi::Error>,
+}
+
+impl<'a> Checked<'a> {
+    fn new(arguments: &Check, path: &'a Path) -> Result<Checked<'a>, Failure> {
+        let fails = |error: &dyn std::fmt::Display| Failure::of(path, error);
+        let file = input::open(path)?;
+        let image = input::image(path, file.bytes())?;
+        let frames = image.eh_frame().map_err(|error| fails(&error))?;
+        let frames = frames.ok_or_else(|| fails(&tables::Error::NoEhFrame))?;
+        let raw = arguments.table.as_deref().map(Raw::open).transpose()?;
+        let own = match (&raw, arguments.built) {
+            (Some(raw), _) => Some(raw.table()?),
+            (None, Some(_)) => None,
+            (None, None) => Table::of_image(&image).map_err(|error| fails(&error))?,
+        };
+        let own = own.as_ref().map(Table::section).transpose();
+        let own = own.map_err(|error| Failure::of(arguments.table.as_deref().unwrap_or(path), error))?;
+        let (own, missing) = own.map_or((None, None), |(own, missing)| (Some(own), missing));
+        if let Some(own) = own.filter(|own| own.abi() != tables::abi(&image)) {
+            return Err(fails(&format_args!("the table is for {}", own.abi().name())));
+        }
+        let version = own.map_or(arguments.built.unwrap_or(Version::V3), |own| own.version());
+        // Of a table that is there, it tells why code is missing in it.
+        let options = Options::new(version, tables::abi(&image), 0);
+        let built = build::of_image(&image, &options).map_err(|error| fails(&error))?;
+        let section = match own {
+            Some(own) => own,
+            None => Section::parse(&built.bytes, 0).map_err(|error| fails(&error))?,
+        };
+        let input = EhFrame::of_image(&image, &frames.data, frames.address);
+        let mut report = check::check(&input, &section, &built.skipped);
+        report.damage = report.damage.or(missing);
+        let names = match arguments.json {
+            true => Vec::new(),
+            false => names(&image, &report),
+        };
+        Ok(Checked {
+            path,
+            version,
+            built: own.is_none(),
+            report,
+            names,
+            damage: built.damage,
+        })
+    }
+
+    /// Why not all was compared.
+    fn partial(&self) -> Option<Failure> {
+        let report = &self.report;
+        if let Some(damage) = report.damage {
+            return Some(Failure::of(self.path, format_args!(".sframe: {damage}")));
+        }
+        if let Some(damage) = self.damage {
+            return Some(Failure::of(self.path, damage));
+        }
+        let pc = report.gave_up_at?;
+        Some(Failure::of(
+            self.path,
+            format_args!("gave up at pc {pc:#x}: the tables say too much for their length"),
+        ))
+    }
+
+    fn to_json(&self) -> Value {
+        let report = &self.report;
+        let mismatches: Vec<Value> = report
+            .mismatches
+            .iter()
+            .map(|found| {
+                json!({
+                    "pc": format!("{:#x}", found.pc),
+                    "what": found.what.name(),
+                    "sframe": found.sframe,
+                    "eh_frame": found.eh_frame,
+                })
+            })
+            .collect();
+        json!({
+            "file": self.path.display().to_string(),
+            "functions": report.functions,
+            "rows": report.rows,
+            "pcs": report.pcs,
+            "uncovered_bytes": report.uncovered_bytes(),
+            "skipped": report.skipped,
+            "mismatches": mismatches,
+        })
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let report = &self.report;
+        let whose = if self.built { "as build makes it" } else { "in the file" };
+        writeln!(
+            out,
+            "{}: SFrame version {} {whose}: {} functions, {} rows; {} pcs compared, {}",
+            self.path.display(),
+            self.version as u8,
+            report.functions,
+            report.rows,
+            report.pcs,
+            match report.mismatches.len() {
+                0 => "no mismatch".to_owned(),
+                1 => "1 mismatch".to_owned(),
+                more => format!("{more} mismatches"),
+            }
+        )?;
+        for found in &report.mismatches {
+            let (pc, pcs, what) = (found.pc, found.pcs, found.what.name());
+            writeln!(
+                out,
+                "  {pc:#x}: {what} at {pcs} pcs: .sframe {}; .eh_frame {}",
+                found.sframe, found.eh_frame
+            )?;
+        }
+        if report.padding > 0 {
+            writeln!(out, "  padding between joined functions: {} bytes", report.padding)?;
+        }
+        if report.uncovered.is_empty() {
+            return Ok(());
+        }
+        let uncovered = report.uncovered_bytes();
+        writeln!(
+            out,
+            "  not covered: {uncovered} of {} bytes ({} covered)",
+            report.pcs,
+            percent(report.pcs - uncovered, report.pcs)
+        )?;
+        for (reason, pieces) in &report.skipped {
+            writeln!(out, "    {reason}: {pieces}")?;
+        }
+        for (range, name) in report.uncovered.iter().zip(&self.names) {
+            writeln!(out, "    {:#x}..{:#x} {name}", range.start, range.end)?;
+        }
+        match report.uncovered.len().saturating_sub(TOLD) {
+            0 => Ok(()),
+            more => writeln!(out, "    … and {more} more"),
+        }
+    }
+}
+
+/// The section that each piece begins in, and the function if that has a name.
+fn names(image: &Image<'_>, report: &Report) -> Vec<String> {
+    if report.uncovered.is_empty() {
+        return Vec::new();
+    }
+    let symbols = Symbols::new(image);
+    let told = report.uncovered.iter().take(TOLD);
+    told.map(|piece| {
+        let section = image.code_section(piece.start);
+        let mut name = section
+            .map_or(Cow::Borrowed("?"), |section| String::from_utf8_lossy(section.name))
+            .into_owned();
+        let symbol = symbols.lookup(piece.start);
+        // A symbol without a size may seem to reach into the next section.
+        if let Some(symbol) = symbol.filter(|symbol| section.is_none_or(|section| section.address <= symbol.address)) {
+            name.push(' ');
+            name.push_str(&symbol.name);
+        }
+        name
+    })
+    .collect()
+}
+
+/// A file with the bytes of a section.
+struct Raw<'a> {
+    path: &'a Path,
+    file: MappedFile,
+}
+
+impl<'a> Raw<'a> {
+    fn open(path: &'a Path) -> Result<Raw<'a>, Failure> {
+        let file = input::open(path)?;
+        Ok(Raw { path, file })
+    }
+
+    fn table(&self) -> Result<Table<'_>, Failure> {
+        Table::find(self.path, self.file.bytes())
+    }
+}

@@ -1,0 +1,65 @@
+//! `backtrail sframe convert`: a table in another version.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use backtrail_sframe::Version;
+use backtrail_sframe::write::{self, Options, Output};
+use clap::{Args, ValueHint};
+
+use super::build::version;
+use super::input::{self, Table};
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Write a table in another version, as the raw bytes of a section.
+///
+/// Functions keep their addresses, which are the file's own when the result is read at address 0, as all files with raw bytes are. What
+/// the version can't hold is left out, counted and named on standard error.
+#[derive(Args)]
+pub(crate) struct Convert {
+    /// An ELF file with .sframe, or a file with the bytes of such a section.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    /// Version of SFrame.
+    #[arg(long, value_name = "VERSION", value_parser = version())]
+    to: Version,
+    /// Where to; '-' or nothing: standard output, unless it is a terminal.
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
+    let path = &arguments.file;
+    if arguments.output.is_none() && io::stdout().is_terminal() {
+        return Err(Failure::new("the result is not for a terminal").help("-o OUT writes it into a file"));
+    }
+    let file = input::open(path)?;
+    let table = Table::find(path, file.bytes())?;
+    let (section, missing) = table.section().map_err(|error| Failure::of(path, error))?;
+    if let Some(error) = missing {
+        return Err(Failure::of(path, error));
+    }
+    let options = Options::new(arguments.to, section.abi(), 0);
+    let converted = write::convert(&section, &options).map_err(|error| Failure::of(path, error))?;
+    let out = arguments.output.as_deref().unwrap_or(Path::new("-"));
+    output::to(out, |out| out.write_all(&converted.bytes))?;
+    left_out(path, &converted);
+    Ok(Status::Done)
+}
+
+fn left_out(path: &Path, converted: &Output) {
+    let mut reasons: BTreeMap<write::Reason, u64> = BTreeMap::new();
+    for skipped in &converted.skipped {
+        *reasons.entry(skipped.reason).or_insert(0) += 1;
+    }
+    for (reason, count) in reasons {
+        let functions = if count == 1 { "function" } else { "functions" };
+        eprintln!(
+            "{}: skipped: {}: {count} {functions}: {reason}",
+            path.display(),
+            reason.name()
+        );
+    }
+}

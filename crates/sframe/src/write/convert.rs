@@ -1,0 +1,66 @@
+//! From one version, or byte order, to another: every function is read and written again.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{FunctionRows, Options, Output, WriteError, section};
+use crate::error::{Error, ErrorKind};
+use crate::read::Section;
+
+/// Rows for each byte of a section that are believed. Functions may share their rows, so that a small section can claim
+/// endless ones; real ones share a row among a few functions.
+const ROWS_A_BYTE: usize = 4;
+
+/// Why a section can't be converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConvertError {
+    /// It can't be read to its end.
+    Read(Error),
+    /// Rows name registers, which other CPUs don't have.
+    OtherCpu,
+    /// It can't be written.
+    Write(WriteError),
+}
+
+impl fmt::Display for ConvertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConvertError::Read(error) => error.fmt(f),
+            ConvertError::OtherCpu => f.write_str("a table of one CPU can't be made one of another"),
+            ConvertError::Write(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ConvertError {}
+
+impl FunctionRows {
+    /// All functions of a section, in the order of its table.
+    ///
+    /// Fails at the first FDE or row that can't be read, and where functions claim far more rows than the section's
+    /// length explains.
+    pub fn read_all(section: &Section<'_>) -> crate::Result<Vec<FunctionRows>> {
+        let most = section.size().saturating_mul(ROWS_A_BYTE);
+        let mut left = most;
+        let mut functions = Vec::with_capacity(section.functions().len());
+        for fde in section.functions() {
+            let fde = fde?;
+            let rows = fde.function().rows as usize;
+            left = left
+                .checked_sub(rows)
+                .ok_or(Error::new(ErrorKind::TooManyRows(most as u64), fde.offset()))?;
+            functions.push(FunctionRows::read(&fde)?);
+        }
+        Ok(functions)
+    }
+}
+
+/// Writes what `from` says with `options`, which may ask for another version, address or byte order, but not for
+/// another CPU. What the version can't express is left out and listed in [`Output::skipped`].
+pub fn convert(from: &Section<'_>, options: &Options) -> Result<Output, ConvertError> {
+    if from.abi().arch() != options.abi.arch() {
+        return Err(ConvertError::OtherCpu);
+    }
+    let functions = FunctionRows::read_all(from).map_err(ConvertError::Read)?;
+    section(&functions, options).map_err(ConvertError::Write)
+}
