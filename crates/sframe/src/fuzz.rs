@@ -117,6 +117,10 @@ fn rewrite(section: &Section<'_>) {
     for version in crate::Version::ALL {
         let options = write::Options::new(version, section.abi(), section.address());
         let output = write::section(&functions, &options).expect("small enough");
+        let joined = write::Options { merge: 8, ..options };
+        let joined = write::section(&functions, &joined).expect("small enough");
+        assert!(joined.bytes.len() <= output.bytes.len() && joined.skipped == output.skipped);
+        assert!(Section::parse(&joined.bytes, section.address()).is_ok());
         let again = Section::parse(&output.bytes, section.address()).expect("a written header reads");
         assert_eq!(again.size(), output.bytes.len());
         let mut written: Vec<&write::FunctionRows> = functions.iter().collect();

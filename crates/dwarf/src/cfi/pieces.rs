@@ -45,6 +45,8 @@ pub(crate) struct Collector {
     fdes: Vec<Origin>,
     origin: Origin,
     open: Option<Open>,
+    /// Empty, with room for the rows of the next function.
+    spare: Vec<Row>,
 }
 
 /// All that was gathered.
@@ -107,17 +109,20 @@ impl Collector {
 
     /// Ends an FDE.
     pub(crate) fn end(&mut self) {
-        let Some(open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else { return };
         let function = FunctionRows {
             start: open.start,
             // An FDE is refused before where this does not fit.
             size: (open.end - open.start) as u32,
-            rows: open.rows,
+            // No larger than they are: all functions' rows together are most of what a conversion holds.
+            rows: open.rows.as_slice().to_vec(),
             repeat: open.pattern.map(|(pattern, _)| pattern.block),
             signal_frame: self.origin.signal_frame,
             pauth_key_b: self.origin.pauth_key_b,
         };
         self.functions.push((function, self.fdes.len() - 1));
+        open.rows.clear();
+        self.spare = open.rows;
     }
 
     fn add_rule(&mut self, start: u64, end: u64, rule: Option<Rule>) {
@@ -125,7 +130,10 @@ impl Collector {
         if self.open.as_ref().is_some_and(full) {
             self.end();
         }
-        let open = self.open.get_or_insert_with(|| Open::at(start, None));
+        let spare = &mut self.spare;
+        let open = self
+            .open
+            .get_or_insert_with(|| Open::at(start, None, std::mem::take(spare)));
         open.end = end;
         if open.rows.last().is_none_or(|last| last.rule != rule) {
             open.rows.push(Row {
@@ -143,7 +151,7 @@ impl Collector {
             return;
         }
         self.end();
-        let mut open = Open::at(start, Some((pattern, rule)));
+        let mut open = Open::at(start, Some((pattern, rule)), std::mem::take(&mut self.spare));
         open.end = end;
         // Blocks are aligned to their size, the function need not be.
         for within in 0..u64::from(pattern.block) {
@@ -208,11 +216,11 @@ impl Collector {
 }
 
 impl Open {
-    fn at(start: u64, pattern: Option<(Pattern, Rule)>) -> Open {
+    fn at(start: u64, pattern: Option<(Pattern, Rule)>, rows: Vec<Row>) -> Open {
         Open {
             start,
             end: start,
-            rows: Vec::new(),
+            rows,
             pattern,
         }
     }

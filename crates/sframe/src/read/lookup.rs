@@ -155,18 +155,36 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         self.search_before(first, target)
     }
 
-    /// The last entry that starts at or before `target`, or the first of all. Halves without an unpredictable branch.
+    /// The last entry that starts at or before `target`, or the first of all. No branch depends on what is found: quarters
+    /// while entries are far from each other, as the three probes of a step wait for memory together, then halves.
     #[inline]
     fn last_from(&self, target: i64) -> usize {
+        const FAR: usize = 16;
         let (mut first, mut len) = self.narrow(target);
         let target = target.wrapping_sub(self.base);
+        let is_below = |raw: &[u8; N], index: usize| {
+            (self.read)(raw).0 <= target.wrapping_sub(self.stride.wrapping_mul(index as i64))
+        };
+        while len > FAR {
+            let quarter = len / 4;
+            let [one, two, three] = [1, 2, 3].map(|nth| first + nth * quarter);
+            let probes = (self.entries.get(one), self.entries.get(two), self.entries.get(three));
+            let (Some(at_one), Some(at_two), Some(at_three)) = probes else {
+                break;
+            };
+            first = select_unpredictable(is_below(at_one, one), one, first);
+            first = select_unpredictable(is_below(at_two, two), two, first);
+            first = select_unpredictable(is_below(at_three, three), three, first);
+            // The last quarter is the longest.
+            len -= 3 * quarter;
+        }
         while len > 1 {
             let half = len / 2;
             let middle = first + half;
-            let start = self.entries.get(middle).map_or(i64::MAX, |raw| (self.read)(raw).0);
-            let field = self.stride.wrapping_mul(middle as i64);
-            let is_below = start <= target.wrapping_sub(field);
-            first = select_unpredictable(is_below, middle, first);
+            let Some(raw) = self.entries.get(middle) else {
+                break;
+            };
+            first = select_unpredictable(is_below(raw, middle), middle, first);
             len -= half;
         }
         first

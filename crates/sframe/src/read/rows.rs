@@ -79,54 +79,35 @@ impl<'a> RawRows<'a> {
     /// Fails where a row up to the one behind it can't be read.
     #[inline]
     pub(super) fn last_until(mut self, offset: u32) -> Result<Option<RawRow>> {
-        let mut found = None;
-        self.skip_until(offset, &mut found);
+        let walk = Walk {
+            rest: self.bytes.data().get(self.at..).unwrap_or_default(),
+            left: self.left,
+        };
+        let (walk, found) = match self.bytes.endian() {
+            Endian::Little => walk.until(offset, self.fre_type.bytes(), |chunk, start_bits| {
+                let word = u64::from_le_bytes(chunk);
+                (word & !(u64::MAX << start_bits), (word >> start_bits) as u8)
+            }),
+            Endian::Big => walk.until(offset, self.fre_type.bytes(), |chunk, start_bits| {
+                let word = u64::from_be_bytes(chunk).rotate_left(start_bits);
+                (word & !(u64::MAX << start_bits), (word >> 56) as u8)
+            }),
+        };
+        let len = self.bytes.len();
+        let mut found = found.map(|found| len - found.len());
+        (self.at, self.left) = (self.at.max(len - walk.rest.len()), walk.left);
         // What is left was not fit for the quick walk: a row near the end, or one that can't be read.
         while let Some(row) = self.next()? {
             if row.start > offset {
                 break;
             }
-            found = Some((row.start, row.info, row.at));
+            found = Some(row.at);
         }
-        let Some((start, info, at)) = found else {
+        let Some(at) = found else {
             return Ok(None);
         };
-        self.row(start, info, at).map(Some)
-    }
-
-    /// Walks without looking at more than start and info byte of each row, and as far as both can be read with one
-    /// load; `found` becomes the last row that begins at or before `offset`. Nothing is left if that is sure.
-    #[inline]
-    fn skip_until(&mut self, offset: u32, found: &mut Option<(u32, FreInfo, usize)>) {
-        let width = self.fre_type.bytes();
-        let big = self.bytes.endian() == Endian::Big;
-        let start_bits = 8 * width as u32;
-        let data = self.bytes.data();
-        while self.left > 0 {
-            let Some(chunk) = data.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) else {
-                return;
-            };
-            // The start in the lowest bits, and the info byte above it.
-            let (start, info) = if big {
-                let word = u64::from_be_bytes(*chunk).rotate_left(start_bits);
-                (word & !(u64::MAX << start_bits), word >> 56)
-            } else {
-                let word = u64::from_le_bytes(*chunk);
-                (word & !(u64::MAX << start_bits), word >> start_bits)
-            };
-            let words = usize::from(WORDS_BYTES[usize::from(info as u8)]);
-            let end = self.at + width + 1 + words;
-            if words == usize::from(NO_WORDS) || end > data.len() {
-                return;
-            }
-            if start > u64::from(offset) {
-                self.left = 0;
-                return;
-            }
-            *found = Some((start as u32, FreInfo(info as u8), self.at));
-            self.at = end;
-            self.left -= 1;
-        }
+        self.at = at;
+        self.read().map(Some)
     }
 
     #[inline]
@@ -138,13 +119,6 @@ impl<'a> RawRows<'a> {
         };
         let info_at = self.at + self.fre_type.bytes();
         let info = FreInfo(self.bytes.u8(info_at)?);
-        self.row(start, info, self.at)
-    }
-
-    /// The row at `at`, of which start and info byte are known; the next one follows it.
-    #[inline]
-    fn row(&mut self, start: u32, info: FreInfo, at: usize) -> Result<RawRow> {
-        let info_at = at + self.fre_type.bytes();
         let Some(size) = info.word_size() else {
             return Err(Error::new(ErrorKind::WordSize(info.0 >> 5 & 3), info_at));
         };
@@ -153,6 +127,7 @@ impl<'a> RawRows<'a> {
         if end > self.bytes.len() {
             self.bytes.slice(words, end - words)?;
         }
+        let at = self.at;
         self.at = end;
         Ok(RawRow {
             start,
@@ -161,6 +136,74 @@ impl<'a> RawRows<'a> {
             word_size: size,
             words,
         })
+    }
+}
+
+/// The bits of an info byte that tell the words' number and size.
+const SHAPE: u8 = 0x7e;
+
+/// A quick walk over rows, which looks at start and info byte only, as far as one load reads both.
+struct Walk<'a> {
+    /// From the next row on.
+    rest: &'a [u8],
+    left: u32,
+}
+
+impl<'a> Walk<'a> {
+    /// What begins with the last row that begins at or before `offset`. No row is left if that is sure. `split` takes a
+    /// row's start of so many bits and its info byte from eight bytes.
+    // Not inlined: what is around it leaves no registers for the loop.
+    #[inline(never)]
+    fn until(
+        mut self,
+        offset: u32,
+        width: usize,
+        split: impl Fn([u8; 8], u32) -> (u64, u8),
+    ) -> (Self, Option<&'a [u8]>) {
+        let start_bits = 8 * width as u32;
+        let before_words = width + 1;
+        let read = |rest: &[u8]| rest.first_chunk::<8>().map(|chunk| split(*chunk, start_bits));
+        let mut found = None;
+        let mut row = self.rest;
+        let Some((start, mut info)) = read(row).filter(|_| self.left > 0) else {
+            return (self, None);
+        };
+        if start > u64::from(offset) {
+            return (self, None);
+        }
+        loop {
+            // Most rows are as long as the one before. As long as that is so, where the next one begins waits for no load.
+            let words = WORDS_BYTES[usize::from(info)];
+            let len = before_words + usize::from(words);
+            if words == NO_WORDS {
+                break;
+            }
+            let shape = info & SHAPE;
+            loop {
+                let Some(next) = row.get(len..) else {
+                    return (self, found);
+                };
+                found = Some(row);
+                self.rest = next;
+                self.left -= 1;
+                let Some((start, next_info)) = read(next).filter(|_| self.left > 0) else {
+                    return (self, found);
+                };
+                if start > u64::from(offset) {
+                    let words = WORDS_BYTES[usize::from(next_info)];
+                    if words != NO_WORDS && next.len() >= before_words + usize::from(words) {
+                        self.left = 0;
+                    }
+                    return (self, found);
+                }
+                row = next;
+                info = next_info;
+                if info & SHAPE != shape {
+                    break;
+                }
+            }
+        }
+        (self, found)
     }
 }
 

@@ -69,8 +69,9 @@ pub struct Options {
     /// Whether functions with the same rows share them. libsframe can't decode shared rows in a byte order that is not
     /// the machine's.
     pub share: bool,
-    /// Up to how many neighbouring functions may stand under one FDE where that is smaller; 0 and 1: none. Padding
-    /// between them gets the row before it.
+    /// Up to how many neighbouring functions may stand under one FDE where that is smaller; 0 and 1: each has its own. If
+    /// more than one, functions are also cut where the pieces share rows with others, and padding between functions under
+    /// one FDE gets the row before it. What the rows say of every other address stays the same.
     pub merge: u8,
 }
 
@@ -93,7 +94,7 @@ impl Options {
 pub struct Output {
     /// The section's bytes; its alignment is 8.
     pub bytes: Vec<u8>,
-    /// FDEs in it: functions, or neighbours joined. GNU readers refuse a section with none.
+    /// FDEs in it: functions, or ranges ([`Options::merge`]). GNU readers refuse a section with none.
     pub functions: u32,
     /// Rows in it; shared ones count for each function.
     pub rows: u32,
@@ -257,8 +258,6 @@ struct Encoded {
     /// Bytes from the section's start.
     start: i64,
     size: u32,
-    /// Bytes of its first row, without the start.
-    first_body: u64,
     block: Block,
 }
 
@@ -299,11 +298,13 @@ pub fn section_around(
         let left_out = skipped.iter().map(|skipped| &functions[skipped.index]);
         let left_out = left_out.map(|function| function.start..function.start.saturating_add(function.size.into()));
         let barriers = disjoint(barriers.iter().cloned().chain(left_out), options.address);
-        let joined = joined(functions, &encoded, &barriers, &mut encoder, options);
-        let joined_layout = share::Layout::new(&joined, encoder.arena(), options);
-        let size = |count: usize, layout: &share::Layout| (count * fde_size(options.version)) as u64 + layout.size;
-        if size(joined.len(), &joined_layout) < size(encoded.len(), &layout) {
-            (encoded, layout) = (joined, joined_layout);
+        let joined = merge::join(functions, &encoded, &barriers, encoder.arena(), options);
+        if let Some(joined) = encode_joined(&encoded, joined, &mut encoder) {
+            let joined_layout = share::Layout::new(&joined, encoder.arena(), options);
+            let size = |count: usize, layout: &share::Layout| (count * fde_size(options.version)) as u64 + layout.size;
+            if size(joined.len(), &joined_layout) < size(encoded.len(), &layout) {
+                (encoded, layout) = (joined, joined_layout);
+            }
         }
     }
     let rows = encoded.iter().map(|function| u64::from(function.block.num_fres)).sum();
@@ -332,29 +333,17 @@ fn disjoint(ranges: impl Iterator<Item = Range<u64>>, address: u64) -> Vec<Range
     ranges
 }
 
-/// The functions with neighbours joined where that is smaller.
-fn joined(
-    functions: &[FunctionRows],
+/// `None` where what could be said of functions can't be said of them together.
+fn encode_joined(
     encoded: &[Encoded],
-    barriers: &[Range<i64>],
+    joined: Vec<merge::Joined>,
     encoder: &mut encode::Encoder,
-    options: &Options,
-) -> Vec<Encoded> {
-    let runs = merge::runs(functions, encoded, barriers, options);
-    let mut all = Vec::with_capacity(runs.len());
-    for run in runs {
-        let parts = &encoded[run];
-        let whole = match parts {
-            [_] => None,
-            parts => merge::join(parts.iter().map(|part| &functions[part.index]))
-                .and_then(|whole| encoder.function(parts[0].index, &whole).ok()),
-        };
-        match whole {
-            Some(whole) => all.push(whole),
-            None => all.extend_from_slice(parts),
-        }
-    }
-    all
+) -> Option<Vec<Encoded>> {
+    let encode = |joined: merge::Joined| match joined {
+        merge::Joined::Whole(place) => encoded.get(place).cloned(),
+        merge::Joined::Range(range) => encoder.function(0, &range).ok(),
+    };
+    joined.into_iter().map(encode).collect()
 }
 
 fn fits(number: u64) -> Result<u32, WriteError> {

@@ -9,7 +9,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use core::hash::BuildHasher;
+
 use backtrail_wire::Endian;
+use rustc_hash::FxBuildHasher;
 
 use super::{Encoded, Options};
 use crate::constants::{FreInfo, FreType, WordSize};
@@ -31,15 +34,15 @@ impl Layout {
             .map(|function| &arena[function.block.bytes.clone()])
             .collect();
         let types: Vec<FreType> = functions.iter().map(|function| function.block.fre_type).collect();
-        let mut holders: Vec<(usize, FreType)> = match options.share {
-            true => holders(&blocks),
-            false => (0..blocks.len()).collect(),
-        }
-        .into_iter()
-        .zip(types.iter().copied())
-        .collect();
         // Version 3 has the number of rows in the block, so that none begins another.
-        if options.share && attribute_size(options.version) == 0 {
+        let has_prefixes = attribute_size(options.version) == 0;
+        let holders = match (options.share, has_prefixes) {
+            (true, true) => holders(&blocks),
+            (true, false) => equals(&blocks),
+            (false, _) => (0..blocks.len()).collect(),
+        };
+        let mut holders: Vec<(usize, FreType)> = holders.into_iter().zip(types.iter().copied()).collect();
+        if options.share && has_prefixes {
             for (narrow, wide) in [(FreType::Addr1, FreType::Addr2), (FreType::Addr2, FreType::Addr4)] {
                 widen(&blocks, &types, &mut holders, (narrow, wide), options.abi.endian());
             }
@@ -124,10 +127,30 @@ fn with_starts(rows: &[u8], narrow: FreType, wide: FreType, endian: Endian, wide
     }
 }
 
-/// For each block, the one that begins with it: itself where no other does.
+/// For each block, one with the same bytes: itself where no other has them.
+fn equals(blocks: &[&[u8]]) -> Vec<usize> {
+    // By hash first: then most comparisons need not go where the bytes are.
+    let hashes: Vec<u64> = blocks.iter().map(|block| FxBuildHasher.hash_one(block)).collect();
+    let mut order: Vec<(u64, usize)> = hashes.into_iter().zip(0..).collect();
+    order.sort_unstable_by(|(hash, one), (other_hash, other)| {
+        let bytes = || blocks[*one].cmp(blocks[*other]);
+        hash.cmp(other_hash).then_with(bytes).then(one.cmp(other))
+    });
+    let mut equals: Vec<usize> = (0..blocks.len()).collect();
+    for pair in order.windows(2) {
+        let [(_, before), (_, index)] = [pair[0], pair[1]];
+        if blocks[before] == blocks[index] {
+            equals[index] = equals[before];
+        }
+    }
+    equals
+}
+
+/// For each block, one that begins with it: itself where no other does.
 fn holders(blocks: &[&[u8]]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..blocks.len()).collect();
-    order.sort_unstable_by(|&one, &other| blocks[one].cmp(blocks[other]).then(one.cmp(&other)));
+    let equals = equals(blocks);
+    let mut order: Vec<usize> = (0..blocks.len()).filter(|&index| equals[index] == index).collect();
+    order.sort_unstable_by_key(|&index| blocks[index]);
     let mut holders: Vec<usize> = (0..blocks.len()).collect();
     for pair in order.windows(2).rev() {
         let [index, next] = [pair[0], pair[1]];
@@ -135,5 +158,5 @@ fn holders(blocks: &[&[u8]]) -> Vec<usize> {
             holders[index] = holders[next];
         }
     }
-    holders
+    equals.into_iter().map(|equal| holders[equal]).collect()
 }

@@ -114,6 +114,17 @@ impl Binutils {
         self.unpacked.program(&format!("{}-{name}", machine.triplet()))
     }
 
+    /// The library of that name that has the highest version (`libsframe.so` is of several packages).
+    pub fn library(&self, name: &str) -> Option<PathBuf> {
+        let libraries = fs::read_dir(self.unpacked.libraries()).ok()?;
+        let versions = libraries.filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let version = path.file_name()?.to_str()?.strip_prefix(name)?.strip_prefix('.')?;
+            Some((version.parse::<u32>().ok()?, path))
+        });
+        versions.max().map(|(_, path)| path)
+    }
+
     /// A directory for `gcc -B DIR/` that holds just `as` and `ld` of this release.
     ///
     /// # Panics
