@@ -9,6 +9,7 @@ mod output;
 mod record;
 mod report;
 mod sframe;
+mod types;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ enum Command {
     Cbf(cbf::Command),
     #[command(subcommand)]
     Sframe(sframe::Command),
+    #[command(subcommand)]
+    Types(types::Command),
 }
 
 /// The table of flags.
@@ -58,5 +61,6 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Report(arguments) => report::run(&arguments),
         Command::Cbf(command) => cbf::run(command),
         Command::Sframe(command) => sframe::run(command),
+        Command::Types(command) => types::run(command),
     }
 }

@@ -1,0 +1,21 @@
+//! `backtrail types`: compact C types.
+
+mod input;
+mod json;
+mod show;
+
+use clap::Subcommand;
+
+use crate::error::{Failure, Status};
+
+/// Show compact C types (CTF, the Compact C Type Format).
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Show(show::Show),
+}
+
+pub(crate) fn run(command: Command) -> Result<Status, Failure> {
+    match command {
+        Command::Show(arguments) => show::run(&arguments),
+    }
+}

@@ -1,0 +1,1 @@
+//! What the fuzz targets and the tests call: any bytes give an answer or an error.
