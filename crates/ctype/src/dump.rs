@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::constants::{Encoding, Flags, Kind, SymbolKind, Version};
 use crate::error::{Error, Result};
 use crate::measure::{AlignmentRule, Measures};
-use crate::read::{Header, Symbol, Type, TypeId, Types};
+use crate::read::{Symbol, Type, TypeId, Types};
 use crate::spell::{Dimensions, spell};
 
 /// Types that a line goes on to with arrows. Real ones are some dozen.
@@ -14,6 +14,9 @@ const MAX_ARROWS: usize = 256;
 const MAX_DEPTH: usize = 40;
 /// Lines for members of members, in one type: a few types that contain each other twice could have any number.
 const MAX_NESTED: usize = 1 << 20;
+
+/// Values of a long enum that are shown: so many at each end.
+const ENDS: usize = 5;
 
 /// Which objdump's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +74,14 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Writes a dict's text, from its header to its strings. `symbols` are those that [`crate::Dict::symbol_types`] asks for.
+/// Writes a dict's text, from its header to its strings. `symbols` are those that [`crate::Dict::symbol_types`] asks
+/// for; `None` where the file has no symbol table.
 ///
 /// What can't be read is left out, and told as the inner result.
 pub fn dump(
     types: Types<'_>,
     style: Style,
-    symbols: &[Symbol<'_>],
+    symbols: Option<&[Symbol<'_>]>,
     out: &mut dyn Write,
 ) -> io::Result<Result<(), Damage>> {
     let mut dump = Dump {
@@ -122,7 +126,12 @@ impl<'d> Dump<'d, '_> {
         let dict = self.types.dict();
         let header = dict.header();
         writeln!(self.out, "    Magic number: {:#x}", crate::constants::CTF_MAGIC)?;
-        let (version, flags) = as_in_memory(header);
+        // objdump's library rewrites version 1 as it opens it.
+        let version = match header.version {
+            Version::V1 => Version::V1Upgraded,
+            version => version,
+        };
+        let flags = header.flags;
         let limits = match version {
             Version::V1Upgraded => " (latest format, version 1 type boundaries)",
             _ => "",
@@ -173,13 +182,15 @@ impl<'d> Dump<'d, '_> {
         Ok(())
     }
 
-    fn symbols(&mut self, title: &str, kind: SymbolKind, symbols: &[Symbol<'_>]) -> io::Result<()> {
+    fn symbols(&mut self, title: &str, kind: SymbolKind, symbols: Option<&[Symbol<'_>]>) -> io::Result<()> {
         writeln!(self.out, "\n  {title}:")?;
         let dict = self.types.dict();
-        if self.style == Style::Binutils2_47 && dict.is_indexed(kind) {
-            writeln!(self.out, "      (Section is indexed.)")?;
+        match (self.style, dict.is_indexed(kind), symbols) {
+            (Style::Binutils2_47, true, _) => writeln!(self.out, "      (Section is indexed.)")?,
+            (Style::Binutils2_47, false, None) => writeln!(self.out, "      (No symbol table.)")?,
+            _ => {}
         }
-        for symbol in dict.symbol_types(kind, symbols) {
+        for symbol in dict.symbol_types(kind, symbols.unwrap_or_default()) {
             self.named(symbol)?;
         }
         Ok(())
@@ -261,11 +272,11 @@ impl<'d> Dump<'d, '_> {
                 let mut left = MAX_NESTED;
                 self.members(&own, 0, digits + 8, 0, &mut left, text)
             }
-            Kind::Enum => enumerators(&own, digits + 8, text),
+            Kind::Enum => enumerators(&own, digits + 8, true, text),
             Kind::Slice => {
                 let of = self.types.get(own.slice()?.of)?;
                 match of.kind() {
-                    Kind::Enum => enumerators(&of, digits + 8, text),
+                    Kind::Enum => enumerators(&of, digits + 8, false, text),
                     _ => Ok(()),
                 }
             }
@@ -391,17 +402,18 @@ impl<'d> Dump<'d, '_> {
     }
 }
 
-/// objdump's library brings what it opens to the newest version, and what was compressed is not any more.
-fn as_in_memory(header: &Header) -> (Version, Flags) {
-    let version = match header.version {
-        Version::V1 | Version::V1Upgraded => Version::V1Upgraded,
-        Version::V2 | Version::V3 => Version::V3,
-    };
-    (version, Flags(header.flags.0 & !Flags::COMPRESS.0))
-}
-
-fn enumerators(of: &Type<'_>, indent: usize, text: &mut Vec<u8>) -> Result<()> {
-    for enumerator in of.enumerators()? {
+/// The values of an enum. Of slices, objdump does not leave any out.
+fn enumerators(of: &Type<'_>, indent: usize, shorten: bool, text: &mut Vec<u8>) -> Result<()> {
+    let enumerators = of.enumerators()?;
+    let count = enumerators.len();
+    for (number, enumerator) in enumerators.enumerate() {
+        if shorten && count > 2 * ENDS && (ENDS..count - ENDS).contains(&number) {
+            if number == ENDS {
+                text.resize(text.len() + indent, b' ');
+                text.extend(b"...\n");
+            }
+            continue;
+        }
         let enumerator = enumerator?;
         text.resize(text.len() + indent, b' ');
         text.extend(enumerator.name);

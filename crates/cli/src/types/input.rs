@@ -83,10 +83,9 @@ impl<'a> Source<'a> {
     }
 
     /// The symbols that dicts number, in the order of the table that the first dict chooses, as GNU tools have it.
-    pub(super) fn symbols(&self) -> Vec<Symbol<'_>> {
-        let Some((symbols, _)) = self.image.as_ref().and_then(|image| image.symbol_table(self.table())) else {
-            return Vec::new();
-        };
+    /// `None` where there is no such table.
+    pub(super) fn symbols(&self) -> Option<Vec<Symbol<'_>>> {
+        let (symbols, _) = self.image.as_ref()?.symbol_table(self.table())?;
         let symbols = symbols.filter_map(|entry| {
             let kind = match (entry.is_object, entry.is_function) {
                 (true, _) => SymbolKind::Object,
@@ -95,7 +94,7 @@ impl<'a> Source<'a> {
             };
             Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
         });
-        symbols.collect()
+        Some(symbols.collect())
     }
 
     /// Opens a member with its parent.

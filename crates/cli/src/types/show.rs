@@ -107,7 +107,7 @@ fn text(out: &mut dyn io::Write, path: &Path, source: &Source<'_>, style: Style,
             out.write_all(opened.name)?;
             out.write_all(b":\n")?;
         }
-        if let Err(damage) = dump::dump(opened.types(), style, &symbols, out)? {
+        if let Err(damage) = dump::dump(opened.types(), style, symbols.as_deref(), out)? {
             let name = String::from_utf8_lossy(opened.name);
             told(out, source.failure(format_args!("{name}: {damage}")))?;
         }
