@@ -110,6 +110,20 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// Opens all members; what can't be opened is told.
+    pub(super) fn open_all(&self, tell: &mut dyn FnMut(Failure)) -> Result<Vec<Opened<'_>>, Failure> {
+        let archive = self.archive()?;
+        let mut opened = Vec::new();
+        for member in archive.members() {
+            let member = member.map_err(|error| self.failure(error));
+            match member.and_then(|member| self.open(&archive, &member)) {
+                Ok(dict) => opened.push(dict),
+                Err(failure) => tell(failure),
+            }
+        }
+        Ok(opened)
+    }
+
     fn lent(&self) -> Lent<'_> {
         let strings = self.image.as_ref().and_then(|image| image.symbol_table(self.table()));
         Lent {

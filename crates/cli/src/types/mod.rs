@@ -2,20 +2,23 @@
 
 mod input;
 mod json;
+mod print;
 mod show;
 
 use clap::Subcommand;
 
 use crate::error::{Failure, Status};
 
-/// Show compact C types (CTF, the Compact C Type Format).
+/// Show, print and find compact C types (CTF, the Compact C Type Format).
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Show(show::Show),
+    Print(print::Print),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Show(arguments) => show::run(&arguments),
+        Command::Print(arguments) => print::run(&arguments),
     }
 }
