@@ -32,6 +32,13 @@ pub(super) struct Opened<'s> {
 }
 
 impl Opened<'_> {
+    /// The unit whose types these are; empty for what units share.
+    pub(super) fn unit(&self) -> String {
+        let unit = self.dict.cu_name().ok().flatten();
+        let unit = unit.or(self.dict.is_child().then_some(self.name));
+        String::from_utf8_lossy(unit.unwrap_or_default()).into_owned()
+    }
+
     pub(super) fn types(&self) -> Types<'_> {
         Types::with_parent(&self.dict, self.parent.as_ref())
     }

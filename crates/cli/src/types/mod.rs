@@ -1,5 +1,6 @@
 //! `backtrail types`: compact C types.
 
+mod find;
 mod input;
 mod json;
 mod print;
@@ -14,11 +15,13 @@ use crate::error::{Failure, Status};
 pub(crate) enum Command {
     Show(show::Show),
     Print(print::Print),
+    Find(find::Find),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Show(arguments) => show::run(&arguments),
         Command::Print(arguments) => print::run(&arguments),
+        Command::Find(arguments) => find::run(&arguments),
     }
 }

@@ -126,6 +126,15 @@ impl<'d> Printer<'d> {
             Kind::Unknown => Kind::Struct.name(),
             kind => kind.name(),
         };
+        if self.plain {
+            let name = String::from_utf8_lossy(found.name()?);
+            return Ok(match (found.kind(), name.is_empty()) {
+                (Kind::Integer | Kind::Float | Kind::Typedef, _) => name.into_owned(),
+                (Kind::Unknown, _) => "/* not represented */".to_owned(),
+                (_, false) => format!("{keyword} {name}"),
+                (_, true) => format!("{keyword} {{...}}"),
+            });
+        }
         match (found.kind(), given) {
             (Kind::Integer | Kind::Float | Kind::Typedef, Some(name)) => Ok(name),
             (Kind::Integer | Kind::Float, None) => {

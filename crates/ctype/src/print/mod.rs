@@ -38,6 +38,8 @@ pub struct Options {
 pub struct Printer<'d> {
     options: Options,
     units: Vec<Unit<'d>>,
+    /// Types go by their own names, and bodies are left out.
+    plain: bool,
     names: Names,
     states: FxHashMap<Key, State>,
     /// Tags that are declared, so that a second declaration is left out.
@@ -75,6 +77,30 @@ enum State {
     Done,
 }
 
+/// Single declarations, in which every type goes by its own name.
+#[derive(Debug)]
+pub struct Plain<'d>(Printer<'d>);
+
+impl<'d> Plain<'d> {
+    /// For the types of a dict and of its parent.
+    pub fn new(types: Types<'d>) -> Plain<'d> {
+        let mut printer = Printer::new(Options::default());
+        printer.plain = true;
+        printer.units.push(Unit {
+            name: String::new(),
+            types,
+            measures: Measures::new(types, AlignmentRule::StrictestMember),
+            nameless: FxHashMap::default(),
+        });
+        Plain(printer)
+    }
+
+    /// The declaration of `name` as of a type, without a semicolon; the type alone for no name.
+    pub fn declaration(&mut self, id: TypeId, name: &str) -> Result<String> {
+        self.0.declaration(0, id, name, 0, 0)
+    }
+}
+
 /// The text, and what is not in it.
 #[derive(Debug, Default)]
 pub struct Printed {
@@ -90,6 +116,7 @@ impl<'d> Printer<'d> {
         Printer {
             options,
             units: Vec::new(),
+            plain: false,
             names: Names::default(),
             states: FxHashMap::default(),
             declared: FxHashSet::default(),
