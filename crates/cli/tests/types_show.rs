@@ -1,11 +1,14 @@
 //! `backtrail types show`, held against objdump of three releases, on what gcc and their linkers make.
 
+mod types;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use backtrail_testkit::peers::{Binutils, Machine, Release};
-use backtrail_testkit::{TempDir, available, place, scratch, skip};
+use backtrail_testkit::{place, scratch};
+use types::{Tools, corpus, kinds, must};
 
 fn show(like: &str, files: &[&Path]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_backtrail"));
@@ -13,102 +16,26 @@ fn show(like: &str, files: &[&Path]) -> Output {
     command.output().unwrap()
 }
 
-#[track_caller]
-fn must(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{command:?}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// gcc for a machine, with the linker of a release.
-struct Tools {
-    binutils: Binutils,
-    machine: Machine,
-    folder: TempDir,
-}
-
-impl Tools {
-    fn new(release: Release, machine: Machine) -> Option<Tools> {
-        let binutils = Binutils::get(release)?;
-        let folder = scratch();
-        let tools = Tools {
-            binutils,
-            machine,
-            folder,
+/// Every release's objdump of the machine must say what we say.
+fn compare(tools: &Tools, file: &Path) -> usize {
+    let mut lines = 0;
+    for release in Release::ALL {
+        let Some(binutils) = Binutils::get(release) else {
+            continue;
         };
-        let probe = tools.path("probe.c");
-        fs::write(&probe, "int probe;\n").unwrap();
-        let probed = tools
-            .gcc()
-            .arg("-c")
-            .arg(&probe)
-            .arg("-o")
-            .arg(tools.path("probe.o"))
-            .output();
-        if !probed.is_ok_and(|output| output.status.success()) {
-            skip(format!("no gcc -gctf for {machine:?}"));
-            return None;
+        let theirs = must(binutils.tool(tools.machine, "objdump").command().arg("--ctf").arg(file));
+        assert!(theirs.contains("  Types:\n    0x"), "{theirs}");
+        let output = show(release.number(), &[file]);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{file:?}");
+        assert_eq!(output.status.code(), Some(0), "{file:?}");
+        let ours = String::from_utf8(output.stdout).unwrap();
+        for (number, (ours, theirs)) in ours.lines().zip(theirs.lines()).enumerate() {
+            assert_eq!(ours, theirs, "{file:?}, binutils {}, line {number}", release.number());
         }
-        Some(tools)
+        assert_eq!(ours.len(), theirs.len(), "{file:?}");
+        lines += ours.lines().count();
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn gcc(&self) -> Command {
-        let mut gcc = Command::new(format!("{}-gcc", self.machine.triplet()));
-        gcc.args(["-gctf", "-w", "-fPIC", "-O1", "-B"])
-            .arg(self.binutils.for_gcc(self.machine));
-        gcc
-    }
-
-    fn compile(&self, source: &Path) -> PathBuf {
-        let object = self
-            .path(source.file_name().unwrap().to_str().unwrap())
-            .with_extension("o");
-        must(self.gcc().arg("-c").arg(source).arg("-o").arg(&object));
-        object
-    }
-
-    fn link(&self, flags: &[&str], objects: &[PathBuf], name: &str) -> PathBuf {
-        let output = self.path(name);
-        must(self.gcc().args(flags).args(objects).arg("-o").arg(&output));
-        output
-    }
-
-    /// Every release's objdump of the machine must say what we say.
-    fn compare(&self, file: &Path) -> usize {
-        let mut lines = 0;
-        for release in Release::ALL {
-            let Some(binutils) = Binutils::get(release) else {
-                continue;
-            };
-            let theirs = must(binutils.tool(self.machine, "objdump").command().arg("--ctf").arg(file));
-            assert!(theirs.contains("  Types:\n    0x"), "{theirs}");
-            let output = show(release.number(), &[file]);
-            assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{file:?}");
-            assert_eq!(output.status.code(), Some(0), "{file:?}");
-            let ours = String::from_utf8(output.stdout).unwrap();
-            for (number, (ours, theirs)) in ours.lines().zip(theirs.lines()).enumerate() {
-                assert_eq!(ours, theirs, "{file:?}, binutils {}, line {number}", release.number());
-            }
-            assert_eq!(ours.len(), theirs.len(), "{file:?}");
-            lines += ours.lines().count();
-        }
-        lines
-    }
-}
-
-fn corpus(part: &str) -> Option<Vec<PathBuf>> {
-    let folder = available(place::shared())?.join("corpus/ctype").join(part);
-    let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut sources: Vec<PathBuf> = entries
-        .filter(|path| path.extension().is_some_and(|c| c == "c"))
-        .collect();
-    sources.sort();
-    Some(sources)
+    lines
 }
 
 /// Objects, and what a linker makes of them: relocatable, shared, and a program with and without exported symbols.
@@ -127,13 +54,8 @@ fn objects_and_linked(tools: &Tools, name: &str, sources: &[PathBuf], has_main: 
     for (number, flags) in kinds.into_iter().enumerate() {
         files.push(tools.link(flags, &objects, &format!("{name}{number}")));
     }
-    let lines: usize = files.iter().map(|file| tools.compare(file)).sum();
+    let lines: usize = files.iter().map(|file| compare(tools, file)).sum();
     println!("{name} {:?}: {} files, {lines} lines", tools.machine, files.len());
-}
-
-fn kinds() -> Vec<PathBuf> {
-    let names = ["types_kinds.c", "types_odd.c"];
-    names.iter().map(|name| place::programs().join(name)).collect()
 }
 
 fn everything(release: Release, machine: Machine) {
@@ -141,7 +63,7 @@ fn everything(release: Release, machine: Machine) {
         return;
     };
     objects_and_linked(&tools, "kinds", &kinds(), false);
-    tools.compare(&tools.compile(&place::programs().join("types_large.c")));
+    compare(&tools, &tools.compile(&place::programs().join("types_large.c")));
     for (part, has_main) in [("talk", true), ("names", false)] {
         if let Some(sources) = corpus(part) {
             objects_and_linked(&tools, part, &sources, has_main);
@@ -158,7 +80,7 @@ fn everything(release: Release, machine: Machine) {
             .arg("-o")
             .arg(&stripped),
     );
-    tools.compare(&stripped);
+    compare(&tools, &stripped);
 }
 
 #[test]
@@ -186,87 +108,10 @@ fn headers() {
     let Some(tools) = Tools::new(Release::V2_47, Machine::X86_64) else {
         return;
     };
-    let headers = [
-        "aio",
-        "arpa/inet",
-        "complex",
-        "dirent",
-        "elf",
-        "fenv",
-        "ftw",
-        "glob",
-        "grp",
-        "ifaddrs",
-        "inttypes",
-        "link",
-        "locale",
-        "math",
-        "mqueue",
-        "net/if",
-        "netdb",
-        "netinet/ip",
-        "netinet/tcp",
-        "poll",
-        "pthread",
-        "pwd",
-        "regex",
-        "sched",
-        "search",
-        "semaphore",
-        "setjmp",
-        "signal",
-        "spawn",
-        "stdio",
-        "stdlib",
-        "sys/epoll",
-        "sys/ipc",
-        "sys/mman",
-        "sys/msg",
-        "sys/procfs",
-        "sys/ptrace",
-        "sys/resource",
-        "sys/sem",
-        "sys/shm",
-        "sys/socket",
-        "sys/stat",
-        "sys/sysinfo",
-        "sys/time",
-        "sys/timex",
-        "sys/uio",
-        "sys/un",
-        "sys/user",
-        "sys/utsname",
-        "termios",
-        "threads",
-        "time",
-        "ucontext",
-        "unistd",
-        "utmpx",
-        "wchar",
-        "wctype",
-        "wordexp",
-    ];
-    let source = tools.path("headers.c");
-    let mut text = "#define _GNU_SOURCE\n".to_owned();
-    text.extend(headers.iter().map(|header| format!("#include <{header}.h>\n")));
-    text.push_str(
-        "siginfo_t info; ucontext_t context; struct tcp_info tcp; pthread_attr_t attributes; struct rusage usage;\n",
-    );
-    fs::write(&source, text).unwrap();
-    // Without this, gcc keeps only what is used.
-    let object = tools.path("headers.o");
-    must(
-        tools
-            .gcc()
-            .arg("-fno-eliminate-unused-debug-types")
-            .arg("-c")
-            .arg(&source)
-            .arg("-o")
-            .arg(&object),
-    );
-    let lines = tools.compare(&object);
+    let object = tools.compile_headers();
+    let lines = compare(&tools, &object);
     assert!(lines > 6000, "only {lines} lines");
-    tools.compare(&tools.link(&["-shared"], &[object], "headers.so"));
+    compare(&tools, &tools.link(&["-shared"], &[object], "headers.so"));
 }
 
 #[test]

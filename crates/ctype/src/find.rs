@@ -94,23 +94,34 @@ pub fn find(types: Types<'_>, symbols: &[Symbol<'_>], name: Name<'_>) -> Vec<Fou
     let mut all = Vec::new();
     if name.kind.is_none() {
         let wanted = name.name.as_bytes();
-        for (kind, what) in [(SymbolKind::Function, What::Function), (SymbolKind::Object, What::Object)] {
+        for (kind, what) in [
+            (SymbolKind::Function, What::Function),
+            (SymbolKind::Object, What::Object),
+        ] {
             let typed = dict.symbol_types(kind, symbols).flatten();
-            let found = typed.filter(|(name, _)| *name == wanted).map(|(_, id)| Found { what, id });
+            let found = typed
+                .filter(|(name, _)| *name == wanted)
+                .map(|(_, id)| Found { what, id });
             all.extend(found);
         }
         // Compilers tell objects twice.
         let variables = dict.variables().flatten().filter(|(name, _)| *name == wanted);
         for (_, id) in variables {
             if !all.iter().any(|found| found.id == id) {
-                all.push(Found { what: What::Variable, id });
+                all.push(Found {
+                    what: What::Variable,
+                    id,
+                });
             }
         }
     }
     let named = dict.ids().filter(|&id| name.is_of(types, id));
     all.extend(named.filter_map(|id| {
         let kind = types.get(id).ok()?.kind();
-        Some(Found { what: What::Type(kind), id })
+        Some(Found {
+            what: What::Type(kind),
+            id,
+        })
     }));
     all
 }

@@ -10,7 +10,7 @@ use backtrail_ctype::dump::{self, Style};
 use backtrail_ctype::{Archive, Lent, Symbol, Types};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::scratch;
-use common::{Body, Maker, every_kind};
+use common::{Body, Maker, archive, every_kind, pack};
 
 const STYLES: [(Release, Style); 3] = [
     (Release::V2_40, Style::Binutils2_40),
@@ -171,37 +171,4 @@ fn parents_and_children() {
         ];
         compare(&archive(&members), big, 30);
     }
-}
-
-/// The dict with everything behind its header compressed.
-fn pack(maker: &mut Maker) -> Vec<u8> {
-    use std::io::Write;
-    let (mut dict, body) = maker.parts();
-    let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
-    packer.write_all(&body).unwrap();
-    dict.extend(packer.finish().unwrap());
-    dict
-}
-
-/// An archive; the members are sorted by name.
-fn archive(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let (mut table, mut names, mut dicts) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, dict) in members {
-        for offset in [names.len(), dicts.len()] {
-            table.extend((offset as u64).to_le_bytes());
-        }
-        names.extend(name.bytes().chain([0]));
-        dicts.extend((dict.len() as u64 + 8).to_le_bytes());
-        dicts.extend(dict);
-        dicts.resize(dicts.len().next_multiple_of(8), 0);
-    }
-    let dicts_at = 40 + table.len();
-    let words = [
-        0x8b47_f2a4_d762_3eeb,
-        2,
-        members.len() as u64,
-        (dicts_at + dicts.len()) as u64,
-        dicts_at as u64,
-    ];
-    [words.map(u64::to_le_bytes).concat(), table, dicts, names].concat()
 }

@@ -85,7 +85,11 @@ fn hits_of<'n>(name: &'n str, opened: &[Opened<'_>], source: &Source<'_>) -> Vec
 
 fn as_text(out: &mut dyn Write, hit: &Hit<'_>) -> io::Result<()> {
     let Ok(description) = &hit.described else { return Ok(()) };
-    let mut facts: Vec<String> = description.size.map(|size| format!("{size} bytes")).into_iter().collect();
+    let mut facts: Vec<String> = description
+        .size
+        .map(|size| format!("{size} bytes"))
+        .into_iter()
+        .collect();
     if !hit.unit.is_empty() {
         facts.push(hit.unit.replace("*/", "* /"));
     }
@@ -93,7 +97,8 @@ fn as_text(out: &mut dyn Write, hit: &Hit<'_>) -> io::Result<()> {
         true => String::new(),
         false => format!("\t/* {} */", facts.join(", ")),
     };
-    let has_body = matches!(hit.what, What::Type(_)) && !(description.members.is_empty() && description.values.is_empty());
+    let has_body =
+        matches!(hit.what, What::Type(_)) && !(description.members.is_empty() && description.values.is_empty());
     if !has_body {
         return writeln!(out, "{};{facts}", description.declaration);
     }
@@ -144,7 +149,9 @@ fn as_json(hit: &Hit<'_>) -> Value {
         }
         What::Type(backtrail_ctype::Kind::Enum) => {
             let values = description.values.iter();
-            value["values"] = values.map(|(name, value)| json!({"name": name, "value": value})).collect();
+            value["values"] = values
+                .map(|(name, value)| json!({"name": name, "value": value}))
+                .collect();
         }
         _ => {}
     }

@@ -8,6 +8,7 @@ use backtrail_ctype::dump::{self, Style};
 use clap::{Args, ValueEnum};
 
 use super::input::{self, Source};
+use super::json;
 use crate::error::{Failure, Status};
 use crate::output;
 
@@ -53,20 +54,43 @@ impl Like {
 
 pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
     let mut bad = false;
-    output::to_stdout(|out| {
-        for path in &arguments.files {
-            let mut told = |out: &mut dyn io::Write, failure: Failure| {
-                // Before what comes next, where both go to the same place.
-                out.flush()?;
-                failure.report();
-                bad = true;
-                Ok(())
-            };
-            text_of_file(out, path, arguments.like.style(), &mut told)?;
-        }
+    let mut tell = |out: &mut dyn io::Write, failure: Failure| {
+        // Before what comes next, where both go to the same place.
+        out.flush()?;
+        failure.report();
+        bad = true;
         Ok(())
+    };
+    output::to_stdout(|out| match arguments.json {
+        true => json_of_files(out, &arguments.files, &mut tell),
+        false => {
+            let mut files = arguments.files.iter();
+            files.try_for_each(|path| text_of_file(out, path, arguments.like.style(), &mut tell))
+        }
     })?;
     Ok(if bad { Status::Bad } else { Status::Done })
+}
+
+/// A document with an element for each file.
+fn json_of_files(out: &mut dyn io::Write, files: &[PathBuf], told: Tell<'_>) -> io::Result<()> {
+    for (index, path) in files.iter().enumerate() {
+        out.write_all(if index == 0 { b"[\n" } else { b",\n" })?;
+        let mut failures = Vec::new();
+        match input::open(path) {
+            Ok(file) => match Source::find(path, file.bytes()) {
+                Ok(source) => json::file(out, path, &source, &mut |failure| failures.push(failure))?,
+                Err(failure) => failures.push(json_of_failure(out, path, failure)?),
+            },
+            Err(failure) => failures.push(json_of_failure(out, path, failure)?),
+        }
+        failures.into_iter().try_for_each(|failure| told(out, failure))?;
+    }
+    out.write_all(b"\n]\n")
+}
+
+fn json_of_failure(out: &mut dyn io::Write, path: &Path, failure: Failure) -> io::Result<Failure> {
+    json::failed(out, path, &failure)?;
+    Ok(failure)
 }
 
 type Tell<'t> = &'t mut dyn FnMut(&mut dyn io::Write, Failure) -> io::Result<()>;

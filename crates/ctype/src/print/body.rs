@@ -33,7 +33,14 @@ struct Place {
 
 impl<'d> Printer<'d> {
     /// `struct name { … }`; `start` is all before the brace.
-    pub(super) fn body(&mut self, unit: usize, found: &Type<'d>, start: &str, indent: usize, depth: usize) -> Result<String> {
+    pub(super) fn body(
+        &mut self,
+        unit: usize,
+        found: &Type<'d>,
+        start: &str,
+        indent: usize,
+        depth: usize,
+    ) -> Result<String> {
         let depth = self.deeper(depth, found.id())?;
         if found.kind() == Kind::Enum {
             return self.enumerators(found, start, indent);
@@ -107,7 +114,11 @@ impl<'d> Printer<'d> {
         text.push_str(&"\t".repeat(indent));
         text.push('}');
         // The type of an enum is int unless it is told to be small.
-        text.push_str(if found.size() < 4 { " __attribute__((packed))" } else { "" });
+        text.push_str(if found.size() < 4 {
+            " __attribute__((packed))"
+        } else {
+            ""
+        });
         Ok(text)
     }
 
@@ -132,17 +143,27 @@ impl<'d> Printer<'d> {
             None => return Ok(None),
         };
         let mut parts = Vec::new();
-        let mut place = Place { end: 0, packed, alignment: 1 };
+        let mut place = Place {
+            end: 0,
+            packed,
+            alignment: 1,
+        };
         let mut union_end = 0;
         let mut members = found.members()?.peekable();
         while let Some(member) = members.next() {
             let member = member?;
+            self.step(found)?;
             if is_union {
                 union_end = place.end.max(union_end);
                 place.end = 0;
             }
-            let next = members.peek().and_then(|next| next.as_ref().ok()).map(|next| next.offset);
-            let limit = next.filter(|&next| !is_union && next > member.offset && next <= size).unwrap_or(size);
+            let next = members
+                .peek()
+                .and_then(|next| next.as_ref().ok())
+                .map(|next| next.offset);
+            let limit = next
+                .filter(|&next| !is_union && next > member.offset && next <= size)
+                .unwrap_or(size);
             if !self.place(unit, &member, limit, &mut place, &mut parts, depth)? || (is_union && place.end > size) {
                 return Ok(None);
             }
@@ -160,7 +181,11 @@ impl<'d> Printer<'d> {
             parts.push(Part::Padding((size - from) / 8));
         }
         let alignment = if packed { 1 } else { place.alignment };
-        Ok(Some(Plan { parts, packed, alignment }))
+        Ok(Some(Plan {
+            parts,
+            packed,
+            alignment,
+        }))
     }
 
     /// Adds a member, with padding in front of it; false if it can't come to lie where it should. `limit` is where the next one
@@ -180,14 +205,22 @@ impl<'d> Printer<'d> {
             Some(slice) => slice.slice()?.of,
             None => member.id,
         };
-        let Ok(size) = self.units[unit].measures.size(of) else {
-            let bytes = limit.saturating_sub(member.offset) / 8;
+        let mut size = self.units[unit].measures.size(of).ok();
+        let room = limit.saturating_sub(member.offset) / 8;
+        // GNU ld writes that every enum has the size of an int.
+        let is_enum = types.resolve(of).is_ok_and(|found| found.kind() == Kind::Enum);
+        if is_enum && slice.is_none() && size.is_some_and(|size| size > room) {
+            size = None;
+        }
+        let Some(size) = size else {
             let reached = place.pad_to(member.offset, parts) && member.offset % 8 == 0;
-            parts.push(Part::Bytes(member.name, bytes));
-            place.end = member.offset + 8 * bytes;
+            parts.push(Part::Bytes(member.name, room));
+            place.end = member.offset + 8 * room;
             return Ok(reached);
         };
-        let Some(size) = size.checked_mul(8) else { return Ok(false) };
+        let Some(size) = size.checked_mul(8) else {
+            return Ok(false);
+        };
         let alignment = self.alignment(unit, of, depth)?;
         if let Some(slice) = slice {
             let slice = slice.slice()?;
@@ -214,7 +247,9 @@ impl<'d> Printer<'d> {
             if place.aligned(alignment) != Some(member.offset) {
                 return Ok(false);
             }
-            let Some(end) = member.offset.checked_add(size) else { return Ok(false) };
+            let Some(end) = member.offset.checked_add(size) else {
+                return Ok(false);
+            };
             place.end = end;
             parts.push(Part::Member(*member, None));
         }
@@ -249,7 +284,10 @@ impl<'d> Printer<'d> {
         if found.kind() == Kind::Enum {
             return Ok(());
         }
-        let mut text = format!("_Static_assert(sizeof({spelled}) == {}, \"{spelled}\");\n", found.size());
+        let mut text = format!(
+            "_Static_assert(sizeof({spelled}) == {}, \"{spelled}\");\n",
+            found.size()
+        );
         self.assert_members(unit, found, spelled, 0, 0, &mut text)?;
         self.out.extend(text.bytes());
         Ok(())
@@ -277,9 +315,13 @@ impl<'d> Printer<'d> {
             }
             let (name, offset) = (String::from_utf8_lossy(member.name), offset / 8);
             let size = self.units[unit].measures.size(member.id)?;
+            // The size of a flexible array is nothing that C asks for.
+            let sized = match size {
+                0 => String::new(),
+                size => format!(" && sizeof((({spelled} *)0)->{name}) == {size}"),
+            };
             text.push_str(&format!(
-                "_Static_assert(__builtin_offsetof({spelled}, {name}) == {offset} && \
-                 sizeof((({spelled} *)0)->{name}) == {size}, \"{spelled}: {name}\");\n"
+                "_Static_assert(__builtin_offsetof({spelled}, {name}) == {offset}{sized}, \"{spelled}: {name}\");\n"
             ));
         }
         Ok(())

@@ -8,7 +8,14 @@ use crate::read::{Type, TypeId};
 impl<'d> Printer<'d> {
     /// The declaration of `name` as of a type, without a semicolon; of the type alone for no name. `indent` is where a body in
     /// it stands.
-    pub(super) fn declaration(&mut self, unit: usize, id: TypeId, name: &str, indent: usize, depth: usize) -> Result<String> {
+    pub(super) fn declaration(
+        &mut self,
+        unit: usize,
+        id: TypeId,
+        name: &str,
+        indent: usize,
+        depth: usize,
+    ) -> Result<String> {
         let types = self.units[unit].types;
         let mut inner = name.to_owned();
         // Qualifiers that belong to what comes next.

@@ -20,6 +20,8 @@ use names::Names;
 
 /// Types that need each other, and bodies within bodies. Real ones are some hundred.
 const MAX_DEPTH: usize = 400;
+/// Members that are looked at at least; as many more as the dicts have bytes.
+const STEPS: usize = 100_000;
 /// Bytes of one declaration; real ones have some kilobytes.
 const MAX_DECLARATION: usize = 16 << 20;
 
@@ -45,6 +47,8 @@ pub struct Printer<'d> {
     /// Tags that are declared, so that a second declaration is left out.
     declared: FxHashSet<String>,
     alignments: FxHashMap<Key, u64>,
+    /// Members that may still be looked at: nameless structs stand in each place that has them.
+    steps: usize,
     out: Vec<u8>,
 }
 
@@ -61,6 +65,8 @@ struct Unit<'d> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Nameless {
     references: u32,
+    /// Those of them that are members.
+    members: u32,
     typedef: Option<TypeId>,
 }
 
@@ -121,12 +127,14 @@ impl<'d> Printer<'d> {
             states: FxHashMap::default(),
             declared: FxHashSet::default(),
             alignments: FxHashMap::default(),
+            steps: STEPS,
             out: Vec::new(),
         }
     }
 
     /// Adds a dict. Its types get the names that earlier ones have left.
     pub fn add(&mut self, unit: &str, types: Types<'d>) {
+        self.steps = self.steps.saturating_add(types.dict().body_len());
         self.units.push(Unit {
             name: unit.to_owned(),
             types,
@@ -174,17 +182,32 @@ impl<'d> Printer<'d> {
         match found.kind() {
             Kind::Struct | Kind::Union if named => self.define(unit, id, 0),
             // A nameless enum is for its values, whether or not something is of its type.
-            Kind::Enum => self.define(unit, id, 0),
+            Kind::Enum if !self.stands_in_member(unit, id) => self.define(unit, id, 0),
             Kind::Typedef if named => self.complete(unit, id, 0),
             Kind::Forward => self.declare(unit, id, 0),
             _ => Ok(()),
         }
     }
 
+    /// Whether a nameless enum is printed where the one member of its type is.
+    fn stands_in_member(&self, unit: usize, id: TypeId) -> bool {
+        let nameless = self.units[unit].nameless.get(&id);
+        nameless.is_some_and(|nameless| nameless.typedef.is_none() && (nameless.references, nameless.members) == (1, 1))
+    }
+
     fn key(&self, unit: usize, id: TypeId) -> Key {
         // Without children there is one unit, whose ids are like a parent's.
         let unit = if id.is_child() { unit as u32 } else { u32::MAX };
         Key { unit, id }
+    }
+
+    /// Counts a member that is looked at.
+    fn step(&mut self, of: &crate::read::Type<'_>) -> Result<()> {
+        self.steps = self
+            .steps
+            .checked_sub(1)
+            .ok_or(of.error(ErrorKind::TooLong(of.id().0)))?;
+        Ok(())
     }
 
     fn is_done(&self, key: Key) -> bool {
@@ -266,7 +289,11 @@ fn nameless(types: Types<'_>) -> FxHashMap<TypeId, Nameless> {
         match found.kind() {
             Kind::Struct | Kind::Union => {
                 let members = found.members().into_iter().flatten().flatten();
-                members.for_each(|member| refer(member.id));
+                members.for_each(|member| {
+                    let entry = counted.entry(member.id).or_default();
+                    entry.references += 1;
+                    entry.members += 1;
+                });
             }
             Kind::Function => {
                 found.reference().into_iter().for_each(&mut refer);
@@ -289,8 +316,7 @@ fn nameless(types: Types<'_>) -> FxHashMap<TypeId, Nameless> {
     let nameless_ids: BTreeSet<TypeId> = counted.keys().copied().collect();
     for id in nameless_ids {
         let keep = types.get(id).is_ok_and(|found| {
-            matches!(found.kind(), Kind::Struct | Kind::Union | Kind::Enum)
-                && found.name().is_ok_and(<[u8]>::is_empty)
+            matches!(found.kind(), Kind::Struct | Kind::Union | Kind::Enum) && found.name().is_ok_and(<[u8]>::is_empty)
         });
         if !keep {
             counted.remove(&id);

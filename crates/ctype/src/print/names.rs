@@ -8,18 +8,88 @@ use crate::read::{Type, TypeId};
 
 /// Words that name nothing else in C or in GNU C.
 const KEYWORDS: [&str; 58] = [
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float",
-    "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static",
-    "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm", "typeof", "_Alignas",
-    "_Alignof", "_Atomic", "_Bool", "_Complex", "_Generic", "_Imaginary", "_Noreturn", "_Static_assert", "_Thread_local",
-    "__int128", "__float128", "_Float16", "_Float32", "_Float64", "_Float128", "_Float32x", "_Float64x", "_Decimal32",
-    "_Decimal64", "_Decimal128", "__builtin_va_list",
+    "auto",
+    "break",
+    "case",
+    "char",
+    "const",
+    "continue",
+    "default",
+    "do",
+    "double",
+    "else",
+    "enum",
+    "extern",
+    "float",
+    "for",
+    "goto",
+    "if",
+    "inline",
+    "int",
+    "long",
+    "register",
+    "restrict",
+    "return",
+    "short",
+    "signed",
+    "sizeof",
+    "static",
+    "struct",
+    "switch",
+    "typedef",
+    "union",
+    "unsigned",
+    "void",
+    "volatile",
+    "while",
+    "asm",
+    "typeof",
+    "_Alignas",
+    "_Alignof",
+    "_Atomic",
+    "_Bool",
+    "_Complex",
+    "_Generic",
+    "_Imaginary",
+    "_Noreturn",
+    "_Static_assert",
+    "_Thread_local",
+    "__int128",
+    "__float128",
+    "_Float16",
+    "_Float32",
+    "_Float64",
+    "_Float128",
+    "_Float32x",
+    "_Float64x",
+    "_Decimal32",
+    "_Decimal64",
+    "_Decimal128",
+    "__builtin_va_list",
 ];
 
 /// Words that make up the name of a type that needs no declaration.
 const BASE_WORDS: [&str; 20] = [
-    "void", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "_Bool", "_Complex", "complex",
-    "__int128", "__float128", "_Float16", "_Float32", "_Float64", "_Float128", "_Float32x", "_Float64x",
+    "void",
+    "char",
+    "short",
+    "int",
+    "long",
+    "float",
+    "double",
+    "signed",
+    "unsigned",
+    "_Bool",
+    "_Complex",
+    "complex",
+    "__int128",
+    "__float128",
+    "_Float16",
+    "_Float32",
+    "_Float64",
+    "_Float128",
+    "_Float32x",
+    "_Float64x",
 ];
 
 /// The names that are given away.
@@ -86,7 +156,10 @@ pub(super) fn base(name: &str) -> Option<String> {
     let words: Vec<&str> = name.split(' ').collect();
     let known = !name.is_empty() && words.iter().all(|word| BASE_WORDS.contains(word));
     known.then(|| {
-        let words: Vec<&str> = words.into_iter().map(|word| if word == "complex" { "_Complex" } else { word }).collect();
+        let words: Vec<&str> = words
+            .into_iter()
+            .map(|word| if word == "complex" { "_Complex" } else { word })
+            .collect();
         words.join(" ")
     })
 }
@@ -98,7 +171,9 @@ impl<'d> Printer<'d> {
         let types = self.units[unit].types;
         let sorted = |seen: bool, forward: bool| {
             types.dict().ids().filter(move |&id| {
-                types.get(id).is_ok_and(|found| (found.is_root(), found.kind() == Kind::Forward) == (seen, forward))
+                types
+                    .get(id)
+                    .is_ok_and(|found| (found.is_root(), found.kind() == Kind::Forward) == (seen, forward))
             })
         };
         let ids: Vec<TypeId> = [(true, false), (false, false), (true, true), (false, true)]
@@ -120,7 +195,7 @@ impl<'d> Printer<'d> {
                 let nameless = self.units[unit].nameless.get(&found.id()).copied().unwrap_or_default();
                 if !name.is_empty() {
                     self.names.give_tag(key, kind, &name, true, completes);
-                } else if nameless.typedef.is_none() && self.needs_tag(kind, nameless.references) {
+                } else if nameless.typedef.is_none() && self.needs_tag(unit, found, nameless.references) {
                     let name = format!("anonymous_{:x}", found.id().0 & 0x7fff_ffff);
                     self.names.give_tag(key, kind, &name, true, false);
                 }
@@ -142,11 +217,10 @@ impl<'d> Printer<'d> {
         }
     }
 
-    /// A nameless struct stands where it is used, if that is one place; an enum can't stand in a place that is itself
-    /// printed twice.
-    fn needs_tag(&self, kind: Kind, references: u32) -> bool {
-        match kind {
-            Kind::Enum => references > 0,
+    /// A nameless type stands where it is used, if that is one place.
+    fn needs_tag(&self, unit: usize, found: &Type<'d>, references: u32) -> bool {
+        match found.kind() {
+            Kind::Enum => references > 0 && !self.stands_in_member(unit, found.id()),
             _ => references > 1,
         }
     }

@@ -51,6 +51,7 @@ impl<'d> Printer<'d> {
                 None if self.typedef_of(unit, id).is_some() => self.define(unit, id, depth),
                 None => self.members(unit, &found, depth),
             },
+            Kind::Enum if self.stands_in_member(unit, id) => Ok(()),
             Kind::Enum => self.define(unit, id, depth),
             Kind::Forward | Kind::Unknown => self.declare_tag(unit, &found),
             Kind::Integer | Kind::Float => self.number(unit, &found),
@@ -88,7 +89,11 @@ impl<'d> Printer<'d> {
         let tag = self.names.get(self.key(unit, id)).map(str::to_owned);
         let typedef = self.typedef_of(unit, id);
         let (start, end, spelled) = match (tag, typedef) {
-            (Some(tag), _) => (format!("{keyword} {tag}"), String::new(), Some(format!("{keyword} {tag}"))),
+            (Some(tag), _) => (
+                format!("{keyword} {tag}"),
+                String::new(),
+                Some(format!("{keyword} {tag}")),
+            ),
             (None, Some(name)) => (format!("typedef {keyword}"), format!(" {name}"), Some(name)),
             // Only enums are printed for themselves.
             (None, None) => (keyword.to_owned(), String::new(), None),
@@ -112,13 +117,19 @@ impl<'d> Printer<'d> {
     fn members(&mut self, unit: usize, found: &Type<'d>, depth: usize) -> Result<()> {
         for member in found.members()? {
             let member = member?;
+            self.step(found)?;
             let inner = self.units[unit].types.get(member.id);
-            let inline = inner.is_ok_and(|inner| matches!(inner.kind(), Kind::Struct | Kind::Union) && member.name.is_empty());
+            let inline =
+                inner.is_ok_and(|inner| matches!(inner.kind(), Kind::Struct | Kind::Union) && member.name.is_empty());
             if self.units[unit].measures.size(member.id).is_err() {
                 continue;
             }
             match inline {
-                true => self.members(unit, &self.units[unit].types.get(member.id)?, self.deeper(depth, member.id)?)?,
+                true => self.members(
+                    unit,
+                    &self.units[unit].types.get(member.id)?,
+                    self.deeper(depth, member.id)?,
+                )?,
                 false => self.complete(unit, member.id, depth + 1)?,
             }
         }
@@ -187,7 +198,11 @@ impl<'d> Printer<'d> {
             (Kind::Integer, 16) => Some("__int128"),
             _ => None,
         };
-        let unsigned = if found.kind() == Kind::Integer && size > 1 && !signed { "unsigned " } else { "" };
+        let unsigned = if found.kind() == Kind::Integer && size > 1 && !signed {
+            "unsigned "
+        } else {
+            ""
+        };
         let text = match base {
             Some(base) => format!("typedef {unsigned}{base} {name};\n"),
             None => format!("typedef struct {{ unsigned char bytes[{size}]; }} {name};\n"),

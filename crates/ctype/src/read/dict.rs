@@ -177,6 +177,11 @@ impl<'a> Dict<'a> {
         Bytes::new(&self.body, self.header.endian)
     }
 
+    /// Bytes behind the header.
+    pub(crate) fn body_len(&self) -> usize {
+        self.body.len()
+    }
+
     pub(crate) fn layout(&self) -> &'static Layout {
         self.header.layout()
     }
