@@ -5,15 +5,19 @@ use std::io::{self, Write};
 use crate::constants::{Encoding, Flags, Kind, SymbolKind, Version};
 use crate::error::{Error, Result};
 use crate::measure::{AlignmentRule, Measures};
-use crate::read::{Symbol, Type, TypeId, Types};
+use crate::read::{StructMember, Symbol, Type, TypeId, Types};
 use crate::spell::{Dimensions, spell};
 
 /// Types that a line goes on to with arrows. Real ones are some dozen.
 const MAX_ARROWS: usize = 256;
 /// Structs within structs whose members are shown.
 const MAX_DEPTH: usize = 40;
-/// Lines for members of members, in one type: a few types that contain each other twice could have any number.
-const MAX_NESTED: usize = 1 << 20;
+/// Lines for members at least, and how many more for each byte of the dict: a few types that contain each other twice could
+/// have any number.
+const MEMBERS: usize = 1 << 20;
+const MEMBERS_A_BYTE: usize = 8;
+/// Text that is kept before it is written.
+const BUFFER: usize = 64 << 10;
 
 /// Values of a long enum that are shown: so many at each end.
 const ENDS: usize = 5;
@@ -89,6 +93,7 @@ pub fn dump(
         style,
         measures: Measures::new(types, AlignmentRule::FirstMember),
         damage: None,
+        members_left: MEMBERS.saturating_add(types.dict().body_len().saturating_mul(MEMBERS_A_BYTE)),
         out,
     };
     dump.header()?;
@@ -106,6 +111,7 @@ struct Dump<'d, 'o> {
     style: Style,
     measures: Measures<'d>,
     damage: Option<Damage>,
+    members_left: usize,
     out: &'o mut dyn Write,
 }
 
@@ -208,7 +214,7 @@ impl<'d> Dump<'d, '_> {
         writeln!(self.out, "\n  Types:")?;
         for id in self.types.dict().ids() {
             let mut text = Vec::new();
-            let written = self.own_type(id, &mut text);
+            let written = self.own_type(id, &mut text)?;
             self.out.write_all(&text)?;
             self.readable(written);
         }
@@ -256,32 +262,36 @@ impl<'d> Dump<'d, '_> {
         None
     }
 
-    /// A type with its members or values.
-    fn own_type(&mut self, id: TypeId, text: &mut Vec<u8>) -> Result<()> {
+    /// A type with its members or values. The inner result is of the reading.
+    fn own_type(&mut self, id: TypeId, text: &mut Vec<u8>) -> io::Result<Result<()>> {
+        let own = match self.own_line(id, text) {
+            Ok(own) => own,
+            Err(error) => {
+                text.clear();
+                return Ok(Err(error));
+            }
+        };
+        let indent = format!("{:x}", id.0).len() + 8;
+        match own.kind() {
+            Kind::Struct | Kind::Union => self.members(&own, 0, indent, 0, text),
+            Kind::Enum => Ok(enumerators(&own, indent, true, text)),
+            Kind::Slice => {
+                let of = own.slice().and_then(|slice| self.types.get(slice.of));
+                Ok(of.and_then(|of| match of.kind() {
+                    Kind::Enum => enumerators(&of, indent, false, text),
+                    _ => Ok(()),
+                }))
+            }
+            _ => Ok(Ok(())),
+        }
+    }
+
+    fn own_line(&mut self, id: TypeId, text: &mut Vec<u8>) -> Result<Type<'d>> {
         let own = self.types.get(id)?;
         text.extend(b"    ");
-        let root = own.is_root();
-        if let Err(error) = self.describe(id, Line::Own { root }, text) {
-            text.clear();
-            return Err(error);
-        }
+        self.describe(id, Line::Own { root: own.is_root() }, text)?;
         text.push(b'\n');
-        let digits = format!("{:x}", id.0).len();
-        match own.kind() {
-            Kind::Struct | Kind::Union => {
-                let mut left = MAX_NESTED;
-                self.members(&own, 0, digits + 8, 0, &mut left, text)
-            }
-            Kind::Enum => enumerators(&own, digits + 8, true, text),
-            Kind::Slice => {
-                let of = self.types.get(own.slice()?.of)?;
-                match of.kind() {
-                    Kind::Enum => enumerators(&of, digits + 8, false, text),
-                    _ => Ok(()),
-                }
-            }
-            _ => Ok(()),
-        }
+        Ok(own)
     }
 
     fn members(
@@ -290,33 +300,59 @@ impl<'d> Dump<'d, '_> {
         base: u64,
         indent: usize,
         depth: usize,
-        left: &mut usize,
         text: &mut Vec<u8>,
-    ) -> Result<()> {
-        for member in of.members()? {
-            let member = member?;
-            if depth > MAX_DEPTH || *left == 0 {
-                return Err(of.error(crate::ErrorKind::TooLong(of.id().0)));
-            }
-            *left -= 1;
-            let offset = base.wrapping_add(member.offset);
+    ) -> io::Result<Result<()>> {
+        let members = match of.members() {
+            Ok(members) => members,
+            Err(error) => return Ok(Err(error)),
+        };
+        for member in members {
+            let shown = member.and_then(|member| self.member(of, member, base, indent, depth, text));
             // What is not represented ends the list, as it does in objdump.
-            let Ok(inner) = self.types.resolve(member.id) else {
-                return Ok(());
+            let inner = match shown {
+                Ok(Some(inner)) => inner,
+                Ok(None) => return Ok(Ok(())),
+                Err(error) => return Ok(Err(error)),
             };
-            let mut line = Vec::new();
-            self.describe(member.id, Line::Member, &mut line)?;
-            text.resize(text.len() + indent + 4 * depth, b' ');
-            text.extend(format!("[{offset:#x}] ").bytes());
-            text.extend(member.name);
-            text.extend(b": ");
-            text.extend(line);
-            text.push(b'\n');
-            if matches!(inner.kind(), Kind::Struct | Kind::Union) {
-                self.members(&inner, offset, indent, depth + 1, left, text)?;
+            if text.len() > BUFFER {
+                self.out.write_all(text)?;
+                text.clear();
+            }
+            if matches!(inner.0.kind(), Kind::Struct | Kind::Union) {
+                let shown = self.members(&inner.0, inner.1, indent, depth + 1, text)?;
+                if shown.is_err() {
+                    return Ok(shown);
+                }
             }
         }
-        Ok(())
+        Ok(Ok(()))
+    }
+
+    /// A member's line; gives its type behind typedefs, and where it begins.
+    fn member(
+        &mut self,
+        of: &Type<'d>,
+        member: StructMember<'d>,
+        base: u64,
+        indent: usize,
+        depth: usize,
+        text: &mut Vec<u8>,
+    ) -> Result<Option<(Type<'d>, u64)>> {
+        let left = self.members_left.checked_sub(1).filter(|_| depth <= MAX_DEPTH);
+        self.members_left = left.ok_or(of.error(crate::ErrorKind::TooLong(of.id().0)))?;
+        let offset = base.wrapping_add(member.offset);
+        let Ok(inner) = self.types.resolve(member.id) else {
+            return Ok(None);
+        };
+        let mut line = Vec::new();
+        self.describe(member.id, Line::Member, &mut line)?;
+        text.resize(text.len() + indent + 4 * depth, b' ');
+        text.extend(format!("[{offset:#x}] ").bytes());
+        text.extend(member.name);
+        text.extend(b": ");
+        text.extend(line);
+        text.push(b'\n');
+        Ok(Some((inner, offset)))
     }
 
     /// A type in a line, with the types that it refers to.

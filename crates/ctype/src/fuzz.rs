@@ -110,7 +110,8 @@ fn each_dict(data: &[u8], mut look: impl FnMut(Types<'_>)) {
     let Ok(archive) = Archive::parse(data) else { return };
     for member in archive.members().take(MAX_DICTS).flatten() {
         let Ok(dict) = member.open(lent) else { continue };
-        let parent = archive.parent_of(&dict, lent).ok().flatten();
+        let parent = archive.parent_of(&dict).ok().flatten();
+        let parent = parent.and_then(|parent| parent.open(lent).ok());
         look(Types::with_parent(&dict, parent.as_ref()));
     }
     assert!(archive.find(CTF_SECTION).is_none() || !archive.is_empty());

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backtrail_ctype::{Archive, Dict, ErrorKind, Lent, fuzz};
@@ -28,6 +29,54 @@ fn seeds() -> Vec<Vec<u8>> {
         seeds.push(archive(&members));
     }
     seeds
+}
+
+/// The section of a library that gcc and GNU ld made: an archive, with symbols in the order of a table.
+fn linked() -> Option<Vec<u8>> {
+    let folder = backtrail_testkit::scratch();
+    let (library, section) = (folder.path().join("kinds.so"), folder.path().join("ctf"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-gctf", "-w", "-fPIC", "-shared", "-o"]).arg(&library);
+    for source in ["types_kinds.c", "types_odd.c"] {
+        gcc.arg(backtrail_testkit::place::programs().join(source));
+    }
+    let mut objcopy = Command::new("objcopy");
+    objcopy.args([
+        "-O",
+        "binary",
+        "--only-section=.ctf",
+        "--set-section-flags",
+        ".ctf=alloc",
+    ]);
+    objcopy.arg(&library).arg(&section);
+    for command in [&mut gcc, &mut objcopy] {
+        if !command.output().is_ok_and(|output| output.status.success()) {
+            backtrail_testkit::skip(format!("{command:?} fails"));
+            return None;
+        }
+    }
+    Some(std::fs::read(section).unwrap())
+}
+
+/// What real tools made, damaged anywhere.
+#[test]
+fn mutations_of_a_linked_library() {
+    let Some(section) = linked() else { return };
+    assert!(section.len() > 5000);
+    let mut random = Random(0x1234_5678_9abc_def1);
+    let end = Instant::now() + Duration::from_secs(2);
+    let mut runs = 0;
+    while Instant::now() < end {
+        let mut data = section.clone();
+        for _ in 0..1 + random.below(8) {
+            let at = random.below(data.len());
+            data[at] = random.next() as u8;
+        }
+        all(&data);
+        runs += 1;
+    }
+    println!("{runs} runs");
+    assert!(runs > 10, "only {runs} runs in two seconds");
 }
 
 fn all(data: &[u8]) {

@@ -58,7 +58,8 @@ fn ours(section: &[u8], style: Style) -> String {
     for member in archive.members() {
         let member = member.unwrap();
         let dict = member.open(Lent::default()).unwrap();
-        let parent = archive.parent_of(&dict, Lent::default()).unwrap();
+        let parent = archive.parent_of(&dict).unwrap();
+        let parent = parent.map(|parent| parent.open(Lent::default()).unwrap());
         if member.name != b".ctf" {
             text.extend(b"\nCTF archive member: ");
             text.extend(member.name);

@@ -1,9 +1,11 @@
 //! Where types come from: an ELF file, or the bytes of a section.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 
-use backtrail_ctype::{Archive, Dict, Flags, Lent, Member, Symbol, SymbolKind, Types};
+use backtrail_ctype::{Archive, Dict, Error, Flags, Lent, Member, Symbol, SymbolKind, Types};
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_wire::Endian;
 
@@ -23,12 +25,65 @@ pub(super) struct Source<'a> {
     section: Cow<'a, [u8]>,
 }
 
+/// The dicts of a section, opened one after the other. Children share their open parent.
+pub(super) struct Dicts<'s> {
+    source: &'s Source<'s>,
+    archive: Archive<'s>,
+    lent: Lent<'s>,
+    /// Those that are no children, by where they are: each may be the parent of any.
+    parents: HashMap<usize, Rc<Dict<'s>>>,
+    next: usize,
+}
+
 /// A dict, open, with its parent.
 pub(super) struct Opened<'s> {
     /// The member's name.
     pub(super) name: &'s [u8],
-    dict: Dict<'s>,
-    parent: Option<Dict<'s>>,
+    dict: Rc<Dict<'s>>,
+    parent: Option<Rc<Dict<'s>>>,
+}
+
+impl<'s> Iterator for Dicts<'s> {
+    type Item = Result<Opened<'s>, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let index = self.next;
+        if index >= self.archive.len() {
+            return None;
+        }
+        self.next += 1;
+        Some(match self.archive.member(index) {
+            Ok(member) => self.open(&member).map_err(|error| {
+                let name = String::from_utf8_lossy(member.name);
+                self.source.failure(format_args!("{name}: {error}"))
+            }),
+            Err(error) => Err(self.source.failure(error)),
+        })
+    }
+}
+
+impl<'s> Dicts<'s> {
+    fn open(&mut self, member: &Member<'s>) -> Result<Opened<'s>, Error> {
+        let dict = self.open_once(member)?;
+        let parent = self.archive.parent_of(&dict)?;
+        let parent = parent.map(|parent| self.open_once(&parent)).transpose()?;
+        Ok(Opened {
+            name: member.name,
+            dict,
+            parent,
+        })
+    }
+
+    fn open_once(&mut self, member: &Member<'s>) -> Result<Rc<Dict<'s>>, Error> {
+        if let Some(parent) = self.parents.get(&member.offset) {
+            return Ok(Rc::clone(parent));
+        }
+        let dict = Rc::new(member.open(self.lent)?);
+        if !dict.is_child() {
+            self.parents.insert(member.offset, Rc::clone(&dict));
+        }
+        Ok(dict)
+    }
 }
 
 impl Opened<'_> {
@@ -40,7 +95,7 @@ impl Opened<'_> {
     }
 
     pub(super) fn types(&self) -> Types<'_> {
-        Types::with_parent(&self.dict, self.parent.as_ref())
+        Types::with_parent(&self.dict, self.parent.as_deref())
     }
 }
 
@@ -73,8 +128,27 @@ impl<'a> Source<'a> {
     }
 
     /// The dicts in it.
-    pub(super) fn archive(&self) -> Result<Archive<'_>, Failure> {
-        Archive::parse(&self.section).map_err(|error| self.failure(error))
+    pub(super) fn dicts(&self) -> Result<Dicts<'_>, Failure> {
+        let archive = Archive::parse(&self.section).map_err(|error| self.failure(error))?;
+        Ok(Dicts {
+            source: self,
+            archive,
+            lent: self.lent(),
+            parents: HashMap::new(),
+            next: 0,
+        })
+    }
+
+    /// All of them; what can't be opened is told.
+    pub(super) fn open_all(&self, tell: &mut dyn FnMut(Failure)) -> Result<Vec<Opened<'_>>, Failure> {
+        let opened = self.dicts()?.filter_map(|dict| match dict {
+            Ok(dict) => Some(dict),
+            Err(failure) => {
+                tell(failure);
+                None
+            }
+        });
+        Ok(opened.collect())
     }
 
     /// How GNU tools name the file's format.
@@ -102,33 +176,6 @@ impl<'a> Source<'a> {
             Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
         });
         Some(symbols.collect())
-    }
-
-    /// Opens a member with its parent.
-    pub(super) fn open<'s>(&'s self, archive: &Archive<'s>, member: &Member<'s>) -> Result<Opened<'s>, Failure> {
-        let told = |error| self.failure(format_args!("{}: {error}", String::from_utf8_lossy(member.name)));
-        let lent = self.lent();
-        let dict = member.open(lent).map_err(told)?;
-        let parent = archive.parent_of(&dict, lent).map_err(told)?;
-        Ok(Opened {
-            name: member.name,
-            dict,
-            parent,
-        })
-    }
-
-    /// Opens all members; what can't be opened is told.
-    pub(super) fn open_all(&self, tell: &mut dyn FnMut(Failure)) -> Result<Vec<Opened<'_>>, Failure> {
-        let archive = self.archive()?;
-        let mut opened = Vec::new();
-        for member in archive.members() {
-            let member = member.map_err(|error| self.failure(error));
-            match member.and_then(|member| self.open(&archive, &member)) {
-                Ok(dict) => opened.push(dict),
-                Err(failure) => tell(failure),
-            }
-        }
-        Ok(opened)
     }
 
     fn lent(&self) -> Lent<'_> {

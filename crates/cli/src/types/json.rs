@@ -23,8 +23,8 @@ pub(super) fn file(
     source: &Source<'_>,
     told: &mut dyn FnMut(Failure),
 ) -> io::Result<()> {
-    let archive = match source.archive() {
-        Ok(archive) => archive,
+    let dicts = match source.dicts() {
+        Ok(dicts) => dicts,
         Err(failure) => {
             failed(out, path, &failure)?;
             told(failure);
@@ -33,10 +33,9 @@ pub(super) fn file(
     };
     let symbols = source.symbols().unwrap_or_default();
     write!(out, "{{\"file\":{},\"dicts\":[", json!(path.to_string_lossy()))?;
-    for (index, member) in archive.members().enumerate() {
+    for (index, opened) in dicts.enumerate() {
         out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
-        let member = member.map_err(|error| source.failure(error));
-        match member.and_then(|member| source.open(&archive, &member)) {
+        match opened {
             Ok(opened) => dict(out, &opened, &symbols, &mut |error| {
                 let name = String::from_utf8_lossy(opened.name);
                 told(source.failure(format_args!("{name}: {error}")));

@@ -107,18 +107,15 @@ fn text_of_file(out: &mut dyn io::Write, path: &Path, style: Style, told: Tell<'
 }
 
 fn text(out: &mut dyn io::Write, path: &Path, source: &Source<'_>, style: Style, told: Tell<'_>) -> io::Result<()> {
-    let archive = match source.archive() {
-        Ok(archive) => archive,
+    let dicts = match source.dicts() {
+        Ok(dicts) => dicts,
         Err(failure) => return told(out, failure),
     };
     let format = source.format().unwrap_or("raw section");
     writeln!(out, "\n{}:     file format {format}\n", path.display())?;
     writeln!(out, "Contents of CTF section .ctf:")?;
     let symbols = source.symbols();
-    for member in archive.members() {
-        let opened = member
-            .map_err(|error| source.failure(error))
-            .and_then(|member| source.open(&archive, &member));
+    for opened in dicts {
         let opened = match opened {
             Ok(opened) => opened,
             Err(failure) => {

@@ -1,6 +1,6 @@
 //! Bodies of structs, unions and enums, and assertions that a compiler lays them out as the file says.
 
-use super::{Key, Printer};
+use super::{Key, Printer, names};
 use crate::constants::Kind;
 use crate::error::{ErrorKind, Result};
 use crate::read::{StructMember, Type, TypeId};
@@ -63,7 +63,7 @@ impl<'d> Printer<'d> {
                             unnamed += 1;
                             format!("_unnamed_{unnamed}")
                         }
-                        false => String::from_utf8_lossy(name).into_owned(),
+                        false => names::member(name),
                     };
                     text.push_str(&format!("/* not represented */ unsigned char {name}[{count}]"));
                 }
@@ -92,7 +92,7 @@ impl<'d> Printer<'d> {
                 self.body(unit, &inner, kind.name(), indent, depth)
             }
             _ => {
-                let name = String::from_utf8_lossy(member.name);
+                let name = names::member(member.name);
                 self.declaration(unit, member.id, &name, indent, depth)
             }
         }
@@ -213,7 +213,7 @@ impl<'d> Printer<'d> {
             size = None;
         }
         let Some(size) = size else {
-            let reached = place.pad_to(member.offset, parts) && member.offset % 8 == 0;
+            let reached = place.pad_to(member.offset, parts) && member.offset.is_multiple_of(8);
             parts.push(Part::Bytes(member.name, room));
             place.end = member.offset + 8 * room;
             return Ok(reached);
@@ -241,7 +241,9 @@ impl<'d> Printer<'d> {
             parts.push(Part::Member(*member, Some(slice.bits)));
         } else {
             let natural = place.aligned(alignment);
-            if natural != Some(member.offset) && !(member.offset % 8 == 0 && place.pad_to(member.offset, parts)) {
+            if natural != Some(member.offset)
+                && !(member.offset.is_multiple_of(8) && place.pad_to(member.offset, parts))
+            {
                 return Ok(false);
             }
             if place.aligned(alignment) != Some(member.offset) {
@@ -313,7 +315,7 @@ impl<'d> Printer<'d> {
                 }
                 continue;
             }
-            let (name, offset) = (String::from_utf8_lossy(member.name), offset / 8);
+            let (name, offset) = (names::member(member.name), offset / 8);
             let size = self.units[unit].measures.size(member.id)?;
             // The size of a flexible array is nothing that C asks for.
             let sized = match size {
@@ -357,7 +359,7 @@ impl Place {
             if offset / 8 * 8 == whole && whole > self.end {
                 parts.push(Part::PaddingBits(whole - self.end));
             }
-            parts.extend((offset % 8 > 0).then(|| Part::PaddingBits(offset % 8)));
+            parts.extend((!offset.is_multiple_of(8)).then_some(Part::PaddingBits(offset % 8)));
         }
         self.end = offset;
         true

@@ -57,6 +57,8 @@ pub struct Printer<'d> {
 struct Unit<'d> {
     name: String,
     types: Types<'d>,
+    /// The unit that the parent is; beyond all units where it is none of them.
+    parent: usize,
     measures: Measures<'d>,
     /// What refers to each nameless struct, union or enum: how many types, and the first typedef.
     nameless: FxHashMap<TypeId, Nameless>,
@@ -70,10 +72,10 @@ struct Nameless {
     typedef: Option<TypeId>,
 }
 
-/// A type among those of all units; the parent's are those of any unit, and are counted as the first one's.
+/// A type among those of all units: the unit is that of the dict which has the type itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    unit: u32,
+    unit: usize,
     id: TypeId,
 }
 
@@ -95,6 +97,7 @@ impl<'d> Plain<'d> {
         printer.units.push(Unit {
             name: String::new(),
             types,
+            parent: usize::MAX,
             measures: Measures::new(types, AlignmentRule::StrictestMember),
             nameless: FxHashMap::default(),
         });
@@ -138,6 +141,7 @@ impl<'d> Printer<'d> {
         self.units.push(Unit {
             name: unit.to_owned(),
             types,
+            parent: usize::MAX,
             measures: Measures::new(types, AlignmentRule::StrictestMember),
             nameless: nameless(types),
         });
@@ -146,6 +150,7 @@ impl<'d> Printer<'d> {
     /// Prints all types that have a name, or those with one of `wanted` names and what they need. Also told is which of the wanted ones
     /// there are.
     pub fn print(mut self, wanted: Option<&[Name<'_>]>) -> (Printed, Vec<bool>) {
+        self.find_parents();
         let children = self.units.iter().filter(|unit| unit.types.dict().is_child()).count();
         for unit in 0..self.units.len() {
             self.name_types(unit, children <= 1);
@@ -176,6 +181,15 @@ impl<'d> Printer<'d> {
         (Printed { text, damage }, found)
     }
 
+    fn find_parents(&mut self) {
+        let dicts: Vec<_> = self.units.iter().map(|unit| unit.types.dict()).collect();
+        for unit in &mut self.units {
+            let parent = unit.types.parent();
+            let place = parent.and_then(|parent| dicts.iter().position(|dict| std::ptr::eq(*dict, parent)));
+            unit.parent = place.unwrap_or(usize::MAX);
+        }
+    }
+
     fn print_one(&mut self, unit: usize, id: TypeId) -> Result<()> {
         let found = self.units[unit].types.get(id)?;
         let named = !found.name()?.is_empty();
@@ -196,8 +210,11 @@ impl<'d> Printer<'d> {
     }
 
     fn key(&self, unit: usize, id: TypeId) -> Key {
-        // Without children there is one unit, whose ids are like a parent's.
-        let unit = if id.is_child() { unit as u32 } else { u32::MAX };
+        let Unit { types, parent, .. } = &self.units[unit];
+        let unit = match types.dict().is_child() && !id.is_child() {
+            true => *parent,
+            false => unit,
+        };
         Key { unit, id }
     }
 

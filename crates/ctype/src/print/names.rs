@@ -142,13 +142,22 @@ fn numbered(name: &str, free: impl Fn(&str) -> bool) -> String {
 }
 
 /// The name with what C does not have in names replaced.
-pub(super) fn identifier(name: &str) -> String {
-    let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
+fn identifier(name: &str) -> String {
+    let fine = |c: char| c.is_alphabetic() || c.is_ascii_digit() || c == '_' || c == '$';
     let mut text: String = name.chars().map(|c| if fine(c) { c } else { '_' }).collect();
     if text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()) {
         text.insert(0, '_');
     }
     text
+}
+
+/// The name of a member.
+pub(super) fn member(name: &[u8]) -> String {
+    let mut name = identifier(&String::from_utf8_lossy(name));
+    if KEYWORDS.contains(&name.as_str()) {
+        name.push('_');
+    }
+    name
 }
 
 /// How C writes a number type that needs no declaration; `None` for a name of another language.

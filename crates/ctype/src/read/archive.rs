@@ -109,12 +109,9 @@ impl<'a> Archive<'a> {
         self.members().flatten().find(|member| member.name == name)
     }
 
-    /// The parent of a child, opened: the member with the name that the child calls it by.
-    pub fn parent_of(&self, child: &Dict<'_>, lent: Lent<'a>) -> Result<Option<Dict<'a>>> {
-        match child.parent_name()? {
-            Some(name) => self.find(name).map(|member| member.open(lent)).transpose(),
-            None => Ok(None),
-        }
+    /// The parent of a child: the member with the name that the child calls it by.
+    pub fn parent_of(&self, child: &Dict<'_>) -> Result<Option<Member<'a>>> {
+        Ok(child.parent_name()?.and_then(|name| self.find(name)))
     }
 }
 

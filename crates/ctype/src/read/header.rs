@@ -117,7 +117,9 @@ impl Header {
             (&self.function_index, 4),
             (&self.variables, 8),
         ];
-        let broken = tables.iter().find(|(table, entry)| length(table) % entry != 0);
+        let broken = tables
+            .iter()
+            .find(|(table, entry)| !length(table).is_multiple_of(*entry));
         if let Some((table, _)) = broken {
             return Err(Error::new(ErrorKind::PartLength(length(table)), at));
         }
