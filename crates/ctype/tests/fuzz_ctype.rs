@@ -242,6 +242,10 @@ fn lies_about_sizes() {
         open(&bomb(2_000_000_000, 1_000_000)),
         ErrorKind::InflatedSize(2_000_000_000)
     );
+    assert_eq!(open(&bomb(1_000_000, 999_999)), ErrorKind::InflatedSize(1_000_000));
+    let mut no_stream = bomb(1_000_000, 1_000_000);
+    no_stream[52] ^= 0xff;
+    assert_eq!(open(&no_stream), ErrorKind::Inflate);
     assert!(Dict::open(&bomb(1_000_000, 1_000_000), Lent::default()).is_ok());
 
     // An archive that promises more members than it has bytes for.

@@ -1,11 +1,10 @@
 //! One dict: its parts, its strings, and where its types are.
 
 use std::borrow::Cow;
-use std::io::Read;
 use std::ops::Range;
 
 use backtrail_wire::Bytes;
-use flate2::read::ZlibDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
 
 use super::types::{Record, TypeId};
 use super::{Header, Types};
@@ -227,16 +226,20 @@ impl<'a> Dict<'a> {
     }
 }
 
-/// Exactly `size` bytes from a zlib stream. No more memory is taken than comes out of it.
+/// Exactly `size` bytes from a zlib stream, if that is not more than it can have packed.
 fn inflate(packed: &[u8], size: usize) -> Result<Vec<u8>> {
+    let wrong_size = Error::new(ErrorKind::InflatedSize(size as u64), 0);
     if size as u64 > (packed.len() as u64).saturating_mul(MOST_INFLATED) {
-        return Err(Error::new(ErrorKind::InflatedSize(size as u64), 0));
+        return Err(wrong_size);
     }
-    let mut body = Vec::new();
-    let read = ZlibDecoder::new(packed).take(size as u64 + 1).read_to_end(&mut body);
-    match read {
-        Ok(found) if found == size => Ok(body),
-        Ok(_) => Err(Error::new(ErrorKind::InflatedSize(size as u64), 0)),
+    let mut body = Vec::with_capacity(size);
+    // With room for all of it, nothing goes through a buffer in between.
+    match Decompress::new(true).decompress_vec(packed, &mut body, FlushDecompress::Finish) {
+        Ok(Status::StreamEnd) if body.len() == size => Ok(body),
+        // It ends before, or goes on behind.
+        Ok(Status::StreamEnd) => Err(wrong_size),
+        Ok(_) if body.len() == size => Err(wrong_size),
+        Ok(_) => Err(Error::new(ErrorKind::Inflate, 0)),
         Err(_) => Err(Error::new(ErrorKind::Inflate, 0)),
     }
 }
