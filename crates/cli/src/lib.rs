@@ -10,6 +10,7 @@ mod record;
 mod report;
 mod sframe;
 mod trace;
+mod types;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,8 @@ enum Command {
     Cbf(cbf::Command),
     #[command(subcommand)]
     Sframe(sframe::Command),
+    #[command(subcommand)]
+    Types(types::Command),
 }
 
 /// The table of flags.
@@ -62,5 +65,6 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),
         Command::Sframe(command) => sframe::run(command),
+        Command::Types(command) => types::run(command),
     }
 }

@@ -1,6 +1,6 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
-use crate::{Image, Symbols};
+use crate::{Image, Symbols, Table};
 
 /// Parses `data` as a file and as memory, and asks for everything that an image can tell.
 pub fn image(data: &[u8]) {
@@ -23,6 +23,11 @@ fn touch(image: &Image<'_>) {
     for section in image.sections().iter().take(64) {
         if let Err(error) = image.contents(section).and_then(|_| image.relocated(section)) {
             let _ = error.to_string();
+        }
+    }
+    for table in [Table::Full, Table::Dynamic] {
+        if let Some((symbols, _)) = image.symbol_table(table) {
+            let _ = symbols.take(64).count();
         }
     }
     let symbols = Symbols::new(image);

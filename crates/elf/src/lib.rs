@@ -16,6 +16,7 @@ mod image;
 pub mod map;
 mod notes;
 mod relocate;
+mod symbol_table;
 mod symbols;
 mod unwind_data;
 
@@ -23,4 +24,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use image::{AltLink, DebugLink, Image, Kind, Section, SectionData, Segment};
 pub use map::MappedFile;
 pub use notes::build_id_of_notes;
+pub use symbol_table::{SymbolEntry, Table};
 pub use symbols::{Symbol, Symbols};

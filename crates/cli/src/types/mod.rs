@@ -1,0 +1,27 @@
+//! `backtrail types`: compact C types.
+
+mod find;
+mod input;
+mod json;
+mod print;
+mod show;
+
+use clap::Subcommand;
+
+use crate::error::{Failure, Status};
+
+/// Show, print and find compact C types (CTF, the Compact C Type Format).
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Show(show::Show),
+    Print(print::Print),
+    Find(find::Find),
+}
+
+pub(crate) fn run(command: Command) -> Result<Status, Failure> {
+    match command {
+        Command::Show(arguments) => show::run(&arguments),
+        Command::Print(arguments) => print::run(&arguments),
+        Command::Find(arguments) => find::run(&arguments),
+    }
+}

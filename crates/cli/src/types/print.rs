@@ -1,0 +1,86 @@
+//! `backtrail types print`: types as C declarations.
+
+use std::path::PathBuf;
+
+use backtrail_ctype::print::{Name, Options, Printed, Printer};
+use clap::Args;
+
+use super::input::{self, Opened, Source};
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Print types as C that compiles: each after what it needs.
+///
+/// Names that several units give to different types get a number in all but one of them; --unit prints one unit's types
+/// under their own names, with the shared ones.
+#[derive(Args)]
+pub(crate) struct Print {
+    /// An ELF file, or a file with the bytes of a .ctf section.
+    file: PathBuf,
+    /// Only the types with these names ("struct foo", or "foo" for any kind), and what they need.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// The types of one unit, by the name that `show` has for its archive member, and those that it shares.
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
+    /// Add static assertions of every size and offset.
+    #[arg(long)]
+    asserts: bool,
+    /// Swap the dimensions of arrays of arrays: gcc up to 13 writes them the wrong way round.
+    #[arg(long)]
+    inner_first: bool,
+}
+
+pub(crate) fn run(arguments: &Print) -> Result<Status, Failure> {
+    let file = input::open(&arguments.file)?;
+    let source = Source::find(&arguments.file, file.bytes())?;
+    let mut bad = false;
+    let mut tell = |failure: Failure| {
+        failure.report();
+        bad = true;
+    };
+    let opened = source.open_all(&mut tell)?;
+    let options = Options {
+        assertions: arguments.asserts,
+        inner_first: arguments.inner_first,
+    };
+    let mut printer = Printer::new(options);
+    for dict in chosen(&opened, arguments.unit.as_deref(), &source)? {
+        printer.add(&String::from_utf8_lossy(dict.name), dict.types());
+    }
+    let names: Vec<Name<'_>> = arguments.names.iter().map(|name| Name::parse(name)).collect();
+    let (Printed { text, damage }, found) = printer.print((!names.is_empty()).then_some(&names[..]));
+    output::to_stdout(|out| out.write_all(&text))?;
+    for (unit, error) in damage {
+        tell(source.failure(format_args!("{unit}: {error}")));
+    }
+    for (name, found) in arguments.names.iter().zip(found) {
+        if !found {
+            tell(source.failure(format_args!("no type has the name {name}")));
+        }
+    }
+    Ok(if bad { Status::Bad } else { Status::Done })
+}
+
+/// All dicts, parents first; or one unit's, and then its parent.
+fn chosen<'o, 's>(
+    opened: &'o [Opened<'s>],
+    unit: Option<&str>,
+    source: &Source<'_>,
+) -> Result<Vec<&'o Opened<'s>>, Failure> {
+    let (mut parents, children): (Vec<_>, Vec<_>) = opened.iter().partition(|dict| !dict.types().dict().is_child());
+    let Some(unit) = unit else {
+        parents.extend(children);
+        return Ok(parents);
+    };
+    let named = |dict: &&&Opened<'_>| dict.name == unit.as_bytes();
+    if let Some(parent) = parents.iter().find(named) {
+        return Ok(vec![parent]);
+    }
+    let Some(child) = children.iter().find(named) else {
+        return Err(source.failure(format_args!("no unit {unit} has types of its own")));
+    };
+    let parent_name = child.types().dict().parent_name().ok().flatten();
+    let parent = parents.into_iter().find(|parent| Some(parent.name) == parent_name);
+    Ok([Some(*child), parent].into_iter().flatten().collect())
+}

@@ -1,0 +1,288 @@
+//! `backtrail types print` and `find`: what they print is held against compilers.
+
+mod types;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use backtrail_testkit::peers::{Machine, Release};
+use backtrail_testkit::place;
+use serde_json::Value;
+use types::{Tools, corpus, kinds, must, printed, types};
+
+/// Compiles C; its own types are in the object.
+fn compile(tools: &Tools, text: &str, object: &Path) {
+    let source = object.with_extension("printed.c");
+    fs::write(&source, text).unwrap();
+    let mut gcc = tools.gcc();
+    gcc.arg("-fno-eliminate-unused-debug-types")
+        .arg("-c")
+        .arg(&source)
+        .arg("-o")
+        .arg(object);
+    must(&mut gcc);
+}
+
+/// Each named struct and union with its size and members, as objdump of binutils 2.40 tells them.
+fn layouts(tools: &Tools, file: &Path) -> BTreeMap<String, Vec<String>> {
+    let text = must(
+        tools
+            .binutils
+            .tool(tools.machine, "objdump")
+            .command()
+            .arg("--ctf")
+            .arg(file),
+    );
+    let mut layouts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut current = None;
+    for line in text
+        .lines()
+        .skip_while(|line| *line != "  Types:")
+        .take_while(|line| *line != "  Strings:")
+    {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if line.starts_with("    0x") {
+            let named = matches!(words[..], [_, "(kind", "6)" | "7)", _, name, "(size", ..] if !name.starts_with('('));
+            current = named.then(|| words[3..7].join(" "));
+            layouts.extend(current.clone().map(|name| (name, Vec::new())));
+        } else if let (Some(name), true) = (&current, line.trim_start().starts_with('[')) {
+            // Ids differ; so do the alignments that it tells, where attributes made them, and tags that stand for none.
+            let words: Vec<&str> = words
+                .into_iter()
+                .filter(|word| !word.starts_with("0x") && !word.starts_with("anonymous_") && *word != "ID")
+                .collect();
+            let member = words.join(" ");
+            let member = member.split(" (aligned").next().unwrap();
+            if !member.contains("_padding_") {
+                layouts.get_mut(name).unwrap().push(member.to_owned());
+            }
+        }
+    }
+    layouts
+}
+
+/// What is printed compiles, its assertions hold, and a compiler tells the same layouts of it: but for `spoiled` ones, and where a
+/// member is not represented.
+fn compiles_to_the_same(tools: &Tools, object: &Path, spoiled: &[&str]) {
+    let path = object.to_str().unwrap();
+    let text = printed(&["print", "--asserts", "--inner-first", path]);
+    let again = object.with_extension("again.o");
+    compile(tools, &text, &again);
+    let (before, after) = (layouts(tools, object), layouts(tools, &again));
+    for (name, members) in &before {
+        let represented = members.iter().all(|member| member.contains("(size"));
+        if represented && !spoiled.iter().any(|spoiled| name.starts_with(spoiled)) {
+            assert_eq!(
+                after.get(name),
+                Some(members),
+                "{:?}: {object:?}: {name}",
+                tools.machine
+            );
+        }
+    }
+    println!("{:?}: {} structs and unions of {object:?}", tools.machine, before.len());
+    assert!(before.len() > 2);
+    assert!(text.matches("_Static_assert").count() > before.len());
+}
+
+/// The assertions hold of the source that the types come from, so they say what is so.
+fn assertions_hold_of(tools: &Tools, source: &Path, object: &Path) {
+    assertions_hold_in(
+        tools,
+        source,
+        &printed(&["print", "--asserts", object.to_str().unwrap()]),
+    );
+}
+
+fn assertions_hold_in(tools: &Tools, source: &Path, text: &str) {
+    // Only the compiler itself can name its va_list, and nobody what has no name.
+    let asserted = text.lines().filter(|line| {
+        line.starts_with("_Static_assert") && !line.contains("__va_list") && !line.contains("anonymous_")
+    });
+    let asserted: Vec<&str> = asserted.collect();
+    assert!(asserted.len() > 3, "{text}");
+    let source = fs::read_to_string(source).unwrap() + &asserted.join("\n") + "\n";
+    compile(tools, &source, &tools.path("asserted.o"));
+}
+
+fn each_machine(test: impl Fn(&Tools)) {
+    for machine in [Machine::X86_64, Machine::Aarch64, Machine::S390x] {
+        if let Some(tools) = Tools::new(Release::V2_40, machine) {
+            test(&tools);
+        }
+    }
+}
+
+#[test]
+fn every_kind_compiles() {
+    each_machine(|tools| {
+        let sources = kinds();
+        let objects: Vec<_> = sources.iter().map(|source| tools.compile(source)).collect();
+        for (source, object) in sources.iter().zip(&objects) {
+            assertions_hold_of(tools, source, object);
+        }
+        compiles_to_the_same(tools, &objects[0], &[]);
+        compiles_to_the_same(tools, &objects[1], &[]);
+        // GNU ld makes a small enum as large as an int.
+        compiles_to_the_same(tools, &tools.link(&["-shared"], &objects, "both.so"), &["struct tt "]);
+    });
+}
+
+#[test]
+fn headers_compile() {
+    each_machine(|tools| {
+        let object = tools.compile_headers();
+        assertions_hold_of(tools, &place::programs().join("types_headers.c"), &object);
+        compiles_to_the_same(tools, &object, &[]);
+    });
+}
+
+/// Units that give one name to different structs.
+#[test]
+fn names_that_clash() {
+    let Some(tools) = Tools::new(Release::V2_40, Machine::X86_64) else {
+        return;
+    };
+    let Some(sources) = corpus("talk") else { return };
+    let objects: Vec<_> = sources.iter().map(|source| tools.compile(source)).collect();
+    let program = tools.link(&[], &objects, "talk");
+    let path = program.to_str().unwrap();
+    let all = printed(&["print", "--asserts", path]);
+    compile(&tools, &all, &tools.path("all.o"));
+    for part in [
+        "struct foo__2 {\n\tint bar;\n\tstruct foo *next;\n}",
+        "struct foo__3 {\n\tint bar;\n\tint zebar;\n",
+    ] {
+        assert!(all.contains(part), "{all}");
+    }
+    let two = sources[2].to_str().unwrap();
+    let unit = printed(&["print", "--asserts", "--unit", two, path]);
+    assert!(!unit.contains("__2"), "{unit}");
+    compile(&tools, &unit, &tools.path("unit.o"));
+    assertions_hold_in(&tools, &sources[2], &unit);
+    let one_type = printed(&["print", "--unit", two, path, "struct foo"]);
+    assert_eq!(one_type.matches('{').count(), 1, "{one_type}");
+    let missing = types(&["print", path, "struct nobody"]);
+    assert_eq!(missing.status.code(), Some(2));
+    let no_unit = types(&["print", path, "--unit", "nothing.c"]);
+    assert!(String::from_utf8_lossy(&no_unit.stderr).contains("no unit nothing.c has types of its own"));
+}
+
+fn found(arguments: &[&str]) -> Value {
+    serde_json::from_str(&printed(&[&["find", "--json"], arguments].concat())).unwrap()
+}
+
+/// Members are where gdb says, read from DWARF of the same source.
+#[test]
+fn members_are_where_they_are() {
+    let Some(tools) = Tools::new(Release::V2_40, Machine::X86_64) else {
+        return;
+    };
+    let source = &kinds()[0];
+    let object = tools.compile(source);
+    let debugged = tools.path("debugged.o");
+    let mut gcc = Command::new("x86_64-linux-gnu-gcc");
+    must(gcc.args(["-g", "-w", "-c"]).arg(source).arg("-o").arg(&debugged));
+    let mut expressions = Vec::new();
+    let mut expected = Vec::new();
+    for name in ["nested", "bits", "self", "packed", "cplx", "arrofp"] {
+        let spelled = format!("struct {name}");
+        let hit = &found(&[object.to_str().unwrap(), &spelled])[0];
+        expressions.push(format!("output sizeof({spelled})"));
+        expected.push(hit["size"].as_u64().unwrap());
+        for member in hit["members"].as_array().unwrap() {
+            // gdb gives the byte of a bit field's unit, which is not what the format says.
+            if member["bits"].is_null() {
+                expressions.push(format!(
+                    "output (long)&(({spelled} *)0)->{}",
+                    member["name"].as_str().unwrap()
+                ));
+                expected.push(member["offset"].as_u64().unwrap());
+            }
+        }
+    }
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch"]).arg(&debugged);
+    for expression in &expressions {
+        gdb.arg("-ex").arg(expression).args(["-ex", "echo \\n"]);
+    }
+    let Ok(output) = gdb.output() else {
+        backtrail_testkit::skip("no gdb");
+        return;
+    };
+    let told = String::from_utf8_lossy(&output.stdout);
+    let told: Vec<u64> = told.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    assert_eq!(told, expected, "{expressions:?}");
+    assert!(told.len() > 30);
+}
+
+#[test]
+fn symbols_and_types_by_name() {
+    let Some(tools) = Tools::new(Release::V2_40, Machine::X86_64) else {
+        return;
+    };
+    let Some(sources) = corpus("talk") else { return };
+    let objects: Vec<_> = sources.iter().map(|source| tools.compile(source)).collect();
+    // With an index, and by the order of the dynamic symbols.
+    for (file, foos) in [
+        (objects[1].clone(), 1),
+        (tools.link(&["-shared"], &objects, "talk.so"), 3),
+    ] {
+        let path = file.to_str().unwrap();
+        let all = found(&[path, "one_add", "one_out", "FILE", "struct foo"]);
+        let all = all.as_array().unwrap();
+        assert_eq!(all[0]["what"], "function");
+        assert_eq!(all[0]["declaration"], "int one_add(struct foo *)");
+        assert_eq!(
+            (&all[0]["returns"], &all[0]["arguments"][0]),
+            (&"int".into(), &"struct foo *".into())
+        );
+        assert_eq!(
+            (&all[1]["what"], &all[1]["declaration"]),
+            (&"object".into(), &"FILE *one_out".into())
+        );
+        assert_eq!((&all[2]["what"], &all[2]["size"]), (&"typedef".into(), &216.into()));
+        assert_eq!(all.len(), 3 + foos, "{all:?}");
+    }
+    let missing = types(&["find", objects[0].to_str().unwrap(), "nobody", "main"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8_lossy(&missing.stdout).trim_end().split('\t').next(),
+        Some("int main(void);")
+    );
+    assert!(String::from_utf8_lossy(&missing.stderr).ends_with("no symbol and no type has the name nobody\n"));
+}
+
+/// JSON has every type and symbol of the text.
+#[test]
+fn everything_as_json() {
+    let Some(tools) = Tools::new(Release::V2_40, Machine::S390x) else {
+        return;
+    };
+    let object = tools.compile(&kinds()[0]);
+    let path = object.to_str().unwrap();
+    let json: Value = serde_json::from_str(&printed(&["show", "--json", path])).unwrap();
+    let text = printed(&["show", path]);
+    let dicts = json[0]["dicts"].as_array().unwrap();
+    assert_eq!(dicts[0]["byte_order"], "big");
+    let count = |what: &str| {
+        dicts
+            .iter()
+            .map(|dict| dict[what].as_array().unwrap().len())
+            .sum::<usize>()
+    };
+    let symbols = count("objects") + count("functions") + count("variables");
+    let lines = |matched: &dyn Fn(&str) -> bool| text.lines().filter(|line| matched(line)).count();
+    assert_eq!(
+        count("types"),
+        lines(&|line| line.starts_with("    0x") && line.contains(": (kind"))
+            + lines(&|line| line.starts_with("    {0x"))
+    );
+    assert_eq!(
+        symbols,
+        lines(&|line| !line.starts_with("    0x") && !line.starts_with("    {") && line.contains(" -> 0x"))
+    );
+    assert!(symbols > 40);
+}

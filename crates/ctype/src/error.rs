@@ -1,0 +1,155 @@
+//! What can be wrong with types, and where.
+
+use core::fmt;
+
+/// The result of a read.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// A related format that is not this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Foreign {
+    /// The CTF of Solaris, illumos and the BSDs.
+    Sun,
+    /// The BPF Type Format.
+    Btf,
+    /// CTF version 4, of a development branch.
+    Ctf4,
+    /// An archive of such.
+    Archive2,
+}
+
+impl Foreign {
+    fn name(self) -> &'static str {
+        match self {
+            Foreign::Sun => "the CTF of Solaris, illumos and the BSDs",
+            Foreign::Btf => "BTF, the BPF Type Format",
+            Foreign::Ctf4 => "CTF version 4",
+            Foreign::Archive2 => "an archive of CTF version 4",
+        }
+    }
+}
+
+/// What was wrong with the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The data ends this many bytes too early.
+    Truncated {
+        /// Bytes that are missing.
+        missing: u64,
+    },
+    /// No magic number of the format; the first two bytes as a little-endian number.
+    Magic(u16),
+    /// Another format.
+    Foreign(Foreign),
+    /// A version that is not known.
+    Version(u8),
+    /// A flag that is not known.
+    Flags(u8),
+    /// A part of the dict begins before the one in front of it, or behind the end; the offset in the header.
+    PartOffset(u32),
+    /// An index is not as long as its table, or a table does not consist of whole entries; the length in bytes.
+    PartLength(u32),
+    /// The zlib stream is damaged.
+    Inflate,
+    /// The zlib stream gives other than this many bytes.
+    InflatedSize(u64),
+    /// An unknown kind of type.
+    Kind(u32),
+    /// There is no type with this id.
+    TypeId(u32),
+    /// The id is of the parent, and there is none at hand.
+    NoParent(u32),
+    /// The type is of a kind that has no such thing.
+    WrongKind(crate::Kind),
+    /// There is no string at this place in the table; bit 31: of the external table.
+    Name(u32),
+    /// A type that must have a name has none; its id.
+    Nameless(u32),
+    /// The type with this id consists of itself, or its references go on for too long.
+    Cycle(u32),
+    /// The type with this id has no size: it is only declared or not represented.
+    NoSize(u32),
+    /// The size of the type with this id does not fit into 64 bits.
+    SizeOverflow(u32),
+    /// The text for the type with this id is longer than types have it.
+    TooLong(u32),
+}
+
+/// A failed read: what was wrong, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Error {
+    /// What was wrong.
+    pub kind: ErrorKind,
+    /// Offset in bytes from the start of the archive or of the dict, as it is after it was inflated.
+    pub offset: u64,
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn new(kind: ErrorKind, offset: usize) -> Error {
+        Error {
+            kind,
+            offset: offset as u64,
+        }
+    }
+
+    /// The same error, this much further on.
+    pub(crate) fn shifted(self, by: usize) -> Error {
+        Error {
+            offset: self.offset.saturating_add(by as u64),
+            ..self
+        }
+    }
+}
+
+impl From<backtrail_wire::Error> for Error {
+    #[cold]
+    fn from(error: backtrail_wire::Error) -> Error {
+        let missing = match error.kind {
+            backtrail_wire::ErrorKind::Truncated { missing } => missing,
+            // A string without an end lacks its zero byte; nothing else is read here.
+            _ => 1,
+        };
+        Error {
+            kind: ErrorKind::Truncated { missing },
+            offset: error.offset,
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            ErrorKind::Truncated { missing } => write!(f, "types end {missing} bytes too early"),
+            ErrorKind::Magic(found) => write!(f, "no compact C types: magic number {found:#06x}"),
+            ErrorKind::Foreign(foreign) => write!(f, "{}, which is not read", foreign.name()),
+            ErrorKind::Version(found) => write!(f, "version {found} of compact C types is not known"),
+            ErrorKind::Flags(found) => write!(f, "unknown flags {found:#04x}"),
+            ErrorKind::PartOffset(found) => write!(f, "part of the dict at the impossible place {found:#x}"),
+            ErrorKind::PartLength(found) => write!(f, "part of the dict with the impossible length {found:#x}"),
+            ErrorKind::Inflate => write!(f, "damaged compressed data"),
+            ErrorKind::InflatedSize(size) => write!(f, "compressed data that are not {size} bytes"),
+            ErrorKind::Kind(found) => write!(f, "unknown kind of type {found}"),
+            ErrorKind::TypeId(id) => write!(f, "no type has the id {id:#x}"),
+            ErrorKind::NoParent(id) => write!(f, "type {id:#x} is in a parent that is not there"),
+            ErrorKind::WrongKind(kind) => write!(f, "a type of kind {} has no such thing", kind.name()),
+            ErrorKind::Name(name) if name >> 31 != 0 => {
+                write!(f, "no string at {:#x} of the external table", name & 0x7fff_ffff)
+            }
+            ErrorKind::Name(name) => write!(f, "no string at {name:#x} of the table"),
+            ErrorKind::Nameless(id) => write!(f, "type {id:#x} has no name"),
+            ErrorKind::Cycle(id) => write!(f, "type {id:#x} is made of itself"),
+            ErrorKind::NoSize(id) => write!(f, "type {id:#x} has no size"),
+            ErrorKind::SizeOverflow(id) => write!(f, "type {id:#x} is too large"),
+            ErrorKind::TooLong(id) => write!(f, "type {id:#x} takes too long a text"),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {:#x}", self.kind, self.offset)
+    }
+}
+
+impl core::error::Error for Error {}

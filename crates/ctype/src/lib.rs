@@ -1,0 +1,29 @@
+//! The Compact C Type Format, versions 1, 2 and 3: read, measure, dump, print as C, find.
+//!
+//! A section holds one dict of types or an [`Archive`] of them: a parent with what units share, and a child for each
+//! unit with types of its own. A [`Dict`] is opened once, with a pass over its types that checks where each lies; all
+//! else is decoded when it is asked for, in place. [`Types`] is a dict together with its parent: it looks ids up.
+//!
+//! The crate knows no other format: string tables and symbols of the file around a section are lent by the caller.
+//! Reading never panics, takes no more memory than a small multiple of the (inflated) input, and inflates no further
+//! than deflate can have packed. References that go in circles are errors.
+#![forbid(unsafe_code)]
+
+pub mod constants;
+pub mod dump;
+mod error;
+pub mod find;
+#[doc(hidden)]
+pub mod fuzz;
+mod layout;
+mod measure;
+pub mod print;
+mod read;
+mod spell;
+
+pub use constants::{Encoding, Flags, Kind, SymbolKind, Version};
+pub use error::{Error, ErrorKind, Foreign, Result};
+pub use measure::{AlignmentRule, Measures};
+pub use read::{
+    Archive, Array, Dict, Enumerator, Header, Lent, Member, Members, Slice, StructMember, Symbol, Type, TypeId, Types,
+};

@@ -1,0 +1,343 @@
+//! Types as C that compiles: each after what it needs, with the layout that the file says.
+//!
+//! What C or the format cannot say is made up for: a tag for a nameless struct that several types refer to, a number
+//! behind a name that is taken, bytes in place of padding and of members that are not represented.
+
+mod body;
+mod declare;
+mod names;
+mod order;
+
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::constants::Kind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::measure::{AlignmentRule, Measures};
+use crate::read::{TypeId, Types};
+use names::Names;
+
+/// Types that need each other, and bodies within bodies. Real ones are some hundred.
+const MAX_DEPTH: usize = 400;
+/// Members that are looked at at least; as many more as the dicts have bytes.
+const STEPS: usize = 100_000;
+/// Bytes of one declaration; real ones have some kilobytes.
+const MAX_DECLARATION: usize = 16 << 20;
+
+/// What is printed, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Follow each type with static assertions of its size and of its members' places.
+    pub assertions: bool,
+    /// Arrays of arrays have their dimensions the wrong way round, as gcc up to 13 writes them.
+    pub inner_first: bool,
+}
+
+/// Prints the types of dicts that belong together: a parent's first, then those of its children; or those of one child
+/// first, and then its parent's.
+#[derive(Debug)]
+pub struct Printer<'d> {
+    options: Options,
+    units: Vec<Unit<'d>>,
+    /// Types go by their own names, and bodies are left out.
+    plain: bool,
+    names: Names,
+    states: FxHashMap<Key, State>,
+    /// Tags that are declared, so that a second declaration is left out.
+    declared: FxHashSet<String>,
+    alignments: FxHashMap<Key, u64>,
+    /// Members that may still be looked at: nameless structs stand in each place that has them.
+    steps: usize,
+    out: Vec<u8>,
+}
+
+/// A dict that is printed.
+#[derive(Debug)]
+struct Unit<'d> {
+    name: String,
+    types: Types<'d>,
+    /// The unit that the parent is; beyond all units where it is none of them.
+    parent: usize,
+    measures: Measures<'d>,
+    /// What refers to each nameless struct, union or enum: how many types, and the first typedef.
+    nameless: FxHashMap<TypeId, Nameless>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Nameless {
+    references: u32,
+    /// Those of them that are members.
+    members: u32,
+    typedef: Option<TypeId>,
+}
+
+/// A type among those of all units: the unit is that of the dict which has the type itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    unit: usize,
+    id: TypeId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Begun,
+    Done,
+}
+
+/// Single declarations, in which every type goes by its own name.
+#[derive(Debug)]
+pub struct Plain<'d>(Printer<'d>);
+
+impl<'d> Plain<'d> {
+    /// For the types of a dict and of its parent.
+    pub fn new(types: Types<'d>) -> Plain<'d> {
+        let mut printer = Printer::new(Options::default());
+        printer.plain = true;
+        printer.units.push(Unit {
+            name: String::new(),
+            types,
+            parent: usize::MAX,
+            measures: Measures::new(types, AlignmentRule::StrictestMember),
+            nameless: FxHashMap::default(),
+        });
+        Plain(printer)
+    }
+
+    /// The declaration of `name` as of a type, without a semicolon; the type alone for no name.
+    pub fn declaration(&mut self, id: TypeId, name: &str) -> Result<String> {
+        self.0.declaration(0, id, name, 0, 0)
+    }
+}
+
+/// The text, and what is not in it.
+#[derive(Debug, Default)]
+pub struct Printed {
+    /// The C.
+    pub text: Vec<u8>,
+    /// Types that can't be printed: the unit, and the reason.
+    pub damage: Vec<(String, Error)>,
+}
+
+impl<'d> Printer<'d> {
+    /// A printer of nothing yet.
+    pub fn new(options: Options) -> Printer<'d> {
+        Printer {
+            options,
+            units: Vec::new(),
+            plain: false,
+            names: Names::default(),
+            states: FxHashMap::default(),
+            declared: FxHashSet::default(),
+            alignments: FxHashMap::default(),
+            steps: STEPS,
+            out: Vec::new(),
+        }
+    }
+
+    /// Adds a dict. Its types get the names that earlier ones have left.
+    pub fn add(&mut self, unit: &str, types: Types<'d>) {
+        self.steps = self.steps.saturating_add(types.dict().body_len());
+        self.units.push(Unit {
+            name: unit.to_owned(),
+            types,
+            parent: usize::MAX,
+            measures: Measures::new(types, AlignmentRule::StrictestMember),
+            nameless: nameless(types),
+        });
+    }
+
+    /// Prints all types that have a name, or those with one of `wanted` names and what they need. Also told is which of the wanted ones
+    /// there are.
+    pub fn print(mut self, wanted: Option<&[Name<'_>]>) -> (Printed, Vec<bool>) {
+        self.find_parents();
+        let children = self.units.iter().filter(|unit| unit.types.dict().is_child()).count();
+        for unit in 0..self.units.len() {
+            self.name_types(unit, children <= 1);
+        }
+        let mut found = vec![false; wanted.map_or(0, <[_]>::len)];
+        let mut damage = Vec::new();
+        for unit in 0..self.units.len() {
+            let types = self.units[unit].types;
+            if self.units.len() > 1 && wanted.is_none() && !types.dict().is_empty() {
+                let title = format!("/* {} */\n\n", self.units[unit].name.replace("*/", "* /"));
+                self.out.extend(title.bytes());
+            }
+            for id in types.dict().ids() {
+                let matched = match wanted {
+                    None => true,
+                    Some(wanted) => matches(types, id, wanted, &mut found),
+                };
+                if !matched {
+                    continue;
+                }
+                // What it needed and could be printed stays.
+                if let Err(error) = self.print_one(unit, id) {
+                    damage.push((self.units[unit].name.clone(), error));
+                }
+            }
+        }
+        let text = self.out;
+        (Printed { text, damage }, found)
+    }
+
+    fn find_parents(&mut self) {
+        let dicts: Vec<_> = self.units.iter().map(|unit| unit.types.dict()).collect();
+        for unit in &mut self.units {
+            let parent = unit.types.parent();
+            let place = parent.and_then(|parent| dicts.iter().position(|dict| std::ptr::eq(*dict, parent)));
+            unit.parent = place.unwrap_or(usize::MAX);
+        }
+    }
+
+    fn print_one(&mut self, unit: usize, id: TypeId) -> Result<()> {
+        let found = self.units[unit].types.get(id)?;
+        let named = !found.name()?.is_empty();
+        match found.kind() {
+            Kind::Struct | Kind::Union if named => self.define(unit, id, 0),
+            // A nameless enum is for its values, whether or not something is of its type.
+            Kind::Enum if !self.stands_in_member(unit, id) => self.define(unit, id, 0),
+            Kind::Typedef if named => self.complete(unit, id, 0),
+            Kind::Forward => self.declare(unit, id, 0),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a nameless enum is printed where the one member of its type is.
+    fn stands_in_member(&self, unit: usize, id: TypeId) -> bool {
+        let nameless = self.units[unit].nameless.get(&id);
+        nameless.is_some_and(|nameless| nameless.typedef.is_none() && (nameless.references, nameless.members) == (1, 1))
+    }
+
+    fn key(&self, unit: usize, id: TypeId) -> Key {
+        let Unit { types, parent, .. } = &self.units[unit];
+        let unit = match types.dict().is_child() && !id.is_child() {
+            true => *parent,
+            false => unit,
+        };
+        Key { unit, id }
+    }
+
+    /// Counts a member that is looked at.
+    fn step(&mut self, of: &crate::read::Type<'_>) -> Result<()> {
+        self.steps = self
+            .steps
+            .checked_sub(1)
+            .ok_or(of.error(ErrorKind::TooLong(of.id().0)))?;
+        Ok(())
+    }
+
+    fn is_done(&self, key: Key) -> bool {
+        self.states.get(&key) == Some(&State::Done)
+    }
+
+    /// Begins to print a type, unless it is printed already.
+    fn begin(&mut self, unit: usize, id: TypeId, depth: usize) -> Result<bool> {
+        let key = self.key(unit, id);
+        let cycle = Error::new(ErrorKind::Cycle(id.0), 0);
+        match self.states.get(&key) {
+            Some(State::Done) => Ok(false),
+            Some(State::Begun) => Err(cycle),
+            None if depth > MAX_DEPTH => Err(cycle),
+            None => {
+                self.states.insert(key, State::Begun);
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// A type's name as C has it: with `struct`, `union` or `enum`, or without, which means any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name<'n> {
+    /// The keyword.
+    pub kind: Option<Kind>,
+    /// The name.
+    pub name: &'n str,
+}
+
+impl<'n> Name<'n> {
+    /// Takes a name apart.
+    pub fn parse(text: &'n str) -> Name<'n> {
+        let text = text.trim();
+        for kind in [Kind::Struct, Kind::Union, Kind::Enum] {
+            if let Some((kind_name, name)) = text.split_once(char::is_whitespace)
+                && kind_name == kind.name()
+            {
+                let name = name.trim_start();
+                return Name { kind: Some(kind), name };
+            }
+        }
+        Name { kind: None, name: text }
+    }
+
+    /// Whether a type has this name; one that is only declared counts by what it is declared as.
+    pub fn is_of(&self, types: Types<'_>, id: TypeId) -> bool {
+        let Ok(found) = types.get(id) else { return false };
+        let kind = match found.kind() {
+            Kind::Forward => found.forwarded().unwrap_or(Kind::Struct),
+            Kind::Function => return false,
+            kind => kind,
+        };
+        let name = found.name().unwrap_or_default();
+        !name.is_empty() && name == self.name.as_bytes() && self.kind.is_none_or(|wanted| wanted == kind)
+    }
+}
+
+fn matches(types: Types<'_>, id: TypeId, wanted: &[Name<'_>], found: &mut [bool]) -> bool {
+    let mut matched = false;
+    for (name, found) in wanted.iter().zip(found) {
+        if name.is_of(types, id) {
+            *found = true;
+            matched = true;
+        }
+    }
+    matched
+}
+
+/// Counts what refers to nameless types.
+fn nameless(types: Types<'_>) -> FxHashMap<TypeId, Nameless> {
+    let mut counted: FxHashMap<TypeId, Nameless> = FxHashMap::default();
+    let parent_ids = types.parent().into_iter().flat_map(|parent| parent.ids());
+    for id in parent_ids.chain(types.dict().ids()) {
+        let Ok(found) = types.get(id) else { continue };
+        // A struct that has two members of one nameless type refers to it twice.
+        let mut refer = |to: TypeId| counted.entry(to).or_default().references += 1;
+        match found.kind() {
+            Kind::Struct | Kind::Union => {
+                let members = found.members().into_iter().flatten().flatten();
+                members.for_each(|member| {
+                    let entry = counted.entry(member.id).or_default();
+                    entry.references += 1;
+                    entry.members += 1;
+                });
+            }
+            Kind::Function => {
+                found.reference().into_iter().for_each(&mut refer);
+                if let Ok((arguments, _)) = found.arguments() {
+                    arguments.flatten().for_each(refer);
+                }
+            }
+            Kind::Array => found.array().into_iter().for_each(|array| refer(array.contents)),
+            Kind::Typedef => {
+                if let Ok(to) = found.reference() {
+                    refer(to);
+                    let named = found.name().is_ok_and(|name| !name.is_empty());
+                    let entry = counted.entry(to).or_default();
+                    entry.typedef = entry.typedef.or(named.then_some(id));
+                }
+            }
+            _ => found.reference().into_iter().for_each(refer),
+        }
+    }
+    let nameless_ids: BTreeSet<TypeId> = counted.keys().copied().collect();
+    for id in nameless_ids {
+        let keep = types.get(id).is_ok_and(|found| {
+            matches!(found.kind(), Kind::Struct | Kind::Union | Kind::Enum) && found.name().is_ok_and(<[u8]>::is_empty)
+        });
+        if !keep {
+            counted.remove(&id);
+        }
+    }
+    counted
+}

@@ -1,0 +1,245 @@
+//! One dict: its parts, its strings, and where its types are.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use backtrail_wire::Bytes;
+use flate2::{Decompress, FlushDecompress, Status};
+
+use super::types::{Record, TypeId};
+use super::{Header, Types};
+use crate::constants::Flags;
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::Layout;
+
+/// Deflate packs at most 258 bytes into two bits. What announces more is not worth the memory.
+const MOST_INFLATED: u64 = 258 * 4;
+
+/// What the file around a section lends to its reader.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent<'a> {
+    /// The external string table: `.dynstr` where a dict's flags have [`Flags::DYNSTR`], else `.strtab`.
+    pub strings: &'a [u8],
+    /// Bytes of a pointer.
+    pub pointer: u8,
+}
+
+impl Default for Lent<'_> {
+    /// No strings, and pointers of 8 bytes.
+    fn default() -> Self {
+        Lent {
+            strings: &[],
+            pointer: 8,
+        }
+    }
+}
+
+/// An open dict.
+#[derive(Clone, Debug)]
+pub struct Dict<'a> {
+    header: Header,
+    body: Cow<'a, [u8]>,
+    lent: Lent<'a>,
+    /// Where each type's record begins, in bytes from the header's end.
+    types: Vec<u32>,
+}
+
+impl<'a> Dict<'a> {
+    /// Opens a dict: inflates it where it is compressed, and finds its types.
+    pub fn open(bytes: &'a [u8], lent: Lent<'a>) -> Result<Dict<'a>> {
+        let header = Header::parse(bytes)?;
+        let behind = bytes.get(header.size()..).unwrap_or_default();
+        let body = if header.flags.contains(Flags::COMPRESS) {
+            Cow::Owned(inflate(behind, header.body_size()).map_err(|error| error.shifted(header.size()))?)
+        } else {
+            let body = Bytes::new(bytes, header.endian).slice(header.size(), header.body_size())?;
+            Cow::Borrowed(body)
+        };
+        let mut dict = Dict {
+            header,
+            body,
+            lent,
+            types: Vec::new(),
+        };
+        dict.types = dict.find_types()?;
+        Ok(dict)
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The dict alone, as a place to look types up in. A child needs [`Types::with_parent`].
+    pub fn types(&self) -> Types<'_> {
+        Types::new(self, None)
+    }
+
+    /// How many types it has of its own; they have the ids from 1 on, in a child with the uppermost bit set.
+    pub fn len(&self) -> usize {
+        self.types.len()
+    }
+
+    /// Whether it has no types of its own.
+    pub fn is_empty(&self) -> bool {
+        self.types.is_empty()
+    }
+
+    /// Whether it builds on a parent ("Dictionaries").
+    pub fn is_child(&self) -> bool {
+        self.header.parent_name != 0
+    }
+
+    /// The name of the parent among the members of the archive.
+    pub fn parent_name(&self) -> Result<Option<&[u8]>> {
+        self.optional(self.header.parent_name)
+    }
+
+    /// The label in the parent up to which it is used.
+    pub fn parent_label(&self) -> Result<Option<&[u8]>> {
+        self.optional(self.header.parent_label)
+    }
+
+    /// The name of the unit.
+    pub fn cu_name(&self) -> Result<Option<&[u8]>> {
+        self.optional(self.header.cu_name)
+    }
+
+    /// Bytes of a pointer.
+    pub fn pointer_bytes(&self) -> u8 {
+        self.lent.pointer
+    }
+
+    /// The ids of its own types.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = TypeId> + use<> {
+        let child = self.is_child();
+        (0..self.types.len()).map(move |index| TypeId::new(index as u32 + 1, child))
+    }
+
+    /// The labels and the last type of each ("The label section").
+    pub fn labels(&self) -> impl Iterator<Item = Result<(&[u8], TypeId)>> {
+        self.pairs(self.header.labels.clone())
+    }
+
+    /// The variables and their types, sorted by name ("The variable section").
+    pub fn variables(&self) -> impl Iterator<Item = Result<(&[u8], TypeId)>> {
+        self.pairs(self.header.variables.clone())
+    }
+
+    /// Every string of the internal table with its offset.
+    pub fn strings(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let mut offset = 0;
+        let table = self.part(&self.header.strings);
+        std::iter::from_fn(move || {
+            let tail = table.get(offset..).filter(|tail| !tail.is_empty())?;
+            let len = tail.iter().position(|&byte| byte == 0).unwrap_or(tail.len());
+            let found = (offset, &tail[..len]);
+            offset += len + 1;
+            Some(found)
+        })
+    }
+
+    /// The string that a reference names ("The string section").
+    pub(crate) fn string(&self, reference: u32) -> Result<&[u8]> {
+        let offset = (reference & 0x7fff_ffff) as usize;
+        let table = match reference >> 31 {
+            0 => self.part(&self.header.strings),
+            _ => self.lent.strings,
+        };
+        let bad = || Error::new(ErrorKind::Name(reference), self.header.size());
+        let tail = match table.get(offset..) {
+            // A dict without strings still has the empty one.
+            None | Some([]) if reference == 0 => return Ok(&[]),
+            tail => tail.ok_or_else(bad)?,
+        };
+        let len = tail.iter().position(|&byte| byte == 0).ok_or_else(bad)?;
+        Ok(&tail[..len])
+    }
+
+    fn optional(&self, reference: u32) -> Result<Option<&[u8]>> {
+        match reference {
+            0 => Ok(None),
+            reference => self.string(reference).map(Some),
+        }
+    }
+
+    fn pairs(&self, range: Range<u32>) -> impl Iterator<Item = Result<(&[u8], TypeId)>> {
+        range.step_by(8).map(|at| {
+            let body = self.body();
+            let (name, id) = (body.u32(at as usize)?, body.u32(at as usize + 4)?);
+            Ok((self.string(name)?, TypeId::from_raw(id, self.layout())))
+        })
+    }
+
+    /// What is behind the header.
+    pub(crate) fn body(&self) -> Bytes<'_> {
+        Bytes::new(&self.body, self.header.endian)
+    }
+
+    /// Bytes behind the header.
+    pub(crate) fn body_len(&self) -> usize {
+        self.body.len()
+    }
+
+    pub(crate) fn layout(&self) -> &'static Layout {
+        self.header.layout()
+    }
+
+    pub(crate) fn lent_pointer(&self) -> u64 {
+        self.lent.pointer.into()
+    }
+
+    /// The record of an own type; the first has the index 1.
+    pub(crate) fn record(&self, index: u32) -> Result<Record> {
+        let at = (index as usize).checked_sub(1).and_then(|index| self.types.get(index));
+        let at = *at.ok_or(Error::new(ErrorKind::TypeId(index), self.header.size()))?;
+        Record::parse(self.body(), at as usize, self.layout())
+    }
+
+    /// Bytes of a part, which lies in the body as [`Header::parse`] has seen to it.
+    fn part(&self, range: &Range<u32>) -> &[u8] {
+        self.body
+            .get(range.start as usize..range.end as usize)
+            .unwrap_or_default()
+    }
+
+    fn find_types(&self) -> Result<Vec<u32>> {
+        let range = self.header.types.clone();
+        let body = Bytes::new(&self.body[..range.end as usize], self.header.endian);
+        let mut types = Vec::new();
+        let mut at = range.start as usize;
+        while at < range.end as usize {
+            let record = Record::parse(body, at, self.layout()).map_err(|error| self.located(error))?;
+            types.push(at as u32);
+            at = record.end();
+            if at > range.end as usize {
+                let missing = at as u64 - u64::from(range.end);
+                return Err(self.located(Error::new(ErrorKind::Truncated { missing }, range.end as usize)));
+            }
+        }
+        Ok(types)
+    }
+
+    /// An error at a place of the body, by its place in the dict.
+    pub(crate) fn located(&self, error: Error) -> Error {
+        error.shifted(self.header.size())
+    }
+}
+
+/// Exactly `size` bytes from a zlib stream, if that is not more than it can have packed.
+fn inflate(packed: &[u8], size: usize) -> Result<Vec<u8>> {
+    let wrong_size = Error::new(ErrorKind::InflatedSize(size as u64), 0);
+    if size as u64 > (packed.len() as u64).saturating_mul(MOST_INFLATED) {
+        return Err(wrong_size);
+    }
+    let mut body = Vec::with_capacity(size);
+    // With room for all of it, nothing goes through a buffer in between.
+    match Decompress::new(true).decompress_vec(packed, &mut body, FlushDecompress::Finish) {
+        Ok(Status::StreamEnd) if body.len() == size => Ok(body),
+        // It ends before, or goes on behind.
+        Ok(Status::StreamEnd) => Err(wrong_size),
+        Ok(_) if body.len() == size => Err(wrong_size),
+        Ok(_) => Err(Error::new(ErrorKind::Inflate, 0)),
+        Err(_) => Err(Error::new(ErrorKind::Inflate, 0)),
+    }
+}

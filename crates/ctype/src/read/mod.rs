@@ -1,0 +1,45 @@
+//! Reading: archives, dicts, types.
+
+mod archive;
+mod dict;
+mod header;
+mod symbols;
+mod types;
+
+pub use archive::{Archive, Member};
+pub use dict::{Dict, Lent};
+pub use header::Header;
+pub use symbols::Symbol;
+pub use types::{Array, Enumerator, Members, Slice, StructMember, Type, TypeId, Types};
+
+use backtrail_wire::{Bytes, Endian};
+
+use crate::constants::*;
+use crate::error::{Error, ErrorKind, Foreign, Result};
+
+/// The byte order in which the first two bytes are the magic number ("CTF Preamble"); other formats are told by theirs.
+fn endian_of(bytes: &[u8]) -> Result<Endian> {
+    let found = Bytes::new(bytes, Endian::Little).u16(0)?;
+    for (magic, endian) in [(found, Endian::Little), (found.swap_bytes(), Endian::Big)] {
+        match magic {
+            CTF_MAGIC => return Ok(endian),
+            SUN_CTF_MAGIC => return Err(Error::new(ErrorKind::Foreign(Foreign::Sun), 0)),
+            BTF_MAGIC => {
+                return Err(Error::new(
+                    ErrorKind::Foreign(btf_or_ctf4(Bytes::new(bytes, endian))),
+                    0,
+                ));
+            }
+            _ => {}
+        }
+    }
+    Err(Error::new(ErrorKind::Magic(found), 0))
+}
+
+/// Version 4 begins as BTF does and has a header of its own behind the first one.
+fn btf_or_ctf4(bytes: Bytes<'_>) -> Foreign {
+    match bytes.u64(24) {
+        Ok(word) if word >> 16 == CTF4_MAGIC => Foreign::Ctf4,
+        _ => Foreign::Btf,
+    }
+}

@@ -1,0 +1,411 @@
+//! Types: looked up by id, and what each kind has behind its record ("The type section").
+
+use std::fmt;
+
+use backtrail_wire::Bytes;
+
+use super::Dict;
+use crate::constants::{Encoding, Kind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::layout::Layout;
+
+/// The bit of an id that says that a type is the child's own, in every version.
+const CHILD: u32 = 0x8000_0000;
+
+/// References from type to type that are followed; real ones end after a dozen.
+pub(crate) const MAX_REFERENCES: usize = 512;
+
+/// The id of a type; 0 is none ("Type indexes and type IDs").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub u32);
+
+impl TypeId {
+    pub(crate) fn new(index: u32, child: bool) -> TypeId {
+        TypeId(index | if child { CHILD } else { 0 })
+    }
+
+    /// An id as it lies in a file.
+    pub(crate) fn from_raw(raw: u32, layout: &Layout) -> TypeId {
+        match raw & layout.child {
+            0 => TypeId(raw),
+            bit => TypeId::new(raw & !bit, true),
+        }
+    }
+
+    /// Whether it stands for no type.
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether the type is a child's own.
+    pub fn is_child(self) -> bool {
+        self.0 & CHILD != 0
+    }
+
+    fn index(self) -> u32 {
+        self.0 & !CHILD
+    }
+}
+
+impl fmt::Display for TypeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// What all types have at their start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    name: u32,
+    kind: Kind,
+    root: bool,
+    vlen: usize,
+    /// The third word: an id or a size.
+    word: u32,
+    size: u64,
+    /// Where the kind's data begin, in bytes from the header's end; and how many they are.
+    data: usize,
+    bytes: usize,
+}
+
+impl Record {
+    pub(crate) fn parse(body: Bytes<'_>, at: usize, layout: &Layout) -> Result<Record> {
+        let name = body.u32(at)?;
+        let word = |offset: usize| match layout.wide() {
+            true => body.u32(offset),
+            false => body.u16(offset).map(u32::from),
+        };
+        let (info, third) = (word(at + 4)?, word(at + 4 + layout.word)?);
+        let large = third == layout.large_size;
+        let small = at + layout.record(false);
+        let size = match large {
+            true => u64::from(body.u32(small)?) << 32 | u64::from(body.u32(small + 4)?),
+            false => u64::from(third),
+        };
+        let number = info >> layout.kind_shift;
+        let kind = Kind::from_number(number).ok_or(Error::new(ErrorKind::Kind(number), at + 4))?;
+        let vlen = (info & layout.vlen) as usize;
+        Ok(Record {
+            name,
+            kind,
+            root: info & layout.root != 0,
+            vlen,
+            word: third,
+            size,
+            data: at + layout.record(large),
+            bytes: data_bytes(kind, vlen, size, layout),
+        })
+    }
+
+    /// Where the next record begins.
+    pub(crate) fn end(&self) -> usize {
+        self.data + self.bytes
+    }
+}
+
+/// Bytes behind the record.
+fn data_bytes(kind: Kind, vlen: usize, size: u64, layout: &Layout) -> usize {
+    match kind {
+        Kind::Integer | Kind::Float => 4,
+        Kind::Array => 4 + 2 * layout.word,
+        Kind::Function => layout.word * (vlen + (vlen & 1)),
+        Kind::Struct | Kind::Union => layout.member(size) * vlen,
+        Kind::Slice => 8,
+        Kind::Enum => 8 * vlen,
+        _ => 0,
+    }
+}
+
+/// A dict together with its parent: where types are looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct Types<'d> {
+    dict: &'d Dict<'d>,
+    parent: Option<&'d Dict<'d>>,
+}
+
+impl<'d> Types<'d> {
+    pub(crate) fn new(dict: &'d Dict<'d>, parent: Option<&'d Dict<'d>>) -> Types<'d> {
+        // The types of a parent's own parent have no ids in the child.
+        let parent = parent.filter(|parent| dict.is_child() && !parent.is_child());
+        Types { dict, parent }
+    }
+
+    /// `dict`, which looks ids that are not its own up in `parent`.
+    pub fn with_parent(dict: &'d Dict<'d>, parent: Option<&'d Dict<'d>>) -> Types<'d> {
+        Types::new(dict, parent)
+    }
+
+    /// The dict itself.
+    pub fn dict(&self) -> &'d Dict<'d> {
+        self.dict
+    }
+
+    /// The dict's parent, where it is at hand.
+    pub fn parent(&self) -> Option<&'d Dict<'d>> {
+        self.parent
+    }
+
+    /// The type with this id.
+    pub fn get(&self, id: TypeId) -> Result<Type<'d>> {
+        let dict = match (self.dict.is_child(), id.is_child()) {
+            (true, true) | (false, false) => self.dict,
+            (true, false) => match self.parent {
+                Some(parent) => parent,
+                None => return Err(Error::new(ErrorKind::NoParent(id.0), 0)),
+            },
+            (false, true) => return Err(Error::new(ErrorKind::TypeId(id.0), 0)),
+        };
+        let record = dict.record(id.index())?;
+        Ok(Type { dict, id, record })
+    }
+
+    /// The type behind typedefs and qualifiers.
+    pub fn resolve(&self, id: TypeId) -> Result<Type<'d>> {
+        let mut found = self.get(id)?;
+        for _ in 0..MAX_REFERENCES {
+            match found.kind() {
+                Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict => {
+                    found = self.get(found.reference()?)?;
+                }
+                _ => return Ok(found),
+            }
+        }
+        Err(found.error(ErrorKind::Cycle(id.0)))
+    }
+}
+
+/// A type.
+#[derive(Clone, Copy, Debug)]
+pub struct Type<'d> {
+    dict: &'d Dict<'d>,
+    id: TypeId,
+    record: Record,
+}
+
+/// An array type ("Arrays").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// The type of an element.
+    pub contents: TypeId,
+    /// The type of an index.
+    pub index: TypeId,
+    /// How many elements; 0 also where C leaves it open.
+    pub count: u32,
+}
+
+/// Some bits of another type ("Slices").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The type that is sliced.
+    pub of: TypeId,
+    /// Bits in front of them.
+    pub offset: u16,
+    /// Bits.
+    pub bits: u16,
+}
+
+/// A member of a struct or union ("Structs and unions").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructMember<'d> {
+    /// Its name; empty for an anonymous struct or union.
+    pub name: &'d [u8],
+    /// Bits from the struct's start.
+    pub offset: u64,
+    /// Its type.
+    pub id: TypeId,
+}
+
+/// A value of an enum ("Enums").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enumerator<'d> {
+    /// Its name.
+    pub name: &'d [u8],
+    /// Its value.
+    pub value: i32,
+}
+
+impl<'d> Type<'d> {
+    /// The id.
+    pub fn id(&self) -> TypeId {
+        self.id
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> Kind {
+        self.record.kind
+    }
+
+    /// Whether look-ups by name see it ("root-visible").
+    pub fn is_root(&self) -> bool {
+        self.record.root
+    }
+
+    /// The name; empty where it has none. Defined functions' types may have the function's.
+    pub fn name(&self) -> Result<&'d [u8]> {
+        self.dict.string(self.record.name)
+    }
+
+    /// Bytes, as the record says: of integers, floats, structs, unions, enums and slices.
+    pub fn size(&self) -> u64 {
+        self.record.size
+    }
+
+    /// What a pointer points to, a typedef names, a qualifier qualifies, a slice slices, or a function returns.
+    pub fn reference(&self) -> Result<TypeId> {
+        match self.kind() {
+            Kind::Pointer | Kind::Function | Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict => {
+                Ok(TypeId::from_raw(self.record.word, self.dict.layout()))
+            }
+            Kind::Slice => Ok(self.slice()?.of),
+            kind => Err(self.error(ErrorKind::WrongKind(kind))),
+        }
+    }
+
+    /// What is declared by a forward: struct, union or enum. A number that means nothing is taken as a struct, as older
+    /// makers left it open.
+    pub fn forwarded(&self) -> Result<Kind> {
+        match (self.kind(), Kind::from_number(self.record.word)) {
+            (Kind::Forward, Some(kind @ (Kind::Union | Kind::Enum))) => Ok(kind),
+            (Kind::Forward, _) => Ok(Kind::Struct),
+            (kind, _) => Err(self.error(ErrorKind::WrongKind(kind))),
+        }
+    }
+
+    /// The encoding of an integer or float.
+    pub fn encoding(&self) -> Result<Encoding> {
+        self.must_be(&[Kind::Integer, Kind::Float])?;
+        let word = self.u32(0)?;
+        Ok(Encoding {
+            format: (word >> 24) as u8,
+            offset: (word >> 16 & 0xff) as u16,
+            bits: word as u16,
+        })
+    }
+
+    /// Elements of an array.
+    pub fn array(&self) -> Result<Array> {
+        self.must_be(&[Kind::Array])?;
+        let word = self.dict.layout().word;
+        Ok(Array {
+            contents: self.id_at(0)?,
+            index: self.id_at(word)?,
+            count: self.u32(2 * word)?,
+        })
+    }
+
+    /// Bits of a slice.
+    pub fn slice(&self) -> Result<Slice> {
+        self.must_be(&[Kind::Slice])?;
+        let raw = self.u32(0)?;
+        Ok(Slice {
+            of: TypeId::from_raw(raw, self.dict.layout()),
+            offset: self.u16(4)?,
+            bits: self.u16(6)?,
+        })
+    }
+
+    /// The arguments of a function, and whether more may follow: its last argument is 0 then, and not among these.
+    pub fn arguments(&self) -> Result<(impl ExactSizeIterator<Item = Result<TypeId>> + use<'d>, bool)> {
+        self.must_be(&[Kind::Function])?;
+        let (this, word) = (*self, self.dict.layout().word);
+        let last = match self.record.vlen {
+            0 => None,
+            count => Some(self.id_at((count - 1) * word)?),
+        };
+        let variadic = last.is_some_and(TypeId::is_none);
+        let count = self.record.vlen - usize::from(variadic);
+        Ok(((0..count).map(move |index| this.id_at(index * word)), variadic))
+    }
+
+    /// The members of a struct or union.
+    pub fn members(&self) -> Result<Members<'d>> {
+        self.must_be(&[Kind::Struct, Kind::Union])?;
+        Ok(Members { of: *self, next: 0 })
+    }
+
+    /// The values of an enum.
+    pub fn enumerators(&self) -> Result<impl ExactSizeIterator<Item = Result<Enumerator<'d>>> + use<'d>> {
+        self.must_be(&[Kind::Enum])?;
+        let this = *self;
+        Ok((0..self.record.vlen).map(move |index| {
+            let name = this.dict.string(this.u32(8 * index)?)?;
+            let value = this.u32(8 * index + 4)? as i32;
+            Ok(Enumerator { name, value })
+        }))
+    }
+
+    /// An error about this type.
+    pub(crate) fn error(&self, kind: ErrorKind) -> Error {
+        self.dict.located(Error::new(kind, self.record.data))
+    }
+
+    fn must_be(&self, kinds: &[Kind]) -> Result<()> {
+        match kinds.contains(&self.kind()) {
+            true => Ok(()),
+            false => Err(self.error(ErrorKind::WrongKind(self.kind()))),
+        }
+    }
+
+    fn member(&self, index: usize) -> Result<StructMember<'d>> {
+        let layout = self.dict.layout();
+        let bytes = layout.member(self.size());
+        let at = index * bytes;
+        let (offset, id) = match (bytes, layout.wide()) {
+            (12, _) => (u64::from(self.u32(at + 4)?), self.id_at(at + 8)?),
+            (8, _) => (u64::from(self.u16(at + 6)?), self.id_at(at + 4)?),
+            (_, true) => (self.halves(at + 4, at + 12)?, self.id_at(at + 8)?),
+            (_, false) => (self.halves(at + 8, at + 12)?, self.id_at(at + 4)?),
+        };
+        let name = self.dict.string(self.u32(at)?)?;
+        Ok(StructMember { name, offset, id })
+    }
+
+    fn halves(&self, high: usize, low: usize) -> Result<u64> {
+        Ok(u64::from(self.u32(high)?) << 32 | u64::from(self.u32(low)?))
+    }
+
+    fn id_at(&self, offset: usize) -> Result<TypeId> {
+        let raw = match self.dict.layout().wide() {
+            true => self.u32(offset)?,
+            false => self.u16(offset)?.into(),
+        };
+        Ok(TypeId::from_raw(raw, self.dict.layout()))
+    }
+
+    fn u32(&self, offset: usize) -> Result<u32> {
+        let read = self.dict.body().u32(self.record.data + offset);
+        read.map_err(|error| self.dict.located(error.into()))
+    }
+
+    fn u16(&self, offset: usize) -> Result<u16> {
+        let read = self.dict.body().u16(self.record.data + offset);
+        read.map_err(|error| self.dict.located(error.into()))
+    }
+}
+
+/// The members of a struct or union.
+#[derive(Clone, Debug)]
+pub struct Members<'d> {
+    of: Type<'d>,
+    next: usize,
+}
+
+impl<'d> Iterator for Members<'d> {
+    type Item = Result<StructMember<'d>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let index = self.next;
+        if index >= self.of.record.vlen {
+            return None;
+        }
+        self.next += 1;
+        Some(self.of.member(index))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.of.record.vlen - self.next;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Members<'_> {}
