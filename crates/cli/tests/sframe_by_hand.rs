@@ -172,6 +172,10 @@ const ROWS: &[u8] = &[0, 0x03, 8, 1, 0x05, 16, 0xf0];
 const SIGNED: &[u8] = &[0, 0x83, 8, 1, 0x85, 16, 0xf0];
 const THREE_WORDS: &[u8] = &[0, 0x07, 8, 0xf0, 0xf8];
 
+fn plain_rows(made: Made, rows: &[u8]) -> Vec<u8> {
+    made.bytes(&[function(0x100, 2, rows)])
+}
+
 /// What every release understands of its own version.
 fn common(files: &Files, version: u8, flags: &[u8]) {
     let made = |abi| Made::new(version, abi);
@@ -185,6 +189,10 @@ fn common(files: &Files, version: u8, flags: &[u8]) {
         fixed_fp: -16,
         ..made(AMD64)
     };
+    files.same(
+        "CFA below",
+        &plain_rows(made(AMD64), &[0, 0x03, 0xf0, 1, 0x22, 0xf0, 0xff]),
+    );
     files.same("fixed FP", &fixed_fp.bytes(&[function(0x100, 2, ROWS)]));
     let auxiliary = Made {
         auxiliary: vec![1, 2, 3],

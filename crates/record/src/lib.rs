@@ -12,6 +12,7 @@ mod modules;
 mod session;
 mod spaces;
 mod stack;
+mod walks;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

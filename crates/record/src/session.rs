@@ -22,6 +22,8 @@ use crate::{Error, Incomplete, Options, Outcome, Target};
 
 /// How long the recorder sleeps at most: what bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The same while stacks are deeper than their copies: the deeper parts are read from the running process and change.
+const LONGEST_SLEEP_LIVE: Duration = Duration::from_millis(16);
 /// How long what was recorded may wait in memory before it is written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -126,6 +128,8 @@ struct Session<'a> {
     names: FxHashMap<u32, Box<str>>,
     /// Mappings that the stack at hand reaches into.
     touched: Vec<u32>,
+    /// Whether one of the samples at hand was read from the running process.
+    live: bool,
     outcome: Outcome,
     failure: Option<WriteError>,
 }
@@ -139,6 +143,7 @@ impl<'a> Session<'a> {
             writer,
             names: FxHashMap::default(),
             touched: Vec::new(),
+            live: false,
             outcome: Outcome::default(),
             failure: None,
         }
@@ -167,7 +172,9 @@ impl<'a> Session<'a> {
             }
             let mut others = vec![signals.as_fd()];
             others.extend(subject.descriptors());
-            sampler.wait(&others, end.map_or(LONGEST_SLEEP, |end| LONGEST_SLEEP.min(end - now)));
+            let longest = if self.live { LONGEST_SLEEP_LIVE } else { LONGEST_SLEEP };
+            sampler.wait(&others, end.map_or(longest, |end| longest.min(end - now)));
+            self.live = false;
             self.drain(sampler);
             if last_flush.elapsed() >= FLUSH_INTERVAL {
                 last_flush = Instant::now();
@@ -245,7 +252,7 @@ impl<'a> Session<'a> {
                 self.writer.forget_name(tid);
                 if exec {
                     self.spaces.exec(pid);
-                    self.writer.exec(stream, time, pid)?;
+                    self.writer.exec(time, pid)?;
                 }
                 Ok(())
             }
@@ -258,11 +265,11 @@ impl<'a> Session<'a> {
                 if let Some(name) = self.names.get(&task.parent_tid).cloned() {
                     self.names.insert(task.tid, name);
                 }
-                self.writer.fork(stream, time, task.pid, task.tid, task.parent_pid)
+                self.writer.fork(time, task.pid, task.tid, task.parent_pid)
             }
             Record::Exit(task) => {
                 self.names.remove(&task.tid);
-                self.writer.exit(stream, time, task.pid, task.tid)?;
+                self.writer.exit(time, task.pid, task.tid)?;
                 self.writer.forget_name(task.tid);
                 if self.spaces.exit(task.pid) {
                     self.writer.forget_process(task.pid);
@@ -285,36 +292,19 @@ impl<'a> Session<'a> {
     fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
         let (pid, tid) = (sample.pid, sample.tid);
         let mut space = self.spaces.get(pid, &mut self.modules);
-        let mut walked = self.walker.walk(sample, &SpaceView::new(space, &self.modules));
+        let mut walked = self
+            .walker
+            .walk(sample, space.generation(), &SpaceView::new(space, &self.modules));
         // A mapping may have been among records that were lost, or older than the recording.
         if walked.stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
             space = self.spaces.get(pid, &mut self.modules);
-            walked = self.walker.walk(sample, &SpaceView::new(space, &self.modules));
+            walked = self
+                .walker
+                .walk(sample, space.generation(), &SpaceView::new(space, &self.modules));
         }
         let walked = self.walker.without_gone_program(sample, walked);
-        let space = self.spaces.get(pid, &mut self.modules);
-        self.touched.clear();
-        for frame in &self.walker.frames {
-            let Some(mapping) = space.find(frame.address) else {
-                continue;
-            };
-            if self.touched.contains(&mapping.id) {
-                continue;
-            }
-            self.touched.push(mapping.id);
-            if self.writer.announce_module(stream, pid, mapping.id)
-                && let Some(module) = self.modules.describe(mapping, time, pid)
-            {
-                self.writer.module(stream, tid, &module)?;
-            }
-        }
-        if self.writer.announce_name(stream, tid) {
-            let name = self
-                .names
-                .entry(tid)
-                .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
-            self.writer.thread_name(stream, time, pid, tid, name)?;
-        }
+        self.live |= walked.live;
+        self.announce(time, pid, tid)?;
         self.outcome.samples += 1;
         self.outcome.stops[walked.stop as usize] += 1;
         self.outcome.frames += self.walker.frames.len() as u64;
@@ -330,6 +320,40 @@ impl<'a> Session<'a> {
                 live: walked.live,
             },
         )
+    }
+
+    /// Tells what a reader has to know of the stack at hand: the modules that it reaches into, and the thread's name.
+    fn announce(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
+        let space = self.spaces.get(pid, &mut self.modules);
+        self.touched.clear();
+        // A frame's caller is mostly in the same module.
+        let mut last = 0..0;
+        for frame in &self.walker.frames {
+            if last.contains(&frame.address) {
+                continue;
+            }
+            let Some(mapping) = space.find(frame.address) else {
+                continue;
+            };
+            last = mapping.start..mapping.end;
+            if self.touched.contains(&mapping.id) {
+                continue;
+            }
+            self.touched.push(mapping.id);
+            if self.writer.announce_module(pid, mapping.id)
+                && let Some(module) = self.modules.describe(mapping, time, pid)
+            {
+                self.writer.module(tid, &module)?;
+            }
+        }
+        if self.writer.announce_name(tid) {
+            let name = self
+                .names
+                .entry(tid)
+                .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
+            self.writer.thread_name(time, pid, tid, name)?;
+        }
+        Ok(())
     }
 }
 

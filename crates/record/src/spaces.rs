@@ -30,6 +30,8 @@ pub(crate) struct Mapping {
 pub(crate) struct Space {
     /// By rising address, without overlaps.
     mappings: Rc<Vec<Mapping>>,
+    /// The number of the newest mapping.
+    generation: u64,
     /// Threads that have not ended.
     threads: u32,
     /// Whether the mappings were read from `/proc` since records were last lost.
@@ -37,6 +39,11 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// A number that changes whenever something is mapped; a forked child has its parent's.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// The mapping that holds `address`.
     pub(crate) fn find(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
@@ -45,6 +52,7 @@ impl Space {
 
     /// Adds a mapping; what it covers of older ones is gone.
     fn insert(&mut self, new: Mapping) {
+        self.generation = new.id.into();
         let mappings = Rc::make_mut(&mut self.mappings);
         let first = mappings.partition_point(|mapping| mapping.end <= new.start);
         let last = mappings.partition_point(|mapping| mapping.start < new.end);

@@ -7,6 +7,8 @@ use backtrail_target::perf::{Sample, UserState};
 use backtrail_target::stack::LiveBuffer;
 use backtrail_unwind::{AddressKind, CacheEntry, Modules, RuleCache};
 
+use crate::walks::{Walker, Walks};
+
 /// Frames that are kept at each end of a stack; what lies between is counted, not kept.
 const KEPT_AT_EACH_END: usize = 8192;
 /// Frames after which a walk is given up: a stack of 8 MiB holds half a million of the smallest frames.
@@ -19,6 +21,7 @@ pub(crate) struct StackWalker {
     arch: &'static Arch,
     cache: Vec<CacheEntry>,
     live: LiveBuffer,
+    walks: Walks,
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
 }
@@ -37,6 +40,7 @@ impl StackWalker {
             arch: Arch::native(),
             cache: vec![CacheEntry::EMPTY; CACHED_RULES],
             live: LiveBuffer::default(),
+            walks: Walks::default(),
             frames: Vec::new(),
         }
     }
@@ -63,8 +67,9 @@ impl StackWalker {
         }
     }
 
-    /// Walks the stack of a sample: the kernel's frames as the kernel found them, then the program's.
-    pub(crate) fn walk(&mut self, sample: &Sample<'_>, modules: &impl Modules) -> Walked {
+    /// Walks the stack of a sample: the kernel's frames as the kernel found them, then the program's. `generation` changes whenever
+    /// the process has other modules.
+    pub(crate) fn walk(&mut self, sample: &Sample<'_>, generation: u64, modules: &impl Modules) -> Walked {
         self.frames.clear();
         for (index, address) in sample.kernel_frames().enumerate() {
             let kind = if index == 0 { FrameKind::Pc } else { FrameKind::Ra };
@@ -90,7 +95,11 @@ impl StackWalker {
         let mut memory = SampledStack::new(sample.pid as i32, sp, copy, &mut self.live);
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
-        let stop = backtrail_unwind::walk(
+        let stop = self.walks.walk(
+            Walker {
+                tid: sample.tid,
+                generation,
+            },
             self.arch,
             &registers,
             modules,

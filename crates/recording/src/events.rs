@@ -4,16 +4,16 @@
 //! show something sensible.
 
 use backtrail_trace::description::{
-    Array, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer, Mapping,
-    Range, Reference, StreamClass, Struct, compact_event_header, packet_context, packet_header,
+    Array, Clock, Description, Encoding, EnvironmentValue, EventClass, FieldClass, Integer, Reference, StreamClass,
+    Struct, compact_event_header, packet_context, packet_header,
 };
 use backtrail_wire::Endian;
 
-use crate::{Environment, Stop};
+use crate::Environment;
 
 /// Number and name of each class of events. Numbers below 31 fit LTTng's compact header.
 pub(crate) mod class {
-    /// Definitions of stacks; the first event of every packet.
+    /// Definitions of stacks; the first event of a packet.
     pub(crate) const STACKS: u64 = 0;
     /// A sample.
     pub(crate) const SAMPLE: u64 = 1;
@@ -31,9 +31,11 @@ pub(crate) mod class {
     pub(crate) const EXIT: u64 = 7;
     /// Samples were lost.
     pub(crate) const LOST: u64 = 8;
+    /// Where stacks keep a module's addresses.
+    pub(crate) const PLACE: u64 = 9;
 
     /// Names by number.
-    pub(crate) const NAMES: [&str; 9] = [
+    pub(crate) const NAMES: [&str; 10] = [
         "backtrail:stacks",
         "backtrail:sample",
         "lttng_ust_statedump:start",
@@ -43,7 +45,16 @@ pub(crate) mod class {
         "backtrail:fork",
         "backtrail:exit",
         "backtrail:lost",
+        "backtrail:place",
     ];
+}
+
+/// Ids of the classes of streams.
+pub(crate) mod stream {
+    /// One for each CPU: its samples.
+    pub(crate) const CPU: u64 = 0;
+    /// One for all of them: stacks, modules, names.
+    pub(crate) const ALL: u64 = 1;
 }
 
 /// Field names that writer and reader share.
@@ -53,9 +64,9 @@ pub(crate) mod field {
     pub(crate) const IP: &str = "ip";
     pub(crate) const FIRST: &str = "first";
     pub(crate) const PARENTS: &str = "parents";
-    pub(crate) const CBF: &str = "cbf";
+    pub(crate) const CBF_BYTES: &str = "cbf_bytes";
+    pub(crate) const CBF_DEFLATED: &str = "cbf_deflated";
     pub(crate) const STACK: &str = "stack";
-    pub(crate) const STOP: &str = "stop";
     pub(crate) const BADDR: &str = "baddr";
     pub(crate) const MEMSZ: &str = "memsz";
     pub(crate) const PATH: &str = "path";
@@ -66,14 +77,15 @@ pub(crate) mod field {
     pub(crate) const NAME: &str = "name";
     pub(crate) const PARENT_PID: &str = "parent_pid";
     pub(crate) const COUNT: &str = "count";
+    pub(crate) const PLACE: &str = "place";
     pub(crate) const CPU_ID: &str = "cpu_id";
 }
 
 /// Bits of an instruction's address: code lies in the lowest 47 bits of the address space, the kernel's in the highest
 /// 2 GiB, so that the lower 48 bits, with their sign, say all.
 pub(crate) const IP_BITS: u32 = 48;
-/// Added to a sample's `stop` where frames were read from the running process.
-pub(crate) const LIVE: u8 = 128;
+/// Bits of a stack's number.
+pub(crate) const STACK_BITS: u32 = 24;
 
 const ORDER: Endian = Endian::NATIVE;
 const CLOCK: usize = 0;
@@ -109,32 +121,56 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: u
         ],
         clocks: vec![clock],
         packet_header: Some(packet_header(ORDER)),
-        streams: vec![StreamClass {
-            id: 0,
-            clock: Some(CLOCK),
-            packet_context: Some(packet_context(ORDER, CLOCK)),
-            event_header: Some(compact_event_header(ORDER, CLOCK)),
-            event_context: Some(
-                Struct::new()
-                    // Linux numbers processes with 22 bits (PID_MAX_LIMIT).
-                    .with(field::VPID, Integer::signed(24, ORDER))
-                    .with(field::VTID, Integer::signed(24, ORDER))
-                    .with(field::IP, Integer::unsigned(IP_BITS, ORDER).hexadecimal()),
+        streams: vec![
+            stream_class(
+                stream::CPU,
+                context().with(field::IP, Integer::unsigned(IP_BITS, ORDER).hexadecimal()),
+                vec![
+                    (
+                        class::SAMPLE,
+                        Struct::new().with(field::STACK, Integer::unsigned(STACK_BITS, ORDER)),
+                    ),
+                    (
+                        class::LOST,
+                        Struct::new().with(field::COUNT, Integer::unsigned(64, ORDER)),
+                    ),
+                ],
             ),
-            events: event_classes(),
-        }],
+            stream_class(stream::ALL, context(), common_events()),
+        ],
         ..Description::default()
     }
 }
 
-fn event_classes() -> Vec<EventClass> {
+/// What every event has.
+fn context() -> Struct {
+    Struct::new()
+        // Linux numbers processes with 22 bits (PID_MAX_LIMIT).
+        .with(field::VPID, Integer::signed(24, ORDER))
+        .with(field::VTID, Integer::signed(24, ORDER))
+}
+
+fn stream_class(id: u64, context: Struct, payloads: Vec<(u64, Struct)>) -> StreamClass {
+    let event_class = |(id, payload)| EventClass {
+        id,
+        name: class::NAMES[id as usize].to_owned(),
+        payload: Some(payload),
+        ..EventClass::default()
+    };
+    StreamClass {
+        id,
+        clock: Some(CLOCK),
+        packet_context: Some(packet_context(ORDER, CLOCK)),
+        event_header: Some(compact_event_header(ORDER, CLOCK)),
+        event_context: Some(context),
+        events: payloads.into_iter().map(event_class).collect(),
+    }
+}
+
+fn common_events() -> Vec<(u64, Struct)> {
     let number = |size| Integer::unsigned(size, ORDER);
-    let payloads = [
+    vec![
         (class::STACKS, stacks()),
-        (
-            class::SAMPLE,
-            Struct::new().with(field::STACK, number(24)).with(field::STOP, stop()),
-        ),
         (class::START, Struct::new()),
         (
             class::BIN_INFO,
@@ -156,6 +192,13 @@ fn event_classes() -> Vec<EventClass> {
             ),
         ),
         (
+            class::PLACE,
+            Struct::new()
+                .with(field::BADDR, word())
+                .with(field::MEMSZ, number(64))
+                .with(field::PLACE, word()),
+        ),
+        (
             class::THREAD_NAME,
             Struct::new().with(field::NAME, FieldClass::String(Encoding::Utf8)),
         ),
@@ -164,25 +207,21 @@ fn event_classes() -> Vec<EventClass> {
             Struct::new().with(field::PARENT_PID, Integer::signed(32, ORDER)),
         ),
         (class::EXIT, Struct::new()),
-        (class::LOST, Struct::new().with(field::COUNT, number(64))),
-    ];
-    payloads
-        .into_iter()
-        .map(|(id, payload)| EventClass {
-            id,
-            name: class::NAMES[id as usize].to_owned(),
-            payload: Some(payload),
-            ..EventClass::default()
-        })
-        .collect()
+    ]
 }
 
-/// `first`, then the definitions: each one's parent, and the compact backtraces of their new frames back to back. Not a
-/// sequence of structs with a sequence in each: the debug-info filter of babeltrace2 2.0.4 aborts on that.
+/// The most bytes of a packet's compact backtraces, before they are deflated.
+pub(crate) const MAX_CBF_BYTES: usize = 1 << 20;
+
+/// `first`, then the definitions: each one's parent, and the compact backtraces of their new frames back to back, deflated
+/// (RFC 1951), which halves them. Not a sequence of structs with a sequence in each: the debug-info filter of
+/// babeltrace2 2.0.4 aborts on that.
 fn stacks() -> Struct {
     let fields = Struct::new().with(field::FIRST, Integer::unsigned(32, ORDER));
-    let fields = sequence(fields, field::PARENTS, 32, Integer::unsigned(32, ORDER));
-    sequence(fields, field::CBF, 32, Integer::unsigned(8, ORDER).hexadecimal())
+    let fields = sequence(fields, field::PARENTS, 32, Integer::unsigned(STACK_BITS, ORDER))
+        .with(field::CBF_BYTES, Integer::unsigned(32, ORDER));
+    let byte = Integer::unsigned(8, ORDER).hexadecimal();
+    sequence(fields, field::CBF_DEFLATED, 32, byte)
 }
 
 /// Appends a sequence with its length before it, as LTTng names it.
@@ -195,23 +234,4 @@ fn sequence(fields: Struct, name: &str, length_bits: u32, element: Integer) -> S
 
 fn word() -> Integer {
     Integer::unsigned(64, ORDER).hexadecimal()
-}
-
-/// The reasons, each with and without [`LIVE`], which has a name of its own.
-fn stop() -> Enumeration {
-    let live = Mapping {
-        name: "live".to_owned(),
-        ranges: vec![Range {
-            first: LIVE.into(),
-            last: u8::MAX.into(),
-        }],
-    };
-    let reason = |&stop: &Stop| Mapping {
-        name: stop.name().to_owned(),
-        ranges: vec![Range::one(stop as i128), Range::one(stop as i128 + i128::from(LIVE))],
-    };
-    Enumeration {
-        integer: Integer::unsigned(8, ORDER),
-        mappings: Stop::ALL.iter().map(reason).chain([live]).collect(),
-    }
 }

@@ -5,6 +5,7 @@
 
 mod events;
 mod item;
+mod places;
 mod reader;
 mod tree;
 mod writer;
@@ -12,5 +13,5 @@ mod writer;
 pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName};
 pub use reader::{ReadError, Reader};
-pub use tree::{EMPTY_STACK, Inserted, StackNodes, StackTree};
+pub use tree::{FIRST_NODE, StackNodes, StackTree, ending, root};
 pub use writer::{Environment, WriteError, Writer, WriterOptions, is_occupied};

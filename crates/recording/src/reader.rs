@@ -1,16 +1,17 @@
 //! The reporter's side: a trace into items.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use backtrail_cbf::Decoder;
 use backtrail_trace::{Event, Events, Options, Trace, TraceError, Value};
 use backtrail_wire::sign_extend;
+use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::events::{IP_BITS, LIVE, class, field};
-use crate::tree::StackNodes;
-use crate::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName};
+use crate::events::{IP_BITS, MAX_CBF_BYTES, class, field};
+use crate::places::Bases;
+use crate::tree::{self, FIRST_NODE, StackNodes};
+use crate::{Frame, FrameKind, Item, Module, Sample, ThreadName};
 
 /// The most frames of one stack: more than any recorder of ours writes, and an end for hostile traces, in which a few
 /// bytes can stand for billions of equal frames.
@@ -125,20 +126,57 @@ impl Found {
 /// Turns events into items.
 #[derive(Debug, Default)]
 struct ItemDecoder {
-    /// By stream: its stacks, where they are known.
-    stacks: HashMap<PathBuf, Option<StackNodes>>,
-    /// Modules whose build id comes with the next event, by stream.
-    modules: HashMap<PathBuf, Module>,
+    /// The stacks, where they are known.
+    stacks: Option<StackNodes>,
+    /// Where the modules of processes are kept.
+    bases: Bases,
+    /// A module whose build id comes with the next event.
+    module: Option<Module>,
     frames: Vec<Frame>,
     runs: Vec<(Frame, u64)>,
+    inflate: Inflate,
     damaged: u64,
+}
+
+/// Inflates a packet's compact backtraces.
+#[derive(Debug)]
+struct Inflate {
+    decompress: Decompress,
+    bytes: Vec<u8>,
+}
+
+impl Default for Inflate {
+    fn default() -> Self {
+        Inflate {
+            decompress: Decompress::new(false),
+            bytes: Vec::new(),
+        }
+    }
+}
+
+impl Inflate {
+    /// `None` where they are not what the event says, or more than any writer makes.
+    fn run(&mut self, event: &Event<'_>) -> Option<()> {
+        self.bytes.clear();
+        let expected = usize::try_from(event.field(field::CBF_BYTES)?.as_u64()?).ok()?;
+        if expected > MAX_CBF_BYTES {
+            return None;
+        }
+        self.bytes.reserve(expected);
+        self.decompress.reset(false);
+        let deflated = event.field(field::CBF_DEFLATED)?;
+        let status = self
+            .decompress
+            .decompress_vec(deflated.as_bytes()?, &mut self.bytes, FlushDecompress::Finish);
+        (status.ok()? == Status::StreamEnd && self.bytes.len() == expected).then_some(())
+    }
 }
 
 impl ItemDecoder {
     fn take(&mut self, event: &Event<'_>) -> Option<Found> {
         let known = class::NAMES.iter().position(|&name| name == event.name())? as u64;
         let item = self.decode(known, event);
-        if item.is_none() && !matches!(known, class::STACKS | class::BIN_INFO) {
+        if item.is_none() && !matches!(known, class::STACKS | class::BIN_INFO | class::PLACE) {
             self.damaged += 1;
         }
         item
@@ -159,7 +197,15 @@ impl ItemDecoder {
                 return None;
             }
             class::SAMPLE => return self.sample(event, time, pid, tid),
-            class::START => Item::Exec { time, pid },
+            class::START => {
+                self.bases.forget_process(pid);
+                Item::Exec { time, pid }
+            }
+            class::PLACE => {
+                let (base, size) = (number(field::BADDR)?, number(field::MEMSZ)?);
+                self.bases.insert(pid, number(field::PLACE)?, size, base);
+                return None;
+            }
             class::BIN_INFO => {
                 let module = Module {
                     time,
@@ -171,13 +217,13 @@ impl ItemDecoder {
                     build_id: Vec::new(),
                 };
                 if number(field::HAS_BUILD_ID)? != 0 {
-                    self.modules.insert(event.path().to_owned(), module);
+                    self.module = Some(module);
                     return None;
                 }
                 Item::Module(module)
             }
             class::BUILD_ID => {
-                let mut module = self.modules.remove(event.path())?;
+                let mut module = self.module.take()?;
                 module.build_id = event.field(field::BUILD_ID)?.as_bytes()?.to_vec();
                 Item::Module(module)
             }
@@ -187,12 +233,17 @@ impl ItemDecoder {
                 tid,
                 name: text(field::NAME)?,
             }),
-            class::FORK => Item::Fork {
-                time,
-                pid,
-                tid,
-                parent: process(field::PARENT_PID)?,
-            },
+            class::FORK => {
+                if pid == tid {
+                    self.bases.forget_process(pid);
+                }
+                Item::Fork {
+                    time,
+                    pid,
+                    tid,
+                    parent: process(field::PARENT_PID)?,
+                }
+            }
             class::EXIT => Item::Exit { time, pid, tid },
             class::LOST => Item::Lost {
                 time,
@@ -205,23 +256,29 @@ impl ItemDecoder {
     /// Takes a packet's definitions. Where an earlier packet is missing, stacks are unknown until the next checkpoint.
     fn define(&mut self, event: &Event<'_>) {
         let first = event.field(field::FIRST).and_then(|value| value.as_u64());
-        let stacks = self.stacks.entry(event.path().to_owned()).or_default();
-        if first == Some(1) {
-            *stacks = Some(StackNodes::default());
+        if first == Some(FIRST_NODE.into()) {
+            self.stacks = Some(StackNodes::default());
         }
-        let Some(nodes) = stacks.as_mut().filter(|nodes| first == Some(nodes.next_node().into())) else {
-            *stacks = None;
+        let Some(nodes) = self
+            .stacks
+            .as_mut()
+            .filter(|nodes| first == Some(nodes.next_node().into()))
+        else {
+            self.stacks = None;
             return;
         };
         let parents = event.field(field::PARENTS).and_then(|value| value.as_array());
-        let mut bytes = event
-            .field(field::CBF)
-            .and_then(|value| value.as_bytes())
-            .unwrap_or_default();
+        let whole = self.inflate.run(event).is_some();
+        let mut bytes = &self.inflate.bytes[..];
+        if !whole {
+            self.damaged += 1;
+            self.stacks = None;
+            return;
+        }
         for parent in parents.iter().flat_map(|parents| parents.u64s()) {
             let Some(consumed) = add_definition(nodes, &mut self.runs, parent, bytes) else {
                 self.damaged += 1;
-                *stacks = None;
+                self.stacks = None;
                 return;
             };
             bytes = &bytes[consumed..];
@@ -236,10 +293,16 @@ impl ItemDecoder {
             address: sign_extend(number(field::IP)?, IP_BITS) as u64,
         });
         let stack = u32::try_from(number(field::STACK)?).ok()?;
-        let nodes = self.stacks.get(event.path()).and_then(|nodes| nodes.as_ref());
-        let known = nodes.is_some_and(|nodes| nodes.expand(stack, FRAME_LIMIT, &mut self.frames));
-        let flags = u8::try_from(number(field::STOP)?).ok()?;
-        let stop = Stop::from_number(flags & !LIVE)?;
+        let root = match &self.stacks {
+            _ if stack < FIRST_NODE => Some(stack),
+            Some(nodes) => nodes.expand(stack, FRAME_LIMIT, &mut self.frames),
+            None => None,
+        };
+        let root = root.filter(|_| self.bases.restore(pid, &mut self.frames[1..]));
+        let ending = root.and_then(tree::ending);
+        if ending.is_none() {
+            self.frames.truncate(1);
+        }
         let cpu = event
             .packet_context()
             .and_then(|context| context.get(field::CPU_ID)?.as_u64());
@@ -249,8 +312,8 @@ impl ItemDecoder {
             pid,
             tid,
             frames: &[],
-            stop: known.then_some(stop),
-            live: flags & LIVE != 0,
+            stop: ending.map(|(stop, _)| stop),
+            live: ending.is_some_and(|(_, live)| live),
         }))
     }
 }

@@ -1,89 +1,72 @@
 //! The tree of stacks: each frame of each distinct stack once.
 //!
-//! Stacks of one program share their outer frames. So a stack is kept as a node of a tree whose root is the outside
-//! of every stack, and a definition adds the frames by which a new stack differs from all before. Every frame so
-//! added gets a number of its own, the outermost the lowest, which makes each inner frame a stack that later ones can
-//! build upon, without a word more in the trace.
+//! Stacks of one program share their outer frames. So a stack is kept as a node of a tree whose roots are the outsides
+//! of stacks, one for each way in which walking a stack can end. A definition adds the frames by which a new stack differs
+//! from all before. Every frame so added gets a number of its own, the outermost the lowest, which makes each inner frame a
+//! stack that later ones can build upon, without a word more in the trace.
 
 use rustc_hash::FxHashMap;
 
-use crate::Frame;
+use crate::{Frame, FrameKind, Stop};
 
-/// The stack without frames: what every stack's outermost frame stands on.
-pub const EMPTY_STACK: u32 = 0;
+/// Numbers below are roots: what a stack's outermost frame stands on.
+pub const FIRST_NODE: u32 = 16;
 
-/// A node number and the frame on top of it.
-type Edge = (u32, Frame);
-
-/// The writer's side: gives numbers to stacks and says what has to be defined.
-#[derive(Debug, Default)]
-pub struct StackTree {
-    nodes: FxHashMap<Edge, u32>,
-    /// The last stack, from its outermost frame inwards, each with its number: the next one shares most of it.
-    last: Vec<(Frame, u32)>,
+/// Why a stack ends, and whether outer frames were read from the running process, as the number of a root.
+pub fn root(stop: Stop, live: bool) -> u32 {
+    u32::from(stop as u8) << 1 | u32::from(live)
 }
 
-/// Numbers of frames lie below: a sample's stack is a 24-bit number.
-const NODE_LIMIT: usize = 1 << 24;
+/// What a root says; `None` where the number is none of a root.
+pub fn ending(root: u32) -> Option<(Stop, bool)> {
+    let stop = Stop::from_number(u8::try_from(root >> 1).ok()?)?;
+    Some((stop, root & 1 != 0))
+}
 
-/// What [`StackTree::insert`] found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inserted {
-    /// The stack's number.
-    pub stack: u32,
-    /// The stack below the new frames.
-    pub parent: u32,
-    /// How many of the innermost frames are new; 0 where the stack is known. They get the numbers that end with `stack`.
-    pub new_frames: usize,
+/// The writer's side: gives numbers to frames.
+#[derive(Debug, Default)]
+pub struct StackTree {
+    /// Nearly all frames: half the memory, so that a look-up waits for it less often.
+    callers: FxHashMap<u64, u32>,
+    others: FxHashMap<(u32, Frame), u32>,
 }
 
 impl StackTree {
     /// The number that the next new frame gets.
     pub fn next_node(&self) -> u32 {
-        self.nodes.len() as u32 + 1
+        (self.callers.len() + self.others.len()) as u32 + FIRST_NODE
     }
 
-    /// Finds or adds a stack, given from the innermost frame outwards. `None` where all numbers are used up: begin anew.
-    pub fn insert(&mut self, frames: &[Frame]) -> Option<Inserted> {
-        let outermost_first = frames.iter().rev();
-        let shared = outermost_first
-            .zip(&self.last)
-            .take_while(|&(frame, (last, _))| frame == last)
-            .count();
-        self.last.truncate(shared);
-        let mut node = self.last.last().map_or(EMPTY_STACK, |&(_, node)| node);
-        let mut unknown = frames.len() - shared;
-        while unknown > 0 {
-            let frame = frames[unknown - 1];
-            match self.nodes.get(&(node, frame)) {
-                Some(&child) => node = child,
-                None => break,
-            }
-            self.last.push((frame, node));
-            unknown -= 1;
+    /// The number of a frame on top of a stack, where it is known.
+    pub fn find(&self, below: u32, frame: Frame) -> Option<u32> {
+        match caller(below, frame) {
+            Some(key) => self.callers.get(&key),
+            None => self.others.get(&(below, frame)),
         }
-        let parent = node;
-        if self.nodes.len() + unknown >= NODE_LIMIT - 1 {
-            return None;
-        }
-        for &frame in frames[..unknown].iter().rev() {
-            let child = self.next_node();
-            self.nodes.insert((node, frame), child);
-            node = child;
-            self.last.push((frame, node));
-        }
-        Some(Inserted {
-            stack: node,
-            parent,
-            new_frames: unknown,
-        })
+        .copied()
+    }
+
+    /// Gives a frame that is not known on top of this stack the next number.
+    pub fn add(&mut self, below: u32, frame: Frame) -> u32 {
+        let node = self.next_node();
+        match caller(below, frame) {
+            Some(key) => self.callers.insert(key, node),
+            None => self.others.insert((below, frame), node),
+        };
+        node
     }
 
     /// Forgets everything: a checkpoint, from which on the trace can be understood without what came before.
     pub fn clear(&mut self) {
-        self.nodes.clear();
-        self.last.clear();
+        self.callers.clear();
+        self.others.clear();
     }
+}
+
+/// A return address in a module, and what it stands on, in one number.
+fn caller(below: u32, frame: Frame) -> Option<u64> {
+    let fits = frame.kind == FrameKind::Ra && frame.address < 1 << 40 && below < 1 << 24;
+    fits.then_some(u64::from(below) << 40 | frame.address)
 }
 
 /// Copies of one frame, each on top of the one before.
@@ -108,7 +91,7 @@ impl Default for StackNodes {
     fn default() -> Self {
         StackNodes {
             runs: Vec::new(),
-            next: EMPTY_STACK + 1,
+            next: FIRST_NODE,
         }
     }
 }
@@ -150,30 +133,33 @@ impl StackNodes {
         true
     }
 
-    /// Appends the frames of a stack to `frames`, from the innermost outwards, at most `limit` of them. Returns `false`,
-    /// and appends nothing, where the stack is unknown.
-    pub fn expand(&self, stack: u32, limit: usize, frames: &mut Vec<Frame>) -> bool {
+    /// Appends the frames of a stack to `frames`, from the innermost outwards, at most `limit` of them, and returns the
+    /// root that they stand on. Where the stack is unknown, nothing is appended. `None` also where there are more frames.
+    pub fn expand(&self, stack: u32, limit: usize, frames: &mut Vec<Frame>) -> Option<u32> {
         if stack >= self.next {
-            return false;
+            return None;
         }
         let enough = frames.len().saturating_add(limit);
         let mut node = stack;
-        while node != EMPTY_STACK && frames.len() < enough {
-            // `first` rises from run to run, and the first run begins at 1.
+        while node >= FIRST_NODE {
+            // `first` rises from run to run, and the first run begins at the first number.
             let index = self.runs.partition_point(|run| run.first <= node) - 1;
             let run = self.runs[index];
-            let copies = ((node - run.first) as usize + 1).min(enough - frames.len());
-            frames.extend(std::iter::repeat_n(run.frame, copies));
+            let copies = (node - run.first) as usize + 1;
+            let room = enough - frames.len();
+            frames.extend(std::iter::repeat_n(run.frame, copies.min(room)));
+            if copies > room {
+                return None;
+            }
             node = run.parent;
         }
-        true
+        Some(node)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FrameKind;
 
     fn stack(addresses: &[u64]) -> Vec<Frame> {
         addresses
@@ -208,33 +194,48 @@ mod tests {
         ];
         let mut tree = StackTree::default();
         let mut nodes = StackNodes::default();
-        let mut defined = 0;
+        let outside = root(Stop::Unreadable, true);
         for frames in &stacks {
-            let inserted = tree.insert(frames).unwrap();
-            if inserted.new_frames > 0 {
-                defined += inserted.new_frames;
-                assert!(nodes.define(inserted.parent, &runs(&frames[..inserted.new_frames])));
+            let (mut node, mut known) = (outside, 0);
+            for &frame in frames.iter().rev() {
+                let Some(next) = tree.find(node, frame) else { break };
+                (node, known) = (next, known + 1);
             }
+            let new = &frames[..frames.len() - known];
+            assert!(nodes.define(node, &runs(new)));
+            node = new.iter().rev().fold(node, |node, &frame| tree.add(node, frame));
             assert_eq!(tree.next_node(), nodes.next_node());
             let mut back = Vec::new();
-            assert!(nodes.expand(inserted.stack, usize::MAX, &mut back));
+            assert_eq!(nodes.expand(node, usize::MAX, &mut back), Some(outside));
             assert_eq!(&back, frames);
         }
-        assert_eq!(defined, 3 + 1 + 5 + 1 + 1);
+        assert_eq!(tree.next_node() - FIRST_NODE, 3 + 1 + 5 + 1 + 1);
+    }
+
+    #[test]
+    fn roots_say_how_a_stack_ends() {
+        for stop in Stop::ALL {
+            for live in [false, true] {
+                assert!(root(stop, live) < FIRST_NODE);
+                assert_eq!(ending(root(stop, live)), Some((stop, live)));
+            }
+        }
+        assert_eq!(ending(FIRST_NODE), None);
     }
 
     #[test]
     fn a_bomb_of_repeats_costs_what_its_bytes_do() {
         let mut nodes = StackNodes::default();
         let frame = stack(&[1])[0];
-        assert!(nodes.define(EMPTY_STACK, &[(frame, 1 << 31)]));
+        assert!(nodes.define(0, &[(frame, 1 << 31)]));
         assert_eq!(nodes.runs.len(), 1);
-        assert!(!nodes.define(EMPTY_STACK, &[(frame, 1 << 31)]), "the numbers run out");
-        assert!(!nodes.define(EMPTY_STACK, &[(frame, u64::MAX), (frame, u64::MAX)]));
+        assert!(!nodes.define(0, &[(frame, 1 << 31)]), "the numbers run out");
+        assert!(!nodes.define(0, &[(frame, u64::MAX), (frame, u64::MAX)]));
         assert!(!nodes.define(u32::MAX, &[(frame, 1)]), "an unknown parent");
         let mut back = Vec::new();
-        assert!(nodes.expand(1 << 31, 1000, &mut back));
+        assert_eq!(nodes.expand(1 << 31, 1000, &mut back), None, "more than wanted");
         assert_eq!(back.len(), 1000);
-        assert!(!nodes.expand(u32::MAX, 1000, &mut back));
+        assert_eq!(nodes.expand(u32::MAX, 1000, &mut back), None, "unknown");
+        assert_eq!(back.len(), 1000);
     }
 }

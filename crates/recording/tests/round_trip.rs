@@ -33,18 +33,18 @@ fn frame(kind: FrameKind, address: u64) -> Frame {
 }
 
 /// A stack from a few numbers: kernel frames first, then the program's, deep recursion, a gap.
-fn stack(shape: &[u8]) -> Vec<Frame> {
+fn stack(base: u64, shape: &[u8]) -> Vec<Frame> {
     let mut frames = vec![frame(
         FrameKind::Pc,
-        BASE + u64::from(shape.first().copied().unwrap_or(0)),
+        base + u64::from(shape.first().copied().unwrap_or(0)),
     )];
     for &byte in shape {
         match byte {
             0..=9 => frames.push(frame(FrameKind::Ra, 0xffff_ffff_8100_0000 + u64::from(byte))),
-            10..=19 => frames.extend(vec![frame(FrameKind::Ra, BASE + 0x5000); usize::from(byte) * 50]),
+            10..=19 => frames.extend(vec![frame(FrameKind::Ra, base + 0x5000); usize::from(byte) * 50]),
             20 => frames.push(frame(FrameKind::Omitted, 12_345)),
-            21..=30 => frames.push(frame(FrameKind::Pc, BASE + 0x9000 + u64::from(byte))),
-            _ => frames.push(frame(FrameKind::Ra, BASE + 0x100 * u64::from(byte))),
+            21..=30 => frames.push(frame(FrameKind::Pc, base + 0x9000 + u64::from(byte))),
+            _ => frames.push(frame(FrameKind::Ra, base + 0x100 * u64::from(byte))),
         }
     }
     frames
@@ -90,17 +90,43 @@ fn read(directory: &Path) -> (Vec<Seen>, Vec<Item<'static>>, Vec<String>) {
     (samples, others, reader.problems())
 }
 
-/// Writes samples over two streams, with a flush after every `packet` of them.
+/// A process's only module, which holds some of its frames, elsewhere in each process.
+fn module_of(pid: u32, time: u64) -> Module {
+    Module {
+        time,
+        pid,
+        base: base_of(pid),
+        size: 0x8000,
+        position_independent: true,
+        path: "/program".to_owned(),
+        build_id: vec![1, 2, 3],
+    }
+}
+
+fn base_of(pid: u32) -> u64 {
+    BASE + u64::from(pid % 8) * 0x10_0000
+}
+
+/// Writes samples of three processes over two streams, with a flush after every `packet` of them.
 fn write(directory: &Path, dialect: Dialect, shapes: &[Vec<u8>], packet: usize) -> Vec<Seen> {
     let mut writer = Writer::create(directory, &options(dialect)).unwrap();
     let mut expected = Vec::new();
     for (index, shape) in shapes.iter().enumerate() {
         let stream = index % 2;
-        let frames = stack(shape);
+        // Two at a time.
+        let time = 1_000_000 + index as u64 / 2 * 40_000_000;
+        let pid = 4_194_301 + index as u32 % 3;
+        if index % 10 == 5 {
+            writer.exec(time, pid).unwrap();
+        }
+        if writer.announce_module(pid, 1) {
+            writer.module(17, &module_of(pid, time)).unwrap();
+        }
+        let frames = stack(base_of(pid), shape);
         let sample = Sample {
-            time: 1_000_000 + index as u64 * 40_000_000,
+            time,
             cpu: [0, 3][stream],
-            pid: 4_194_303,
+            pid,
             tid: 17,
             frames: &frames,
             stop: Some(Stop::ALL[index % Stop::ALL.len()]),
@@ -137,12 +163,13 @@ proptest! {
     #[test]
     fn damage_is_survived(
         shapes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 1..20),
+        in_common in any::<bool>(),
         hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let scratch = tempfile::tempdir().unwrap();
         let trace = scratch.path().join("trace");
         write(&trace, Dialect::V1_8, &shapes, 5);
-        let stream = trace.join("cpu_0");
+        let stream = trace.join(if in_common { "all_cpus" } else { "cpu_0" });
         let mut bytes = fs::read(&stream).unwrap();
         for (place, value) in hits {
             let place = place.index(bytes.len());
@@ -168,13 +195,13 @@ fn everything_else_comes_back() {
         path: path.to_owned(),
         build_id: build_id.to_vec(),
     };
-    writer.exec(0, 1, 9).unwrap();
-    writer.fork(0, 2, 10, 10, 9).unwrap();
-    writer.thread_name(0, 3, 9, 9, "name; \u{1F600}").unwrap();
+    writer.exec(1, 9).unwrap();
+    writer.fork(2, 10, 10, 9).unwrap();
+    writer.thread_name(3, 9, 9, "name; \u{1F600}").unwrap();
     writer.lost(0, 4, 77).unwrap();
-    writer.module(0, 9, &module("/with build id", &[1, 2, 3])).unwrap();
-    writer.module(0, 9, &module("/without", &[])).unwrap();
-    writer.exit(0, 6, 10, 10).unwrap();
+    writer.module(9, &module("/with build id", &[1, 2, 3])).unwrap();
+    writer.module(9, &module("/without", &[])).unwrap();
+    writer.exit(6, 10, 10).unwrap();
     writer.flush().unwrap();
     let (samples, others, problems) = read(&trace);
     assert_eq!((samples, problems), (vec![], vec![]));
@@ -204,18 +231,24 @@ fn everything_else_comes_back() {
     assert_eq!(others, expected);
 }
 
-/// Without a stream's first packet, stacks are unknown until the next checkpoint, and known from there on.
+/// Bytes of the first packet, as its context says: behind the magic number, the UUID, the stream's class and number, two times and
+/// the content's size.
+fn first_packet(stream: &[u8]) -> usize {
+    let bits = stream[4 + 16 + 4 + 8 + 8 + 8 + 8..][..8].try_into().unwrap();
+    u64::from_ne_bytes(bits) as usize / 8
+}
+
+/// Without the first packet of definitions, stacks are unknown until the next checkpoint, and known from there on.
 #[test]
 fn a_stream_can_be_read_from_its_middle() {
     let scratch = tempfile::tempdir().unwrap();
     let trace = scratch.path().join("trace");
     let shapes: Vec<Vec<u8>> = (0..160_000u32).map(|i| i.to_le_bytes().to_vec()).collect();
     let expected = write(&trace, Dialect::V1_8, &shapes, 1_000_000);
-    let stream = trace.join("cpu_0");
+    let stream = trace.join("all_cpus");
     let bytes = fs::read(&stream).unwrap();
     assert!(bytes.len() > 1 << 20, "{} bytes make no checkpoint", bytes.len());
-    let first_packet = 32 << 10;
-    fs::write(&stream, &bytes[first_packet..]).unwrap();
+    fs::write(&stream, &bytes[first_packet(&bytes)..]).unwrap();
     let (samples, _, _) = read(&trace);
     let (known, unknown): (Vec<_>, Vec<_>) = samples
         .iter()
@@ -227,6 +260,7 @@ fn a_stream_can_be_read_from_its_middle() {
             .iter()
             .all(|sample| sample.frames.len() == 1 && sample.time < known[0].time)
     );
-    let by_time: HashMap<u64, &Seen> = expected.iter().map(|sample| (sample.time, sample)).collect();
+    let of_cpu = expected.iter().filter(|sample| sample.cpu == 0);
+    let by_time: HashMap<u64, &Seen> = of_cpu.map(|sample| (sample.time, sample)).collect();
     assert!(known.iter().all(|sample| by_time[&sample.time] == *sample));
 }

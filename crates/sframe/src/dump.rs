@@ -163,7 +163,10 @@ fn columns(section: &Section<'_>, fde: &Fde<'_>, raw: &RawRow) -> Result<Line, E
         });
     };
     let (mut cfa, mut fp, mut ra) = (Text::default(), Text::default(), Text::default());
-    place(&mut cfa, section, rule.cfa);
+    match fde.fde_type() {
+        FdeType::Default => default_cfa(&mut cfa, section, rule.cfa),
+        FdeType::Flex => place(&mut cfa, section, rule.cfa),
+    }
     match rule.fp {
         // The tool for version 1 knows no fixed offset of FP.
         Some(_) if section.version() == Version::V1 && section.fixed_fp_offset() != 0 => fp.push(format_args!("u")),
@@ -207,6 +210,13 @@ fn ra_word(section: &Section<'_>, fde: &Fde<'_>, raw: &RawRow) -> Result<RaWord,
     } else {
         RaWord::Place
     })
+}
+
+/// The CFA of the DEFAULT type, whose offset has a plus sign before its own.
+fn default_cfa(out: &mut Text, section: &Section<'_>, location: Location) {
+    let sp = location.base == Base::Register(section.abi().arch().sp.0);
+    let register = if sp { "sp" } else { "fp" };
+    out.push(format_args!("{register}+{}", location.offset));
 }
 
 /// Where RA or FP is. In rows of the DEFAULT type a register stands alone.

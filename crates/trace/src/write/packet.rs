@@ -20,6 +20,8 @@ pub struct StreamOptions {
     /// The most bytes of a packet, with its padding. An event that would make the packet longer is refused with
     /// [`EncodeError::Full`], so that buffers never grow beyond it. At least one page.
     pub max_packet_bytes: usize,
+    /// Packets are padded to a multiple of so many bytes: a page, as tracers do whose buffers are mapped, or less, to at least 1.
+    pub align_packet_bytes: usize,
 }
 
 impl StreamOptions {
@@ -30,6 +32,7 @@ impl StreamOptions {
             instance_id: u64::from(cpu),
             context: vec![("cpu_id".to_owned(), u64::from(cpu))],
             max_packet_bytes: 1 << 20,
+            align_packet_bytes: PACKET_ALIGN_BYTES,
         }
     }
 }
@@ -174,7 +177,12 @@ impl StreamWriter {
     }
 
     pub(super) fn max_packet_bytes(&self) -> usize {
-        self.options.max_packet_bytes.max(PACKET_ALIGN_BYTES) / PACKET_ALIGN_BYTES * PACKET_ALIGN_BYTES
+        let align = self.align_packet_bytes();
+        self.options.max_packet_bytes.max(PACKET_ALIGN_BYTES) / align * align
+    }
+
+    fn align_packet_bytes(&self) -> usize {
+        self.options.align_packet_bytes.clamp(1, PACKET_ALIGN_BYTES)
     }
 
     pub(super) fn end_event(
@@ -231,13 +239,13 @@ impl StreamWriter {
         self.open.then_some(self.begin)
     }
 
-    /// Ends the packet not before `timestamp` and gives all its bytes, a multiple of a page. Also without events: then
+    /// Ends the packet not before `timestamp` and gives all its bytes, padded as asked. Also without events: then
     /// the packet tells that nothing happened until then.
     pub fn finish(&mut self, timestamp: u64) -> Result<&[u8], EncodeError> {
         self.begin(timestamp);
         self.last = self.last.max(timestamp);
         let content = self.content_bytes();
-        let size = content.next_multiple_of(PACKET_ALIGN_BYTES);
+        let size = content.next_multiple_of(self.align_packet_bytes());
         self.packet.clear();
         self.packet.reserve(size);
         self.packet.resize(self.layout.bytes(), 0);

@@ -1,0 +1,97 @@
+//! Relocations of an object file that gcc made, compared with where its symbols are; and damaged ones.
+
+use std::process::Command;
+
+use backtrail_elf::{Error, ErrorKind, Image, Kind};
+
+const SOURCE: &str = "
+int first(int a) { return a + 1; }
+__attribute__((section(\".text.other\"))) int other(int a) { return first(a) * 3; }
+int second(int a) { return other(a) + first(a); }
+int (*const table[])(int) = {second, other, first};
+";
+
+/// An object file; `None`, loudly, where there is no compiler.
+fn object() -> Option<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, object) = (folder.path().join("o.c"), folder.path().join("o.o"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let mut gcc = Command::new("gcc");
+    let made = gcc
+        .args(["-c", "-O1", "-fPIC"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&object)
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: gcc cannot compile here");
+        return None;
+    }
+    Some(std::fs::read(object).unwrap())
+}
+
+fn relocated(file: &[u8], name: &str) -> Result<Vec<u8>, Error> {
+    let image = Image::parse(file)?;
+    assert_eq!(image.kind(), Kind::Relocatable);
+    let section = *image.section_header(name).unwrap();
+    Ok(image.relocated(&section)?.unwrap().data.into_owned())
+}
+
+#[test]
+fn tables_point_to_their_functions() {
+    let Some(file) = object() else { return };
+    // Addresses of 8 bytes: first is at 0 of .text, other at 0 of .text.other, second behind first.
+    let words = |bytes: &[u8]| -> Vec<u64> {
+        let words = bytes.chunks_exact(8);
+        words.map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+    };
+    let table = words(&relocated(&file, ".data.rel.ro").unwrap());
+    assert_eq!(table.len(), 3);
+    assert!(table[0] > 0 && table[0] < 64, "{table:x?}");
+    assert_eq!(table[1..], [0, 0]);
+    // Distances of 4 bytes: the starts in .eh_frame, found by their values.
+    let image = Image::parse(&file).unwrap();
+    let plain = image.section(".eh_frame").unwrap().unwrap().data;
+    let frames = relocated(&file, ".eh_frame").unwrap();
+    assert_eq!(frames.len(), plain.len());
+    let starts: Vec<u64> = (0..frames.len() / 4)
+        .filter(|index| frames[4 * index..][..4] != plain[4 * index..][..4])
+        .map(|index| {
+            let distance = i32::from_ne_bytes(frames[4 * index..][..4].try_into().unwrap());
+            (4 * index as u64).wrapping_add(distance as u64)
+        })
+        .collect();
+    assert_eq!(starts, [0, 0, table[0]], "first, other, second");
+    // A section without relocations, and a linked file, stay as they are.
+    assert_eq!(
+        relocated(&file, ".comment").unwrap(),
+        *image.section(".comment").unwrap().unwrap().data
+    );
+    let linked = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let image = Image::parse(&linked).unwrap();
+    let header = *image.section_header(".eh_frame").unwrap();
+    assert_eq!(image.relocated(&header), image.contents(&header));
+}
+
+#[test]
+fn damaged_relocations_are_told() {
+    let Some(file) = object() else { return };
+    let image = Image::parse(&file).unwrap();
+    let entries = image.section_header(".rela.eh_frame").unwrap().offset;
+    let size = image.section_header(".eh_frame").unwrap().size;
+    let changed = |at: u64, value: u64| {
+        let mut file = file.clone();
+        let at = (entries + at) as usize;
+        file[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        relocated(&file, ".eh_frame").map(|data| data.len() as u64)
+    };
+    let error = |kind| Err(Error { kind, offset: entries });
+    assert_eq!(changed(0, 0), Ok(size));
+    for offset in [size - 3, u64::MAX] {
+        assert_eq!(changed(0, offset), error(ErrorKind::RelocationOffset(offset)));
+    }
+    assert_eq!(changed(8, 77), error(ErrorKind::Relocation(77)));
+    assert_eq!(changed(8, 9999 << 32 | 2), error(ErrorKind::RelocationSymbol(9999)));
+    // R_X86_64_NONE does nothing.
+    assert_eq!(changed(8, 0), Ok(size));
+}

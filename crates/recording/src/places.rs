@@ -1,0 +1,247 @@
+//! Where stacks keep their addresses: relative to modules, so that a stack is the same in every process that runs the
+//! same program, wherever its modules lie.
+//!
+//! Each module has a *place*, a range of a space of numbers that no process has for itself. A frame in a module is kept as a number in the
+//! module's place; what lies in no module (the kernel, code made at run time) is kept as it is.
+
+use rustc_hash::FxHashMap;
+
+use crate::{Frame, FrameKind, Module};
+
+/// Numbers below are in places. 1 TiB of modules is more than anybody maps, and more than 5 bytes of a compact backtrace can say.
+const PLACES_END: u64 = 1 << 40;
+/// Added to addresses in no module that look like numbers in places. The sums are addresses on no CPU.
+const ESCAPE: u64 = 1 << 62;
+/// Places begin at multiples of it, as modules do.
+const PAGE: u64 = 4096;
+
+/// Ranges of numbers, and what each is shifted by: from the addresses of a process to places, or back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shifts(Vec<Shift>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shift {
+    start: u64,
+    /// The number behind the last.
+    end: u64,
+    /// Where `start` is shifted to.
+    to: u64,
+}
+
+impl Shifts {
+    /// Shifts `size` numbers from `start` on to `to`; what overlaps of older ones is forgotten.
+    pub(crate) fn insert(&mut self, start: u64, size: u64, to: u64) {
+        let end = start.saturating_add(size);
+        let first = self.0.partition_point(|shift| shift.end <= start);
+        let last = self.0.partition_point(|shift| shift.start < end);
+        self.0.splice(first..last.max(first), [Shift { start, end, to }]);
+    }
+
+    /// The number that one is shifted to.
+    pub(crate) fn find(&self, number: u64) -> Option<u64> {
+        let index = self.0.partition_point(|shift| shift.end <= number);
+        let shift = self.0.get(index).filter(|shift| shift.start <= number)?;
+        Some(shift.to.wrapping_add(number - shift.start))
+    }
+
+    fn is_target(&self, to: u64) -> bool {
+        self.0.iter().any(|shift| shift.to == to)
+    }
+}
+
+/// How an address in no module is kept.
+fn escape(address: u64) -> u64 {
+    if address < PLACES_END {
+        address + ESCAPE
+    } else {
+        address
+    }
+}
+
+/// The recorder's side: gives places to modules.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// By what tells files apart, and by how often a process has it already.
+    by_module: FxHashMap<(String, Vec<u8>, u64, u32), u64>,
+    next: u64,
+    processes: FxHashMap<u32, Shifts>,
+}
+
+impl Places {
+    /// The place of a module, whose addresses in its process are kept there from now on. `None` where there is no room.
+    pub(crate) fn place(&mut self, module: &Module) -> Option<u64> {
+        let shifts = self.processes.entry(module.pid).or_default();
+        for copy in 0.. {
+            let key = (module.path.clone(), module.build_id.clone(), module.size, copy);
+            let place = match self.by_module.get(&key) {
+                // The same file, loaded twice into one process.
+                Some(&place) if shifts.is_target(place) && shifts.find(module.base) != Some(place) => continue,
+                Some(&place) => place,
+                None => {
+                    let place = self.next;
+                    let next = place.checked_add(module.size)?.checked_next_multiple_of(PAGE)?;
+                    if next > PLACES_END {
+                        return None;
+                    }
+                    self.next = next;
+                    self.by_module.insert(key, place);
+                    place
+                }
+            };
+            shifts.insert(module.base, module.size, place);
+            return Some(place);
+        }
+        None
+    }
+
+    /// A process has other modules than before.
+    pub(crate) fn forget_process(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// All processes' modules are to be told again, at the same places.
+    pub(crate) fn forget_processes(&mut self) {
+        self.processes.clear();
+    }
+
+    /// The addresses of one process.
+    pub(crate) fn of(&self, pid: u32) -> InPlace<'_> {
+        InPlace(self.processes.get(&pid))
+    }
+}
+
+/// Turns the addresses of one process into what is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InPlace<'a>(Option<&'a Shifts>);
+
+impl InPlace<'_> {
+    pub(crate) fn keep(self, frame: Frame) -> Frame {
+        match frame.kind {
+            FrameKind::Omitted => frame,
+            FrameKind::Pc | FrameKind::Ra => Frame {
+                address: self.number(frame.address),
+                ..frame
+            },
+        }
+    }
+
+    fn number(self, address: u64) -> u64 {
+        self.0
+            .and_then(|shifts| shifts.find(address))
+            .unwrap_or_else(|| escape(address))
+    }
+}
+
+/// The reader's side: from what was kept back to the addresses of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Bases {
+    processes: FxHashMap<u32, Shifts>,
+}
+
+impl Bases {
+    /// A module of a process has this place.
+    pub(crate) fn insert(&mut self, pid: u32, place: u64, size: u64, base: u64) {
+        self.processes.entry(pid).or_default().insert(place, size, base);
+    }
+
+    /// A process has other modules than before.
+    pub(crate) fn forget_process(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// Puts the addresses of one process where kept numbers are. `false` where nothing said which module of the process one is in.
+    pub(crate) fn restore(&self, pid: u32, frames: &mut [Frame]) -> bool {
+        frames
+            .iter_mut()
+            .filter(|frame| frame.kind != FrameKind::Omitted)
+            .all(|frame| {
+                let address = self.address(pid, frame.address);
+                frame.address = address.unwrap_or_default();
+                address.is_some()
+            })
+    }
+
+    fn address(&self, pid: u32, number: u64) -> Option<u64> {
+        if number < PLACES_END {
+            return self.processes.get(&pid)?.find(number);
+        }
+        let escaped = ESCAPE..ESCAPE + PLACES_END;
+        Some(if escaped.contains(&number) {
+            number - ESCAPE
+        } else {
+            number
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(pid: u32, path: &str, base: u64, size: u64) -> Module {
+        Module {
+            time: 0,
+            pid,
+            base,
+            size,
+            position_independent: true,
+            path: path.to_owned(),
+            build_id: vec![1],
+        }
+    }
+
+    #[test]
+    fn addresses_are_the_same_in_every_process_and_come_back() {
+        let (mut places, mut bases) = (Places::default(), Bases::default());
+        for module in [
+            module(1, "/a", 0x5500_0000_0000, 0x1234),
+            module(1, "/b", 0x7f00_0000_0000, 0x10_0000),
+            module(2, "/b", 0x7f11_0000_0000, 0x10_0000),
+            module(2, "/a", 0x5511_0000_0000, 0x1234),
+            // Twice in one process.
+            module(2, "/b", 0x7f22_0000_0000, 0x10_0000),
+        ] {
+            let place = places.place(&module).unwrap();
+            bases.insert(module.pid, place, module.size, module.base);
+        }
+        let keep = |pid, address| places.of(pid).number(address);
+        assert_eq!(keep(1, 0x5500_0000_1000), keep(2, 0x5511_0000_1000));
+        assert_eq!(keep(1, 0x7f00_0000_0007), keep(2, 0x7f11_0000_0007));
+        assert_ne!(keep(2, 0x7f22_0000_0007), keep(2, 0x7f11_0000_0007));
+        for address in [
+            0,
+            0x1000,
+            0x5500_0000_1233,
+            0x5500_0000_1234,
+            0x7f00_0000_0007,
+            PLACES_END - 1,
+            PLACES_END,
+            ESCAPE - 1,
+            u64::MAX,
+            0xffff_ffff_8100_0000,
+        ] {
+            let number = keep(1, address);
+            assert_eq!(bases.address(1, number), Some(address), "{address:#x}");
+        }
+        assert_eq!(bases.address(3, keep(1, 0x7f00_0000_0007)), None, "an unknown process");
+    }
+
+    #[test]
+    fn a_later_module_replaces_what_it_covers() {
+        let mut places = Places::default();
+        places.place(&module(1, "/a", 0x10_0000, 0x3000));
+        let b = places.place(&module(1, "/b", 0x10_1000, 0x1000)).unwrap();
+        assert_eq!(places.of(1).number(0x10_1008), b + 8);
+        places.forget_process(1);
+        assert_eq!(places.of(1).number(0x10_1008), 0x10_1008 + ESCAPE);
+    }
+
+    #[test]
+    fn a_module_of_absurd_size_has_no_place() {
+        let mut places = Places::default();
+        assert_eq!(places.place(&module(1, "/huge", 0x1000, u64::MAX)), None);
+        assert_eq!(places.place(&module(1, "/large", 0x1000, PLACES_END + 1)), None);
+        assert_eq!(places.place(&module(1, "/sound", 0x1000, PLACES_END - PAGE)), Some(0));
+        assert_eq!(places.place(&module(1, "/more", 1 << 41, 2 * PAGE)), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! The recorder's side: items into a trace.
+
+mod common;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use backtrail_trace::{
+    CreateError, CreateErrorKind, Dialect, EncodeError, EventWriter, PacketFile, StreamOptions, TraceWriter,
+};
+
+use crate::events::{self, class, stream};
+use crate::tree;
+use crate::{Module, Sample, Stop};
+use common::Common;
+
+/// Bytes of a stream's packet after which it is written, however young it is.
+const PACKET_BYTES: usize = (32 << 10) - 512;
+/// The most bytes of a packet: a definition of the longest stack has some 150 KiB.
+const MAX_PACKET_BYTES: usize = 1 << 20;
+
+/// What the metadata says of the machine and the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// A new one for each recording.
+    pub trace_uuid: [u8; 16],
+    /// The boot's; it identifies the monotonic clock.
+    pub boot_uuid: Option<[u8; 16]>,
+    /// Name of the machine.
+    pub hostname: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The CPU's name, as `uname -m` prints it.
+    pub machine: String,
+    /// Nanoseconds from the Unix epoch to the zero of the monotonic clock.
+    pub clock_offset_ns: u64,
+}
+
+/// How a recording is written.
+#[derive(Clone, Debug)]
+pub struct WriterOptions<'a> {
+    /// The dialect of its metadata.
+    pub dialect: Dialect,
+    /// The CPUs, one stream each; streams are named by their index here.
+    pub cpus: &'a [u32],
+    /// What is recorded, for people.
+    pub command: &'a str,
+    /// Samples a second of CPU time.
+    pub frequency: u64,
+    /// The machine.
+    pub environment: Environment,
+}
+
+/// What could not be written. The trace is readable up to there.
+#[derive(Debug)]
+pub struct WriteError(Cause);
+
+#[derive(Debug)]
+enum Cause {
+    Io(io::Error),
+    Trace(CreateError),
+    Encode(EncodeError),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Cause::Io(error) => error.fmt(f),
+            Cause::Trace(error) => error.fmt(f),
+            Cause::Encode(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> Self {
+        WriteError(Cause::Io(error))
+    }
+}
+
+impl From<CreateError> for WriteError {
+    fn from(error: CreateError) -> Self {
+        WriteError(Cause::Trace(error))
+    }
+}
+
+impl From<EncodeError> for WriteError {
+    fn from(error: EncodeError) -> Self {
+        WriteError(Cause::Encode(error))
+    }
+}
+
+/// Writes a recording. Everything is kept in memory until a packet is full or [`Writer::flush`] is called. Items are to come in
+/// the order of time.
+#[derive(Debug)]
+pub struct Writer {
+    directory: PathBuf,
+    /// Whether the directory is ours, to be removed by [`Writer::discard`].
+    made_directory: bool,
+    cpus: Vec<PacketFile>,
+    common: Common,
+    /// Time of the last event; a checkpoint moves it on, so that nothing after it can be taken for older.
+    last: u64,
+}
+
+impl Writer {
+    /// Makes the trace's directory (an empty one is taken as it is) and writes its metadata.
+    pub fn create(directory: &Path, options: &WriterOptions<'_>) -> Result<Writer, CreateError> {
+        let made_directory = !directory.exists();
+        let description = events::description(&options.environment, options.command, options.frequency);
+        let trace = TraceWriter::create(directory, description, options.dialect)?;
+        // Unlike a tracer's, our packets are not parts of mapped memory. With pages of padding, a fifth of a small one was padding.
+        let unpadded = |options| StreamOptions {
+            align_packet_bytes: 1,
+            max_packet_bytes: MAX_PACKET_BYTES,
+            ..options
+        };
+        let cpu_stream = |&cpu: &u32| {
+            let options = unpadded(StreamOptions::for_cpu(stream::CPU, cpu));
+            trace.stream(&format!("cpu_{cpu}"), options)
+        };
+        Ok(Writer {
+            directory: directory.to_owned(),
+            made_directory,
+            cpus: options.cpus.iter().map(cpu_stream).collect::<Result<_, _>>()?,
+            // Of events of the same time, readers take those of the first file first.
+            common: Common::new(trace.stream("all_cpus", unpadded(StreamOptions::for_cpu(stream::ALL, 0)))?),
+            last: 0,
+        })
+    }
+
+    /// Removes the trace again, as long as nothing was recorded.
+    pub fn discard(self) {
+        // What cannot be removed stays; the reason why nothing was recorded matters more.
+        let _ = fs::remove_file(self.directory.join("metadata"));
+        if self.made_directory {
+            let _ = fs::remove_dir(&self.directory);
+        }
+    }
+
+    /// Bytes of the trace on disk.
+    pub fn bytes(&self) -> u64 {
+        let metadata = fs::metadata(self.directory.join("metadata")).map_or(0, |metadata| metadata.len());
+        let streams = self.cpus.iter().map(PacketFile::bytes_written).sum::<u64>();
+        metadata + streams + self.common.bytes_written()
+    }
+
+    /// Whether a mapping of a process has yet to be told; it counts as told from now on.
+    pub fn announce_module(&mut self, pid: u32, mapping: u32) -> bool {
+        self.common.modules.entry(pid).or_default().insert(mapping)
+    }
+
+    /// Whether the name of a thread has yet to be told; it counts as told from now on.
+    pub fn announce_name(&mut self, tid: u32) -> bool {
+        self.common.names.insert(tid)
+    }
+
+    /// A thread has a new name, which is to be told again.
+    pub fn forget_name(&mut self, tid: u32) {
+        self.common.names.remove(&tid);
+    }
+
+    /// A process is gone, or has other modules than before; they are to be told again.
+    pub fn forget_process(&mut self, pid: u32) {
+        self.common.forget_process(pid);
+    }
+
+    /// Tells of a module.
+    pub fn module(&mut self, tid: u32, module: &Module) -> Result<(), WriteError> {
+        let time = self.time(module.time);
+        self.common.module(time, tid, module)
+    }
+
+    /// Tells a thread's name.
+    pub fn thread_name(&mut self, time: u64, pid: u32, tid: u32, name: &str) -> Result<(), WriteError> {
+        let time = self.time(time);
+        self.common.event(class::THREAD_NAME, time, pid, tid, |event| {
+            event.text(until_zero(name.as_bytes()));
+        })
+    }
+
+    /// Tells that a process runs another program.
+    pub fn exec(&mut self, time: u64, pid: u32) -> Result<(), WriteError> {
+        self.forget_process(pid);
+        let time = self.time(time);
+        self.common.event(class::START, time, pid, pid, |_| ())
+    }
+
+    /// Tells of a new thread or process.
+    pub fn fork(&mut self, time: u64, pid: u32, tid: u32, parent: u32) -> Result<(), WriteError> {
+        let time = self.time(time);
+        self.common
+            .event(class::FORK, time, pid, tid, |event| event.i32(parent as i32))
+    }
+
+    /// Tells of a thread's end.
+    pub fn exit(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
+        let time = self.time(time);
+        self.common.event(class::EXIT, time, pid, tid, |_| ())
+    }
+
+    /// Tells of samples of a CPU that were lost.
+    pub fn lost(&mut self, stream: usize, time: u64, count: u64) -> Result<(), WriteError> {
+        let time = self.time(time);
+        let writer = self.cpus[stream].writer();
+        writer.discard(count);
+        let mut event = writer.event(class::LOST, time);
+        put_context(&mut event, 0, 0);
+        event.unsigned(0);
+        event.u64(count);
+        Ok(event.finish()?)
+    }
+
+    /// Writes a sample. Its `stop` must be known.
+    pub fn sample(&mut self, stream: usize, sample: &Sample<'_>) -> Result<(), WriteError> {
+        let time = self.time(sample.time);
+        let (leaf, callers) = match sample.frames.split_first() {
+            Some((leaf, callers)) => (leaf.address, callers),
+            None => (0, &[][..]),
+        };
+        let root = tree::root(sample.stop.unwrap_or(Stop::NoUserStack), sample.live);
+        let stack = self.common.define(time, sample.pid, root, callers)?;
+        let mut event = self.cpus[stream].writer().event(class::SAMPLE, time);
+        put_context(&mut event, sample.pid, sample.tid);
+        event.unsigned(leaf & ((1 << events::IP_BITS) - 1));
+        event.unsigned(stack.into());
+        event.finish()?;
+        if self.common.is_due_for_checkpoint() {
+            self.flush()?;
+            self.common.begin_anew();
+            // Numbers mean something else from here on, also in a stream whose next sample has the same time as this one.
+            self.last += 1;
+        } else if self.cpus[stream].writer().content_bytes() >= PACKET_BYTES {
+            self.common.flush(self.last)?;
+            self.cpus[stream].flush(self.last)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the packets that have events: first the one with the stacks, to which the others refer.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.common.flush(self.last)?;
+        for cpu in &mut self.cpus {
+            if cpu.writer().events() > 0 {
+                cpu.flush(self.last)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn time(&mut self, time: u64) -> u64 {
+        self.last = self.last.max(time);
+        self.last
+    }
+}
+
+/// Writes the context that every event has, but for a sample's `ip`.
+fn put_context(event: &mut EventWriter<'_>, pid: u32, tid: u32) {
+    // A process outside the recorder's namespace has the number -1.
+    event.i32(pid as i32);
+    event.i32(tid as i32);
+}
+
+/// Texts in a trace end with a zero byte.
+fn until_zero(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+/// Whether the trace could not be created because there is something already.
+pub fn is_occupied(error: &CreateError) -> bool {
+    match &error.kind {
+        CreateErrorKind::NotEmpty => true,
+        CreateErrorKind::Io(error) => error.kind() == io::ErrorKind::AlreadyExists,
+        _ => false,
+    }
+}
