@@ -69,12 +69,17 @@ impl Built {
 /// Fails where there is no `.eh_frame`, nothing of it makes sense, or the section would be larger than its header can
 /// tell.
 pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
+    table(&functions(image)?, options).map_err(Error::Write)
+}
+
+/// What `image`'s `.eh_frame` says, of which at least something makes sense.
+pub(crate) fn functions(image: &Image<'_>) -> Result<Converted, Error> {
     let section = image.eh_frame()?.ok_or(Error::NoEhFrame)?;
     let converted = cfi::convert(&EhFrame::of_image(image, &section.data, section.address));
     if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
         return Err(Error::Cfi(damage));
     }
-    table(&converted, options).map_err(Error::Write)
+    Ok(converted)
 }
 
 /// Writes what was converted.

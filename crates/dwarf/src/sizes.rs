@@ -4,9 +4,10 @@ use backtrail_elf::Image;
 use backtrail_sframe::Version;
 use backtrail_sframe::write::{Options, WriteError};
 
+use crate::build;
 use crate::tables::{self, Error};
 
-/// Functions under one FDE in [`Built::merged`], usually. Twice as many gain about two hundredths of the size.
+/// Functions under one FDE in [`Built::merged`], usually. Twice as many gain another hundredth or two.
 pub const MERGE: u8 = 8;
 
 /// The sizes of a file's tables, in bytes.
@@ -34,18 +35,18 @@ pub struct Built {
 }
 
 impl Sizes {
-    /// Of `image`, with up to `merge` functions under one FDE in merged tables. Fails where it has no `.eh_frame`, or none that makes sense from its start.
+    /// Of `image`, with up to `merge` functions under one FDE in merged tables. The sections of a relocatable file should
+    /// have been placed.
+    ///
+    /// Fails where it has no `.eh_frame`, or none of which anything makes sense.
     pub fn of(image: &Image<'_>, merge: u8) -> Result<Sizes, Error> {
-        let eh_frame = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
-        let converted = tables::convert(image)?;
-        if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
-            return Err(Error::Cfi(damage));
-        }
+        let eh_frame = image.eh_frame()?.ok_or(Error::NoEhFrame)?;
+        let converted = build::functions(image)?;
         let mut built = [Built::default(); 3];
         for (version, built) in Version::ALL.into_iter().zip(&mut built) {
             let plain = Options {
                 share: false,
-                ..Options::new(version, tables::abi(image), eh_frame.address)
+                ..Options::new(version, tables::abi(image), 0)
             };
             let shared = Options { share: true, ..plain };
             let merged = Options { merge, ..shared };

@@ -187,3 +187,36 @@ fn linkage_tables_are_compared_at_each_pc() {
         found.eh_frame
     );
 }
+
+/// Functions that share rows without end make it give up, in time and aloud.
+#[test]
+fn endless_rows_end() {
+    let Some((file, functions)) = sample() else {
+        println!("SKIPPED: no file to spoil");
+        return;
+    };
+    let rule = functions[0].rows[0].rule.unwrap();
+    let rows: Vec<_> = (0..60_000u32)
+        .map(|start| backtrail_sframe::Row {
+            start,
+            rule: Some(backtrail_sframe::Rule {
+                mangled_ra: start % 2 == 0,
+                ..rule
+            }),
+        })
+        .collect();
+    let begin = std::time::Instant::now();
+    let report = found(&file, &functions, |all| {
+        for function in all.iter_mut() {
+            function.rows.clone_from(&rows);
+            function.repeat = None;
+            function.signal_frame = false;
+        }
+    });
+    assert!(report.gave_up_at.is_some());
+    assert!(
+        begin.elapsed() < std::time::Duration::from_secs(20),
+        "{:?}",
+        begin.elapsed()
+    );
+}

@@ -332,6 +332,23 @@ fn aarch64_signs_return_addresses() {
     }
 }
 
+/// An FDE says where its CIE is, which need not be an entry that one meets on the way.
+#[test]
+fn a_cie_within_another_entry() {
+    let hidden = [
+        &[20, 0, 0, 0, 0, 0, 0, 0, 1][..],
+        b"zR\0",
+        &[1, 0x78, 16, 1, 0x1b, DEF_CFA, 7, 24, 0x90, 1, 0, 0],
+    ];
+    let mut section = x86();
+    let at = section.bytes.len();
+    section = section.fde(0x1000, 16, &[&[0x3f][..], &hidden.concat()].concat());
+    section.cie = at + 18;
+    let converted = section.fde(0x2000, 16, &[]).convert();
+    assert_eq!(converted.skipped[0].reason, Reason::UnknownInstruction);
+    assert_eq!(rows(&converted), [(0, rule(cfa(7, 24), saved(-8), None))]);
+}
+
 /// glibc's rawmemchr on AArch64: the return address waits in x15, which is the column; no rule is needed.
 #[test]
 fn another_column_for_the_return_address() {

@@ -231,6 +231,11 @@ impl FdeInfo {
         }
     }
 
+    /// The same with another `fretype`.
+    pub const fn with_fre_type(self, fre_type: FreType) -> FdeInfo {
+        FdeInfo(self.0 & !0xf | fre_type as u8)
+    }
+
     /// `fdetype` is `SFRAME_FDE_TYPE_PCMASK`, bit 4.
     #[inline]
     pub const fn pcmask(self) -> bool {

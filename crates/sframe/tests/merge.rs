@@ -164,6 +164,42 @@ fn functions_that_share_their_rows_stay_apart() {
     assert!(write::section(&functions, &apart).unwrap().functions < 60);
 }
 
+#[test]
+fn functions_are_cut_where_the_pieces_are_shared() {
+    // The same prologue and the same epilogue around bodies of different lengths.
+    let shape: Vec<i32> = (1..8).map(|index| 8 * index).collect();
+    let functions: Vec<FunctionRows> = (0..50)
+        .scan(0u64, |start, index| {
+            let body = 28 + 16 * index as u32;
+            let mut function = function(*start..*start + u64::from(body) + 28, &shape);
+            function.rows.extend((1..7).map(|index| Row {
+                start: body + 2 * index as u32,
+                rule: rule(56 - 8 * index),
+            }));
+            *start = (*start + u64::from(body) + 28).next_multiple_of(16);
+            Some(function)
+        })
+        .collect();
+    let [whole, cut] = [1, 2].map(|merge| write::section(&functions, &options(Version::V3, merge)).unwrap());
+    assert_eq!((whole.functions, whole.rows), (50, 650));
+    // From one function's epilogue to the end of the next one's prologue is the same everywhere: their FDEs are nearly all.
+    assert!(cut.bytes.len() < whole.bytes.len() / 3);
+    let section = Section::parse(&cut.bytes, ADDRESS).unwrap();
+    let inside = section.functions().filter(|fde| {
+        let start = fde.unwrap().function().start;
+        functions.iter().all(|function| function.start != start)
+    });
+    assert!(inside.count() > 40);
+    for function in &functions {
+        for (row, next) in function.rows.iter().zip(function.rows.iter().skip(1)) {
+            for pc in [row.start, next.start - 1] {
+                let found = section.lookup(function.start + u64::from(pc)).unwrap().unwrap();
+                assert_eq!(found.row.rule, row.rule);
+            }
+        }
+    }
+}
+
 /// Code as compilers lay it out, every version: the same at every program counter, by both readers.
 #[test]
 fn every_program_counter_of_a_larger_table() {

@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use backtrail_dwarf::sizes::{Built, MERGE, Sizes};
-use backtrail_elf::Image;
 use backtrail_sframe::Version;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -17,10 +16,10 @@ use crate::output;
 ///
 /// Sizes are told as parts of .eh_frame and .eh_frame_hdr together: the file's own .sframe, and tables of each version
 /// in which every function has rows of its own (apart), those with the same rows share them (shared), and neighbours
-/// stand under one FDE where that is smaller (merged).
+/// stand under one FDE, or one function under several, where that is smaller (merged).
 #[derive(Args)]
 pub(crate) struct Size {
-    /// Executables and shared libraries with .eh_frame.
+    /// Executables, shared libraries or relocatable files with .eh_frame.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print one JSON document, with sizes in bytes.
@@ -54,7 +53,7 @@ pub(crate) fn run(arguments: &Size) -> Result<Status, Failure> {
 
 fn sizes(path: &Path, merge: u8) -> Result<Sizes, Failure> {
     let file = input::open(path)?;
-    let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+    let image = input::image(path, file.bytes())?;
     Sizes::of(&image, merge).map_err(|error| Failure::of(path, error))
 }
 

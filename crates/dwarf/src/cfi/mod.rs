@@ -237,7 +237,8 @@ impl Converter<'_> {
                 return Err(Error::new(ErrorKind::EntryLength(len), offset));
             };
             match bytes.u32(content) {
-                Ok(0) => self.cie(offset),
+                // Read when an FDE asks for it.
+                Ok(0) => {}
                 Ok(_) if end - content >= 4 => self.fde(offset),
                 _ => return Err(Error::new(ErrorKind::EntryLength(len), offset)),
             }
@@ -246,20 +247,16 @@ impl Converter<'_> {
         Ok(())
     }
 
-    fn cie(&mut self, offset: usize) {
-        let parsed = self.section.cie_from_offset(&self.bases, offset.into()).ok();
-        let usable = parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES);
-        self.cies.insert(offset, usable);
-    }
-
     fn fde(&mut self, offset: usize) {
-        let cies = &self.cies;
+        let cies = &mut self.cies;
         let parsed = self
             .section
-            .fde_from_offset(&self.bases, offset.into(), |_, _, cie_offset| {
-                // A CIE comes before its FDEs, and was met on the way.
-                let cie = cies.get(&cie_offset.0).and_then(Option::as_ref);
-                cie.cloned().ok_or(gimli::Error::NotCieId(cie_offset.0 as u64))
+            .fde_from_offset(&self.bases, offset.into(), |section, bases, cie| {
+                let known = cies.entry(cie.0).or_insert_with(|| {
+                    let parsed = section.cie_from_offset(bases, cie).ok();
+                    parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES)
+                });
+                known.clone().ok_or(gimli::Error::NotCieId(cie.0 as u64))
             });
         let Ok(fde) = parsed else {
             self.collector.skip_fde(0, Reason::Damaged);

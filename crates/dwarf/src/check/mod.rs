@@ -200,11 +200,14 @@ impl<'a> Table<'a> {
         self.functions.partition_point(|(range, _)| range.end <= pc)
     }
 
-    /// Reads the rows of a function, unless it is the one at hand.
-    fn open(&mut self, index: usize) -> &Open {
+    /// Reads the rows of a function, unless it is the one at hand, and takes them from `steps`: functions may share
+    /// endless rows.
+    fn open(&mut self, index: usize, steps: &mut u64) -> &Open {
         if self.open.as_ref().is_none_or(|open| open.index != index) {
             let rows = self.open.take().map(|open| open.rows).unwrap_or_default();
-            self.open = Some(self.read(index, rows));
+            let open = self.read(index, rows);
+            *steps = steps.saturating_sub(open.rows.len() as u64);
+            self.open = Some(open);
         }
         self.open.as_ref().expect("it was just read")
     }
@@ -355,7 +358,7 @@ impl Walk<'_> {
                 pc = end;
                 continue;
             }
-            let (row, next) = self.table.open(index).row_at(pc);
+            let (row, next) = self.table.open(index, &mut self.steps).row_at(pc);
             let mut end = next.map_or(range.end, |next| next.min(range.end)).min(code.end);
             if let Some(said) = said.as_mut().filter(|_| by_pc) {
                 end = pc + 1;
@@ -363,7 +366,13 @@ impl Walk<'_> {
             }
             match (row, &said) {
                 (Some(row), Some(said)) => self.compare(said, &row, pc..end),
-                (Some(_), None) => self.mismatch(pc..end, What::Code, "rows".into(), "nothing that can be read".into()),
+                (Some(_), None) => self.mismatch(
+                    range.start,
+                    pc..end,
+                    What::Code,
+                    "rows".into(),
+                    "nothing that can be read".into(),
+                ),
                 (None, _) => self.uncovered(pc..end),
             }
             pc = end;
@@ -395,7 +404,7 @@ impl Walk<'_> {
 
     fn compare(&mut self, said: &Said<'_, '_>, row: &Row, code: Range<u64>) {
         let open = self.table.open.as_ref().expect("its row was just found");
-        let (signal_frame, key_b) = (open.signal_frame, open.key_b);
+        let (function, signal_frame, key_b) = (open.start, open.signal_frame, open.key_b);
         let mut differ: Vec<What> = Vec::new();
         for (seed, meaning) in SEEDS.into_iter().zip(said.meanings) {
             let machine = Machine { arch: self.arch, seed };
@@ -425,15 +434,14 @@ impl Walk<'_> {
                     text::of_row(self.arch, said, what),
                 ),
             };
-            self.mismatch(code.clone(), what, sframe, eh_frame);
+            self.mismatch(function, code.clone(), what, sframe, eh_frame);
         }
     }
 
-    /// Tells it once for all pcs of a row, which in a PLT come one by one.
-    fn mismatch(&mut self, code: Range<u64>, what: What, sframe: String, eh_frame: String) {
+    /// Tells it once for all pcs of a row, which in a PLT come one by one; `function` is where the table's begins.
+    fn mismatch(&mut self, function: u64, code: Range<u64>, what: What, sframe: String, eh_frame: String) {
         /// At most so many were told since the one that this one belongs to: one for each thing that can differ, for each of two rows.
         const NEAR: usize = 8;
-        let function = self.table.open.as_ref().map_or(0, |open| open.start);
         let pcs = code.end - code.start;
         let near = self.report.mismatches.iter_mut().rev().take(NEAR);
         for last in near {
@@ -478,8 +486,8 @@ impl Walk<'_> {
     fn without_frame(&mut self, function: usize, code: Range<u64>) {
         if !code.is_empty() {
             self.report.pcs += code.end - code.start;
-            self.table.open(function);
-            self.mismatch(code, What::Code, "rows".into(), "nothing".into());
+            let start = self.table.functions[function].0.start;
+            self.mismatch(start, code, What::Code, "rows".into(), "nothing".into());
         }
     }
 }

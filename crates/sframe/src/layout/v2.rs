@@ -43,7 +43,7 @@ pub(super) fn push_fde(sink: &mut crate::write::Sink, entry: &crate::write::Entr
     sink.u32(entry.size);
     sink.u32(entry.fre_off);
     sink.u32(entry.block.num_fres);
-    sink.u8(entry.block.info.0);
+    sink.u8(entry.info.0);
     sink.u8(entry.block.rep_size);
     sink.u16(0);
 }

@@ -1,6 +1,6 @@
 //! The words that follow a row's info byte (section 1.4).
 
-use backtrail_wire::Bytes;
+use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::WordSize;
 use crate::error::Result;
@@ -39,6 +39,9 @@ impl<'a> Words<'a> {
     #[inline]
     pub(crate) fn signed(&self, index: usize) -> Result<i32> {
         let at = self.offset(index);
+        if let Some(word) = self.in_highest_bits(at) {
+            return Ok(word as i32 >> self.unused_bits());
+        }
         Ok(match self.size {
             WordSize::One => self.bytes.i8(at)?.into(),
             WordSize::Two => self.bytes.i16(at)?.into(),
@@ -49,11 +52,30 @@ impl<'a> Words<'a> {
     #[inline]
     pub(crate) fn unsigned(&self, index: usize) -> Result<u32> {
         let at = self.offset(index);
+        if let Some(word) = self.in_highest_bits(at) {
+            return Ok(word >> self.unused_bits());
+        }
         Ok(match self.size {
             WordSize::One => self.bytes.u8(at)?.into(),
             WordSize::Two => self.bytes.u16(at)?.into(),
             WordSize::Four => self.bytes.u32(at)?,
         })
+    }
+
+    /// The word in the highest bits, by a load that is the same for all sizes: which one a row has can't be predicted.
+    /// Near the data's end there is none.
+    #[inline]
+    fn in_highest_bits(&self, at: usize) -> Option<u32> {
+        let chunk = *self.bytes.data().get(at..)?.first_chunk::<4>()?;
+        Some(match self.bytes.endian() {
+            Endian::Little => u32::from_le_bytes(chunk) << self.unused_bits(),
+            Endian::Big => u32::from_be_bytes(chunk),
+        })
+    }
+
+    #[inline]
+    fn unused_bits(&self) -> u32 {
+        32 - 8 * self.size.bytes() as u32
     }
 }
 

@@ -1,5 +1,9 @@
 //! From a program counter to its row.
 
+use core::hint::select_unpredictable;
+
+use backtrail_wire::Endian;
+
 use super::rows::OUTERMOST;
 use super::{Fde, Section};
 use crate::constants::{Flags, Version};
@@ -41,27 +45,27 @@ impl<'a> Section<'a> {
 
     /// Index of the FDE that contains `target`, and how many bytes into the function it lies.
     fn find(&self, target: i64) -> Option<(u32, u32)> {
-        let (fdes, at) = (self.fdes, self.fdes_start);
-        let table = fdes.data().get(at..)?;
-        match self.context.version {
-            Version::V1 => self.find_in(
-                Table::new(table.as_chunks::<V1_FDE_SIZE>().0, self, narrow_entry),
-                target,
-            ),
-            Version::V2 => self.find_in(
-                Table::new(table.as_chunks::<V2_FDE_SIZE>().0, self, narrow_entry),
-                target,
-            ),
-            Version::V3 => self.find_in(Table::new(table.as_chunks::<V3_FDE_SIZE>().0, self, wide_entry), target),
+        let table = self.fdes.data().get(self.fdes_start..)?;
+        // The byte order is settled here, so that no probe has to ask for it.
+        match (self.context.version, self.endian()) {
+            (Version::V1, Endian::Little) => self.find_in::<V1_FDE_SIZE>(table, narrow_little, target),
+            (Version::V1, Endian::Big) => self.find_in::<V1_FDE_SIZE>(table, narrow_big, target),
+            (Version::V2, Endian::Little) => self.find_in::<V2_FDE_SIZE>(table, narrow_little, target),
+            (Version::V2, Endian::Big) => self.find_in::<V2_FDE_SIZE>(table, narrow_big, target),
+            (Version::V3, Endian::Little) => self.find_in::<V3_FDE_SIZE>(table, wide_little, target),
+            (Version::V3, Endian::Big) => self.find_in::<V3_FDE_SIZE>(table, wide_big, target),
         }
     }
 
-    #[inline]
-    fn find_in<const N: usize, F: Fn(&[u8; N], bool) -> (i64, u32)>(
+    // Not inlined, as below: six copies in one function leave no registers for any of them.
+    #[inline(never)]
+    fn find_in<const N: usize>(
         &self,
-        table: Table<'_, N, F>,
+        table: &[u8],
+        read: impl Fn(&[u8; N]) -> (i64, u32),
         target: i64,
     ) -> Option<(u32, u32)> {
+        let table = Table::new(table.as_chunks().0, self, read);
         if self.flags.contains(Flags::FDE_SORTED) {
             table.search(target)
         } else {
@@ -72,24 +76,30 @@ impl<'a> Section<'a> {
 
 /// Start and size in an FDE of versions 1 and 2.
 #[inline]
-fn narrow_entry<const N: usize>(raw: &[u8; N], big: bool) -> (i64, u32) {
-    let (start, size) = (field(raw, 0), field(raw, 4));
-    if big {
-        (i32::from_be_bytes(start).into(), u32::from_be_bytes(size))
-    } else {
-        (i32::from_le_bytes(start).into(), u32::from_le_bytes(size))
-    }
+fn narrow_little<const N: usize>(raw: &[u8; N]) -> (i64, u32) {
+    (
+        i32::from_le_bytes(field(raw, 0)).into(),
+        u32::from_le_bytes(field(raw, 4)),
+    )
+}
+
+#[inline]
+fn narrow_big<const N: usize>(raw: &[u8; N]) -> (i64, u32) {
+    (
+        i32::from_be_bytes(field(raw, 0)).into(),
+        u32::from_be_bytes(field(raw, 4)),
+    )
 }
 
 /// Start and size in an index entry of version 3.
 #[inline]
-fn wide_entry<const N: usize>(raw: &[u8; N], big: bool) -> (i64, u32) {
-    let (start, size) = (field(raw, 0), field(raw, 8));
-    if big {
-        (i64::from_be_bytes(start), u32::from_be_bytes(size))
-    } else {
-        (i64::from_le_bytes(start), u32::from_le_bytes(size))
-    }
+fn wide_little<const N: usize>(raw: &[u8; N]) -> (i64, u32) {
+    (i64::from_le_bytes(field(raw, 0)), u32::from_le_bytes(field(raw, 8)))
+}
+
+#[inline]
+fn wide_big<const N: usize>(raw: &[u8; N]) -> (i64, u32) {
+    (i64::from_be_bytes(field(raw, 0)), u32::from_be_bytes(field(raw, 8)))
 }
 
 #[inline]
@@ -106,18 +116,16 @@ struct Table<'a, const N: usize, F> {
     /// What to add to a start, and once more for every entry before it.
     base: i64,
     stride: i64,
-    big: bool,
     read: F,
 }
 
-impl<'a, const N: usize, F: Fn(&[u8; N], bool) -> (i64, u32)> Table<'a, N, F> {
+impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
     #[inline]
     fn new(entries: &'a [[u8; N]], section: &Section<'_>, read: F) -> Self {
         Table {
             entries,
             base: if section.pcrel { section.fdes_start as i64 } else { 0 },
             stride: if section.pcrel { N as i64 } else { 0 },
-            big: section.endian() == backtrail_wire::Endian::Big,
             read,
         }
     }
@@ -127,7 +135,7 @@ impl<'a, const N: usize, F: Fn(&[u8; N], bool) -> (i64, u32)> Table<'a, N, F> {
     fn entry(&self, index: usize) -> (i64, u32) {
         // No probe is past the end; a function without code instead of a panic is what the compiler must see.
         let (start, size) = match self.entries.get(index) {
-            Some(raw) => (self.read)(raw, self.big),
+            Some(raw) => (self.read)(raw),
             None => (0, 0),
         };
         let field = self.base.wrapping_add(self.stride.wrapping_mul(index as i64));
@@ -139,14 +147,7 @@ impl<'a, const N: usize, F: Fn(&[u8; N], bool) -> (i64, u32)> Table<'a, N, F> {
         if self.entries.is_empty() {
             return None;
         }
-        let (mut first, mut len) = self.narrow(target);
-        // Halves without an unpredictable branch.
-        while len > 1 {
-            let half = len / 2;
-            let middle = first + half;
-            first = if self.entry(middle).0 <= target { middle } else { first };
-            len -= half;
-        }
+        let first = self.last_from(target);
         let (last_start, size) = self.entry(first);
         if let Some(offset) = offset_in(target, last_start, size) {
             return Some((first as u32, offset));
@@ -154,53 +155,49 @@ impl<'a, const N: usize, F: Fn(&[u8; N], bool) -> (i64, u32)> Table<'a, N, F> {
         self.search_before(first, target)
     }
 
+    /// The last entry that starts at or before `target`, or the first of all. Halves without an unpredictable branch.
+    #[inline]
+    fn last_from(&self, target: i64) -> usize {
+        let (mut first, mut len) = self.narrow(target);
+        let target = target.wrapping_sub(self.base);
+        while len > 1 {
+            let half = len / 2;
+            let middle = first + half;
+            let start = self.entries.get(middle).map_or(i64::MAX, |raw| (self.read)(raw).0);
+            let field = self.stride.wrapping_mul(middle as i64);
+            let is_below = start <= target.wrapping_sub(field);
+            first = select_unpredictable(is_below, middle, first);
+            len -= half;
+        }
+        first
+    }
+
     /// First index and length of a part of the table that the search can be confined to.
     ///
-    /// Functions are spread evenly enough that their place can be guessed from the address: two probes around the
-    /// guess, as far from it as the square root of the length, mostly leave twice that. In a large table this touches
-    /// a few cache lines where halving touches one at each of the first dozen steps. Where the guess is wrong, the
-    /// probes still narrow the part down, and the number of guesses is limited.
+    /// Where functions are spread evenly, their place can be guessed from the address, as well as the square root of
+    /// their number: that saves a large table the steps that find nothing in the cache. Two probes tell whether the guess
+    /// was good. A small table is searched faster than it is guessed in.
     #[inline]
     fn narrow(&self, target: i64) -> (usize, usize) {
-        const GUESSES: u32 = 3;
-        const WORTH_GUESSING: usize = 64;
-        let mut first = 0;
-        let mut last = self.entries.len() - 1;
+        const WORTH_GUESSING: usize = 1 << 13;
+        let whole = (0, self.entries.len());
+        let last = self.entries.len().saturating_sub(1);
         if last < WORTH_GUESSING {
-            return (first, last + 1);
+            return whole;
         }
-        let mut low = self.entry(first).0;
-        let mut high = self.entry(last).0;
-        if target < low {
-            return (first, 1);
+        let (low, high) = (self.entry(0).0, self.entry(last).0);
+        if !(low..high).contains(&target) {
+            return whole;
         }
-        if target >= high {
-            return (last, 1);
+        let guess = share(target.wrapping_sub(low) as u64, high.wrapping_sub(low) as u64, last);
+        let margin = 1 << (last.ilog2() / 2);
+        let (below, above) = (guess.saturating_sub(margin), guess.saturating_add(margin));
+        if above <= last && self.entry(below).0 <= target && target < self.entry(above).0 {
+            // As many steps for every target.
+            (below, 2 * margin)
+        } else {
+            whole
         }
-        // From here on: low <= target < high, the starts at `first` and `last`.
-        for _ in 0..GUESSES {
-            let steps = last - first;
-            if steps < WORTH_GUESSING {
-                break;
-            }
-            let guess = first + share(target.wrapping_sub(low) as u64, high.wrapping_sub(low) as u64, steps);
-            let margin = 1 << (steps.ilog2() / 2);
-            let (below, above) = (guess.saturating_sub(margin).max(first), (guess + margin).min(last));
-            let start = self.entry(below).0;
-            if start <= target {
-                (first, low) = (below, start);
-            } else {
-                (last, high) = (below, start);
-                continue;
-            }
-            let start = self.entry(above).0;
-            if start > target {
-                (last, high) = (above, start);
-            } else {
-                (first, low) = (above, start);
-            }
-        }
-        (first, last - first)
     }
 
     /// Functions without a size say nothing and may stand behind the one that contains `target`, at the same start or
@@ -264,14 +261,7 @@ impl Fde<'_> {
             true => offset.checked_rem(self.raw.rep_size.into()).unwrap_or(offset),
             false => offset,
         };
-        let mut rows = self.raw_rows();
-        let mut found = None;
-        while let Some(row) = rows.next()? {
-            if row.start > offset {
-                break;
-            }
-            found = Some(row);
-        }
+        let found = self.raw_rows().last_until(offset)?;
         found.map(|row| self.decode(&row)).transpose()
     }
 }

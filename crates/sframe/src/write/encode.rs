@@ -15,13 +15,6 @@ struct EncodedRow {
     words: WordList,
 }
 
-impl EncodedRow {
-    /// Bytes without the start.
-    fn body_size(&self) -> u64 {
-        (1 + self.words.len() * self.words.size().bytes()) as u64
-    }
-}
-
 /// Encodes functions, one after the other, into one arena.
 pub(super) struct Encoder {
     context: Context,
@@ -57,7 +50,6 @@ impl Encoder {
             return Err(Reason::SignalFrame);
         }
         let fde_type = self.encode_rows(&function.rows)?;
-        let first_body = self.rows.first().map_or(0, |row| row.body_size());
         let last = self.rows.last().ok_or(Reason::NoRows)?.start;
         let fre_type = FreType::for_start(last);
         let info = FdeInfo::new(
@@ -69,6 +61,7 @@ impl Encoder {
         let mut block = Block {
             num_fres: u32::try_from(self.rows.len()).map_err(|_| Reason::TooManyRows)?,
             info,
+            fre_type,
             fde_type,
             rep_size,
             bytes: before..before,
@@ -82,7 +75,6 @@ impl Encoder {
             index,
             start,
             size: function.size,
-            first_body,
             block,
         })
     }

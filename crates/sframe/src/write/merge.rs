@@ -1,11 +1,12 @@
-//! Neighbouring functions under one FDE, where that is smaller.
+//! Ranges of code under one FDE that are no functions, where that is smaller.
 //!
-//! The format asks for ranges of program counters, not for functions. A joined range saves the FDEs of all but its first
-//! function, and the first rows of those that begin with the rule with which the one before ends; it costs wider starts of
-//! rows, and rows that no other function can share any more. Which functions to join is the cheapest path through them in
-//! the order of their addresses, where an edge is a run of at most so many. What a block of rows costs depends on how
-//! many runs share it, which is known only when all are chosen: so they are chosen a few times, each time by the
-//! prices of the time before, and the smallest choice counts.
+//! The format asks for ranges of program counters, not for functions. So neighbours can stand under one FDE: that saves
+//! the FDEs of all but the first, and the first rows of those that begin with the rule with which the one before ends; it
+//! costs wider starts of rows. And a function can be cut in two, where a long stretch of code needs no rows: that costs an
+//! FDE, and saves the rows of a piece, a prologue or epilogue, that others have as well. What the pieces of a range are
+//! is the cheapest path through all of them in the order of their addresses, where an edge is a run that one FDE can
+//! hold. What the rows of a run cost depends on how many share them, which is known only when all are chosen: so they are
+//! chosen a few times, each time by the prices of the time before, and the smallest choice counts.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,7 +16,7 @@ use core::ops::Range;
 use rustc_hash::FxBuildHasher;
 
 use super::{Encoded, FunctionRows, Options};
-use crate::constants::{FdeType, FreType, Version};
+use crate::constants::{FdeType, FreInfo, FreType, Version, WordSize};
 use crate::layout::{attribute_size, fde_size};
 use crate::row::Row;
 
@@ -28,22 +29,32 @@ const MAX_JOINED_ROWS: u64 = 128;
 /// function without a table can hide there.
 const PADDING_ALIGNMENT_BITS: u32 = 4;
 
+/// A function can be cut where no row began for so many bytes: after its prologue, and before each epilogue. Prologues
+/// and epilogues are the same in many functions, what lies between them is not.
+const LEAST_BEFORE_CUT: u32 = 16;
+
+/// Into how many pieces a function is cut at most, and how many make a run of several functions, unless these are more.
+/// It bounds how many runs there are.
+const MAX_PIECES: usize = 16;
+
 /// How often the runs are chosen; more has not changed totals by a thousandth.
 const ROUNDS: usize = 4;
 
 /// Prices are in such parts of a byte.
 const PRICE_UNIT: u64 = 256;
 
-/// A function as a part of a run.
+/// A function, or a piece of one, as a part of a run.
 struct Part<'a> {
+    /// Its function's place in the order of addresses.
+    function: usize,
     /// None where it can be no part of a longer run.
     rows: &'a [Row],
-    /// Starts of the rows that differ from the one before, with a hash of each one's rule.
+    /// Where its first row begins, in bytes from the function's start.
+    offset: u32,
+    /// Starts of the rows that differ from the one before, from its own start, with a hash of each one's rule.
     distinct: Vec<(u32, u64)>,
     start: i64,
     end: i64,
-    /// Its address is a multiple of this power of two.
-    alignment_bits: u32,
     /// Bytes of these rows without their starts, and of the first one.
     body: u64,
     first_body: u64,
@@ -65,15 +76,23 @@ struct Run {
     class: usize,
 }
 
-/// The runs of functions that are to be under one FDE each, in order. `barriers` are no padding; they are in order, and
-/// none overlap.
-pub(super) fn runs(
+/// What is to be under one FDE.
+pub(super) enum Joined {
+    /// A function as it was, by its place in the order of addresses.
+    Whole(usize),
+    /// Several functions or pieces of them, as if they were one.
+    Range(FunctionRows),
+}
+
+/// What is to be under each FDE, in order. `barriers` are no padding; they are in order, and none overlap.
+pub(super) fn join(
     functions: &[FunctionRows],
     encoded: &[Encoded],
     barriers: &[Range<i64>],
+    arena: &[u8],
     options: &Options,
-) -> Vec<Range<usize>> {
-    let parts = parts(functions, encoded, barriers, options.version);
+) -> Vec<Joined> {
+    let parts = parts(functions, encoded, barriers, arena, options.version);
     let mut edges = Edges::new(&parts, options);
     let classes = edges.classify(options.share);
     let fde = fde_size(options.version) as u64;
@@ -87,54 +106,141 @@ pub(super) fn runs(
             best = Some((total, chosen));
         }
     }
-    best.map(|(_, chosen)| chosen).unwrap_or_default()
+    let chosen = best.map(|(_, chosen)| chosen).unwrap_or_default();
+    let function_of = |part: &Part<'_>| &functions[encoded[part.function].index];
+    chosen
+        .into_iter()
+        .map(|range| joined(&parts[range], function_of))
+        .collect()
+}
+
+fn joined<'f>(parts: &[Part<'_>], function_of: impl Fn(&Part<'_>) -> &'f FunctionRows) -> Joined {
+    let (first, last) = (&parts[0], &parts[parts.len() - 1]);
+    let function = function_of(first);
+    let whole = first.function == last.function && last.end - first.start == i64::from(function.size);
+    if whole {
+        return Joined::Whole(first.function);
+    }
+    let rows = parts.iter().flat_map(|part| {
+        // A run is no longer than a function can be.
+        let start = (part.start - first.start) as u32;
+        part.rows.iter().map(move |row| Row {
+            start: row.start - part.offset + start,
+            ..*row
+        })
+    });
+    Joined::Range(FunctionRows {
+        start: function.start + u64::from(first.offset),
+        size: (last.end - first.start) as u32,
+        rows: rows.collect(),
+        ..FunctionRows {
+            rows: Vec::new(),
+            ..*function
+        }
+    })
 }
 
 fn parts<'a>(
     functions: &'a [FunctionRows],
     encoded: &[Encoded],
     barriers: &[Range<i64>],
+    arena: &[u8],
     version: Version,
 ) -> Vec<Part<'a>> {
     let mut parts: Vec<Part<'a>> = Vec::with_capacity(encoded.len());
-    for encoded in encoded {
-        let mut part = part(&functions[encoded.index], encoded, version);
-        part.follows = parts
-            .last()
-            .is_some_and(|before| is_joinable(before, &part) && !is_between(barriers, before.end, part.start));
-        parts.push(part);
+    for (place, encoded) in encoded.iter().enumerate() {
+        let function = &functions[encoded.index];
+        let bytes = &arena[encoded.block.bytes.clone()][attribute_size(version)..];
+        let bodies = row_bodies(bytes, encoded.block.fre_type);
+        let mut from = 0;
+        for to in cuts(function, bodies.len()).into_iter().chain([function.rows.len()]) {
+            let mut part = part(function, encoded, place, from..to, &bodies);
+            part.follows = from > 0
+                || parts.last().is_some_and(|before| {
+                    is_joinable(before, &part, function.start) && !is_between(barriers, before.end, part.start)
+                });
+            parts.push(part);
+            from = to;
+        }
     }
     parts
 }
 
-fn part<'a>(function: &'a FunctionRows, encoded: &Encoded, version: Version) -> Part<'a> {
-    let block = &encoded.block;
-    let start_bytes = block.info.fre_type().map_or(0, FreType::bytes);
-    let without_body = attribute_size(version) + block.num_fres as usize * start_bytes;
-    // Rows that begin behind their function's end would come into force in the next one.
-    let is_plain = function.repeat.is_none()
+/// The rows before which a function can be cut: where code without changes comes before, in a function that can be
+/// joined with others, of which nothing was left out.
+fn cuts(function: &FunctionRows, distinct: usize) -> Vec<usize> {
+    if !is_plain(function) || distinct != function.rows.len() {
+        return Vec::new();
+    }
+    let mut least = LEAST_BEFORE_CUT;
+    loop {
+        let pairs = function.rows.windows(2).zip(1..);
+        let cuts: Vec<usize> = pairs
+            .filter(|(pair, _)| pair[1].start - pair[0].start >= least)
+            .map(|(_, index)| index)
+            .collect();
+        if cuts.len() < MAX_PIECES {
+            return cuts;
+        }
+        least = least.saturating_mul(2);
+    }
+}
+
+/// Bytes of each row without its start.
+fn row_bodies(mut bytes: &[u8], fre_type: FreType) -> Vec<u64> {
+    let mut bodies = Vec::new();
+    while let Some(&info) = bytes.get(fre_type.bytes()) {
+        let info = FreInfo(info);
+        let body = 1 + info.count() * info.word_size().map_or(0, WordSize::bytes);
+        bodies.push(body as u64);
+        bytes = bytes.get(fre_type.bytes() + body..).unwrap_or_default();
+    }
+    bodies
+}
+
+/// Whether it may be joined with others. Rows that begin behind their function's end would come into force in the next.
+fn is_plain(function: &FunctionRows) -> bool {
+    function.repeat.is_none()
         && !function.signal_frame
         && function.rows.first().is_some_and(|row| row.start == 0)
-        && function.rows.last().is_some_and(|row| row.start < function.size);
-    let mut distinct: Vec<(u32, u64)> = Vec::with_capacity(block.num_fres as usize);
-    let rows = function.rows.iter();
-    distinct.extend(rows.map(|row| (row.start, FxBuildHasher.hash_one(row.rule))));
+        && function.rows.last().is_some_and(|row| row.start < function.size)
+}
+
+fn part<'a>(
+    function: &'a FunctionRows,
+    encoded: &Encoded,
+    place: usize,
+    range: Range<usize>,
+    bodies: &[u64],
+) -> Part<'a> {
+    let rows = &function.rows[range.clone()];
+    let offset = if range.start == 0 { 0 } else { rows[0].start };
+    let end = function.rows.get(range.end).map_or(function.size, |next| next.start);
+    let mut distinct: Vec<(u32, u64)> = Vec::with_capacity(rows.len());
+    distinct.extend(
+        rows.iter()
+            .map(|row| (row.start - offset, FxBuildHasher.hash_one(row.rule))),
+    );
     distinct.dedup_by_key(|(_, rule)| *rule);
+    // Where rows were left out, the function is one part.
+    let bodies = bodies.get(range).unwrap_or(bodies);
     Part {
-        rows: if is_plain { &function.rows } else { &[] },
+        function: place,
+        rows: if is_plain(function) { rows } else { &[] },
+        offset,
         distinct,
-        start: encoded.start,
-        end: encoded.start.saturating_add(function.size.into()),
-        alignment_bits: function.start.trailing_zeros(),
-        body: (block.bytes.len() - without_body) as u64,
-        first_body: encoded.first_body,
-        kind: (block.fde_type, function.pauth_key_b),
+        start: encoded.start.saturating_add(offset.into()),
+        end: encoded.start.saturating_add(end.into()),
+        body: bodies.iter().sum(),
+        first_body: bodies.first().copied().unwrap_or(0),
+        kind: (encoded.block.fde_type, function.pauth_key_b),
         follows: false,
     }
 }
 
-fn is_joinable(before: &Part<'_>, part: &Part<'_>) -> bool {
-    let alignment = 1 << part.alignment_bits.min(PADDING_ALIGNMENT_BITS);
+/// Whether a function at `address` can be joined with the one before.
+fn is_joinable(before: &Part<'_>, part: &Part<'_>, address: u64) -> bool {
+    let alignment = 1 << address.trailing_zeros().min(PADDING_ALIGNMENT_BITS);
     let gap = part.start.saturating_sub(before.end);
     !before.rows.is_empty() && !part.rows.is_empty() && before.kind == part.kind && (0..alignment).contains(&gap)
 }
@@ -170,8 +276,12 @@ impl Edges {
         let origin = parts[0].start;
         let mut before: Option<&Part<'_>> = None;
         let (mut rows, mut body, mut last, mut hash) = (0, 0, 0, 0u64);
-        for (index, part) in parts.iter().enumerate().take(usize::from(options.merge.max(1))) {
-            if index > 0 && !part.follows {
+        let most_parts = MAX_PIECES.max(options.merge.into());
+        let mut functions = 0u8;
+        for (index, part) in parts.iter().enumerate() {
+            let is_new = before.is_none_or(|before| before.function != part.function);
+            functions += u8::from(is_new);
+            if index > 0 && (!part.follows || functions > options.merge.max(1)) {
                 break;
             }
             let mut distinct = &part.distinct[..];
@@ -189,7 +299,7 @@ impl Edges {
             }
             rows += distinct.len() as u64;
             let size = part.end.wrapping_sub(origin) as u64;
-            if index > 0 && (rows > MAX_JOINED_ROWS || size > u32::MAX.into()) {
+            if functions > 1 && (rows > MAX_JOINED_ROWS || index >= most_parts || size > u32::MAX.into()) {
                 break;
             }
             let start_bytes = FreType::for_start(last as u32).bytes() as u64;
@@ -269,20 +379,4 @@ impl Edges {
         }
         (total, users)
     }
-}
-
-/// The functions of a run as one.
-pub(super) fn join<'a>(mut functions: impl Iterator<Item = &'a FunctionRows>) -> Option<FunctionRows> {
-    let mut joined = functions.next()?.clone();
-    for function in functions {
-        // A run is no longer than a function can be.
-        let offset = function.start.wrapping_sub(joined.start) as u32;
-        joined.size = offset + function.size;
-        let rows = function.rows.iter();
-        joined.rows.extend(rows.map(|row| Row {
-            start: offset + row.start,
-            ..*row
-        }));
-    }
-    Some(joined)
 }

@@ -15,7 +15,7 @@ use core::ops::Range;
 
 use backtrail_wire::Endian;
 
-use crate::constants::{Abi, FdeInfo, FdeType, Flags, HEADER_SIZE, SFRAME_MAGIC, Version};
+use crate::constants::{Abi, FdeInfo, FdeType, Flags, FreType, HEADER_SIZE, SFRAME_MAGIC, Version};
 use crate::layout::{Context, fde_size, push_fde};
 use crate::read::Fde;
 use crate::row::Row;
@@ -69,8 +69,9 @@ pub struct Options {
     /// Whether functions with the same rows share them. libsframe can't decode shared rows in a byte order that is not
     /// the machine's.
     pub share: bool,
-    /// Up to how many neighbouring functions may stand under one FDE where that is smaller; 0 and 1: none. Padding
-    /// between them gets the row before it.
+    /// Up to how many neighbouring functions may stand under one FDE where that is smaller; 0 and 1: each has its own. If
+    /// more than one, functions are also cut where the pieces share rows with others, and padding between functions under
+    /// one FDE gets the row before it. What the rows say of every other address stays the same.
     pub merge: u8,
 }
 
@@ -93,7 +94,7 @@ impl Options {
 pub struct Output {
     /// The section's bytes; its alignment is 8.
     pub bytes: Vec<u8>,
-    /// FDEs in it: functions, or neighbours joined. GNU readers refuse a section with none.
+    /// FDEs in it: functions, or ranges ([`Options::merge`]). GNU readers refuse a section with none.
     pub functions: u32,
     /// Rows in it; shared ones count for each function.
     pub rows: u32,
@@ -231,6 +232,7 @@ impl core::error::Error for WriteError {}
 pub(crate) struct Block {
     pub(crate) num_fres: u32,
     pub(crate) info: FdeInfo,
+    pub(crate) fre_type: FreType,
     pub(crate) fde_type: FdeType,
     pub(crate) rep_size: u8,
     /// The bytes in the FRE sub-section, in the encoder's arena.
@@ -243,6 +245,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) start: i64,
     pub(crate) size: u32,
     pub(crate) fre_off: u32,
+    /// The block's, but for the width of starts where that differs.
+    pub(crate) info: FdeInfo,
     pub(crate) block: &'a Block,
 }
 
@@ -254,8 +258,6 @@ struct Encoded {
     /// Bytes from the section's start.
     start: i64,
     size: u32,
-    /// Bytes of its first row, without the start.
-    first_body: u64,
     block: Block,
 }
 
@@ -291,16 +293,18 @@ pub fn section_around(
     }
     // Relative to the section, as the reader searches. Those without a size stand before the one that has it.
     encoded.sort_by_key(|function| (function.start, function.size));
-    let mut layout = share::Layout::new(&encoded, encoder.arena(), options.share);
+    let mut layout = share::Layout::new(&encoded, encoder.arena(), options);
     if options.merge > 1 {
         let left_out = skipped.iter().map(|skipped| &functions[skipped.index]);
         let left_out = left_out.map(|function| function.start..function.start.saturating_add(function.size.into()));
         let barriers = disjoint(barriers.iter().cloned().chain(left_out), options.address);
-        let joined = joined(functions, &encoded, &barriers, &mut encoder, options);
-        let joined_layout = share::Layout::new(&joined, encoder.arena(), options.share);
-        let size = |count: usize, layout: &share::Layout| (count * fde_size(options.version)) as u64 + layout.size;
-        if size(joined.len(), &joined_layout) < size(encoded.len(), &layout) {
-            (encoded, layout) = (joined, joined_layout);
+        let joined = merge::join(functions, &encoded, &barriers, encoder.arena(), options);
+        if let Some(joined) = encode_joined(&encoded, joined, &mut encoder) {
+            let joined_layout = share::Layout::new(&joined, encoder.arena(), options);
+            let size = |count: usize, layout: &share::Layout| (count * fde_size(options.version)) as u64 + layout.size;
+            if size(joined.len(), &joined_layout) < size(encoded.len(), &layout) {
+                (encoded, layout) = (joined, joined_layout);
+            }
         }
     }
     let rows = encoded.iter().map(|function| u64::from(function.block.num_fres)).sum();
@@ -329,29 +333,17 @@ fn disjoint(ranges: impl Iterator<Item = Range<u64>>, address: u64) -> Vec<Range
     ranges
 }
 
-/// The functions with neighbours joined where that is smaller.
-fn joined(
-    functions: &[FunctionRows],
+/// `None` where what could be said of functions can't be said of them together.
+fn encode_joined(
     encoded: &[Encoded],
-    barriers: &[Range<i64>],
+    joined: Vec<merge::Joined>,
     encoder: &mut encode::Encoder,
-    options: &Options,
-) -> Vec<Encoded> {
-    let runs = merge::runs(functions, encoded, barriers, options);
-    let mut all = Vec::with_capacity(runs.len());
-    for run in runs {
-        let parts = &encoded[run];
-        let whole = match parts {
-            [_] => None,
-            parts => merge::join(parts.iter().map(|part| &functions[part.index]))
-                .and_then(|whole| encoder.function(parts[0].index, &whole).ok()),
-        };
-        match whole {
-            Some(whole) => all.push(whole),
-            None => all.extend_from_slice(parts),
-        }
-    }
-    all
+) -> Option<Vec<Encoded>> {
+    let encode = |joined: merge::Joined| match joined {
+        merge::Joined::Whole(place) => encoded.get(place).cloned(),
+        merge::Joined::Range(range) => encoder.function(0, &range).ok(),
+    };
+    joined.into_iter().map(encode).collect()
 }
 
 fn fits(number: u64) -> Result<u32, WriteError> {
@@ -384,7 +376,7 @@ fn assemble(
     sink.u32(fits(layout.size)?);
     sink.u32(0);
     sink.u32(fits(table_size)?);
-    for (index, (function, &fre_off)) in functions.iter().zip(&layout.offsets).enumerate() {
+    for (index, (function, &(fre_off, fre_type))) in functions.iter().zip(&layout.places).enumerate() {
         let field = if options.pcrel {
             (HEADER_SIZE + index * fde_size) as i64
         } else {
@@ -395,6 +387,7 @@ fn assemble(
             size: function.size,
             // Below the layout's size, which fits.
             fre_off: fre_off as u32,
+            info: function.block.info.with_fre_type(fre_type),
             block: &function.block,
         };
         push_fde(options.version, &mut sink, &entry);
