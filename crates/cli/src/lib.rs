@@ -5,6 +5,7 @@
 mod cbf;
 mod error;
 mod hex;
+mod link;
 mod output;
 mod record;
 mod report;
@@ -33,6 +34,7 @@ enum Command {
     Cbf(cbf::Command),
     #[command(subcommand)]
     Sframe(sframe::Command),
+    Link(link::Link),
 }
 
 /// The table of flags.
@@ -58,5 +60,6 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Report(arguments) => report::run(&arguments),
         Command::Cbf(command) => cbf::run(command),
         Command::Sframe(command) => sframe::run(command),
+        Command::Link(arguments) => link::run(&arguments),
     }
 }

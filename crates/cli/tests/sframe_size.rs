@@ -28,10 +28,18 @@ fn figures_are_those_of_sections_and_of_built_tables() {
         folder.path().join("p"),
         folder.path().join("raw"),
     );
-    std::fs::write(&source, "int main(int n, char **v) { char *s = __builtin_alloca(n); return s == v[0]; }\n").unwrap();
-    let Some(binutils) = Binutils::get(Release::V2_40) else { return };
+    std::fs::write(
+        &source,
+        "int main(int n, char **v) { char *s = __builtin_alloca(n); return s == v[0]; }\n",
+    )
+    .unwrap();
+    let Some(binutils) = Binutils::get(Release::V2_40) else {
+        return;
+    };
     let mut gcc = Command::new("gcc");
-    gcc.arg("-B").arg(binutils.for_gcc(Machine::X86_64)).arg("-Wa,--gsframe");
+    gcc.arg("-B")
+        .arg(binutils.for_gcc(Machine::X86_64))
+        .arg("-Wa,--gsframe");
     assert!(gcc.arg("-o").arg(&program).arg(&source).status().unwrap().success());
 
     let output = backtrail(&["size", "--json", text(&program), env!("CARGO_BIN_EXE_backtrail")]);
@@ -55,7 +63,11 @@ fn figures_are_those_of_sections_and_of_built_tables() {
                 let built = backtrail(&[&build, options].concat());
                 assert!(built.status.success(), "{built:?}");
                 let expected = std::fs::metadata(&raw).unwrap().len();
-                assert_eq!(file["built"][version][name].as_u64(), Some(expected), "{path}, {version}, {name}");
+                assert_eq!(
+                    file["built"][version][name].as_u64(),
+                    Some(expected),
+                    "{path}, {version}, {name}"
+                );
             }
         }
     }
@@ -76,7 +88,10 @@ fn the_table_has_a_line_for_each_file_and_one_for_all() {
     assert_eq!(lines[1], lines[2]);
     // The sizes of both together are as parts of .eh_frame what each one's are.
     let count = lines[1].len();
-    assert_eq!((lines[3][count - 1], &lines[3][1..count - 1]), ("total", &lines[1][1..count - 1]));
+    assert_eq!(
+        (lines[3][count - 1], &lines[3][1..count - 1]),
+        ("total", &lines[1][1..count - 1])
+    );
     let bytes = |line: &[&str]| line[0].parse::<u64>().unwrap();
     assert_eq!(bytes(&lines[3]), 2 * bytes(&lines[1]));
 }
@@ -87,7 +102,13 @@ fn what_cannot_be_measured_is_told() {
     let other = folder.path().join("other");
     std::fs::write(&other, "no program").unwrap();
     let missing = folder.path().join("missing");
-    let output = backtrail(&["size", "--json", text(&other), env!("CARGO_BIN_EXE_backtrail"), text(&missing)]);
+    let output = backtrail(&[
+        "size",
+        "--json",
+        text(&other),
+        env!("CARGO_BIN_EXE_backtrail"),
+        text(&missing),
+    ]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(json(&output).as_array().unwrap().len(), 1);
     let errors = String::from_utf8(output.stderr).unwrap();

@@ -12,3 +12,4 @@ pub mod fuzz;
 pub mod lines;
 pub mod sizes;
 pub mod tables;
+pub mod whole;
