@@ -36,6 +36,9 @@ impl Piece {
     }
 }
 
+/// Nothing of this sort is aligned to more than a page.
+const MAX_ALIGN: u64 = 4096;
+
 /// Owners of notes that nobody finds by an address in code.
 const KNOWN_OWNERS: [&[u8]; 3] = [b"GNU\0", b"FDO\0", b"Go\0\0"];
 
@@ -52,6 +55,8 @@ pub(super) fn movable(draft: &Draft<'_>) -> Vec<Piece> {
     let bound = bound_sections(draft);
     pieces.retain(|piece| {
         !overlap.contains(&piece.file.start)
+            && piece.align.is_power_of_two()
+            && piece.align <= MAX_ALIGN
             && piece.sections.iter().all(|index| !bound.contains(index))
             && is_alone(draft, piece)
     });

@@ -6,8 +6,8 @@
 //! footer   u64 bytes of the file before · u64 bytes put before it · u32 entries · u32 CRC-32 · u64 bytes of the record · magic
 //! ```
 //!
-//! All numbers are little-endian. The CRC is that of what stands now where other bytes were: a tool that has changed
-//! one of them, or that has written the file anew, has made the record void.
+//! All numbers are little-endian. The CRC is that of what stands now where other bytes were, and of the record before it: a tool that has
+//! changed one of these bytes, or that has written the file anew, has made the record void.
 
 use std::io::Write;
 use std::ops::Range;
@@ -20,6 +20,8 @@ use crate::image::to_usize;
 
 const MAGIC: [u8; 8] = *b"\x7fBTundo1";
 const FOOTER_BYTES: usize = 40;
+/// Where the CRC is in the footer.
+const CRC_AT: usize = 20;
 const ALL_ZERO: u64 = 1 << 63;
 
 /// Appends to `edited` what leads back to `base`.
@@ -48,6 +50,7 @@ pub(super) fn append(edited: &mut Edited<'_>, base: &View<'_>) {
     record.extend((base.len() as u64).to_le_bytes());
     record.extend((edited.lead.len() as u64).to_le_bytes());
     record.extend(entries.to_le_bytes());
+    crc.update(&record);
     record.extend(crc.finalize().to_le_bytes());
     record.extend(((record.len() + 16) as u64).to_le_bytes());
     record.extend(MAGIC);
@@ -61,6 +64,8 @@ struct Footer {
     crc: u32,
     /// The entries, in the file now.
     record: Range<usize>,
+    /// The record up to the CRC.
+    hashed: Range<usize>,
 }
 
 /// The file before the last edit; `None` where it was not edited here, or changed by others since.
@@ -90,6 +95,7 @@ pub(super) fn undo(bytes: &[u8]) -> Option<View<'_>> {
             at = at.checked_add(to_usize(len))?;
         }
     }
+    crc.update(&bytes[footer.hashed]);
     (crc.finalize() == footer.crc).then_some(view)
 }
 
@@ -107,7 +113,8 @@ fn footer(bytes: &[u8]) -> Option<Footer> {
     sound.then_some(Footer {
         window,
         entries: footer.u32(16).ok()?,
-        crc: footer.u32(20).ok()?,
+        crc: footer.u32(CRC_AT).ok()?,
+        hashed: record.start..start + CRC_AT,
         record,
     })
 }

@@ -13,6 +13,9 @@ const PAGE: u64 = 4096;
 /// The lowest address at which a program may lie: `vm.mmap_min_addr` of all distributions.
 const LOWEST_ADDRESS: u64 = 0x1_0000;
 
+/// Files that were linked for pages of 2 MiB get longer by as much.
+const MAX_LEAD: u64 = 2 << 20;
+
 /// How room was made.
 #[derive(Debug)]
 pub(super) enum Room {
@@ -186,6 +189,9 @@ fn pages_before(draft: &Draft<'_>, more: usize) -> Option<u64> {
     let first = draft.loads().next()?;
     let len = draft.loads().map(|load| load.align).max()?.max(PAGE);
     let table = ((draft.segments.len() + more) * PHDR_BYTES + EHDR_BYTES) as u64;
+    if len > MAX_LEAD {
+        return None;
+    }
     let fits = draft.kind == Kind::Executable && first.offset == 0 && first.flags & PF_W == 0;
     // A position-independent program without the flag of a type has its base at 0.
     (fits && table <= len && first.vaddr >= len + LOWEST_ADDRESS).then_some(len)
