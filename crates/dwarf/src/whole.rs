@@ -37,6 +37,9 @@ impl Whole {
             return Err(Error::NoEhFrame);
         }
         let count = kept.len();
+        // Joined with neighbours they could not be told from padding the next time.
+        let ranges = kept.iter().map(|function| function.start..cfi::end_of(function));
+        converted.unsaid.extend(ranges);
         converted.functions.extend(kept);
         converted.functions.sort_by_key(|function| function.start);
         Ok(Whole { converted, kept: count })

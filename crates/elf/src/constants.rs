@@ -89,6 +89,7 @@ pub(crate) const PT_INTERP: u32 = 3;
 pub(crate) const PT_PHDR: u32 = 6;
 pub(crate) const PT_GNU_PROPERTY: u32 = 0x6474_e553;
 pub(crate) const SHT_NULL: u32 = 0;
+pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_HASH: u32 = 5;
 pub(crate) const SHT_REL: u32 = 9;
 pub(crate) const SHT_SYMTAB_SHNDX: u32 = 18;

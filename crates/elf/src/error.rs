@@ -53,8 +53,6 @@ pub enum ErrorKind {
     Appended(u64),
     /// The dynamic linker, which kernels before 6.7 can't load with a segment behind its last one.
     DynamicLinker,
-    /// The program headers can't grow where they are, and may not be moved either.
-    NoRoom,
 }
 
 /// A failed read of ELF: what was wrong, and the byte where it was.
@@ -119,7 +117,6 @@ impl fmt::Display for Error {
                 f,
                 "the dynamic linker has no room for a table, and older kernels can't load it with one more segment"
             )?,
-            ErrorKind::NoRoom => write!(f, "no room for more program headers")?,
             ErrorKind::RelocationSymbol(index) => write!(f, "relocation with the missing symbol {index}")?,
         }
         write!(f, " at offset {:#x}", self.offset)

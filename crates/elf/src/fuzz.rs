@@ -55,7 +55,7 @@ pub fn edit(data: &[u8]) {
         assert_eq!(added.len() as u64, edited.len());
         let after = Image::parse(&added).expect("what was written can be read");
         let found = after.sframe().expect("its section is whole").expect("it is there");
-        assert!(told.last() == Some(&found.address) && found.address % 8 == 0);
+        assert!(told.last() == Some(&found.address) && found.address.is_multiple_of(8));
         assert_eq!(found.data, table);
         assert_eq!(
             after.data_at(found.address).map(|bytes| &bytes[..len]),

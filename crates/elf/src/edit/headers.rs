@@ -375,3 +375,32 @@ fn sections(view: &View<'_>, header: &Header) -> Result<(Vec<SectionHeader>, u32
     let sections = (0..to_usize(count)).map(|index| SectionHeader::decode(table, index * SHDR_BYTES));
     Ok((sections.collect::<Result<_>>()?, names))
 }
+
+/// Whether a file without section headers ends with a table of them behind `start`, to which only the way was cut off.
+pub(super) fn forgotten_sections(draft: &Draft<'_>, start: u64) -> bool {
+    /// Every linked file has a section of code, and one of names.
+    const LEAST: usize = 3;
+    if !draft.sections.is_empty() {
+        return false;
+    }
+    let len = draft.view.len() as u64;
+    let mut at = len;
+    let mut count = 0;
+    while let Some(before) = at.checked_sub(SHDR_BYTES as u64).filter(|before| *before >= start) {
+        at = before;
+        count += 1;
+        let Some(bytes) = draft.view.read(at, SHDR_BYTES as u64) else {
+            return false;
+        };
+        let Ok(section) = SectionHeader::decode(Bytes::new(&bytes, draft.endian), 0) else {
+            return false;
+        };
+        if section == SectionHeader::default() {
+            return count >= LEAST;
+        }
+        if section.kind == SHT_NULL || (section.has_bytes() && section.file_end() > at) {
+            return false;
+        }
+    }
+    false
+}

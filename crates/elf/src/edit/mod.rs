@@ -15,6 +15,7 @@ mod place;
 mod record;
 mod remove;
 mod room;
+mod sections;
 mod view;
 
 use headers::Draft;
@@ -71,8 +72,8 @@ pub fn add_table<'a, E: From<Error>>(
         }
         table = make(segment.address())?;
     }
-    if room::is_dynamic_linker(&draft) {
-        return Err(Error::new(ErrorKind::DynamicLinker, 0).into());
+    if let Some(entry) = room::dynamic_linker(&draft) {
+        return Err(Error::new(ErrorKind::DynamicLinker, entry).into());
     }
     let mut edited = segment.fill(draft, &table);
     record::append(&mut edited, &view);
@@ -103,7 +104,7 @@ fn nothing_appended(draft: &Draft<'_>) -> Result<()> {
     let headers = [draft.table_end(), draft.sections_end()];
     let end = sections.chain(segments).chain(headers).fold(0, u64::max);
     let len = draft.view.len() as u64;
-    if end < len && !draft.view.is_zero(end, len) {
+    if end < len && !draft.view.is_zero(end, len) && !headers::forgotten_sections(draft, end) {
         return Err(Error::new(ErrorKind::Appended(len - end), end));
     }
     Ok(())

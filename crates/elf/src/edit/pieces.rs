@@ -103,9 +103,9 @@ fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
             .all(|index| draft.segments[*index].kind == PT_INTERP);
         let bytes = Bytes::new(&bytes, draft.endian);
         piece.has_build_id = !is_path && notes::build_id(bytes, piece.align).is_some();
-        is_path
-            || notes::owners(bytes, piece.align)
-                .is_some_and(|owners| owners.iter().all(|owner| KNOWN_OWNERS.contains(owner)))
+        // Some linkers put notes of both alignments into one segment, as each would stand alone.
+        let owners = notes::owners(bytes, piece.align).or_else(|| notes::owners(bytes, 4));
+        is_path || owners.is_some_and(|owners| owners.iter().all(|owner| KNOWN_OWNERS.contains(owner)))
     });
     for piece in &mut pieces {
         for (index, section) in draft.sections.iter().enumerate() {
@@ -178,11 +178,13 @@ fn bound_sections(draft: &Draft<'_>) -> HashSet<usize> {
 
 /// Whether no other program header than its own says where a part of it is, and no section lies across its bounds.
 fn is_alone(draft: &Draft<'_>, piece: &Piece) -> bool {
-    let shares = |start: u64, end: u64| start < piece.file.end && piece.file.start < end;
+    // By address: a PT_GNU_RELRO of mold may have any offset.
+    let memory = piece.address..piece.address + piece.len();
     let others = draft.segments.iter().enumerate().any(|(index, segment)| {
         let own = segment.is_load() || segment.kind == PT_PHDR || piece.segments.contains(&index);
-        !own && segment.filesz > 0 && shares(segment.offset, segment.file_end())
+        !own && segment.memsz > 0 && segment.vaddr < memory.end && memory.start < segment.memory_end()
     });
+    let shares = |start: u64, end: u64| start < piece.file.end && piece.file.start < end;
     let across = draft.sections.iter().enumerate().any(|(index, section)| {
         section.has_bytes() && !piece.sections.contains(&index) && shares(section.offset, section.file_end())
     });

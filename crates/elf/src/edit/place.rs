@@ -1,9 +1,9 @@
 //! Places for a table: what a linker left for it, the padding of a page, or a segment of its own.
 
 use super::Edited;
-use super::headers::{Draft, ProgramHeader, SectionHeader};
+use super::headers::{Draft, ProgramHeader};
 use super::room::{self, Room};
-use super::{pieces, remove};
+use super::{pieces, remove, sections};
 use crate::constants::*;
 
 /// `sh_addralign` of the section.
@@ -11,6 +11,10 @@ const ALIGN: u64 = 8;
 
 /// Pages that are loaded with other rights are at least so far apart.
 const PAGE: u64 = 4096;
+
+/// The largest gap between addresses that is worth a base no lower than the first segment's: what the program can address stays
+/// far below 2 GiB.
+const MAX_GAP: u64 = 512 << 20;
 
 /// The largest hole in a file that moved program headers are worth.
 const MAX_HOLE: u64 = 16 << 20;
@@ -140,7 +144,8 @@ impl Padding {
         draft.segments.push(sframe_segment(self.offset, self.address, len));
         let mut tail = Vec::new();
         let end = draft.view.len() as u64;
-        add_section(&mut draft, section(self.offset, self.address, len), 0, end, &mut tail);
+        let new = with_section(&mut draft, self.offset, self.address, len);
+        sections::append(&mut draft, &new, 0, end, &mut tail);
         finish(draft, 0, false, tail)
     }
 }
@@ -174,17 +179,25 @@ impl NewSegment {
         let behind = end.next_multiple_of(align);
         let mut offset = (draft.view.len() as u64).next_multiple_of(ALIGN) + lead;
         let mut vaddr = behind + offset % align;
+        // Where the file's first byte lies, or would lie.
+        let base = draft
+            .loads()
+            .next()
+            .map_or(0, |load| load.vaddr.wrapping_sub(load.offset));
+        let base = base.wrapping_sub(lead);
+        // qemu takes the lowest base of all segments for that of the headers.
+        let apart = base.wrapping_add(offset);
+        let aligned = base.is_multiple_of(align);
+        if aligned && apart > vaddr && apart - vaddr <= MAX_GAP {
+            vaddr = apart;
+        }
         let mut table = 0;
         match &room {
             Room::Elsewhere => {
                 // Kernels before 5.18 take the table's address for its offset from the first segment's start, and the
                 // dynamic linker does so for its own.
-                let base = draft
-                    .loads()
-                    .next()
-                    .map_or(0, |load| load.vaddr.wrapping_sub(load.offset));
                 let congruent = offset.max(behind.wrapping_sub(base));
-                if congruent - offset <= MAX_HOLE {
+                if aligned && congruent - offset <= MAX_HOLE && base.wrapping_add(congruent) >= behind {
                     offset = congruent;
                     vaddr = base.wrapping_add(offset);
                 }
@@ -223,7 +236,9 @@ impl NewSegment {
                 pieces::moved(&mut draft, piece, at, self.vaddr + (at - self.offset));
             }
         }
+        let mut headers = None;
         if lead > 0 {
+            headers = cover_old_headers(&mut draft);
             put_before(&mut draft, lead);
         }
         let start = (self.offset - before + self.table) as usize;
@@ -252,9 +267,43 @@ impl NewSegment {
                 (segment.offset, segment.vaddr, segment.paddr) = (self.offset, self.vaddr, self.vaddr);
             }
         }
-        add_section(&mut draft, section(at, address, len), lead, before, &mut tail);
+        let mut new = with_section(&mut draft, at, address, len);
+        new.extend(headers);
+        sections::append(&mut draft, &new, lead, before, &mut tail);
         finish(draft, lead, moved, tail)
     }
+}
+
+/// Adds the table's section, if there are sections at all: its number and name.
+fn with_section(draft: &mut Draft<'_>, offset: u64, address: u64, len: u64) -> Vec<(usize, &'static [u8])> {
+    if draft.sections.is_empty() {
+        return Vec::new();
+    }
+    draft
+        .sections
+        .push(sections::loaded(SHT_GNU_SFRAME, offset, address, len));
+    vec![(draft.sections.len() - 1, b".sframe\0")]
+}
+
+/// Start files of static programs read the headers where they always lay (`__ehdr_start`). So that tools which copy the file
+/// section by section keep them, they become a section too: the first one, since sections of a segment must stand in order.
+fn cover_old_headers(draft: &mut Draft<'_>) -> Option<(usize, &'static [u8])> {
+    const INDEX: usize = 1;
+    let address = draft.address_of(0)?;
+    let end = draft.table_end();
+    let shared = draft
+        .sections
+        .iter()
+        .any(|section| section.has_bytes() && section.offset < end);
+    if draft.sections.len() <= INDEX || shared || !sections::can_be_renumbered(draft) {
+        return None;
+    }
+    draft
+        .sections
+        .insert(INDEX, sections::loaded(SHT_PROGBITS, 0, address, end));
+    let moved = |old: u32| Some(if old as usize >= INDEX { old + 1 } else { old });
+    sections::renumber(draft, &moved).ok()?;
+    Some((INDEX, b".elf_headers\0"))
 }
 
 /// Everything lies `lead` bytes later in the file; the first segment begins as much earlier.
@@ -279,55 +328,6 @@ fn put_before(draft: &mut Draft<'_>, lead: u64) {
     }
 }
 
-fn section(offset: u64, address: u64, size: u64) -> SectionHeader {
-    SectionHeader {
-        kind: SHT_GNU_SFRAME,
-        flags: SHF_ALLOC,
-        address,
-        offset,
-        size,
-        align: ALIGN,
-        ..SectionHeader::default()
-    }
-}
-
-/// Adds the section, in a new table of sections with new names; the old ones stay where they are and mean nothing any more. A file
-/// without sections stays so.
-fn add_section(draft: &mut Draft<'_>, mut section: SectionHeader, lead: u64, before: u64, tail: &mut Vec<u8>) {
-    const NAME: &[u8] = b".sframe\0";
-    if draft.sections.is_empty() {
-        return;
-    }
-    if let Some(names) = read_names(draft, lead) {
-        let known = names.windows(NAME.len()).position(|name| name == NAME);
-        section.name = known.unwrap_or(names.len()) as u32;
-        if known.is_none() {
-            let strings = &mut draft.sections[draft.shstrndx as usize];
-            strings.offset = before + tail.len() as u64;
-            strings.size = (names.len() + NAME.len()) as u64;
-            tail.extend(names);
-            tail.extend(NAME);
-        }
-    }
-    draft.sections.push(section);
-    let at = (before + tail.len() as u64).next_multiple_of(8);
-    tail.resize((at - before) as usize, 0);
-    draft.shoff = at;
-    tail.extend(draft.encode_sections());
-}
-
-/// The names of sections, whose offset already counts what is put before the file.
-fn read_names(draft: &Draft<'_>, lead: u64) -> Option<Vec<u8>> {
-    let strings = draft.sections.get(draft.shstrndx as usize)?;
-    (strings.kind == SHT_STRTAB).then_some(())?;
-    Some(
-        draft
-            .view
-            .read(strings.offset.checked_sub(lead)?, strings.size)?
-            .into_owned(),
-    )
-}
-
 /// Writes the headers: into the file, before it, or what of them was moved into the tail.
 fn finish<'a>(mut draft: Draft<'a>, lead: u64, moved: bool, mut tail: Vec<u8>) -> Edited<'a> {
     remove::update_phdr(&mut draft);
@@ -337,6 +337,10 @@ fn finish<'a>(mut draft: Draft<'a>, lead: u64, moved: bool, mut tail: Vec<u8>) -
         front.extend(header);
         front.extend(segments);
         front.resize(lead as usize, 0);
+        // Start files of static programs find the table by the header that lies where it always lay (__ehdr_start).
+        draft.phoff = draft.phoff.wrapping_sub(lead);
+        let old_place = draft.encode_header();
+        draft.view.patch(0, &old_place);
     } else {
         draft.view.patch(0, &header);
         if moved {

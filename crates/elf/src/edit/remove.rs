@@ -1,11 +1,10 @@
 //! Taking a table out of a file that was linked with it.
 
-use backtrail_wire::Bytes;
-
 use super::headers::{Draft, ProgramHeader, SectionHeader};
+use super::sections;
 use super::view::View;
+use crate::Result;
 use crate::constants::*;
-use crate::{Error, ErrorKind, Result};
 
 /// The file without its table: section, segment, and what only they needed. `None` where it has neither.
 pub(super) fn remove<'a>(mut draft: Draft<'a>) -> Result<Option<View<'a>>> {
@@ -86,34 +85,16 @@ fn only_holder(draft: &Draft<'_>, index: usize) -> Option<usize> {
 
 /// Takes the section out of the table of sections, and its bytes out of the file.
 fn remove_section(draft: &mut Draft<'_>, index: usize) -> Result<()> {
-    if draft.sections.iter().any(|section| section.kind == SHT_SYMTAB_SHNDX) {
-        return Err(Error::new(
-            ErrorKind::TooManyHeaders(draft.sections.len() as u64),
-            draft.shoff,
-        ));
-    }
     let old_len = (draft.sections.len() * SHDR_BYTES) as u64;
     let section = draft.sections.remove(index);
     if section.has_bytes() {
         draft.view.patch(section.offset, &vec![0; usable_len(draft, &section)]);
     }
-    let renumbered = |old: u32| match old as usize {
-        old if old == index => 0,
-        old if old > index => old as u32 - 1,
-        old => old as u32,
-    };
-    for section in &mut draft.sections {
-        section.link = renumbered(section.link);
-        if matches!(section.kind, SHT_REL | SHT_RELA) || section.flags & SHF_INFO_LINK != 0 {
-            section.info = renumbered(section.info);
-        }
-    }
-    draft.shstrndx = renumbered(draft.shstrndx);
-    for table in 0..draft.sections.len() {
-        if matches!(draft.sections[table].kind, SHT_SYMTAB | SHT_DYNSYM) {
-            renumber_symbols(draft, table, index);
-        }
-    }
+    sections::renumber(draft, &|old| match old as usize {
+        old if old == index => None,
+        old if old > index => Some(old as u32 - 1),
+        _ => Some(old),
+    })?;
     let mut sections = draft.encode_sections();
     let at_end = draft.shoff + old_len == draft.view.len() as u64;
     if at_end {
@@ -135,29 +116,4 @@ fn usable_len(draft: &Draft<'_>, section: &SectionHeader) -> usize {
         .any(|other| other.has_bytes() && other.offset < section.file_end() && section.offset < other.file_end());
     let sound = !shared && section.offset >= draft.table_end() && section.file_end() <= draft.view.len() as u64;
     if sound { section.size as usize } else { 0 }
-}
-
-fn renumber_symbols(draft: &mut Draft<'_>, table: usize, removed: usize) {
-    let (offset, size) = (draft.sections[table].offset, draft.sections[table].size);
-    let Some(symbols) = draft.view.read(offset, size) else {
-        return;
-    };
-    let bytes = Bytes::new(&symbols, draft.endian);
-    let mut new = draft.encoder();
-    let mut changed = false;
-    for at in (0..bytes.len() / SYM_BYTES).map(|index| index * SYM_BYTES) {
-        let Ok(shndx) = bytes.u16(at + 6) else { break };
-        let renumbered = match usize::from(shndx) {
-            old if shndx >= SHN_LORESERVE || old < removed => shndx,
-            old if old == removed => SHN_ABS,
-            _ => shndx - 1,
-        };
-        changed |= renumbered != shndx;
-        new.bytes.extend(&symbols[at..at + 6]);
-        new.u16(renumbered);
-        new.bytes.extend(&symbols[at + 8..at + SYM_BYTES]);
-    }
-    if changed {
-        draft.view.patch(offset, &new.bytes);
-    }
 }

@@ -197,10 +197,10 @@ fn pages_before(draft: &Draft<'_>, more: usize) -> Option<u64> {
     (fits && table <= len && first.vaddr >= len + LOWEST_ADDRESS).then_some(len)
 }
 
-/// Whether the dynamic section gives the file a name that only dynamic linkers have.
-pub(super) fn is_dynamic_linker(draft: &Draft<'_>) -> bool {
+/// Where the dynamic section gives the file a name that only dynamic linkers have.
+pub(super) fn dynamic_linker(draft: &Draft<'_>) -> Option<u64> {
     let name = || {
-        let (_, at) = pieces::dynamic_entry(draft, DT_SONAME)?;
+        let (entry, at) = pieces::dynamic_entry(draft, DT_SONAME)?;
         let (_, strings) = pieces::dynamic_entry(draft, DT_STRTAB)?;
         let address = strings.checked_add(at)?;
         let load = draft
@@ -210,11 +210,12 @@ pub(super) fn is_dynamic_linker(draft: &Draft<'_>) -> bool {
         let len = (draft.view.len() as u64).checked_sub(offset)?.min(64);
         let bytes = draft.view.read(offset, len)?;
         let name = Bytes::new(&bytes, draft.endian).cursor(0).c_str().ok()?.to_vec();
-        Some(name)
+        Some((entry, name))
     };
     if draft.kind != Kind::Shared || draft.segments.iter().any(|segment| segment.kind == PT_INTERP) {
-        return false;
+        return None;
     }
     let starts = [&b"ld-linux"[..], b"ld64.so", b"ld.so", b"ld-musl", b"libc.musl-"];
-    name().is_some_and(|name| starts.iter().any(|start| name.starts_with(start)))
+    let (entry, name) = name()?;
+    starts.iter().any(|start| name.starts_with(start)).then_some(entry)
 }
