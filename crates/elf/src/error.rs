@@ -53,6 +53,8 @@ pub enum ErrorKind {
     Appended(u64),
     /// The dynamic linker, which kernels before 6.7 can't load with a segment behind its last one.
     DynamicLinker,
+    /// The program headers can't grow where they are: something that code may refer to stands right behind them.
+    NoRoom,
 }
 
 /// A failed read of ELF: what was wrong, and the byte where it was.
@@ -116,6 +118,10 @@ impl fmt::Display for Error {
             ErrorKind::DynamicLinker => write!(
                 f,
                 "the dynamic linker has no room for a table, and older kernels can't load it with one more segment"
+            )?,
+            ErrorKind::NoRoom => write!(
+                f,
+                "no room behind the program headers, and what is there can't be moved"
             )?,
             ErrorKind::RelocationSymbol(index) => write!(f, "relocation with the missing symbol {index}")?,
         }

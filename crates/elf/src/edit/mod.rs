@@ -75,6 +75,11 @@ pub fn add_table<'a, E: From<Error>>(
     if let Some(entry) = room::dynamic_linker(&draft) {
         return Err(Error::new(ErrorKind::DynamicLinker, entry).into());
     }
+    // GNU objcopy and strip, which need sections, write program headers where they usually are and nowhere else: files whose
+    // headers were moved come out broken.
+    if segment.moves_headers() && !draft.sections.is_empty() {
+        return Err(Error::new(ErrorKind::NoRoom, draft.table_end()).into());
+    }
     let mut edited = segment.fill(draft, &table);
     record::append(&mut edited, &view);
     Ok(edited)

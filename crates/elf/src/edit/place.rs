@@ -167,6 +167,11 @@ impl NewSegment {
         self.vaddr + self.table
     }
 
+    /// Whether the program headers have to go elsewhere.
+    pub(super) fn moves_headers(&self) -> bool {
+        matches!(self.room, Room::Elsewhere)
+    }
+
     /// Finds its place, and what has to go there before the table.
     pub(super) fn plan(draft: &mut Draft<'_>) -> NewSegment {
         let room = room::find(draft, 2);
