@@ -386,3 +386,85 @@ fn other_machines() {
         }
     }
 }
+
+/// Linkers write no .eh_frame for AArch64's procedure linkage tables; their rows follow from the instructions, which objdump reads too.
+#[test]
+fn linkage_tables_of_aarch64_get_rows() {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    let (before, after) = (path("before"), path("after"));
+    let gcc = "aarch64-linux-gnu-gcc";
+    let all = [
+        (gcc, &["-Wl,-z,lazy"][..]),
+        (gcc, &["-mbranch-protection=standard", "-Wl,-z,force-bti"]),
+        ("clang", &["--target=aarch64-linux-gnu", "-fuse-ld=lld"]),
+        ("clang", &["--target=aarch64-linux-gnu", "-fuse-ld=mold"]),
+    ];
+    for (compiler, flags) in all {
+        println!("{compiler} {flags:?}");
+        if compile(compiler, flags, &before, &inspect()).is_none() {
+            continue;
+        }
+        add(&before, &[], &after);
+        let report = checked(&after);
+        let (shown, _) = sframe(0, &["show".as_ref(), "--json".as_ref(), after.as_os_str()]);
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let mut disassemble = Command::new("aarch64-linux-gnu-objdump");
+        let listing = run(disassemble.args(["-d", "-j", ".plt", "--no-show-raw-insn"]).arg(&after)).stdout;
+        let code = listing.lines().filter_map(|line| {
+            let (address, instruction) = line.trim_start().split_once(":\t")?;
+            Some((u64::from_str_radix(address, 16).ok()?, instruction.to_owned()))
+        });
+        let code: Vec<(u64, String)> = code.collect();
+        let pushes = code
+            .iter()
+            .position(|(_, what)| what.starts_with("stp\tx16, x30, [sp, #-16]!"))
+            .unwrap();
+        let rows_at = |pc: u64| -> (i64, bool) {
+            let number = |text: &Value| u64::from_str_radix(&text.as_str().unwrap()[2..], 16).unwrap();
+            let all = shown[0]["functions"].as_array().unwrap();
+            let holds = |function: &&Value| {
+                number(&function["start"]) <= pc && pc < number(&function["start"]) + function["size"].as_u64().unwrap()
+            };
+            let function = all.iter().find(holds).unwrap_or_else(|| panic!("no rows at {pc:#x}"));
+            let rows = function["rows"].as_array().unwrap().iter();
+            let row = rows.take_while(|row| number(&row["pc"]) <= pc).last().unwrap();
+            (
+                row["cfa"]["offset"].as_i64().unwrap(),
+                row["ra"]["deref"].as_bool().unwrap(),
+            )
+        };
+        // In the first entry the pair is on the stack from behind the push to the jump; everywhere else nothing is.
+        let jump = pushes
+            + code[pushes..]
+                .iter()
+                .position(|(_, what)| what.starts_with("br\t"))
+                .unwrap();
+        for (index, (pc, what)) in code.iter().enumerate() {
+            // Behind the jump there is padding.
+            if index > jump && *pc < code[0].0 + 32 {
+                continue;
+            }
+            let expected = if pushes < index && index <= jump {
+                (16, true)
+            } else {
+                (0, false)
+            };
+            assert_eq!(rows_at(*pc), expected, "{pc:#x}: {what}");
+        }
+        // A push of more bytes is what the rows don't say, and the check sees it.
+        let mut bytes = fs::read(&after).unwrap();
+        let plt = elf_file::section(&bytes, ".plt").unwrap().start + (code[pushes].0 - code[0].0) as usize;
+        bytes[plt..plt + 4].copy_from_slice(&0xa9be_7bf0u32.to_le_bytes());
+        fs::write(&after, bytes).unwrap();
+        let (told, _) = sframe(1, &["check".as_ref(), after.as_os_str()]);
+        assert!(
+            told.contains("cfa at") && told.contains("sp+32 by its instructions"),
+            "{told}"
+        );
+        assert!(report["functions"].as_u64().unwrap() > 2);
+        // Version 1 and 2 can't say where the return address is without the frame pointer's place; the other entries stay.
+        add(&before, &["--version", "2"], &after);
+        checked(&after);
+    }
+}

@@ -8,6 +8,7 @@ use backtrail_sframe::{Row, Section};
 
 use crate::build::{self, Built};
 use crate::cfi::{self, Converted, EhFrame};
+use crate::plt;
 use crate::tables::{self, Error};
 
 /// What the table is made of; it can be written more than once, since where it will lie may depend on its length.
@@ -32,7 +33,11 @@ impl Whole {
         if let Some(damage) = converted.damage {
             return Err(Error::Cfi(damage));
         }
-        let kept = not_described(own_functions(image), &described(&converted), &image.code_ranges());
+        // What nobody describes but the table that is made here.
+        let code = image.code_ranges();
+        let stubs = not_described(plt::functions(image), &described(&converted), &code);
+        converted.functions.extend(stubs);
+        let kept = not_described(own_functions(image), &described(&converted), &code);
         if section.is_none() && kept.is_empty() {
             return Err(Error::NoEhFrame);
         }
