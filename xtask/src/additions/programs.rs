@@ -135,7 +135,7 @@ const LIBRARIES: [(&str, &[&str]); 10] = [
 ];
 
 const CPP: &str = "#include <iostream>\n#include <map>\n#include <stdexcept>\n#include <string>\n#include <thread>\nint main() { std::map<std::string, int> m; for (int i = 0; i < 1000; i++) m[std::to_string(i % 37)] += i;\nstd::thread([&] { try { throw std::runtime_error(\"caught\"); } catch (const std::exception &e) { std::cout << e.what() << m[\"5\"] << std::endl; } }).join(); return 3; }\n";
-const RUST: &str = "use std::panic;\nfn main() { let t = std::thread::spawn(|| panic::catch_unwind(|| { let v: Vec<u32> = (0..9).collect(); v[std::env::args().count() * 99] }).is_err());\nprintln!(\"{} {:?}\", t.join().unwrap(), (1..20u64).fold(1, |a, b| a * b % 1000007)); std::process::exit(4) }\n";
+const RUST: &str = "use std::panic;\nfn main() { panic::set_hook(Box::new(|info| eprintln!(\"{}\", info.location().map_or(0, |at| at.line()))));\nlet t = std::thread::spawn(|| panic::catch_unwind(|| { let v: Vec<u32> = (0..9).collect(); v[std::env::args().count() * 99] }).is_err());\nprintln!(\"{} {:?}\", t.join().unwrap(), (1..20u64).fold(1, |a, b| a * b % 1000007)); std::process::exit(4) }\n";
 const GO: &str = "package main\n\n/*\n#include <stdlib.h>\nstatic int twice(int n) { return n * 2; }\n*/\nimport \"C\"\nimport (\n\t\"fmt\"\n\t\"sync\"\n)\n\nfunc main() {\n\tvar wg sync.WaitGroup\n\tsum := make(chan int, 10)\n\tfor i := 0; i < 10; i++ {\n\t\twg.Add(1)\n\t\tgo func(n int) { defer wg.Done(); sum <- int(C.twice(C.int(n))) }(i)\n\t}\n\twg.Wait()\n\tclose(sum)\n\tt := 0\n\tfor n := range sum {\n\t\tt += n\n\t}\n\tfmt.Println(t)\n}\n";
 
 /// Builds and runs; the table's rows.
