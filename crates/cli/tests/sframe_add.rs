@@ -468,3 +468,89 @@ fn linkage_tables_of_aarch64_get_rows() {
         checked(&after);
     }
 }
+
+/// Tools that look into a program, and one that changes it afterwards.
+#[test]
+fn debuggers_and_patchelf() {
+    if !cfg!(target_arch = "x86_64") {
+        return backtrail_testkit::skip("programs for x86-64");
+    }
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    for flags in [
+        &[][..],
+        &["-no-pie"],
+        &["-static"],
+        &["-rdynamic"],
+        &["-fuse-ld=lld"],
+        &["-fuse-ld=mold"],
+    ] {
+        println!("{flags:?}");
+        let (before, after, patched) = (path("before"), path("after"), path("patched"));
+        if compile("gcc", flags, &before, &inspect()).is_none() {
+            continue;
+        }
+        add(&before, &[], &after);
+        let debugged = |program: &Path| {
+            let mut gdb = Command::new("gdb");
+            gdb.args([
+                "-nx",
+                "-batch",
+                "-ex",
+                "break identity",
+                "-ex",
+                "run",
+                "-ex",
+                "backtrace",
+                "-ex",
+                "print initialized",
+            ]);
+            let finished = available(command::run(gdb.arg(program), LIMIT))?;
+            Some(
+                finished
+                    .stdout
+                    .lines()
+                    .filter(|line| line.starts_with(['#', '$']))
+                    .collect::<Vec<_>>()
+                    .join("\n"),
+            )
+        };
+        if let (Some(old), Some(new)) = (debugged(&before), debugged(&after)) {
+            assert!(old.contains(" in main ") || old.contains("main ("), "{old}");
+            assert_eq!(old, new);
+        }
+        if flags.contains(&"-static") {
+            continue;
+        }
+        let changes: [&[&str]; 3] = [
+            &["--set-rpath", "/nowhere"],
+            &["--set-interpreter", "/lib64/../lib64/ld-linux-x86-64.so.2"],
+            &["--add-needed", "libm.so.6"],
+        ];
+        for change in changes {
+            let mut patchelf = Command::new("patchelf");
+            let Some(done) = available(command::run(
+                patchelf.args(change).arg("--output").arg(&patched).arg(&after),
+                LIMIT,
+            )) else {
+                continue;
+            };
+            assert_eq!(done.code(), 0, "{}", done.describe());
+            fs::set_permissions(&patched, fs::metadata(&after).unwrap().permissions()).unwrap();
+            let told = run(&mut Command::new(&patched));
+            assert!(
+                told.code() == 7 && told.stdout.contains("AT_PHDR agrees"),
+                "{change:?}: {}",
+                told.describe()
+            );
+            assert_eq!(run(Command::new(&patched).arg("sframe")).stdout, "table\n");
+            checked(&patched);
+            // Our own work goes on from there.
+            add_here(&patched);
+            assert_eq!(run(Command::new(&patched).arg("sframe")).stdout, "table\n");
+            sframe(0, &["strip".as_ref(), patched.as_os_str()]);
+            assert_eq!(run(&mut Command::new(&patched)).code(), 7);
+            assert_eq!(segments(&patched, "GNU_SFRAME"), 0);
+        }
+    }
+}

@@ -51,7 +51,10 @@ pub(super) fn find(draft: &mut Draft<'_>, more: usize) -> Room {
     if free_until(draft, &starts, end) >= needed {
         return Room::Here;
     }
-    if let Some(eviction) = evict(draft, &starts, end, needed) {
+    // One more for the next tool: patchelf makes room for its own only where sections stand in the order of their headers, which
+    // those that have to go do not any more.
+    let spare = needed + PHDR_BYTES as u64;
+    if let Some(eviction) = evict(draft, &starts, end, spare).or_else(|| evict(draft, &starts, end, needed)) {
         return Room::Evicted(eviction);
     }
     match pages_before(draft, more) {
