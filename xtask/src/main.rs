@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask`.
 
+mod additions;
 mod checks;
 mod figures;
 mod manual;
@@ -37,6 +38,8 @@ enum Chore {
     SframeSizes,
     /// Hold SFrame tables against .eh_frame at every pc: those of GNU as and ld, and ours of large files; writes docs/sframe-check.md.
     SframeCheck,
+    /// Add tables to programs that are run before and after, and to copies of all files of the system; writes docs/sframe-add.md.
+    SframeAdd,
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Figures { seconds } => figures::run(seconds),
         Chore::SframeSizes => sizes::run(),
+        Chore::SframeAdd => additions::run(),
         Chore::SframeCheck => checks::run(),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),

@@ -93,6 +93,13 @@ impl Failure {
         self
     }
 
+    /// Tells it as something that did not stop the command, with what follows from it.
+    pub(crate) fn warn(&self, so: impl Display) {
+        if let Failure::Message { text, .. } = self {
+            eprintln!("backtrail: warning: {}; {so}", one_line(text));
+        }
+    }
+
     /// Tells it on standard error.
     pub(crate) fn report(&self) -> ExitCode {
         let Failure::Message { text, help } = self else {

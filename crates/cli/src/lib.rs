@@ -5,6 +5,7 @@
 mod cbf;
 mod error;
 mod hex;
+mod link;
 mod output;
 mod record;
 mod report;
@@ -39,6 +40,7 @@ enum Command {
     Sframe(sframe::Command),
     #[command(subcommand)]
     Types(types::Command),
+    Link(link::Link),
 }
 
 /// The table of flags.
@@ -66,5 +68,6 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Cbf(command) => cbf::run(command),
         Command::Sframe(command) => sframe::run(command),
         Command::Types(command) => types::run(command),
+        Command::Link(arguments) => link::run(&arguments),
     }
 }

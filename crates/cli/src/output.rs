@@ -18,15 +18,27 @@ pub(crate) fn to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<(
     if path == Path::new("-") {
         return to_stdout(write);
     }
-    replace(path, write).map_err(|error| Failure::of(path, error))
+    replace(path, None, write).map_err(|error| Failure::of(path, error))
+}
+
+/// The same, for a file that gets this mode whether it was there or not.
+pub(crate) fn with_mode(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return to_stdout(write);
+    }
+    replace(path, Some(mode), write).map_err(|error| Failure::of(path, error))
 }
 
 /// Replaces or makes the file at `path` by what `write` writes.
 ///
 /// Until all is written and on the disk, it goes to a temporary file beside it: a failure leaves what was there, or nothing.
-/// A file that was there keeps its mode and its owner, and a symbolic link stays one. What is no regular file (a terminal, a
-/// pipe) is written directly.
-fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+/// A file that was there keeps its mode, its owner and its extended attributes, and a symbolic link stays one. What is no regular
+/// file (a terminal, a pipe) is written directly.
+fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let present = match fs::metadata(&target) {
         Ok(metadata) => Some(metadata),
@@ -45,6 +57,12 @@ fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
     write_buffered(temporary.as_file(), write)?;
     if let Some(present) = present {
         keep_owner_and_mode(temporary.as_file(), &present)?;
+        keep_attributes(&File::open(&target)?, temporary.as_file())?;
+    }
+    if let Some(mode) = mode {
+        temporary
+            .as_file()
+            .set_permissions(Permissions::from_mode(mode & 0o777))?;
     }
     temporary.as_file().sync_all()?;
     temporary.persist(&target)?;
@@ -73,6 +91,35 @@ fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(present.mode() & 0o7777))
 }
 
+/// Extended attributes: capabilities, access control lists, labels. After owner and mode, a change of which takes capabilities away.
+fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
+    use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
+    use rustix::io::Errno;
+
+    // As large as the kernel lets names, and a value, become (XATTR_LIST_MAX, XATTR_SIZE_MAX).
+    let mut names = vec![0; 65536];
+    let len = match flistxattr(old, &mut names[..]) {
+        Ok(len) => len,
+        // The file system has none.
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut value = vec![0; 65536];
+    for name in names[..len].split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = std::ffi::CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
+        let len = fgetxattr(old, name, &mut value[..])?;
+        match fsetxattr(new, name, &value[..len], XattrFlags::empty()) {
+            Ok(()) => {}
+            // Labels of a security module that is there are its own matter, and only root may copy them.
+            Err(Errno::PERM | Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"security.selinux") => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +142,7 @@ mod tests {
     fn a_new_file_is_like_any_other() {
         let directory = tempfile::tempdir().unwrap();
         let (ours, other) = (directory.path().join("ours"), directory.path().join("other"));
-        replace(&ours, |out| out.write_all(b"whole")).unwrap();
+        replace(&ours, None, |out| out.write_all(b"whole")).unwrap();
         File::create(&other).unwrap();
         assert_eq!(fs::read(&ours).unwrap(), b"whole");
         assert_eq!(
@@ -109,16 +156,16 @@ mod tests {
     fn a_failure_leaves_what_was_there_or_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
-        assert_eq!(replace(&path, fails).unwrap_err().to_string(), "the source broke");
+        assert_eq!(replace(&path, None, fails).unwrap_err().to_string(), "the source broke");
         assert!(names(directory.path()).is_empty());
 
         fs::write(&path, b"old").unwrap();
-        replace(&path, fails).unwrap_err();
+        replace(&path, None, fails).unwrap_err();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(directory.path()), ["file"]);
         let missing = directory.path().join("missing/file");
         assert_eq!(
-            replace(&missing, |_| Ok(())).unwrap_err().kind(),
+            replace(&missing, None, |_| Ok(())).unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
     }
@@ -128,7 +175,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, b"old").unwrap();
-        replace(&path, |out| {
+        replace(&path, None, |out| {
             out.write_all(b"new, ")?;
             out.flush()?;
             assert_eq!(fs::read(&path)?, b"old");
@@ -147,7 +194,7 @@ mod tests {
         let _ = std::os::unix::fs::chown(&path, Some(12345), Some(54321));
         fs::set_permissions(&path, Permissions::from_mode(0o4751)).unwrap();
         let before = fs::metadata(&path).unwrap();
-        replace(&path, |out| out.write_all(b"new")).unwrap();
+        replace(&path, None, |out| out.write_all(b"new")).unwrap();
         let after = fs::metadata(&path).unwrap();
         assert_ne!(before.ino(), after.ino());
         assert_eq!(after.mode() & 0o7777, 0o4751);
@@ -160,11 +207,11 @@ mod tests {
         let (real, link) = (directory.path().join("real"), directory.path().join("link"));
         fs::write(&real, b"old").unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
-        replace(&link, |out| out.write_all(b"new")).unwrap();
+        replace(&link, None, |out| out.write_all(b"new")).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&real).unwrap(), b"new");
 
-        replace(Path::new("/dev/null"), |out| out.write_all(b"gone")).unwrap();
+        replace(Path::new("/dev/null"), None, |out| out.write_all(b"gone")).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 }

@@ -10,5 +10,7 @@ pub mod check;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod lines;
+mod plt;
 pub mod sizes;
 pub mod tables;
+pub mod whole;

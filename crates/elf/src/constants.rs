@@ -79,3 +79,38 @@ pub(crate) const STB_LOCAL: u8 = 0;
 pub(crate) const STT_NOTYPE: u8 = 0;
 pub(crate) const STT_FUNC: u8 = 2;
 pub(crate) const STT_GNU_IFUNC: u8 = 10;
+
+/// `PF_W`.
+pub(crate) const PF_W: u32 = 2;
+/// `PF_R`.
+pub(crate) const PF_R: u32 = 4;
+pub(crate) const PT_NULL: u32 = 0;
+pub(crate) const PT_INTERP: u32 = 3;
+pub(crate) const PT_PHDR: u32 = 6;
+pub(crate) const PT_GNU_PROPERTY: u32 = 0x6474_e553;
+pub(crate) const SHT_NULL: u32 = 0;
+pub(crate) const SHT_PROGBITS: u32 = 1;
+pub(crate) const SHT_HASH: u32 = 5;
+pub(crate) const SHT_REL: u32 = 9;
+pub(crate) const SHT_SYMTAB_SHNDX: u32 = 18;
+pub(crate) const SHT_GNU_HASH: u32 = 0x6fff_fff6;
+pub(crate) const SHT_GNU_VERDEF: u32 = 0x6fff_fffd;
+pub(crate) const SHT_GNU_VERNEED: u32 = 0x6fff_fffe;
+pub(crate) const SHT_GNU_VERSYM: u32 = 0x6fff_ffff;
+pub(crate) const SHF_INFO_LINK: u64 = 0x40;
+pub(crate) const SHN_ABS: u16 = 0xfff1;
+pub(crate) const DT_SONAME: u64 = 14;
+pub(crate) const DT_VERSYM: u64 = 0x6fff_fff0;
+pub(crate) const DT_VERDEF: u64 = 0x6fff_fffc;
+pub(crate) const DT_VERNEED: u64 = 0x6fff_fffe;
+
+/// Offsets of fields in `Elf64_Ehdr`, for messages.
+pub(crate) const E_TYPE: u64 = 16;
+pub(crate) const E_SHOFF: u64 = 40;
+pub(crate) const E_PHENTSIZE: u64 = 54;
+pub(crate) const E_PHNUM: u64 = 56;
+
+/// Segments are aligned to pages of up to 2 MiB; what asks for more than a GiB is damaged.
+pub(crate) const MAX_SEGMENT_ALIGN: u64 = 1 << 30;
+/// No CPU has addresses of more bits in user space; sums of two stay far from an overflow.
+pub(crate) const MAX_ADDRESS: u64 = 1 << 62;

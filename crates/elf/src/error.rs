@@ -39,6 +39,22 @@ pub enum ErrorKind {
     RelocationOffset(u64),
     /// A relocation with a symbol that its symbol table doesn't have.
     RelocationSymbol(u64),
+    /// Only executables and shared libraries can get a table.
+    NotLinked,
+    /// The file has no loaded segment.
+    NotLoaded,
+    /// A loaded segment that is out of order or can't be mapped.
+    Segments,
+    /// More headers than the ELF header can count.
+    TooManyHeaders(u64),
+    /// The section headers lie outside the file or have another size.
+    SectionHeaders,
+    /// So many bytes follow what ELF knows of: programs find their own data by the file's end.
+    Appended(u64),
+    /// The dynamic linker, which kernels before 6.7 can't load with a segment behind its last one.
+    DynamicLinker,
+    /// The program headers can't grow where they are: something that code may refer to stands right behind them.
+    NoRoom,
 }
 
 /// A failed read of ELF: what was wrong, and the byte where it was.
@@ -93,6 +109,20 @@ impl fmt::Display for Error {
             ErrorKind::RelocationOffset(offset) => {
                 write!(f, "relocation past the section's end, at {offset:#x} of it")?
             }
+            ErrorKind::NotLinked => write!(f, "neither an executable nor a shared library")?,
+            ErrorKind::NotLoaded => write!(f, "nothing of the file is loaded into memory")?,
+            ErrorKind::Segments => write!(f, "a segment that is out of order or can't be loaded")?,
+            ErrorKind::TooManyHeaders(count) => write!(f, "{count} headers are too many")?,
+            ErrorKind::SectionHeaders => write!(f, "damaged section headers")?,
+            ErrorKind::Appended(size) => write!(f, "{size} bytes of data appended that ELF does not know of")?,
+            ErrorKind::DynamicLinker => write!(
+                f,
+                "the dynamic linker has no room for a table, and older kernels can't load it with one more segment"
+            )?,
+            ErrorKind::NoRoom => write!(
+                f,
+                "no room behind the program headers, and what is there can't be moved"
+            )?,
             ErrorKind::RelocationSymbol(index) => write!(f, "relocation with the missing symbol {index}")?,
         }
         write!(f, " at offset {:#x}", self.offset)

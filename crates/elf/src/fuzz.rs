@@ -1,6 +1,7 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
-use crate::{Image, Symbols, Table};
+use crate::constants::PT_GNU_SFRAME;
+use crate::{Error, Image, Segment, Symbols, Table, edit};
 
 /// Parses `data` as a file and as memory, and asks for everything that an image can tell.
 pub fn image(data: &[u8]) {
@@ -37,6 +38,64 @@ fn touch(image: &Image<'_>) {
             symbols
                 .lookup(symbol.address)
                 .is_some_and(|found| found.address == symbol.address)
+        );
+    }
+}
+
+/// Puts tables, a small and a large one, into the file `data`, and checks what holds whatever the file is: the table is found where it
+/// was said to be, what was loaded still is, adding again changes nothing, and what was added can be taken out again.
+pub fn edit(data: &[u8]) {
+    let stripped = edit::remove_table(data).map(|edited| edited.map(|edited| edited.to_vec()));
+    for len in [64, 70_000] {
+        let table: Vec<u8> = (0..len).map(|index| index as u8 | 1).collect();
+        let mut told = Vec::new();
+        let mut make = |address| {
+            told.push(address);
+            Ok::<_, Error>(table.clone())
+        };
+        let Ok(edited) = edit::add_table(data, &mut make) else {
+            continue;
+        };
+        let added = edited.to_vec();
+        assert_eq!(added.len() as u64, edited.len());
+        let after = Image::parse(&added).expect("what was written can be read");
+        let found = after.sframe().expect("its section is whole").expect("it is there");
+        assert!(told.last() == Some(&found.address) && found.address.is_multiple_of(8));
+        assert_eq!(found.data, table);
+        assert_eq!(
+            after.data_at(found.address).map(|bytes| &bytes[..len]),
+            Some(&table[..])
+        );
+        let before = Image::parse(data).expect("an unreadable file is not edited");
+        assert_eq!(before.entry(), after.entry());
+        for load in before
+            .segments()
+            .iter()
+            .filter(|segment| segment.is_load() && segment.filesz > 0)
+        {
+            let end = |load: &Segment| load.vaddr + load.filesz;
+            // Pages may have been put before the first one.
+            let kept = |new: &&Segment| {
+                new.is_load() && end(new) >= end(load) && new.vaddr <= load.vaddr && new.flags == load.flags
+            };
+            let own_table = before.segments().iter().any(|segment| segment.kind == PT_GNU_SFRAME);
+            assert!(own_table || after.segments().iter().any(|new| kept(&new)), "{load:x?}");
+        }
+        let mut make = |_| Ok::<_, Error>(table.clone());
+        let again = edit::add_table(&added, &mut make).expect("what was edited can be edited again");
+        assert!(again.to_vec() == added, "adding twice is adding once");
+        let without = edit::remove_table(&added)
+            .expect("it can be taken out")
+            .expect("it is there");
+        let expected = stripped
+            .as_ref()
+            .expect("it could be taken out before")
+            .as_deref()
+            .unwrap_or(data);
+        // A linker's table whose place was used again may have had a second one behind it.
+        assert!(
+            added.len() <= data.len() || without.to_vec() == expected,
+            "it is as it was"
         );
     }
 }

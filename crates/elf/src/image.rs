@@ -148,18 +148,19 @@ pub struct Image<'a> {
     sections: Vec<Section<'a>>,
 }
 
-struct Header {
-    endian: Endian,
-    arch: &'static Arch,
-    kind: Kind,
-    entry: u64,
-    phoff: u64,
-    phentsize: u16,
-    phnum: u16,
-    shoff: u64,
-    shentsize: u16,
-    shnum: u16,
-    shstrndx: u16,
+/// `Elf64_Ehdr`, as far as it is used.
+pub(crate) struct Header {
+    pub(crate) endian: Endian,
+    pub(crate) arch: &'static Arch,
+    pub(crate) kind: Kind,
+    pub(crate) entry: u64,
+    pub(crate) phoff: u64,
+    pub(crate) phentsize: u16,
+    pub(crate) phnum: u16,
+    pub(crate) shoff: u64,
+    pub(crate) shentsize: u16,
+    pub(crate) shnum: u16,
+    pub(crate) shstrndx: u16,
 }
 
 impl<'a> Image<'a> {
@@ -449,7 +450,7 @@ impl<'a> Image<'a> {
 }
 
 impl Header {
-    fn parse(raw: &[u8]) -> Result<Header> {
+    pub(crate) fn parse(raw: &[u8]) -> Result<Header> {
         if !raw.starts_with(b"\x7fELF") {
             return Err(Error::new(ErrorKind::NotElf, 0));
         }

@@ -27,3 +27,20 @@ pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
         offset = desc_at.checked_add(desc_len)?.checked_next_multiple_of(align)?;
     }
 }
+
+/// The owners of all notes in `data`; `None` where the notes don't fill it.
+pub(crate) fn owners<'a>(data: Bytes<'a>, align: u64) -> Option<Vec<&'a [u8]>> {
+    let align = if align == 8 { 8 } else { 4 };
+    let mut owners = Vec::new();
+    let mut offset = 0usize;
+    while offset < data.len() {
+        let name_len = data.u32(offset).ok()? as usize;
+        let desc_len = data.u32(offset.checked_add(4)?).ok()? as usize;
+        let name_at = offset.checked_add(12)?;
+        owners.push(data.slice(name_at, name_len).ok()?);
+        let desc_at = name_at.checked_add(name_len)?.checked_next_multiple_of(align)?;
+        data.slice(desc_at, desc_len).ok()?;
+        offset = desc_at.checked_add(desc_len)?.checked_next_multiple_of(align)?;
+    }
+    Some(owners)
+}

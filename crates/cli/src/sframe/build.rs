@@ -36,7 +36,7 @@ pub(crate) struct Build {
 
 /// How a table is to be written.
 #[derive(Args)]
-struct Layout {
+pub(super) struct Layout {
     /// Version of SFrame. Only version 3 can say everything that compilers write.
     #[arg(id = "sframe_version", long = "version", value_name = "VERSION", default_value = "3", value_parser = version())]
     version: Version,
@@ -50,7 +50,12 @@ struct Layout {
 }
 
 impl Layout {
-    fn options(&self, image: &Image<'_>) -> Options {
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Of the table of `image`, read at address 0.
+    pub(super) fn options(&self, image: &Image<'_>) -> Options {
         let usual = Options::new(self.version, tables::abi(image), 0);
         Options {
             share: usual.share && !self.no_share,
@@ -60,7 +65,7 @@ impl Layout {
     }
 }
 
-pub(super) fn version() -> impl TypedValueParser<Value = Version> {
+pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
     PossibleValuesParser::new(["1", "2", "3"]).try_map(|number| {
         let number = number.parse().ok().and_then(Version::from_number);
         number.ok_or("the version is 1, 2 or 3")
@@ -84,7 +89,8 @@ pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     }
 }
 
-fn summary(built: &Built, version: Version) {
+/// What was made, on standard error.
+pub(super) fn summary(built: &Built, version: Version) {
     let described = built.covered_bytes.saturating_add(built.uncovered_bytes());
     eprintln!(
         "SFrame version {}: {} functions, {} rows, {} bytes; {} of {described} bytes of code covered ({})",
@@ -106,7 +112,8 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-fn left_out(path: &Path, built: &Built) {
+/// What was left out and why, on standard error.
+pub(super) fn left_out(path: &Path, built: &Built) {
     for (reason, (pieces, bytes)) in built.skipped_by_reason() {
         let pieces_of = if pieces == 1 { "piece" } else { "pieces" };
         eprintln!(

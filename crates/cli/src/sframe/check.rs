@@ -116,7 +116,8 @@ impl<'a> Checked<'a> {
             None => Section::parse(&built.bytes, 0).map_err(|error| fails(&error))?,
         };
         let input = EhFrame::of_image(&image, &frames.data, frames.address);
-        let mut report = check::check(&input, &section, &built.skipped);
+        let stubs = check::Stubs::of_image(&image);
+        let mut report = check::check_linked(&input, &section, &built.skipped, stubs.as_ref());
         report.damage = report.damage.or(missing);
         let names = match arguments.json {
             true => Vec::new(),

@@ -1,5 +1,6 @@
 //! `backtrail sframe`: stack-trace tables.
 
+pub(crate) mod add;
 mod build;
 mod check;
 mod convert;
@@ -7,18 +8,23 @@ mod input;
 mod json;
 mod show;
 mod size;
+mod strip;
 
 use clap::Subcommand;
 
+pub(crate) use build::version;
+
 use crate::error::{Failure, Status};
 
-/// Show, check, make and convert SFrame stack-trace tables.
+/// Show, check, make, convert, add and remove SFrame stack-trace tables.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Show(show::Show),
     Check(check::Check),
     Build(build::Build),
+    Add(add::Add),
     Convert(convert::Convert),
+    Strip(strip::Strip),
     Size(size::Size),
 }
 
@@ -27,7 +33,9 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Show(arguments) => show::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Build(arguments) => build::run(&arguments),
+        Command::Add(arguments) => add::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::Strip(arguments) => strip::run(&arguments),
         Command::Size(arguments) => size::run(&arguments),
     }
 }

@@ -25,7 +25,8 @@ use gimli::{
     UnwindSection,
 };
 
-use pieces::{Collector, Origin, end_of};
+pub(crate) use pieces::end_of;
+use pieces::{Collector, Origin};
 pub use reason::{Error, ErrorKind, Reason, Skipped};
 use rule::Rules;
 

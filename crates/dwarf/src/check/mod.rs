@@ -10,6 +10,7 @@
 
 mod frames;
 mod meaning;
+mod stubs;
 mod text;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ use gimli::UnwindContext;
 use crate::build::Skipped;
 use crate::cfi::{EhFrame, Slice, augmentation};
 use frames::{Frame, Frames};
+pub use stubs::Stubs;
+
 use meaning::{Caller, Evaluator, Fp, Machine, Meaning, Ra};
 
 /// Comparisons for each byte of input, and those that are free: PLTs are compared pc by pc, and shared rows let a
@@ -118,6 +121,12 @@ impl Report {
 ///
 /// Never panics. Time and memory are bounded by a multiple of the length of both.
 pub fn check(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped]) -> Report {
+    check_linked(input, table, skipped, None)
+}
+
+/// The same for a file with code of which linkers write no call frame information, and which a table may describe all the same: its rows are
+/// held against its instructions.
+pub fn check_linked(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped], stubs: Option<&Stubs>) -> Report {
     let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
     let mut frames = Frames::new(input, &normalized.data, &normalized.key_b);
     let bytes = (input.data.len() + table.size()) as u64;
@@ -126,6 +135,7 @@ pub fn check(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped]) -> R
         table: Table::new(table),
         steps: bytes * STEPS_A_BYTE + FREE_STEPS,
         skipped,
+        stubs,
         frame: 0,
         reason: ABSENT,
         report: Report::default(),
@@ -282,6 +292,7 @@ struct Walk<'a> {
     /// Comparisons that are left.
     steps: u64,
     skipped: &'a [Skipped],
+    stubs: Option<&'a Stubs>,
     /// Where the frame at hand begins.
     frame: u64,
     /// Why the last piece of uncovered code is so.
@@ -487,7 +498,29 @@ impl Walk<'_> {
         if !code.is_empty() {
             self.report.pcs += code.end - code.start;
             let start = self.table.functions[function].0.start;
+            if let Some(stubs) = self.stubs.filter(|stubs| stubs.holds(&code)) {
+                self.stub_rows(function, stubs, code);
+                return;
+            }
             self.mismatch(start, code, What::Code, "rows".into(), "nothing".into());
+        }
+    }
+
+    fn stub_rows(&mut self, function: usize, stubs: &Stubs, code: Range<u64>) {
+        for (pc, state) in stubs.states(&code) {
+            let Some(left) = self.steps.checked_sub(1) else {
+                self.report.gave_up_at.get_or_insert(pc);
+                return;
+            };
+            self.steps = left;
+            let row = self.table.open(function, &mut self.steps).row_at(pc).0;
+            let told = row.and_then(|row| row.rule);
+            if !told.is_some_and(|rule| state.is(&rule)) {
+                let start = self.table.functions[function].0.start;
+                let said = text::of_rule(self.arch, told.as_ref(), What::Cfa, false);
+                let done = format!("sp{:+} by its instructions", state.depth);
+                self.mismatch(start, pc..pc + stubs::WORD, What::Cfa, said, done);
+            }
         }
     }
 }

@@ -157,7 +157,7 @@ fn parts<'a>(
             let mut part = part(function, encoded, place, from..to, &bodies);
             part.follows = from > 0
                 || parts.last().is_some_and(|before| {
-                    is_joinable(before, &part, function.start) && !is_between(barriers, before.end, part.start)
+                    is_joinable(before, &part, function.start) && !touches(barriers, before.start, part.end)
                 });
             parts.push(part);
             from = to;
@@ -246,7 +246,7 @@ fn is_joinable(before: &Part<'_>, part: &Part<'_>, address: u64) -> bool {
 }
 
 /// Whether a barrier has a byte in common with the code from `start` to `end`.
-fn is_between(barriers: &[Range<i64>], start: i64, end: i64) -> bool {
+fn touches(barriers: &[Range<i64>], start: i64, end: i64) -> bool {
     let after = barriers.partition_point(|barrier| barrier.start < end);
     start < end && barriers[..after].last().is_some_and(|barrier| barrier.end > start)
 }

@@ -268,8 +268,8 @@ pub fn section(functions: &[FunctionRows], options: &Options) -> Result<Output, 
     section_around(functions, &[], options)
 }
 
-/// Writes a section in which `barriers`, code of which nothing is to be said, is not taken for padding between functions
-/// that are joined ([`Options::merge`]). Neither functions nor barriers need be sorted.
+/// Writes a section in which `barriers` is not taken for padding between functions that are joined ([`Options::merge`]):
+/// code of which nothing is to be said. No function with a byte in one is joined with another. Neither functions nor barriers need be sorted.
 pub fn section_around(
     functions: &[FunctionRows],
     barriers: &[Range<u64>],

@@ -1,0 +1,159 @@
+//! What adding a table costs beside the link, and beside what merging tables costs GNU ld: the same objects, in turn, in one run.
+//!
+//! `cargo run --release --bin adding [-- ROUNDS]`; writes `docs/adding.md`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use backtrail_testkit::peers::{Binutils, Machine, Release};
+use backtrail_testkit::{command, place, scratch, skip};
+
+const ROUNDS: usize = 9;
+const FUNCTIONS: usize = 100_000;
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn main() -> ExitCode {
+    let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok());
+    match measure(rounds.unwrap_or(ROUNDS)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(rounds: usize) -> Result<(), String> {
+    let backtrail = release_build()?;
+    let folder = scratch();
+    let mut page = format!(
+        "# What adding costs\n\n\
+         Made by `cargo run --release --bin adding` in `bench/`: medians of {rounds} rounds, in each of which all was run in turn. The size of the\n\
+         process is its largest resident set, in which the file itself is counted, as it is mapped.\n\n"
+    );
+    beside_ld(&backtrail, folder.path(), rounds, &mut page)?;
+    large_files(&backtrail, folder.path(), rounds, &mut page)?;
+    print!("{page}");
+    fs::write(place::workspace().join("docs/adding.md"), page).map_err(|error| error.to_string())
+}
+
+/// The objects with tables and without, linked by GNU ld; and ours added to what was linked without.
+fn beside_ld(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) -> Result<(), String> {
+    let Some(binutils) = Binutils::get(Release::V2_47) else {
+        return Ok(());
+    };
+    let tools = format!("-B{}/", binutils.for_gcc(Machine::X86_64).display());
+    let mut source = String::from("extern int g(int, ...);\n");
+    for number in 0..FUNCTIONS {
+        let _ = writeln!(
+            source,
+            "int f{number}(int a, int b) {{ int c = g(a, b, {}); {} return g(c) + b; }}",
+            number % 97,
+            ["", "g(b);", "g(a, c);"][number % 3]
+        );
+    }
+    source.push_str("int g(int a, ...) { return a; }\nint main(void) { return f1(1, 2) & 1; }\n");
+    let path = |name: &str| folder.join(name);
+    fs::write(path("f.c"), source).map_err(|error| error.to_string())?;
+    let gcc = |arguments: &[&str]| {
+        let mut gcc = Command::new("gcc");
+        gcc.arg(&tools).args(arguments).current_dir(folder);
+        gcc
+    };
+    seconds(&mut gcc(&["-O1", "-c", "f.c", "-o", "plain.o"]))?;
+    seconds(&mut gcc(&["-O1", "-Wa,--gsframe", "-c", "f.c", "-o", "tables.o"]))?;
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..rounds {
+        times[0].push(seconds(&mut gcc(&["plain.o", "-o", "plain"]))?);
+        times[1].push(seconds(&mut gcc(&["tables.o", "-o", "tables"]))?);
+        let mut add = Command::new(backtrail);
+        add.args(["sframe", "add", "-q", "plain", "-o", "added"])
+            .current_dir(folder);
+        times[2].push(seconds(&mut add)?);
+    }
+    let [plain, tables, added] = times.map(|mut times| median(&mut times));
+    let _ = writeln!(
+        page,
+        "## Beside GNU ld 2.47\n\n{FUNCTIONS} functions of a generated C program, in one object.\n\n\
+         | | seconds |\n|---|---|\n\
+         | link without tables | {plain:.3} |\n\
+         | link with the assembler's tables | {tables:.3}, merging {:.3} |\n\
+         | `sframe add` to what was linked without | {added:.3} |\n\n\
+         Adding takes {:.2} of what merging takes, and {:.2} of the link without tables.\n",
+        tables - plain,
+        added / (tables - plain),
+        added / plain
+    );
+    Ok(())
+}
+
+fn large_files(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) -> Result<(), String> {
+    page.push_str(
+        "## Large files\n\n| file | MB | seconds | size of the process, MB | of the file |\n|---|---|---|---|---|\n",
+    );
+    for file in [
+        "/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1",
+        "/usr/bin/node",
+        "/usr/bin/gdb",
+        "/lib/x86_64-linux-gnu/libc.so.6",
+    ] {
+        let Ok(metadata) = fs::metadata(file) else {
+            skip(format!("there is no {file}"));
+            continue;
+        };
+        let out = folder.join("out");
+        let mut times = Vec::new();
+        for _ in 0..rounds {
+            let mut add = Command::new(backtrail);
+            times.push(seconds(add.args(["sframe", "add", "-q", file, "-o"]).arg(&out))?);
+        }
+        let mut measured = Command::new("/usr/bin/time");
+        measured
+            .args(["-f", "%M"])
+            .arg(backtrail)
+            .args(["sframe", "add", "-q", file, "-o"])
+            .arg(&out);
+        let resident = command::run(&mut measured, LIMIT).ok();
+        let resident = resident.and_then(|finished| finished.stderr.lines().last()?.trim().parse::<f64>().ok());
+        let resident = resident.map(|kib| kib * 1024.0 / 1e6);
+        let size = metadata.len() as f64 / 1e6;
+        let _ = writeln!(
+            page,
+            "| {} | {size:.1} | {:.3} | {} | {} |",
+            Path::new(file).file_name().unwrap_or_default().display(),
+            median(&mut times),
+            resident.map_or("?".into(), |resident| format!("{resident:.0}")),
+            resident.map_or("?".into(), |resident| format!("{:.2}", resident / size)),
+        );
+    }
+    Ok(())
+}
+
+fn seconds(run: &mut Command) -> Result<f64, String> {
+    let finished = command::run(run, LIMIT).map_err(|missing| missing.0)?;
+    match finished.code() {
+        0 => Ok(finished.wall.as_secs_f64()),
+        _ => Err(finished.describe()),
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn release_build() -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "--release", "--package", "backtrail"])
+        .current_dir(place::workspace());
+    match build.status() {
+        Ok(status) if status.success() => Ok(place::target().join("release/backtrail")),
+        Ok(status) => Err(format!("cargo build: {status}")),
+        Err(error) => Err(format!("cargo can't be started: {error}")),
+    }
+}

@@ -1,0 +1,192 @@
+//! `backtrail link`: a linker's run, and the tables of what it has made.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use backtrail_dwarf::tables;
+use backtrail_elf::{Image, Kind, MappedFile};
+use backtrail_sframe::Version;
+use backtrail_sframe::write::Options;
+use clap::Args;
+
+use crate::error::{Failure, Status};
+use crate::sframe::{add, version};
+
+/// Run a linker, or a compiler that runs one, and add stack-trace tables to what it makes.
+///
+/// Its output, exit status and messages are passed on as they are. Where it links nothing (it compiles, or prints its version), nothing is
+/// added. A file that can't get tables is told in a warning.
+#[derive(Args)]
+pub(crate) struct Link {
+    /// Version of SFrame. Only version 3 can say everything that compilers write.
+    #[arg(long, value_name = "VERSION", default_value = "3", value_parser = version())]
+    sframe: Version,
+    /// Fail where no tables can be added.
+    #[arg(long)]
+    strict: bool,
+    /// The linker or compiler, and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
+    let [program, rest @ ..] = &arguments.command[..] else {
+        return Err(Failure::new("no linker was named"));
+    };
+    let output = output_of(rest);
+    let before = Stamp::of(&output);
+    let status = Command::new(program).args(rest).status();
+    let status = status.map_err(|error| Failure::of(program, error))?;
+    if !status.success() {
+        let by_signal = || 128 + status.signal().unwrap_or_default();
+        return Ok(Status::Passed(status.code().unwrap_or_else(by_signal)));
+    }
+    if Stamp::of(&output) == before || !is_linked(&output) {
+        return Ok(Status::Done);
+    }
+    let options = |image: &Image<'_>| Options::new(arguments.sframe, tables::abi(image), 0);
+    match add::add(&output, None, &options) {
+        Ok(_) => Ok(Status::Done),
+        Err(failure) if arguments.strict => Err(failure),
+        Err(failure) => {
+            failure.warn("no stack-trace tables were added");
+            Ok(Status::Done)
+        }
+    }
+}
+
+/// What tells a file from the one that was there before.
+#[derive(PartialEq)]
+struct Stamp(Option<(u64, u64, i64, i64)>);
+
+impl Stamp {
+    fn of(path: &Path) -> Stamp {
+        let metadata = fs::metadata(path).ok();
+        Stamp(metadata.map(|file| (file.ino(), file.size(), file.mtime(), file.mtime_nsec())))
+    }
+}
+
+fn is_linked(path: &Path) -> bool {
+    let Ok(file) = MappedFile::open(path) else {
+        return false;
+    };
+    // What is no ELF file for these CPUs was not made to get tables.
+    Image::parse(file.bytes()).is_ok_and(|image| matches!(image.kind(), Kind::Executable | Kind::Shared))
+}
+
+/// What linkers call their output that is not named.
+const DEFAULT_OUTPUT: &str = "a.out";
+
+/// Response files in response files: linkers end there too, with an error of their own.
+const MAX_DEPTH: u32 = 16;
+
+/// The file that a linker or compiler with these arguments writes.
+fn output_of(arguments: &[OsString]) -> PathBuf {
+    let mut all = Vec::new();
+    expand(arguments, 0, &mut all);
+    let mut output = None;
+    let mut arguments = all.iter();
+    while let Some(argument) = arguments.next() {
+        let bytes = argument.as_bytes();
+        if bytes == b"-o" || bytes == b"--output" {
+            output = arguments.next().cloned().or(output);
+        } else if let Some(name) = bytes.strip_prefix(b"--output=") {
+            output = Some(OsStr::from_bytes(name).to_owned());
+        } else if let Some(name) = bytes.strip_prefix(b"-o").filter(|name| is_joined_name(name)) {
+            output = Some(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    PathBuf::from(output.unwrap_or_else(|| DEFAULT_OUTPUT.into()))
+}
+
+/// Whether what follows `-o` is a file's name, rather than the rest of another option of GNU ld with one dash.
+fn is_joined_name(name: &[u8]) -> bool {
+    !name.starts_with(b"format")
+}
+
+/// The arguments with those of response files in the place of `@FILE`. One that can't be read stays: so do linkers do it.
+fn expand(arguments: &[OsString], depth: u32, all: &mut Vec<OsString>) {
+    for argument in arguments {
+        let file = argument.as_bytes().strip_prefix(b"@").filter(|_| depth < MAX_DEPTH);
+        match file.map(|name| read_response_file(Path::new(OsStr::from_bytes(name)))) {
+            Some(Ok(inner)) => expand(&inner, depth + 1, all),
+            _ => all.push(argument.clone()),
+        }
+    }
+}
+
+fn read_response_file(path: &Path) -> io::Result<Vec<OsString>> {
+    let file = MappedFile::open(path)?;
+    Ok(words(file.bytes()).into_iter().map(OsString::from_vec).collect())
+}
+
+/// Words between white space; quotes of both sorts keep it, and a backslash takes its meaning from what follows.
+fn words(text: &[u8]) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    let mut word: Option<Vec<u8>> = None;
+    let mut quote = None;
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match (byte, quote) {
+            (b'\\', _) => word.get_or_insert_default().extend(bytes.next()),
+            (_, Some(open)) if byte == open => quote = None,
+            (_, Some(_)) => word.get_or_insert_default().push(byte),
+            (b'"' | b'\'', None) => {
+                quote = Some(byte);
+                word.get_or_insert_default();
+            }
+            (_, None) if byte.is_ascii_whitespace() => words.extend(word.take()),
+            (_, None) => word.get_or_insert_default().push(byte),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(arguments: &[&str]) -> String {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        output_of(&arguments).to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_output_is_where_linkers_have_it() {
+        assert_eq!(output(&["main.o"]), "a.out");
+        assert_eq!(output(&["-o", "x", "main.o"]), "x");
+        assert_eq!(output(&["-ox", "main.o"]), "x");
+        assert_eq!(output(&["--output=x", "main.o"]), "x");
+        assert_eq!(output(&["--output", "x", "main.o"]), "x");
+        assert_eq!(output(&["-o", "x", "-o", "y"]), "y");
+        assert_eq!(output(&["-oformat", "elf64-x86-64"]), "a.out");
+        assert_eq!(output(&["main.o", "-o"]), "a.out");
+    }
+
+    #[test]
+    fn response_files_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        fs::write(path("outer"), format!("main.o @{}\n", path("inner"))).unwrap();
+        fs::write(path("inner"), "-o \"a name\" -L'/some where'").unwrap();
+        assert_eq!(output(&[&format!("@{}", path("outer"))]), "a name");
+        // One that reads itself ends.
+        fs::write(path("loop"), format!("@{} -o z", path("loop"))).unwrap();
+        assert_eq!(output(&[&format!("@{}", path("loop"))]), "z");
+        assert_eq!(output(&["@nowhere"]), "a.out");
+    }
+
+    #[test]
+    fn words_are_split_as_linkers_do() {
+        let text = words(br#"a "b c"  'd"e' f\ g "" "h\"i" "#);
+        let text: Vec<&str> = text.iter().map(|word| std::str::from_utf8(word).unwrap()).collect();
+        assert_eq!(text, ["a", "b c", "d\"e", "f g", "", "h\"i"]);
+    }
+}

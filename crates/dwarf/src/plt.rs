@@ -1,0 +1,114 @@
+//! Rows for AArch64's procedure linkage table, of which linkers write no call frame information.
+
+use backtrail_elf::Image;
+use backtrail_sframe::write::FunctionRows;
+use backtrail_sframe::{Base, Location, Row, Rule};
+use backtrail_wire::{Bytes, Endian};
+
+/// DWARF numbers of registers.
+const LR: u8 = 30;
+const SP: u8 = 31;
+
+const INSTRUCTION: usize = 4;
+/// Bytes of the first entry, which calls the dynamic linker, with its padding.
+const HEADER: usize = 32;
+/// `stp x16, x30, [sp, #-16]!`, with which it begins.
+const PUSH: u32 = 0xa9bf_7bf0;
+const PUSHED: i32 = 16;
+const BTI_C: u32 = 0xd503_245f;
+
+/// Masks and values of what the other entries consist of: `adrp x16`, `ldr x17, [x16, …]`, `add x16, x16, …`, `br x17`, `nop`,
+/// `bti c`, `autia1716`. None of them changes SP or LR.
+const STUB: [(u32, u32); 7] = [
+    (0x9f00_001f, 0x9000_0010),
+    (0xffc0_03ff, 0xf940_0211),
+    (0xffc0_03ff, 0x9100_0210),
+    (u32::MAX, 0xd61f_0220),
+    (u32::MAX, 0xd503_201f),
+    (u32::MAX, BTI_C),
+    (u32::MAX, 0xd503_219f),
+];
+
+/// The functions of `.plt`: its first entry, and all others as one. None where it is not what GNU ld, gold, lld and mold make.
+pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
+    let found = || {
+        if image.arch().name != "aarch64" {
+            return None;
+        }
+        let section = image.section_header(".plt")?;
+        let code = image.data_at(section.address)?;
+        let code = code.get(..usize::try_from(section.size).ok()?)?;
+        Some((section.address, code))
+    };
+    // Instructions are little-endian in either byte order of data.
+    found().map_or_else(Vec::new, |(address, code)| {
+        of_code(address, Bytes::new(code, Endian::Little))
+    })
+}
+
+fn of_code(address: u64, code: Bytes<'_>) -> Vec<FunctionRows> {
+    let word = |at: usize| code.u32(at).ok();
+    let push_at = match word(0) {
+        Some(BTI_C) => INSTRUCTION,
+        _ => 0,
+    };
+    let mut functions = Vec::new();
+    let mut stubs = 0;
+    if word(push_at) == Some(PUSH) && code.len() >= HEADER {
+        let entered = (0, rule(0, in_lr()));
+        let pushed = ((push_at + INSTRUCTION) as u32, rule(PUSHED, on_stack()));
+        functions.push(function(address, HEADER, &[entered, pushed]));
+        stubs = HEADER;
+    }
+    let is_stub = |at: &usize| word(*at).is_some_and(|word| STUB.iter().any(|(mask, value)| word & mask == *value));
+    let end = (stubs..code.len()).step_by(INSTRUCTION).find(|at| !is_stub(at));
+    let len = end.unwrap_or(code.len()) - stubs;
+    if len > 0 {
+        functions.push(function(address + stubs as u64, len, &[(0, rule(0, in_lr()))]));
+    }
+    functions
+}
+
+fn in_lr() -> Location {
+    Location {
+        base: Base::Register(LR),
+        offset: 0,
+        deref: false,
+    }
+}
+
+fn on_stack() -> Location {
+    Location {
+        base: Base::Cfa,
+        offset: -8,
+        deref: true,
+    }
+}
+
+fn rule(cfa: i32, ra: Location) -> Rule {
+    Rule {
+        cfa: Location {
+            base: Base::Register(SP),
+            offset: cfa,
+            deref: false,
+        },
+        ra,
+        fp: None,
+        mangled_ra: false,
+    }
+}
+
+fn function(start: u64, size: usize, rows: &[(u32, Rule)]) -> FunctionRows {
+    let rows = rows.iter().map(|(start, rule)| Row {
+        start: *start,
+        rule: Some(*rule),
+    });
+    FunctionRows {
+        start,
+        size: size as u32,
+        rows: rows.collect(),
+        repeat: None,
+        signal_frame: false,
+        pauth_key_b: false,
+    }
+}

@@ -1,0 +1,116 @@
+//! Editing linked files: a table is put into one, or taken out.
+//!
+//! Nothing that is loaded changes its address, but for what stood in the way of longer program headers and is found by
+//! headers alone (the interpreter's path, notes, the tables of dynamic symbols). The places for a table, in this order:
+//!
+//! 1. that of the linker's own table, where it is long enough;
+//! 2. the padding of the page behind a read-only segment, where the program headers have room for one more;
+//! 3. a read-only segment of its own at the file's end.
+//!
+//! The last two leave a record behind the file with which [`remove_table`] gives back the file as it was.
+
+mod headers;
+mod pieces;
+mod place;
+mod record;
+mod remove;
+mod room;
+mod sections;
+mod view;
+
+use headers::Draft;
+use place::NewSegment;
+use view::View;
+
+use crate::{Error, ErrorKind, Result};
+
+/// A file that was edited: its old bytes, what stands in the place of some of them, and what comes before and after.
+#[derive(Clone, Debug)]
+pub struct Edited<'a> {
+    lead: Vec<u8>,
+    view: View<'a>,
+    tail: Vec<u8>,
+}
+
+/// Puts a table into the linked file `bytes`, in the place of one that is there. `make` gives the table for the address
+/// that its first byte will have; it may be asked more than once.
+///
+/// Adding to a file that was edited here gives the same as adding to the file before it was.
+///
+/// Fails where `make` does, and where the file is none that can be edited: see [`ErrorKind`].
+pub fn add_table<'a, E: From<Error>>(
+    bytes: &'a [u8],
+    make: &mut dyn FnMut(u64) -> Result<Vec<u8>, E>,
+) -> Result<Edited<'a>, E> {
+    let mut view = match record::undo(bytes) {
+        Some(view) => view,
+        None => {
+            let draft = Draft::parse(View::new(bytes))?;
+            if let Some(slot) = place::slot(&draft) {
+                let table = make(slot.address)?;
+                if table.len() as u64 <= slot.room {
+                    return Ok(slot.fill(draft, &table));
+                }
+            }
+            View::new(bytes)
+        }
+    };
+    if let Some(without) = remove::remove(Draft::parse(view.clone())?)? {
+        view = without;
+    }
+    let mut draft = Draft::parse(view.clone())?;
+    nothing_appended(&draft)?;
+    let padding = place::padding(&mut draft.clone());
+    let segment = NewSegment::plan(&mut draft);
+    let mut table = make(segment.address())?;
+    if let Some(padding) = padding.filter(|padding| padding.room >= table.len() as u64) {
+        table = make(padding.address)?;
+        if table.len() as u64 <= padding.room {
+            let mut edited = padding.fill(draft, &table);
+            record::append(&mut edited, &view);
+            return Ok(edited);
+        }
+        table = make(segment.address())?;
+    }
+    if let Some(entry) = room::dynamic_linker(&draft) {
+        return Err(Error::new(ErrorKind::DynamicLinker, entry).into());
+    }
+    // GNU objcopy and strip, which need sections, write program headers where they usually are and nowhere else: files whose
+    // headers were moved come out broken.
+    if segment.moves_headers() && !draft.sections.is_empty() {
+        return Err(Error::new(ErrorKind::NoRoom, draft.table_end()).into());
+    }
+    let mut edited = segment.fill(draft, &table);
+    record::append(&mut edited, &view);
+    Ok(edited)
+}
+
+/// Takes the table out of the linked file `bytes`; `None` where it has none.
+///
+/// What [`add_table`] did is undone to the byte, unless another tool has changed the same bytes since. A table that the
+/// linker made leaves zeros behind; its section and its segment go.
+pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
+    let view = match record::undo(bytes) {
+        Some(view) => Some(view),
+        None => remove::remove(Draft::parse(View::new(bytes))?)?,
+    };
+    Ok(view.map(|view| Edited {
+        lead: Vec::new(),
+        view,
+        tail: Vec::new(),
+    }))
+}
+
+/// Programs that carry data behind their last section (archives, mostly) find it by the file's end, which must not move.
+fn nothing_appended(draft: &Draft<'_>) -> Result<()> {
+    let sections = draft.sections.iter().filter(|section| section.has_bytes());
+    let sections = sections.map(headers::SectionHeader::file_end);
+    let segments = draft.segments.iter().map(headers::ProgramHeader::file_end);
+    let headers = [draft.table_end(), draft.sections_end()];
+    let end = sections.chain(segments).chain(headers).fold(0, u64::max);
+    let len = draft.view.len() as u64;
+    if end < len && !draft.view.is_zero(end, len) && !headers::forgotten_sections(draft, end) {
+        return Err(Error::new(ErrorKind::Appended(len - end), end));
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! What may be moved out of the way of the program headers, and how.
+//!
+//! Behind the program headers linkers put the interpreter's path, notes, and the tables of dynamic symbols. Code does
+//! not refer to any of them: they are found by program headers, section headers and the dynamic section, so that these
+//! can be told where they are now.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use backtrail_wire::Bytes;
+
+use super::headers::Draft;
+use crate::constants::*;
+use crate::notes;
+
+/// Something that can be moved as a whole.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    /// Where it is in the file.
+    pub(super) file: Range<u64>,
+    pub(super) address: u64,
+    pub(super) align: u64,
+    /// Whether the build id is in it, which tools look for in the first page of a core's mapping.
+    pub(super) has_build_id: bool,
+    /// The program headers that describe just this.
+    segments: Vec<usize>,
+    /// The sections in it.
+    sections: Vec<usize>,
+    /// The entry of the dynamic section that points at it.
+    tag: Option<u64>,
+}
+
+impl Piece {
+    pub(super) fn len(&self) -> u64 {
+        self.file.end - self.file.start
+    }
+}
+
+/// Nothing of this sort is aligned to more than a page.
+const MAX_ALIGN: u64 = 4096;
+
+/// Owners of notes that nobody finds by an address in code.
+const KNOWN_OWNERS: [&[u8]; 3] = [b"GNU\0", b"FDO\0", b"Go\0\0"];
+
+/// All movable pieces, by where they are; none overlap.
+pub(super) fn movable(draft: &Draft<'_>) -> Vec<Piece> {
+    let mut pieces = by_segment(draft);
+    by_dynamic_section(draft, &mut pieces);
+    pieces.sort_by_key(|piece| piece.file.start);
+    let overlap: HashSet<u64> = pieces
+        .windows(2)
+        .filter(|pair| pair[1].file.start < pair[0].file.end)
+        .map(|pair| pair[1].file.start)
+        .collect();
+    let bound = bound_sections(draft);
+    pieces.retain(|piece| {
+        !overlap.contains(&piece.file.start)
+            && piece.align.is_power_of_two()
+            && piece.align <= MAX_ALIGN
+            && piece.sections.iter().all(|index| !bound.contains(index))
+            && is_alone(draft, piece)
+    });
+    pieces
+}
+
+/// `PT_INTERP`, `PT_NOTE` and `PT_GNU_PROPERTY`; those that share bytes are one piece.
+fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
+    let mut found: Vec<Piece> = Vec::new();
+    for (index, segment) in draft.segments.iter().enumerate() {
+        let kind = matches!(segment.kind, PT_INTERP | PT_NOTE | PT_GNU_PROPERTY);
+        if !kind || segment.filesz == 0 || draft.address_of(segment.offset) != Some(segment.vaddr) {
+            continue;
+        }
+        found.push(Piece {
+            file: segment.offset..segment.file_end(),
+            address: segment.vaddr,
+            align: segment.align.max(1),
+            has_build_id: false,
+            segments: vec![index],
+            sections: Vec::new(),
+            tag: None,
+        });
+    }
+    found.sort_by_key(|piece| (piece.file.start, piece.file.end));
+    let mut pieces: Vec<Piece> = Vec::new();
+    for piece in found {
+        match pieces.last_mut() {
+            Some(last) if piece.file.start < last.file.end => {
+                last.file.end = last.file.end.max(piece.file.end);
+                last.align = last.align.max(piece.align);
+                last.segments.extend(piece.segments);
+            }
+            _ => pieces.push(piece),
+        }
+    }
+    pieces.retain_mut(|piece| {
+        let Some(bytes) = draft.view.read(piece.file.start, piece.len()) else {
+            return false;
+        };
+        let is_path = piece
+            .segments
+            .iter()
+            .all(|index| draft.segments[*index].kind == PT_INTERP);
+        let bytes = Bytes::new(&bytes, draft.endian);
+        piece.has_build_id = !is_path && notes::build_id(bytes, piece.align).is_some();
+        // Some linkers put notes of both alignments into one segment, as each would stand alone.
+        let owners = notes::owners(bytes, piece.align).or_else(|| notes::owners(bytes, 4));
+        is_path || owners.is_some_and(|owners| owners.iter().all(|owner| KNOWN_OWNERS.contains(owner)))
+    });
+    for piece in &mut pieces {
+        for (index, section) in draft.sections.iter().enumerate() {
+            let inside =
+                section.has_bytes() && piece.file.start <= section.offset && section.file_end() <= piece.file.end;
+            if inside && section.is_loaded() {
+                piece.sections.push(index);
+                piece.align = piece.align.max(section.align);
+            }
+        }
+    }
+    pieces
+}
+
+/// Tables to which the dynamic section points.
+fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
+    for (index, section) in draft.sections.iter().enumerate() {
+        let tag = match section.kind {
+            SHT_HASH => DT_HASH,
+            SHT_GNU_HASH => DT_GNU_HASH,
+            SHT_DYNSYM => DT_SYMTAB,
+            SHT_GNU_VERSYM => DT_VERSYM,
+            SHT_GNU_VERDEF => DT_VERDEF,
+            SHT_GNU_VERNEED => DT_VERNEED,
+            _ => continue,
+        };
+        let pointed_at = dynamic_entry(draft, tag).is_some_and(|(_, value)| value == section.address);
+        if section.has_bytes() && pointed_at && draft.address_of(section.offset) == Some(section.address) {
+            pieces.push(Piece {
+                file: section.offset..section.file_end(),
+                address: section.address,
+                align: section.align.max(1),
+                has_build_id: false,
+                segments: Vec::new(),
+                sections: vec![index],
+                tag: Some(tag),
+            });
+        }
+    }
+}
+
+/// Where the value of a dynamic entry is in the file, and the value.
+pub(super) fn dynamic_entry(draft: &Draft<'_>, tag: u64) -> Option<(u64, u64)> {
+    let dynamic = draft.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+    let bytes = draft.view.read(dynamic.offset, dynamic.filesz)?;
+    let bytes = Bytes::new(&bytes, draft.endian);
+    let mut at = 0;
+    loop {
+        match bytes.u64(at).ok()? {
+            DT_NULL => return None,
+            found if found == tag => return Some((dynamic.offset + at as u64 + 8, bytes.u64(at + 8).ok()?)),
+            _ => at += 16,
+        }
+    }
+}
+
+/// Sections that dynamic symbols lie in: other modules may refer to their addresses.
+fn bound_sections(draft: &Draft<'_>) -> HashSet<usize> {
+    let mut bound = HashSet::new();
+    for table in draft.sections.iter().filter(|section| section.kind == SHT_DYNSYM) {
+        let Some(symbols) = draft.view.read(table.offset, table.size) else {
+            continue;
+        };
+        let bytes = Bytes::new(&symbols, draft.endian);
+        let shndx = (0..bytes.len() / SYM_BYTES).filter_map(|index| bytes.u16(index * SYM_BYTES + 6).ok());
+        bound.extend(shndx.map(usize::from).filter(|index| *index != 0));
+    }
+    bound
+}
+
+/// Whether no other program header than its own says where a part of it is, and no section lies across its bounds.
+fn is_alone(draft: &Draft<'_>, piece: &Piece) -> bool {
+    // By address: a PT_GNU_RELRO of mold may have any offset.
+    let memory = piece.address..piece.address + piece.len();
+    let others = draft.segments.iter().enumerate().any(|(index, segment)| {
+        let own = segment.is_load() || segment.kind == PT_PHDR || piece.segments.contains(&index);
+        !own && segment.memsz > 0 && segment.vaddr < memory.end && memory.start < segment.memory_end()
+    });
+    let shares = |start: u64, end: u64| start < piece.file.end && piece.file.start < end;
+    let across = draft.sections.iter().enumerate().any(|(index, section)| {
+        section.has_bytes() && !piece.sections.contains(&index) && shares(section.offset, section.file_end())
+    });
+    !others && !across
+}
+
+/// Tells everybody who knows of the piece that it begins at `offset` and `address` now. Its bytes are not moved.
+pub(super) fn moved(draft: &mut Draft<'_>, piece: &Piece, offset: u64, address: u64) {
+    let (in_file, in_memory) = (
+        offset.wrapping_sub(piece.file.start),
+        address.wrapping_sub(piece.address),
+    );
+    for index in &piece.segments {
+        let segment = &mut draft.segments[*index];
+        segment.offset = segment.offset.wrapping_add(in_file);
+        segment.vaddr = segment.vaddr.wrapping_add(in_memory);
+        segment.paddr = segment.paddr.wrapping_add(in_memory);
+    }
+    for index in &piece.sections {
+        let section = &mut draft.sections[*index];
+        section.offset = section.offset.wrapping_add(in_file);
+        section.address = section.address.wrapping_add(in_memory);
+    }
+    if let Some((at, value)) = piece.tag.and_then(|tag| dynamic_entry(draft, tag)) {
+        let mut new = draft.encoder();
+        new.u64(value.wrapping_add(in_memory));
+        draft.view.patch(at, &new.bytes);
+    }
+    symbols_moved(draft, &piece.sections, in_memory);
+}
+
+/// Symbols of the linker and of start files stand in notes (`__abi_tag`).
+fn symbols_moved(draft: &mut Draft<'_>, sections: &[usize], by: u64) {
+    let tables: Vec<(u64, u64)> = draft
+        .sections
+        .iter()
+        .filter(|section| section.kind == SHT_SYMTAB)
+        .map(|section| (section.offset, section.size))
+        .collect();
+    let mut patches = Vec::new();
+    for (offset, size) in tables {
+        let Some(symbols) = draft.view.read(offset, size) else {
+            continue;
+        };
+        let bytes = Bytes::new(&symbols, draft.endian);
+        for at in (0..bytes.len() / SYM_BYTES).map(|index| index * SYM_BYTES) {
+            if let (Ok(shndx), Ok(value)) = (bytes.u16(at + 6), bytes.u64(at + 8))
+                && sections.contains(&usize::from(shndx))
+            {
+                let mut new = draft.encoder();
+                new.u64(value.wrapping_add(by));
+                patches.push((offset + at as u64 + 8, new.bytes));
+            }
+        }
+    }
+    for (at, new) in patches {
+        draft.view.patch(at, &new);
+    }
+}

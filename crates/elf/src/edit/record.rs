@@ -1,0 +1,147 @@
+//! What makes an edit undone: bytes at the end of an edited file, which nothing in the file refers to.
+//!
+//! ```text
+//! entry    u64 offset · u64 length, its highest bit set where all bytes were 0 · the bytes that were there, unless 0
+//! …
+//! footer   u64 bytes of the file before · u64 bytes put before it · u32 entries · u32 CRC-32 · u64 bytes of the record · magic
+//! ```
+//!
+//! All numbers are little-endian. The CRC is that of what stands now where other bytes were, and of the record before it: a tool that has
+//! changed one of these bytes, or that has written the file anew, has made the record void.
+
+use std::io::Write;
+use std::ops::Range;
+
+use backtrail_wire::{Bytes, Endian};
+
+use super::Edited;
+use super::view::View;
+use crate::image::to_usize;
+
+const MAGIC: [u8; 8] = *b"\x7fBTundo1";
+const FOOTER_BYTES: usize = 40;
+/// Where the CRC is in the footer.
+const CRC_AT: usize = 20;
+const ALL_ZERO: u64 = 1 << 63;
+
+/// Appends to `edited` what leads back to `base`.
+pub(super) fn append(edited: &mut Edited<'_>, base: &View<'_>) {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&edited.lead);
+    let mut record = Vec::new();
+    let mut entries = 0u32;
+    for (range, new) in edited.view.patched() {
+        let Some(old) = base.read(range.start, range.end - range.start) else {
+            continue;
+        };
+        if *old == *new {
+            continue;
+        }
+        crc.update(new);
+        entries += 1;
+        let len = range.end - range.start;
+        let zero = old.iter().all(|byte| *byte == 0);
+        record.extend(range.start.to_le_bytes());
+        record.extend((if zero { len | ALL_ZERO } else { len }).to_le_bytes());
+        if !zero {
+            record.extend(&*old);
+        }
+    }
+    record.extend((base.len() as u64).to_le_bytes());
+    record.extend((edited.lead.len() as u64).to_le_bytes());
+    record.extend(entries.to_le_bytes());
+    crc.update(&record);
+    record.extend(crc.finalize().to_le_bytes());
+    record.extend(((record.len() + 16) as u64).to_le_bytes());
+    record.extend(MAGIC);
+    edited.tail.extend(record);
+}
+
+struct Footer {
+    /// The file before, in the file now.
+    window: Range<usize>,
+    entries: u32,
+    crc: u32,
+    /// The entries, in the file now.
+    record: Range<usize>,
+    /// The record up to the CRC.
+    hashed: Range<usize>,
+}
+
+/// The file before the last edit; `None` where it was not edited here, or changed by others since.
+pub(super) fn undo(bytes: &[u8]) -> Option<View<'_>> {
+    let footer = footer(bytes)?;
+    let window = &bytes[footer.window.clone()];
+    let record = Bytes::new(&bytes[footer.record], Endian::Little);
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&bytes[..footer.window.start]);
+    let mut view = View::new(window);
+    let mut at = 0usize;
+    let mut end = 0u64;
+    for _ in 0..footer.entries {
+        let (offset, coded) = (record.u64(at).ok()?, record.u64(at + 8).ok()?);
+        let len = coded & !ALL_ZERO;
+        at += 16;
+        // In order, so that all of them together are no longer than the file.
+        if offset < end {
+            return None;
+        }
+        end = offset.checked_add(len)?;
+        crc.update(window.get(to_usize(offset)..to_usize(end))?);
+        if coded & ALL_ZERO != 0 {
+            view.patch(offset, &vec![0; to_usize(len)]);
+        } else {
+            view.patch(offset, record.slice(at, to_usize(len)).ok()?);
+            at = at.checked_add(to_usize(len))?;
+        }
+    }
+    crc.update(&bytes[footer.hashed]);
+    (crc.finalize() == footer.crc).then_some(view)
+}
+
+fn footer(bytes: &[u8]) -> Option<Footer> {
+    let start = bytes.len().checked_sub(FOOTER_BYTES)?;
+    let footer = Bytes::new(&bytes[start..], Endian::Little);
+    if footer.slice(32, 8).ok()? != MAGIC {
+        return None;
+    }
+    let before = to_usize(footer.u64(0).ok()?);
+    let lead = to_usize(footer.u64(8).ok()?);
+    let window = lead..lead.checked_add(before)?;
+    let record = bytes.len().checked_sub(to_usize(footer.u64(24).ok()?))?..start;
+    let sound = window.end <= record.start && record.start <= record.end;
+    sound.then_some(Footer {
+        window,
+        entries: footer.u32(16).ok()?,
+        crc: footer.u32(CRC_AT).ok()?,
+        hashed: record.start..start + CRC_AT,
+        record,
+    })
+}
+
+impl Edited<'_> {
+    /// Writes the whole file.
+    pub fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        out.write_all(&self.lead)?;
+        self.view.write_to(out)?;
+        out.write_all(&self.tail)
+    }
+
+    /// Bytes of the whole file.
+    pub fn len(&self) -> u64 {
+        (self.lead.len() + self.view.len() + self.tail.len()) as u64
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The whole file.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len() as usize);
+        // Writing to memory does not fail.
+        let _ = self.write_to(&mut out);
+        out
+    }
+}

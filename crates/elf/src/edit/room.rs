@@ -1,0 +1,224 @@
+//! Room for more program headers.
+
+use backtrail_wire::Bytes;
+
+use super::headers::{Draft, ProgramHeader};
+use super::pieces::{self, Piece};
+use crate::Kind;
+use crate::constants::*;
+
+/// The smallest page.
+const PAGE: u64 = 4096;
+
+/// The lowest address at which a program may lie: `vm.mmap_min_addr` of all distributions.
+const LOWEST_ADDRESS: u64 = 0x1_0000;
+
+/// Files that were linked for pages of 2 MiB get longer by as much.
+const MAX_LEAD: u64 = 2 << 20;
+
+/// How room was made.
+#[derive(Debug)]
+pub(super) enum Room {
+    /// There is room behind the table.
+    Here,
+    /// What stood behind the table has to go; some of it fits behind the longer table, the rest goes elsewhere.
+    Evicted(Eviction),
+    /// Pages are put before the file's first byte, for the headers alone: so many bytes.
+    Before(u64),
+    /// The table goes elsewhere.
+    Elsewhere,
+}
+
+#[derive(Debug)]
+pub(super) struct Eviction {
+    /// The offset after the last byte that gets free.
+    end: u64,
+    /// What stays in the neighbourhood, and its new offset.
+    kept: Vec<(Piece, u64)>,
+    /// What needs another place.
+    pub(super) displaced: Vec<Piece>,
+}
+
+/// Finds room for `more` program headers. Entries that mean nothing are used first.
+pub(super) fn find(draft: &mut Draft<'_>, more: usize) -> Room {
+    let end = draft.table_end();
+    draft.segments.retain(|segment| segment.kind != PT_NULL);
+    let needed = draft.table_end() + (more * PHDR_BYTES) as u64;
+    if needed <= end {
+        return Room::Here;
+    }
+    let starts = starts(draft);
+    if free_until(draft, &starts, end) >= needed {
+        return Room::Here;
+    }
+    // One more for the next tool: patchelf makes room for its own only where sections stand in the order of their headers, which
+    // those that have to go do not any more.
+    let spare = needed + PHDR_BYTES as u64;
+    if let Some(eviction) = evict(draft, &starts, end, spare).or_else(|| evict(draft, &starts, end, needed)) {
+        return Room::Evicted(eviction);
+    }
+    match pages_before(draft, more) {
+        Some(len) => Room::Before(len),
+        None => Room::Elsewhere,
+    }
+}
+
+/// Where everything begins that is known to be in the file.
+pub(super) fn starts(draft: &Draft<'_>) -> Vec<u64> {
+    let sections = draft.sections.iter().filter(|section| section.has_bytes());
+    let sections = sections.map(|section| section.offset);
+    let special = |kind| !matches!(kind, PT_LOAD | PT_PHDR | PT_NULL);
+    let segments = draft
+        .segments
+        .iter()
+        .filter(|segment| special(segment.kind) && segment.filesz > 0);
+    let loads = draft.loads().filter(|load| load.offset > 0);
+    let segments = segments.chain(loads).map(|segment| segment.offset);
+    let mut starts: Vec<u64> = sections.chain(segments).collect();
+    if draft.shoff != 0 {
+        starts.push(draft.shoff);
+    }
+    starts.push(draft.view.len() as u64);
+    starts.sort_unstable();
+    starts
+}
+
+/// How far nothing but zeros follows `end` and nothing is said to be there.
+fn free_until(draft: &Draft<'_>, starts: &[u64], end: u64) -> u64 {
+    if draft.sections.is_empty() {
+        // Zeros may be something that only sections would name.
+        return end;
+    }
+    let next = next_start(starts, end);
+    if covered(draft, end) || !draft.view.is_zero(end, next) {
+        return end;
+    }
+    let holds = |load: &&ProgramHeader| load.offset <= draft.phoff && draft.phoff < load.file_end();
+    // The table must stay where it is loaded.
+    let loaded = draft.loads().find(holds).map_or(next, ProgramHeader::file_end);
+    next.min(loaded.max(end))
+}
+
+pub(super) fn next_start(starts: &[u64], end: u64) -> u64 {
+    let index = starts.partition_point(|start| *start < end);
+    starts.get(index).copied().unwrap_or(end)
+}
+
+/// Whether some section or special segment that begins before `offset` goes on there.
+fn covered(draft: &Draft<'_>, offset: u64) -> bool {
+    draft
+        .sections
+        .iter()
+        .any(|section| section.has_bytes() && section.offset < offset && offset < section.file_end())
+}
+
+fn evict(draft: &Draft<'_>, starts: &[u64], end: u64, needed: u64) -> Option<Eviction> {
+    let mut pieces = pieces::movable(draft).into_iter();
+    let mut free = free_until(draft, starts, end).max(end);
+    let mut evicted: Vec<Piece> = Vec::new();
+    if covered(draft, end) {
+        return None;
+    }
+    while free < needed {
+        // What begins next must be a piece, or it can't go. Without sections there may be more than zeros before it.
+        let next = next_start(starts, free);
+        let piece = pieces.find(|piece| piece.file.start >= free)?;
+        if piece.file.start != next || !draft.view.is_zero(free, next) {
+            return None;
+        }
+        free = free_until(draft, starts, piece.file.end);
+        evicted.push(piece);
+    }
+    // Build ids are what the first page should keep.
+    let mut order: Vec<usize> = (0..evicted.len()).collect();
+    order.sort_by_key(|index| !evicted[*index].has_build_id);
+    let mut keep = vec![false; evicted.len()];
+    for index in order {
+        keep[index] = true;
+        if laid_out(&evicted, &keep, needed)
+            .last()
+            .is_some_and(|(_, _, end)| *end > free)
+        {
+            keep[index] = false;
+        }
+    }
+    let kept = laid_out(&evicted, &keep, needed);
+    let kept = kept
+        .into_iter()
+        .map(|(index, at, _)| (evicted[index].clone(), at))
+        .collect();
+    let displaced = evicted.into_iter().zip(keep).filter(|(_, keep)| !keep);
+    Some(Eviction {
+        end: free,
+        kept,
+        displaced: displaced.map(|(piece, _)| piece).collect(),
+    })
+}
+
+/// Index, offset and end of the pieces that are kept, one behind the other from `from` on.
+fn laid_out(pieces: &[Piece], keep: &[bool], from: u64) -> Vec<(usize, u64, u64)> {
+    let mut next = from;
+    let mut places = Vec::new();
+    for (index, piece) in pieces.iter().enumerate().filter(|(index, _)| keep[*index]) {
+        let at = next.next_multiple_of(piece.align);
+        next = at + piece.len();
+        places.push((index, at, next));
+    }
+    places
+}
+
+impl Eviction {
+    /// Frees the place, and puts what fits behind the table of `count` entries. The bytes of what is displaced come back in their order.
+    pub(super) fn carry_out(&self, draft: &mut Draft<'_>) -> Vec<Vec<u8>> {
+        let bytes = |draft: &Draft<'_>, piece: &Piece| {
+            let bytes = draft.view.read(piece.file.start, piece.len());
+            bytes.unwrap_or_default().into_owned()
+        };
+        let kept: Vec<Vec<u8>> = self.kept.iter().map(|(piece, _)| bytes(draft, piece)).collect();
+        let displaced = self.displaced.iter().map(|piece| bytes(draft, piece)).collect();
+        let start = draft.table_end();
+        draft.view.patch(start, &vec![0; (self.end - start) as usize]);
+        for ((piece, at), bytes) in self.kept.iter().zip(kept) {
+            draft.view.patch(*at, &bytes);
+            let address = piece.address.wrapping_sub(piece.file.start).wrapping_add(*at);
+            pieces::moved(draft, piece, *at, address);
+        }
+        displaced
+    }
+}
+
+/// The bytes of pages for the headers before the file's first byte, which a program at a fixed address can have.
+fn pages_before(draft: &Draft<'_>, more: usize) -> Option<u64> {
+    let first = draft.loads().next()?;
+    let len = draft.loads().map(|load| load.align).max()?.max(PAGE);
+    let table = ((draft.segments.len() + more) * PHDR_BYTES + EHDR_BYTES) as u64;
+    if len > MAX_LEAD {
+        return None;
+    }
+    let fits = draft.kind == Kind::Executable && first.offset == 0 && first.flags & PF_W == 0;
+    // A position-independent program without the flag of a type has its base at 0.
+    (fits && table <= len && first.vaddr >= len + LOWEST_ADDRESS).then_some(len)
+}
+
+/// Where the dynamic section gives the file a name that only dynamic linkers have.
+pub(super) fn dynamic_linker(draft: &Draft<'_>) -> Option<u64> {
+    let name = || {
+        let (entry, at) = pieces::dynamic_entry(draft, DT_SONAME)?;
+        let (_, strings) = pieces::dynamic_entry(draft, DT_STRTAB)?;
+        let address = strings.checked_add(at)?;
+        let load = draft
+            .loads()
+            .find(|load| address >= load.vaddr && address - load.vaddr < load.filesz)?;
+        let offset = load.offset + (address - load.vaddr);
+        let len = (draft.view.len() as u64).checked_sub(offset)?.min(64);
+        let bytes = draft.view.read(offset, len)?;
+        let name = Bytes::new(&bytes, draft.endian).cursor(0).c_str().ok()?.to_vec();
+        Some((entry, name))
+    };
+    if draft.kind != Kind::Shared || draft.segments.iter().any(|segment| segment.kind == PT_INTERP) {
+        return None;
+    }
+    let starts = [&b"ld-linux"[..], b"ld64.so", b"ld.so", b"ld-musl", b"libc.musl-"];
+    let (entry, name) = name()?;
+    starts.iter().any(|start| name.starts_with(start)).then_some(entry)
+}

@@ -1,0 +1,158 @@
+//! A file with some of its bytes replaced, without a copy of it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::ops::Range;
+
+use crate::image::to_usize;
+
+/// Bytes that are lent, and what stands in the place of some of them.
+#[derive(Clone, Debug)]
+pub(super) struct View<'a> {
+    bytes: &'a [u8],
+    /// By where they begin; none overlap or touch.
+    patches: BTreeMap<usize, Vec<u8>>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> View<'a> {
+        View {
+            bytes,
+            patches: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// `len` bytes from `offset`; `None` where there are not as many.
+    pub(super) fn read(&self, offset: u64, len: u64) -> Option<Cow<'_, [u8]>> {
+        let start = to_usize(offset);
+        let end = start.checked_add(to_usize(len))?;
+        let plain = self.bytes.get(start..end)?;
+        let mut read = Cow::Borrowed(plain);
+        for (at, patch) in self.patches.range(..end) {
+            let common = start.max(*at)..end.min(at + patch.len());
+            if !common.is_empty() {
+                let from = &patch[common.start - at..common.end - at];
+                read.to_mut()[common.start - start..common.end - start].copy_from_slice(from);
+            }
+        }
+        Some(read)
+    }
+
+    /// Whether there are only zeros from `start` to `end`.
+    pub(super) fn is_zero(&self, start: u64, end: u64) -> bool {
+        let read = end.checked_sub(start).and_then(|len| self.read(start, len));
+        read.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+    }
+
+    /// Puts `new` where other bytes were; past the end nothing can be put.
+    pub(super) fn patch(&mut self, offset: u64, new: &[u8]) {
+        let start = to_usize(offset).min(self.bytes.len());
+        let new = &new[..new.len().min(self.bytes.len() - start)];
+        if new.is_empty() {
+            return;
+        }
+        let end = start + new.len();
+        let touched: Vec<usize> = self
+            .patches
+            .range(..=end)
+            .filter(|(at, patch)| **at + patch.len() >= start)
+            .map(|(at, _)| *at)
+            .collect();
+        let first = touched.first().map_or(start, |at| start.min(*at));
+        let mut whole = vec![0; end - first];
+        for at in touched {
+            let patch = self.patches.remove(&at).unwrap_or_default();
+            let to = at - first;
+            whole.resize(whole.len().max(to + patch.len()), 0);
+            whole[to..to + patch.len()].copy_from_slice(&patch);
+        }
+        whole[start - first..end - first].copy_from_slice(new);
+        self.patches.insert(first, whole);
+    }
+
+    /// Forgets all bytes from `len` on.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.bytes = &self.bytes[..len.min(self.bytes.len())];
+        let len = self.bytes.len();
+        self.patches.retain(|at, patch| {
+            patch.truncate(len.saturating_sub(*at));
+            !patch.is_empty()
+        });
+    }
+
+    /// What stands in the place of other bytes.
+    pub(super) fn patched(&self) -> impl Iterator<Item = (Range<u64>, &[u8])> {
+        self.patches
+            .iter()
+            .map(|(at, patch)| (*at as u64..(at + patch.len()) as u64, &patch[..]))
+    }
+
+    pub(super) fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut written = 0;
+        for (at, patch) in &self.patches {
+            out.write_all(&self.bytes[written..*at])?;
+            out.write_all(patch)?;
+            written = at + patch.len();
+        }
+        out.write_all(&self.bytes[written..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(view: &View<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        view.write_to(&mut out).unwrap();
+        out
+    }
+
+    /// Against a copy that is really changed.
+    #[test]
+    fn patches_in_any_order() {
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        let mut below = |limit: usize| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random % limit as u64) as usize
+        };
+        for _ in 0..300 {
+            let bytes: Vec<u8> = (0..64).collect();
+            let (mut view, mut copy) = (View::new(&bytes), bytes.clone());
+            for round in 0..12 {
+                let start = below(70);
+                let new = vec![100 + round; below(20)];
+                view.patch(start as u64, &new);
+                for (index, byte) in new.iter().enumerate() {
+                    if let Some(place) = copy.get_mut(start + index) {
+                        *place = *byte;
+                    }
+                }
+                assert_eq!(whole(&view), copy);
+                let from = below(64);
+                let len = below(64 - from);
+                assert_eq!(*view.read(from as u64, len as u64).unwrap(), copy[from..from + len]);
+            }
+            let len = below(64);
+            view.truncate(len);
+            assert_eq!(whole(&view), copy[..len]);
+            assert_eq!(view.read(0, 65), None);
+        }
+    }
+
+    #[test]
+    fn zeros() {
+        let mut view = View::new(&[1, 0, 0, 2]);
+        assert!(view.is_zero(1, 3) && view.is_zero(2, 2));
+        assert!(!view.is_zero(1, 4) && !view.is_zero(1, 5) && !view.is_zero(3, 1));
+        view.patch(3, &[0]);
+        assert!(view.is_zero(1, 4));
+    }
+}
