@@ -11,12 +11,14 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod memo;
 mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
+pub use memo::{Memo, MemoRead, MemoState, MemoStep};
 pub use step::{AddressKind, Stop, step};
-pub use walk::{Frame, walk};
+pub use walk::{Frame, Position, walk};
 
 use backtrail_sframe::Section;
 
