@@ -173,8 +173,7 @@ fn existing_programs_are_taken_over() {
     let Some(program) = compile("existing.c", &["-fomit-frame-pointer"], Link::Not) else {
         return;
     };
-    let preload = libraries().join("libbacktrail_preload.so");
-    let preload = if preload.exists() { preload } else { build_preload() };
+    let preload = build_preload();
     let by_glibc = run(&program, &[]);
     let mut taken = Command::new(&program.path);
     taken.env("LD_PRELOAD", &preload);

@@ -284,3 +284,26 @@ fn too_little_room_is_told() {
         }
     }
 }
+
+#[test]
+fn every_read_that_can_fail_fails_once() {
+    let code = Code::new(1 << 12);
+    let addresses = [0x20, TRAMPOLINE, 0x30, 0x40, 0x50, TRAMPOLINE, 0x60, 0x70];
+    let frames: Vec<(u8, u64)> = addresses.iter().map(|&address| (2, address)).collect();
+    let words = stack(&frames);
+    let mut lent = Lent::new(40, 200);
+    let mut ends = Vec::new();
+    for broken in (0..words.len()).map(Some).chain([None]) {
+        let how = How {
+            skip: 0,
+            limit: 100,
+            broken,
+        };
+        // After a whole walk, and after a broken one.
+        ends.push(compare(&mut lent, &code, &words, how).1);
+        compare(&mut lent, &code, &words, how);
+    }
+    ends.sort_unstable();
+    ends.dedup();
+    assert!(ends.len() > 8, "walks end at every frame: {ends:?}");
+}
