@@ -408,11 +408,19 @@ impl<'m> Memo<'m> {
     }
 }
 
-/// `copy_within` that does nothing where it would panic.
+/// `copy_within` that cannot panic: what would lie outside is left out. Mostly it is a frame or two.
 #[inline]
 fn copy<T: Copy>(items: &mut [T], from: core::ops::Range<usize>, to: usize) {
-    let fits = from.start <= from.end && from.end <= items.len() && to <= items.len() - (from.end - from.start);
-    if fits {
-        items.copy_within(from, to);
+    let mut one = |index: usize| {
+        if let Some(item) = items.get(from.start + index).copied()
+            && let Some(place) = items.get_mut(to + index)
+        {
+            *place = item;
+        }
+    };
+    let count = from.end.saturating_sub(from.start);
+    match to < from.start {
+        true => (0..count).for_each(&mut one),
+        false => (0..count).rev().for_each(&mut one),
     }
 }

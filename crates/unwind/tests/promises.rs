@@ -12,13 +12,14 @@ use backtrail_testkit::{available, command};
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
 /// What is not in the library itself: what the loader may have, and what the compiler makes of copies.
-const EXTERNAL: [&str; 6] = [
+const EXTERNAL: [&str; 7] = [
     "_dl_find_object",
     "__libc_stack_end",
     "memcpy",
     "memmove",
     "memset",
     "memcmp",
+    "bcmp",
 ];
 
 const CALLS: &str = r#"
