@@ -175,7 +175,7 @@ impl Published {
         Noting {
             published: self,
             volatile: Cell::new(volatile),
-            last: Cell::new(0),
+            last: Cell::new(None),
         }
     }
 }
@@ -243,8 +243,8 @@ impl Volatile {
 pub(super) struct Noting {
     published: Published,
     volatile: Cell<Volatile>,
-    /// The number of the module that was last found to be there; a walk asks once for frames that follow each other.
-    last: Cell<u64>,
+    /// The module that was last found to be there; frames that follow each other are often of one.
+    last: Cell<Option<&'static Module>>,
 }
 
 impl Noting {
@@ -264,18 +264,31 @@ impl Noting {
 impl Modules for Noting {
     #[inline]
     fn coverage(&self, address: u64) -> Coverage<'_> {
-        let Some(module) = self.published.find(address) else {
-            return Coverage::NoModule;
+        let last = self.last.get();
+        let module = match last.filter(|module| (module.start..module.end).contains(&address)) {
+            Some(module) => module,
+            None => match self.find(address) {
+                Some(module) => module,
+                None => return Coverage::NoModule,
+            },
         };
-        if module.identity.is_some() && self.last.get() != module.start {
+        coverage(module)
+    }
+}
+
+impl Noting {
+    #[inline(never)]
+    fn find(&self, address: u64) -> Option<&'static Module> {
+        let module = self.published.find(address)?;
+        if module.identity.is_some() {
             if !is_there(module) {
-                return Coverage::NoModule;
+                return None;
             }
-            self.last.set(module.start);
             let mut volatile = self.volatile.get();
             volatile.add(module.start);
             self.volatile.set(volatile);
         }
-        coverage(module)
+        self.last.set(Some(module));
+        Some(module)
     }
 }
