@@ -43,6 +43,18 @@ impl Registers {
         }
     }
 
+    /// Whether nothing is known besides these.
+    #[inline]
+    pub const fn are_only(&self, registers: &[Register]) -> bool {
+        let mut others = self.known;
+        let mut index = 0;
+        while index < registers.len() {
+            others &= !1u32.unbounded_shl(registers[index].0 as u32);
+            index += 1;
+        }
+        others == 0
+    }
+
     /// Forgets every register.
     #[inline]
     pub const fn forget_all(&mut self) {
@@ -75,6 +87,8 @@ mod tests {
         registers.forget(Register(7));
         assert_eq!(registers.get(Register(7)), None);
         assert_eq!(registers.get(Register(6)), Some(60));
+        assert!(registers.are_only(&[Register(3), Register(6), Register(7)]));
+        assert!(!registers.are_only(&[Register(3), Register(200)]));
         registers.forget_all();
         assert_eq!(registers.get(Register(6)), None);
     }

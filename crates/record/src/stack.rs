@@ -5,7 +5,7 @@ use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
 use backtrail_target::stack::LiveBuffer;
-use backtrail_unwind::{AddressKind, CacheEntry, Modules, RuleCache};
+use backtrail_unwind::{AddressKind, CacheEntry, Modules, Position, RuleCache};
 
 use crate::walks::{Walker, Walks};
 
@@ -101,7 +101,7 @@ impl StackWalker {
                 generation,
             },
             self.arch,
-            &registers,
+            &Position::interrupted(registers),
             modules,
             &mut memory,
             &mut cache,

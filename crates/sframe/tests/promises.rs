@@ -1,8 +1,9 @@
 //! "Reading and look-up allocate nothing, never panic and have no unsafe code": seen in a release build's object code of
 //! just what they reach, not only promised.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+
+use backtrail_testkit::reached::{Compiler, FRAME, mentions};
 
 /// Names that code which may panic, or may allocate, refers to.
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
@@ -98,83 +99,10 @@ const PANICS: [&str; 2] = [
 /// Allocates: seen that the search finds it.
 const ALLOCATES: &str = "#[no_mangle]\npub fn audited_box(value: u64) -> Box<u64> { Box::new(value) }\n";
 
-/// Around what needs no allocator.
-const FRAME: &str = r#"#![no_std]
-#[panic_handler]
-fn halt(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
-}
-"#;
-
-/// Crates compiled alone, as a release build compiles them, into a directory.
-struct Compiler {
-    directory: PathBuf,
-    crates: Vec<String>,
-}
-
-impl Compiler {
-    fn new(name: &str) -> Compiler {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&directory).unwrap();
-        Compiler {
-            directory,
-            crates: Vec::new(),
-        }
-    }
-
-    fn rustc(&self, name: &str, source: &Path, more: &[&str]) {
-        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let mut command = Command::new(rustc);
-        command.args([
-            "--crate-name",
-            name,
-            "-Copt-level=3",
-            "-Coverflow-checks=off",
-            "-Cpanic=abort",
-        ]);
-        command.arg("-Ccodegen-units=1").arg("--out-dir").arg(&self.directory);
-        command.arg("-L").arg(&self.directory).args(more).arg(source);
-        for dependency in &self.crates {
-            let rlib = self.directory.join(format!("lib{dependency}.rlib"));
-            command.arg("--extern").arg(format!("{dependency}={}", rlib.display()));
-        }
-        let output = command.output().expect("rustc runs, as it just did");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    /// A crate of the workspace, with none of its features.
-    fn dependency(&mut self, folder: &str) {
-        let name = format!("backtrail_{folder}");
-        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let source = crates.join(folder).join("src/lib.rs");
-        self.rustc(
-            &name,
-            &source,
-            &["--edition=2024", "--crate-type=rlib", "-Funsafe_code"],
-        );
-        self.crates.push(name);
-    }
-
-    /// The object code of everything that the source's functions reach, and of nothing else: a shared library out of
-    /// which the compiler and the linker have thrown the rest.
-    fn reached(&self, name: &str, text: &str) -> Vec<u8> {
-        let source = self.directory.join(format!("{name}.rs"));
-        std::fs::write(&source, text).unwrap();
-        let library = ["--edition=2021", "--crate-type=cdylib", "-Clto=fat", "-Cstrip=none"];
-        let alone = ["-Clink-arg=-nostdlib", "-Clink-arg=-Wl,--gc-sections"];
-        self.rustc(name, &source, &[&library[..], &alone].concat());
-        std::fs::read(self.directory.join(format!("lib{name}.so"))).unwrap()
-    }
-}
-
-fn mentions(object: &[u8], name: &str) -> bool {
-    object.windows(name.len()).any(|window| window == name.as_bytes())
-}
-
 fn compiler(name: &str) -> Compiler {
-    let mut compiler = Compiler::new(name);
+    let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
     for folder in ["wire", "arch", "sframe"] {
-        compiler.dependency(folder);
+        compiler.dependency(folder, &["-Funsafe_code"]);
     }
     compiler
 }

@@ -12,6 +12,7 @@ pub mod peers;
 pub mod perf;
 pub mod place;
 pub mod program;
+pub mod reached;
 pub mod recorder;
 pub mod text;
 pub mod workload;

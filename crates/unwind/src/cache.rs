@@ -83,7 +83,7 @@ impl PackedRule {
         ))
     }
 
-    #[inline]
+    #[inline(always)]
     fn unpack(self) -> TableRule {
         match self.0 & 3 {
             Self::NOT_COVERED => return TableRule::NotCovered,
@@ -143,7 +143,7 @@ impl<'m> RuleCache<'m> {
         self.entries.fill(CacheEntry::EMPTY);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, table: u32, address: u64) -> Option<TableRule> {
         let key = key(table, address)?;
         let entry = self.entries.get(self.place(key))?;

@@ -8,15 +8,23 @@
 //! What this is not for: naming functions, or restoring registers other than PC, SP and FP. SFrame does not keep
 //! them; only a signal frame gives all of them back.
 #![no_std]
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "local"), forbid(unsafe_code))]
 
 mod cache;
+#[cfg(all(
+    feature = "local",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+pub mod local;
+mod memo;
 mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
+pub use memo::{Memo, MemoRead, MemoState, MemoStep};
 pub use step::{AddressKind, Stop, step};
-pub use walk::{Frame, walk};
+pub use walk::{Frame, Position, walk};
 
 use backtrail_sframe::Section;
 

@@ -50,34 +50,58 @@ pub fn step(
         AddressKind::Ra => registers.pc.wrapping_sub(1),
     };
     match modules.coverage(lookup) {
-        Coverage::Table(table) => match table_rule(&table, lookup, kind, cache) {
-            TableRule::Caller {
-                rule,
-                signal_frame: true,
-            } if is_kernels(arch, &rule) => signal_step(arch, registers, memory),
-            TableRule::Caller { rule, signal_frame } => rule_step(arch, registers, kind, &rule, signal_frame, memory),
-            TableRule::Outermost => Err(Stop::EndOfStack),
-            TableRule::NotCovered => Err(Stop::NoTable),
-        },
+        Coverage::Table(table) => {
+            // Innermost addresses are mostly met once: they would only push out call sites, which come again and again.
+            let address = lookup.wrapping_sub(table.bias);
+            match kind {
+                AddressKind::Ra => match cache.get(table.id, address) {
+                    // Here it is known what a kept rule can be, and the compiler makes few instructions of it.
+                    Some(rule) => follow(arch, registers, kind, &rule, memory),
+                    None => {
+                        let rule = look_up(&table, address);
+                        cache.put(table.id, address, rule);
+                        follow_any(arch, registers, kind, &rule, memory)
+                    }
+                },
+                AddressKind::Pc => follow_any(arch, registers, kind, &look_up(&table, address), memory),
+            }
+        }
         Coverage::FramePointer => frame_pointer_step(arch, registers, memory),
         Coverage::NoModule => Err(Stop::NoModule),
     }
 }
 
-fn table_rule(table: &Table<'_>, lookup: u64, kind: AddressKind, cache: &mut RuleCache<'_>) -> TableRule {
-    let address = lookup.wrapping_sub(table.bias);
-    // Innermost addresses are mostly met once: they would only push out call sites, which come again and again.
-    if kind == AddressKind::Pc {
-        return look_up(table, address);
-    }
-    if let Some(rule) = cache.get(table.id, address) {
-        return rule;
-    }
-    let rule = look_up(table, address);
-    cache.put(table.id, address, rule);
-    rule
+#[inline(never)]
+fn follow_any(
+    arch: &Arch,
+    registers: &mut Registers,
+    kind: AddressKind,
+    rule: &TableRule,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
+    follow(arch, registers, kind, rule, memory)
 }
 
+#[inline(always)]
+fn follow(
+    arch: &Arch,
+    registers: &mut Registers,
+    kind: AddressKind,
+    rule: &TableRule,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
+    match rule {
+        TableRule::Caller {
+            rule,
+            signal_frame: true,
+        } if is_kernels(arch, rule) => signal_step(arch, registers, memory),
+        TableRule::Caller { rule, signal_frame } => rule_step(arch, registers, kind, rule, *signal_frame, memory),
+        TableRule::Outermost => Err(Stop::EndOfStack),
+        TableRule::NotCovered => Err(Stop::NoTable),
+    }
+}
+
+#[inline(never)]
 fn look_up(table: &Table<'_>, address: u64) -> TableRule {
     match table.section.lookup(address) {
         Ok(Some(found)) => match found.row.rule {
@@ -91,6 +115,7 @@ fn look_up(table: &Table<'_>, address: u64) -> TableRule {
     }
 }
 
+#[inline(always)]
 fn rule_step(
     arch: &Arch,
     registers: &mut Registers,
@@ -132,6 +157,7 @@ fn rule_step(
 }
 
 /// Leaves known only what a step restores.
+#[inline]
 fn become_caller(arch: &Arch, registers: &mut Registers, pc: u64, sp: u64, fp: Option<u64>) {
     registers.forget_all();
     registers.pc = pc;
@@ -195,7 +221,7 @@ fn link_register(arch: &Arch) -> Location {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn evaluate(
     location: Location,
     cfa: Option<u64>,

@@ -2,7 +2,8 @@
 
 use backtrail_arch::{Arch, Registers};
 
-use crate::{AddressKind, Memory, Modules, RuleCache, Stop, step};
+use crate::memo::{Memo, MemoState};
+use crate::{AddressKind, Memory, Modules, RuleCache, Stop};
 
 /// A frame of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,28 +14,36 @@ pub struct Frame {
     pub kind: AddressKind,
 }
 
-/// Walks from the frame with `registers` outwards, gives every frame to `visit`, the innermost first, and says why
+/// Where a walk is: a frame's registers, and what its program counter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The registers.
+    pub registers: Registers,
+    /// [`AddressKind::Pc`] in code that was interrupted; [`AddressKind::Ra`] where the registers are those after a call has returned.
+    pub kind: AddressKind,
+}
+
+impl Position {
+    /// Code that was interrupted with these registers.
+    pub const fn interrupted(registers: Registers) -> Position {
+        Position {
+            registers,
+            kind: AddressKind::Pc,
+        }
+    }
+}
+
+/// Walks from a frame outwards, gives every frame to `visit`, the innermost first, and says why
 /// the walk ended. At most `limit` frames are visited.
 pub fn walk(
     arch: &Arch,
-    registers: &Registers,
+    from: &Position,
     modules: &impl Modules,
     memory: &mut impl Memory,
     cache: &mut RuleCache<'_>,
     limit: usize,
-    mut visit: impl FnMut(Frame),
+    visit: impl FnMut(Frame),
 ) -> Stop {
-    let mut registers = *registers;
-    let mut kind = AddressKind::Pc;
-    for _ in 0..limit {
-        visit(Frame {
-            address: registers.pc,
-            kind,
-        });
-        match step(arch, &mut registers, kind, modules, memory, cache) {
-            Ok(caller) => kind = caller,
-            Err(stop) => return stop,
-        }
-    }
-    Stop::Limit
+    let mut nothing = MemoState::EMPTY;
+    Memo::new(&mut nothing, &mut [], &mut []).walk(arch, from, modules, memory, cache, limit, visit)
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use backtrail_arch::{Arch, Register, Registers, aarch64, x86_64};
 use backtrail_sframe::write::{FunctionRows, Options, section};
 use backtrail_sframe::{Base, Location, Row, Rule, Section, constants};
-use backtrail_unwind::{AddressKind, CacheEntry, Coverage, Frame, Memory, Modules, RuleCache, Stop, Table, walk};
+use backtrail_unwind::{
+    AddressKind, CacheEntry, Coverage, Frame, Memory, Modules, Position, RuleCache, Stop, Table, walk,
+};
 
 /// Where the one module lies.
 const BIAS: u64 = 0x7f00_0000_0000;
@@ -83,12 +85,13 @@ fn registers(arch: &Arch, pc: u64, sp: u64, fp: u64) -> Registers {
 
 /// Walks with a cache and without one; both must agree.
 fn walk_all(arch: &Arch, start: &Registers, modules: &OneModule, memory: &Words) -> (Vec<Frame>, Stop) {
+    let start = Position::interrupted(*start);
     let run = |entries: &mut [CacheEntry], times: usize| {
         let mut cache = RuleCache::new(entries);
         let mut result = None;
         for _ in 0..times {
             let mut frames = Vec::new();
-            let stop = walk(arch, start, modules, &mut memory.clone(), &mut cache, 100, |frame| {
+            let stop = walk(arch, &start, modules, &mut memory.clone(), &mut cache, 100, |frame| {
                 frames.push(frame)
             });
             result = Some((frames, stop));

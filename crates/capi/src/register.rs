@@ -1,0 +1,348 @@
+//! Gives the modules of this process their tables, and publishes them.
+//!
+//! Nothing that was published is freed: a handler may be looking at it. A table is made once for each content and used again when the same
+//! module comes again, at whatever address; a snapshot costs some hundred bytes for each module.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use backtrail_dwarf::tables::Tables;
+use backtrail_elf::Image;
+use backtrail_sframe::Section;
+use backtrail_unwind::local::{Identity, Module, Snapshot, publish};
+
+/// Modules beyond this are not converted.
+const LARGEST_IMAGE: u64 = 1 << 30;
+const PAGE: u64 = 4096;
+
+/// An executable segment, as handlers see it.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    start: u64,
+    end: u64,
+    bias: u64,
+    name: &'static [u8],
+}
+
+/// Names of what is in the snapshot, by address.
+static NAMES: AtomicPtr<&'static [Named]> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A module's table, made once.
+#[derive(Clone, Copy)]
+struct Made {
+    section: Option<Section<'static>>,
+    id: u32,
+}
+
+#[derive(Default)]
+struct Registry {
+    tables: HashMap<u64, Made>,
+    names: HashMap<Vec<u8>, &'static [u8]>,
+    /// What the loader has loaded.
+    loaded: Vec<(Module, Named)>,
+    /// Code made at run time.
+    code: Vec<(u64, u64)>,
+    generation: u64,
+}
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+fn with_registry<R>(act: impl FnOnce(&mut Registry) -> R) -> R {
+    let mut guard: MutexGuard<'_, Option<Registry>> = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    act(guard.get_or_insert_default())
+}
+
+/// The path and the bias of the module at an address. For handlers.
+pub(crate) fn named(address: u64) -> Option<(&'static [u8], u64)> {
+    // SAFETY: null or a list that lives for ever, written before it was published.
+    let names = unsafe { NAMES.load(Ordering::Acquire).as_ref() }?;
+    let before = names.partition_point(|named| named.start <= address);
+    let named = names.get(before.checked_sub(1)?)?;
+    (address < named.end).then_some((named.name, named.bias))
+}
+
+/// Makes the tables that are missing, and publishes all.
+pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
+    with_registry(|registry| {
+        let seen = Seen::now(&registry.tables);
+        let tables = match cache {
+            Some(folder) => Tables::open(Some(folder)),
+            None => Tables::without_cache(),
+        };
+        let before = std::mem::take(&mut registry.loaded);
+        for module in &seen.modules {
+            registry.load(module, &tables)?;
+        }
+        registry.loaded.sort_by_key(|(module, _)| module.start);
+        let is_same = |a: &(Module, Named), b: &(Module, Named)| {
+            (a.0.start, a.0.end, a.0.bias, a.0.id, a.0.identity) == (b.0.start, b.0.end, b.0.bias, b.0.id, b.0.identity)
+        };
+        let unchanged =
+            before.len() == registry.loaded.len() && before.iter().zip(&registry.loaded).all(|(a, b)| is_same(a, b));
+        if !unchanged || registry.generation == 0 {
+            registry.publish();
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn add_code(start: u64, size: u64) -> Result<(), c_int> {
+    let end = start.checked_add(size).ok_or(libc::EINVAL)?;
+    if start == 0 || size == 0 {
+        return Err(libc::EINVAL);
+    }
+    with_registry(|registry| {
+        let modules = registry.loaded.iter().map(|(module, _)| (module.start, module.end));
+        let mut taken = modules.chain(registry.code.iter().copied());
+        if taken.any(|(from, to)| start < to && from < end) {
+            return Err(libc::EEXIST);
+        }
+        registry.code.push((start, end));
+        registry.publish();
+        Ok(())
+    })
+}
+
+pub(crate) fn remove_code(start: u64) -> Result<(), c_int> {
+    with_registry(|registry| {
+        let at = registry
+            .code
+            .iter()
+            .position(|code| code.0 == start)
+            .ok_or(libc::ENOENT)?;
+        registry.code.swap_remove(at);
+        registry.publish();
+        Ok(())
+    })
+}
+
+impl Registry {
+    fn load(&mut self, module: &Loaded, tables: &Tables) -> Result<(), c_int> {
+        let made = match self.tables.get(&module.content) {
+            Some(made) => *made,
+            None => {
+                let id = u32::try_from(self.tables.len() + 1).map_err(|_| libc::ENOMEM)?;
+                let section = table(module, tables);
+                *self.tables.entry(module.content).or_insert(Made { section, id })
+            }
+        };
+        let name: &'static [u8] = match self.names.get(&module.name) {
+            Some(name) => name,
+            None => {
+                let name = module.name.clone().leak();
+                self.names.insert(module.name.clone(), name);
+                name
+            }
+        };
+        for &(start, end) in &module.code {
+            let known = Module {
+                start,
+                end,
+                section: made.section,
+                bias: module.bias,
+                id: made.id,
+                identity: module.identity,
+            };
+            let bias = module.bias;
+            self.loaded.push((known, Named { start, end, bias, name }));
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        self.generation += 1;
+        let code = self.code.iter().map(|&(start, end)| Module {
+            start,
+            end,
+            section: None,
+            bias: 0,
+            id: u32::MAX,
+            identity: None,
+        });
+        let mut modules: Vec<Module> = self.loaded.iter().map(|(module, _)| *module).chain(code).collect();
+        modules.sort_by_key(|module| module.start);
+        let names: &'static [Named] = self.loaded.iter().map(|(_, named)| *named).collect::<Vec<_>>().leak();
+        NAMES.store(Box::leak(Box::new(names)), Ordering::Release);
+        publish(Box::leak(Box::new(Snapshot {
+            modules: modules.leak(),
+            generation: self.generation,
+        })));
+    }
+}
+
+fn table(module: &Loaded, tables: &Tables) -> Option<Section<'static>> {
+    let image = Image::parse_memory(module.image.as_deref()?, module.lowest).ok()?;
+    let table = tables.load(&image).ok()?;
+    Section::parse(table.bytes.leak(), table.address).ok()
+}
+
+/// A module as the loader told of it.
+struct Loaded {
+    name: Vec<u8>,
+    bias: u64,
+    /// Address of its first page.
+    lowest: u64,
+    code: Vec<(u64, u64)>,
+    identity: Option<Identity>,
+    /// Stands for its program headers and what its unwind information and build id are.
+    content: u64,
+    /// A copy of what its tables are in; `None` where its table is known.
+    image: Option<Vec<u8>>,
+}
+
+/// What the loader has told.
+struct Seen<'r> {
+    known: &'r HashMap<u64, Made>,
+    modules: Vec<Loaded>,
+    /// Whether the loader itself was told of: it comes last of what was there from the start, and what stays for ever comes before.
+    loader_seen: bool,
+    loader: u64,
+}
+
+impl Seen<'_> {
+    fn now(known: &HashMap<u64, Made>) -> Seen<'_> {
+        let mut seen = Seen {
+            known,
+            modules: Vec::new(),
+            loader_seen: false,
+            // SAFETY: only reads what the kernel has told the process.
+            loader: unsafe { libc::getauxval(libc::AT_BASE) },
+        };
+        // SAFETY: the callback gets back the pointer that is given here, while the value lives.
+        unsafe { libc::dl_iterate_phdr(Some(tell), (&raw mut seen).cast()) };
+        seen
+    }
+
+    fn add(&mut self, info: &libc::dl_phdr_info) {
+        let stays = !self.loader_seen;
+        self.loader_seen |= info.dlpi_addr == self.loader;
+        // SAFETY: the loader says where its headers are.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let loads = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+        let address = |header: &libc::Elf64_Phdr| info.dlpi_addr.wrapping_add(header.p_vaddr);
+        let (Some(first), Some(end)) = (
+            loads().map(|load| load.p_vaddr & !(PAGE - 1)).min(),
+            loads().map(|load| load.p_vaddr.saturating_add(load.p_memsz)).max(),
+        ) else {
+            return;
+        };
+        let code: Vec<(u64, u64)> = loads()
+            .filter(|load| load.p_flags & libc::PF_X != 0)
+            .map(|load| (address(load), address(load).saturating_add(load.p_memsz)))
+            .collect();
+        let Some(&(code_start, _)) = code.first() else { return };
+        let identity = match stays {
+            true => None,
+            false => Identity::of(code_start),
+        };
+        if !stays && identity.is_none() && Identity::of(tell as *const () as usize as u64).is_some() {
+            // The loader can be asked, and knows nothing of it.
+            return;
+        }
+        let content = content(headers, info.dlpi_addr);
+        let image = match self.known.contains_key(&content) || end - first > LARGEST_IMAGE {
+            true => None,
+            false => Some(copy(headers, info.dlpi_addr, first, end)),
+        };
+        self.modules.push(Loaded {
+            name: name(info),
+            bias: info.dlpi_addr,
+            lowest: info.dlpi_addr.wrapping_add(first),
+            code,
+            identity,
+            content,
+            image,
+        });
+    }
+}
+
+unsafe extern "C" fn tell(info: *mut libc::dl_phdr_info, _size: usize, seen: *mut c_void) -> c_int {
+    // SAFETY: the loader gives a module, and back the pointer that it was given.
+    let (info, seen) = unsafe { (&*info, &mut *seen.cast::<Seen<'_>>()) };
+    seen.add(info);
+    0
+}
+
+fn name(info: &libc::dl_phdr_info) -> Vec<u8> {
+    // SAFETY: null or the loader's string.
+    let told = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
+    match told.map(CStr::to_bytes) {
+        Some(name) if !name.is_empty() => name.to_vec(),
+        // The program itself has no name there.
+        _ => std::fs::read_link("/proc/self/exe").map_or_else(
+            |_| b"program".to_vec(),
+            |path| std::os::unix::ffi::OsStringExt::into_vec(path.into_os_string()),
+        ),
+    }
+}
+
+const PT_GNU_SFRAME: u32 = 0x6474_e554;
+
+/// Bytes of a segment as they lie in memory.
+///
+/// # Safety
+/// The segment is loaded, readable, and stays.
+unsafe fn bytes<'m>(header: &libc::Elf64_Phdr, bias: u64) -> &'m [u8] {
+    let start = std::ptr::with_exposed_provenance::<u8>(bias.wrapping_add(header.p_vaddr) as usize);
+    // SAFETY: as our caller promises.
+    unsafe { std::slice::from_raw_parts(start, header.p_filesz as usize) }
+}
+
+/// A number for what the module's table is made from: its headers, notes, and sorted table of unwind information, which are small.
+fn content(headers: &[libc::Elf64_Phdr], bias: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for header in headers {
+        (
+            header.p_type,
+            header.p_flags,
+            header.p_offset,
+            header.p_vaddr,
+            header.p_filesz,
+            header.p_memsz,
+        )
+            .hash(&mut hasher);
+        if matches!(header.p_type, libc::PT_NOTE | libc::PT_GNU_EH_FRAME | PT_GNU_SFRAME) && is_loaded(headers, header)
+        {
+            // SAFETY: it lies in a readable segment, which the loader keeps while it tells of it.
+            unsafe { bytes(header, bias) }.hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+fn holds(load: &libc::Elf64_Phdr, header: &libc::Elf64_Phdr) -> bool {
+    load.p_type == libc::PT_LOAD
+        && load.p_flags & libc::PF_R != 0
+        && header.p_vaddr >= load.p_vaddr
+        && header.p_vaddr.saturating_add(header.p_filesz) <= load.p_vaddr.saturating_add(load.p_filesz)
+}
+
+/// Whether a header's bytes lie in a segment that can be read.
+fn is_loaded(headers: &[libc::Elf64_Phdr], header: &libc::Elf64_Phdr) -> bool {
+    headers.iter().any(|load| holds(load, header))
+}
+
+/// The module as it lies in memory, without code that holds none of its tables.
+fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8> {
+    let mut image = vec![0; (end - first) as usize];
+    let is_wanted = |load: &&libc::Elf64_Phdr| {
+        let has_table = |header: &libc::Elf64_Phdr| {
+            matches!(header.p_type, libc::PT_GNU_EH_FRAME | PT_GNU_SFRAME) && holds(load, header)
+        };
+        let is_code = load.p_flags & libc::PF_X != 0;
+        load.p_type == libc::PT_LOAD
+            && load.p_flags & libc::PF_R != 0
+            && (!is_code || load.p_offset == 0 || headers.iter().any(has_table))
+    };
+    for load in headers.iter().filter(is_wanted) {
+        // SAFETY: a readable segment, which the loader keeps while it tells of it.
+        let from = unsafe { bytes(load, bias) };
+        let at = (load.p_vaddr - first) as usize;
+        image[at..at + from.len()].copy_from_slice(from);
+    }
+    image
+}

@@ -1,0 +1,96 @@
+//! Compiles C programs against the library as a user does, and runs them.
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use backtrail_testkit::command::{self, Finished};
+use backtrail_testkit::{TempDir, available, scratch};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How a program gets the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Shared,
+    Static,
+    /// Not at all: `LD_PRELOAD`, or `dlopen`.
+    Not,
+}
+
+/// Where cargo has put the libraries for this test.
+pub(crate) fn libraries() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows itself");
+    test.parent().expect("it lies in a folder").to_owned()
+}
+
+pub(crate) fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
+}
+
+/// A program and the folder that it and the library lie in.
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) folder: TempDir,
+}
+
+/// Compiles `source`, of this folder of programs. `None`, and said aloud, where there is no compiler.
+pub(crate) fn compile(source: &str, flags: &[&str], link: Link) -> Option<Program> {
+    let folder = scratch();
+    let path = folder.path().join(source.split('.').next().expect("a name"));
+    let compiler = if source.ends_with(".cc") { "g++" } else { "cc" };
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let mut compile = Command::new(compiler);
+    compile
+        .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        // A recursion is to stay one.
+        .arg("-fno-optimize-sibling-calls")
+        .args(flags);
+    compile
+        .arg("-I")
+        .arg(include)
+        .arg("-o")
+        .arg(&path)
+        .arg(programs().join(source));
+    match link {
+        Link::Shared => {
+            // By its own name, which a program asks for.
+            std::fs::copy(
+                libraries().join("libbacktrail.so"),
+                folder.path().join("libbacktrail.so.0"),
+            )
+            .expect("cargo has built it");
+            compile.arg(folder.path().join("libbacktrail.so.0"));
+            compile.arg(format!("-Wl,-rpath,{}", folder.path().display()));
+        }
+        Link::Static => {
+            compile.arg(libraries().join("libbacktrail.a")).arg("-lm");
+        }
+        Link::Not => {}
+    }
+    compile.arg("-ldl");
+    let finished = available(command::run(&mut compile, LIMIT))?;
+    assert!(finished.status.success(), "{source}: {}", finished.describe());
+    Some(Program { path, folder })
+}
+
+pub(crate) fn run(program: &Program, arguments: &[&str]) -> Finished {
+    let mut run = Command::new(&program.path);
+    run.args(arguments);
+    command::run(&mut run, LIMIT).expect("it was just built")
+}
+
+/// Runs a program that says how many stacks it has compared, and how deep they were.
+pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
+    let finished = run(program, arguments);
+    assert!(finished.status.success(), "{arguments:?}: {}", finished.describe());
+    let mut numbers = finished
+        .stdout
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|word| word.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(count), Some(depth)) => (count, depth),
+        _ => panic!("no numbers: {}", finished.describe()),
+    }
+}

@@ -1,0 +1,61 @@
+//! The same frames as glibc's `backtrace()`, which goes by `.eh_frame`, on the same stack.
+
+mod common;
+
+use common::{Link, compared, compile};
+
+const WITHOUT: &[&str] = &["-fomit-frame-pointer"];
+
+#[test]
+fn plain_c() {
+    for (flags, link) in [
+        (WITHOUT, Link::Shared),
+        (&["-fno-omit-frame-pointer"], Link::Shared),
+        (&["-O0"], Link::Shared),
+        (&["-fomit-frame-pointer", "-no-pie"], Link::Static),
+    ] {
+        let Some(program) = compile("frames.c", flags, link) else {
+            return;
+        };
+        let (count, depth) = compared(&program, &["plain"]);
+        assert!(count > 200 && depth > 200, "{count} stacks, {depth} deep");
+    }
+}
+
+#[test]
+fn many_threads() {
+    let Some(program) = compile("frames.c", WITHOUT, Link::Shared) else {
+        return;
+    };
+    let (count, _) = compared(&program, &["threads"]);
+    // A number that threads count together may miss some.
+    assert!(count > 1000, "{count}");
+}
+
+#[test]
+fn handlers_on_every_stack() {
+    let Some(program) = compile("frames.c", WITHOUT, Link::Shared) else {
+        return;
+    };
+    let (count, depth) = compared(&program, &["signals"]);
+    assert!(count > 150 && depth > 30, "{count} stacks, {depth} deep");
+}
+
+#[test]
+fn forked_children() {
+    let Some(program) = compile("frames.c", WITHOUT, Link::Shared) else {
+        return;
+    };
+    compared(&program, &["fork"]);
+}
+
+#[test]
+fn exceptions() {
+    for link in [Link::Shared, Link::Static] {
+        let Some(program) = compile("throws.cc", WITHOUT, link) else {
+            return;
+        };
+        let (count, depth) = compared(&program, &[]);
+        assert!(count > 1000 && depth > 60, "{count} stacks, {depth} deep");
+    }
+}

@@ -1,0 +1,225 @@
+//! The library as its users get it: its header, its exports, its pkg-config file, its ways of being loaded.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use backtrail_testkit::{available, command, program, scratch};
+use common::{Link, compared, compile, libraries, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn header() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/backtrail.h")).unwrap()
+}
+
+/// Names of functions that the header declares: they stand before a bracket at the beginning of a declaration.
+fn declared() -> BTreeSet<String> {
+    let header = header();
+    let declarations = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '/', '#']) && line.contains('('));
+    let names = declarations.filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_header_declares_what_the_library_exports_and_nothing_else() {
+    let mut list = Command::new("nm");
+    list.args(["-D", "--defined-only", "--format=posix"])
+        .arg(libraries().join("libbacktrail.so"));
+    let Some(listing) = available(command::run(&mut list, LIMIT)) else {
+        return;
+    };
+    let names = listing.stdout.lines().filter_map(|line| line.split(' ').next());
+    let exported: BTreeSet<String> = names.map(str::to_owned).collect();
+    assert_eq!(exported, declared());
+    assert!(exported.len() > 5);
+}
+
+#[test]
+fn the_header_is_c_and_c_plus_plus() {
+    let folder = scratch();
+    for (compiler, language, standard) in [("cc", "c", "-std=c99"), ("g++", "c++", "-std=c++11")] {
+        let source = folder.path().join(format!("alone.{language}"));
+        std::fs::write(&source, "#include <backtrail.h>\n").unwrap();
+        let mut check = Command::new(compiler);
+        check.args([
+            "-x",
+            language,
+            standard,
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-fsyntax-only",
+            "-I",
+        ]);
+        check
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+            .arg(source);
+        let Some(checked) = available(command::run(&mut check, LIMIT)) else {
+            return;
+        };
+        assert!(checked.status.success(), "{}", checked.describe());
+    }
+}
+
+#[test]
+fn structs_of_options_are_laid_out_as_the_header_says() {
+    let folder = scratch();
+    let source = folder.path().join("layout.c");
+    let options = [
+        (
+            "init_options",
+            size_of::<backtrail::InitOptions>(),
+            "cache_dir",
+            std::mem::offset_of!(backtrail::InitOptions, cache_dir),
+        ),
+        (
+            "cbf_options",
+            size_of::<backtrail::CbfOptions>(),
+            "ucontext",
+            std::mem::offset_of!(backtrail::CbfOptions, ucontext),
+        ),
+    ];
+    let checks = options.map(|(name, size, field, offset)| {
+        format!(
+            "_Static_assert(sizeof(struct backtrail_{name}) == {size}, \"size\");\n\
+             _Static_assert(offsetof(struct backtrail_{name}, {field}) == {offset}, \"place\");\n"
+        )
+    });
+    std::fs::write(&source, format!("#include <backtrail.h>\n{}", checks.concat())).unwrap();
+    let mut check = Command::new("cc");
+    check
+        .args(["-fsyntax-only", "-I"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+        .arg(source);
+    let Some(checked) = available(command::run(&mut check, LIMIT)) else {
+        return;
+    };
+    assert!(checked.status.success(), "{}", checked.describe());
+}
+
+#[test]
+fn promises_of_the_interface() {
+    for link in [Link::Shared, Link::Static] {
+        let Some(program) = compile("interface.c", &[], link) else {
+            return;
+        };
+        let cache = program.folder.path().join("cache");
+        let finished = run(&program, &[cache.to_str().unwrap()]);
+        assert!(finished.status.success(), "{}", finished.describe());
+        assert!(
+            std::fs::read_dir(&cache).is_ok_and(|mut kept| kept.next().is_some()),
+            "tables are kept"
+        );
+        let path = std::fs::canonicalize(&program.path).unwrap();
+        let first = finished.stdout.lines().next().unwrap();
+        assert!(
+            first.starts_with(&format!("{}(+0x", path.display())) && first.ends_with(']'),
+            "{first}"
+        );
+        assert!(finished.stdout.contains("\n[0x5]\n"), "{}", finished.describe());
+        // The offset leads to the line of the call.
+        let offset = first.split(['+', ')']).nth(1).unwrap();
+        let mut resolve = Command::new("addr2line");
+        resolve.arg("-fe").arg(&path).arg(offset);
+        let Some(resolved) = available(command::run(&mut resolve, LIMIT)) else {
+            return;
+        };
+        assert!(resolved.stdout.starts_with("main\n"), "{offset}: {}", resolved.stdout);
+        let hex = finished
+            .stdout
+            .lines()
+            .find_map(|line| line.strip_prefix("cbf "))
+            .unwrap();
+        assert!(hex.starts_with("02") && hex.ends_with("00"), "{hex}");
+    }
+}
+
+#[test]
+fn libraries_come_and_go() {
+    let (Some(first), Some(second)) = (
+        available(program::PLUGIN.build()),
+        available(program::OTHER_PLUGIN.build()),
+    ) else {
+        return;
+    };
+    // The other one's entry has a name of its own.
+    let Some(program) = compile("plugins.c", &["-fomit-frame-pointer"], Link::Shared) else {
+        return;
+    };
+    let copy = program.folder.path().join("copy.so");
+    let paths = [&first, &second, &copy].map(|path| path.to_str().unwrap());
+    let (count, _) = compared(&program, &paths);
+    assert_eq!(count, 40 * 4);
+    let told = run(&program, &paths).stdout;
+    let number = |at: usize| -> u32 {
+        let mut numbers = told
+            .split(|c: char| !c.is_ascii_digit())
+            .filter_map(|word| word.parse().ok());
+        numbers.nth(at).unwrap()
+    };
+    assert_eq!(number(2), 40, "no table is believed that was another library's: {told}");
+    assert!(number(3) >= 30, "libraries came to where others had been: {told}");
+}
+
+#[test]
+fn existing_programs_are_taken_over() {
+    let Some(program) = compile("existing.c", &["-fomit-frame-pointer"], Link::Not) else {
+        return;
+    };
+    let preload = build_preload();
+    let by_glibc = run(&program, &[]);
+    let mut taken = Command::new(&program.path);
+    taken.env("LD_PRELOAD", &preload);
+    let ours = command::run(&mut taken, LIMIT).unwrap();
+    assert!(ours.status.success(), "{}", ours.describe());
+    assert!(by_glibc.stdout.lines().count() > 45, "{}", by_glibc.describe());
+    assert_eq!(ours.stdout, by_glibc.stdout);
+    // Seen that it was ours that answered.
+    let mut bindings = Command::new(&program.path);
+    bindings.env("LD_PRELOAD", &preload).env("LD_DEBUG", "bindings");
+    let told = command::run(&mut bindings, LIMIT).unwrap().stderr;
+    let binding = told
+        .lines()
+        .find(|line| line.contains("`backtrace'"))
+        .unwrap_or_default();
+    assert!(binding.contains("libbacktrail_preload.so"), "{binding}");
+}
+
+/// Cargo builds the libraries of this crate only; this one belongs to another that depends on it.
+fn build_preload() -> std::path::PathBuf {
+    let target = libraries().parent().unwrap().parent().unwrap().to_owned();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build
+        .args(["build", "--quiet", "--package", "backtrail-preload", "--target-dir"])
+        .arg(&target);
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let built = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
+    assert!(built.status.success(), "{}", built.describe());
+    target.join("debug/libbacktrail_preload.so")
+}
+
+#[test]
+fn the_pkg_config_file_leads_to_the_library() {
+    let folder = scratch();
+    let template = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("backtrail.pc.in")).unwrap();
+    let text = template
+        .replace("@prefix@", "/somewhere")
+        .replace("@version@", env!("CARGO_PKG_VERSION"));
+    assert!(!text.contains('@'));
+    std::fs::write(folder.path().join("backtrail.pc"), text).unwrap();
+    let mut ask = Command::new("pkg-config");
+    ask.args(["--cflags", "--libs", "backtrail"])
+        .env("PKG_CONFIG_PATH", folder.path());
+    let Some(told) = available(command::run(&mut ask, LIMIT)) else {
+        return;
+    };
+    let words: Vec<&str> = told.stdout.split_whitespace().collect();
+    assert_eq!(words, ["-I/somewhere/include", "-L/somewhere/lib", "-lbacktrail"]);
+}

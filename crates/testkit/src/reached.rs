@@ -1,0 +1,82 @@
+//! The object code of what some functions reach, and of nothing else: what it does not mention, they can't call.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::place;
+
+/// Around audited functions that need no allocator.
+pub const FRAME: &str = r#"#![no_std]
+#[panic_handler]
+fn halt(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+"#;
+
+/// Compiles crates of the workspace alone, as a release build does, into a directory.
+#[derive(Debug)]
+pub struct Compiler {
+    directory: PathBuf,
+    crates: Vec<String>,
+}
+
+impl Compiler {
+    /// One that keeps what it makes in `directory`.
+    pub fn new(directory: &Path) -> Compiler {
+        std::fs::create_dir_all(directory).expect("the target directory can be written");
+        Compiler {
+            directory: directory.to_owned(),
+            crates: Vec::new(),
+        }
+    }
+
+    fn rustc(&self, name: &str, source: &Path, more: &[&str]) {
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let mut command = Command::new(rustc);
+        command.args([
+            "--crate-name",
+            name,
+            "-Copt-level=3",
+            "-Coverflow-checks=off",
+            "-Cpanic=abort",
+        ]);
+        command.arg("-Ccodegen-units=1").arg("--out-dir").arg(&self.directory);
+        command.arg("-L").arg(&self.directory).args(more).arg(source);
+        for dependency in &self.crates {
+            let rlib = self.directory.join(format!("lib{dependency}.rlib"));
+            command.arg("--extern").arg(format!("{dependency}={}", rlib.display()));
+        }
+        let output = command.output().expect("rustc runs, as it just did");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A crate of the workspace, with those of its features that `flags` say.
+    pub fn dependency(&mut self, folder: &str, flags: &[&str]) {
+        let name = format!("backtrail_{folder}");
+        let source = place::workspace().join("crates").join(folder).join("src/lib.rs");
+        let as_library = ["--edition=2024", "--crate-type=rlib"];
+        self.rustc(&name, &source, &[&as_library, flags].concat());
+        self.crates.push(name);
+    }
+
+    /// The object code of everything that the source's functions reach, and of nothing else: a shared library out of
+    /// which the compiler and the linker have thrown the rest.
+    pub fn reached(&self, name: &str, text: &str) -> Vec<u8> {
+        std::fs::read(self.library(name, text)).expect("it was just made")
+    }
+
+    /// Where that library is.
+    pub fn library(&self, name: &str, text: &str) -> PathBuf {
+        let source = self.directory.join(format!("{name}.rs"));
+        std::fs::write(&source, text).expect("the target directory can be written");
+        let library = ["--edition=2021", "--crate-type=cdylib", "-Clto=fat", "-Cstrip=none"];
+        let alone = ["-Clink-arg=-nostdlib", "-Clink-arg=-Wl,--gc-sections"];
+        self.rustc(name, &source, &[&library[..], &alone].concat());
+        self.directory.join(format!("lib{name}.so"))
+    }
+}
+
+/// Whether object code mentions a name.
+pub fn mentions(object: &[u8], name: &str) -> bool {
+    object.windows(name.len()).any(|window| window == name.as_bytes())
+}

@@ -1,0 +1,146 @@
+//! Reading memory that may not be there.
+//!
+//! Words of the thread's own stack are loaded directly: from the lowest stack pointer at which a walk of this thread has begun up to the
+//! stack's end, all of which was found readable, and a stack stays mapped as long as its thread lives. So is the alternate signal
+//! stack while the thread runs on it. All else (other stacks, whatever a corrupt stack leads to) may vanish between a
+//! look at it and the load, and is copied by the kernel.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::syscall;
+use crate::Memory;
+
+/// Stacks deeper than this are not loaded from directly.
+const DEEPEST: u64 = 256 << 20;
+const PAGE: u64 = 4096;
+
+/// What is known of the thread's stack.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    /// From here on words were found readable; the end where nothing was.
+    low: AtomicU64,
+    /// The end of the stack; 0 where it is not known.
+    high: AtomicU64,
+}
+
+impl Bounds {
+    pub(super) const fn unknown() -> Bounds {
+        Bounds {
+            low: AtomicU64::new(0),
+            high: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn ending_at(high: u64) -> Bounds {
+        let high = high & !7;
+        Bounds {
+            low: AtomicU64::new(high),
+            high: AtomicU64::new(high),
+        }
+    }
+
+    pub(super) fn set(&self, bounds: Bounds) {
+        self.low.store(bounds.low.into_inner(), Ordering::Relaxed);
+        self.high.store(bounds.high.into_inner(), Ordering::Relaxed);
+    }
+
+    /// Where words can be loaded from when a walk begins at `sp`.
+    fn direct(&self, sp: u64) -> (u64, u64) {
+        let (low, high) = (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed));
+        let from = sp & !7;
+        if from >= low || from >= high || high - from > DEEPEST || syscall::signal_stack().is_some() {
+            return (low, high);
+        }
+        let mut page = from & !(PAGE - 1);
+        while page < low {
+            if !syscall::is_readable(page) {
+                return (low, high);
+            }
+            page += PAGE;
+        }
+        // Nested walks of the same thread find one value or the other; both are right.
+        self.low.store(from, Ordering::Relaxed);
+        (from, high)
+    }
+}
+
+/// Words that the kernel copied at once: a frame or two.
+const WINDOW: usize = 32;
+
+/// The memory of this process, as seen from one walk.
+#[derive(Debug)]
+pub(super) struct OwnMemory {
+    /// First address of words on the stack, and how far the last one begins behind it.
+    stack: u64,
+    stack_last: u64,
+    signal_stack: u64,
+    signal_stack_last: u64,
+    window: [u64; WINDOW],
+    window_at: u64,
+    window_words: usize,
+}
+
+impl OwnMemory {
+    #[inline]
+    pub(super) fn new(bounds: &Bounds, sp: Option<u64>) -> OwnMemory {
+        let sp = sp.unwrap_or(u64::MAX);
+        let (low, high) = bounds.direct(sp);
+        let on_stack = (low..high).contains(&sp);
+        let (alternate, alternate_end) = match on_stack {
+            true => (0, 0),
+            false => syscall::signal_stack()
+                .filter(|&(start, end)| (start..end).contains(&sp))
+                .map_or((0, 0), |(start, end)| (start.next_multiple_of(8), end)),
+        };
+        OwnMemory {
+            stack: low,
+            stack_last: last_word(low, high),
+            signal_stack: alternate,
+            signal_stack_last: last_word(alternate, alternate_end),
+            window: [0; WINDOW],
+            window_at: 0,
+            window_words: 0,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn copied(&mut self, address: u64) -> Option<u64> {
+        let offset = address.wrapping_sub(self.window_at);
+        let known = offset.is_multiple_of(8) && (offset / 8) < self.window_words as u64;
+        if !known {
+            // An address past the end of memory has no words.
+            address.checked_add(WINDOW as u64 * 8)?;
+            self.window_at = address;
+            self.window_words = read_words(address, &mut self.window);
+        }
+        let index = address.wrapping_sub(self.window_at) / 8;
+        let words = self.window.get(..self.window_words)?;
+        words.get(index as usize).copied()
+    }
+}
+
+/// How far behind the first address the last whole word begins; with `wrapping_sub` one comparison then is enough. No word where there is
+/// no room: only address 0 itself is then taken for one, and it is refused.
+fn last_word(low: u64, high: u64) -> u64 {
+    high.saturating_sub(low).saturating_sub(8)
+}
+
+impl Memory for OwnMemory {
+    #[inline]
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let is_in = |low: u64, last: u64| last != 0 && address.wrapping_sub(low) <= last && address.is_multiple_of(8);
+        if is_in(self.stack, self.stack_last) || is_in(self.signal_stack, self.signal_stack_last) {
+            // SAFETY: the word is aligned and lies in the thread's own stack between a stack pointer of its and its end, where each page
+            // was found readable (`Bounds::direct`), or in the alternate stack on which it runs. Other code of the thread may
+            // have written it in any type, so it is loaded as bits and volatile.
+            return Some(unsafe { core::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() });
+        }
+        self.copied(address)
+    }
+}
+
+/// Copies words from any address, and returns how many there were before the first that cannot be read.
+pub fn read_words(address: u64, words: &mut [u64]) -> usize {
+    syscall::copy_words(address, words).map_or(0, |bytes| bytes / 8)
+}

@@ -1,0 +1,294 @@
+//! The modules of this process: a snapshot that was published before, and the loader's word that they are still there.
+//!
+//! Snapshots and tables are never freed, because a handler may be looking at them; a change of modules costs some hundred bytes for each
+//! module. What can be unloaded is held against the loader (`_dl_find_object`, glibc 2.35, which takes no lock) in each walk, and its first bytes
+//! against what they were; where there is no such function, a snapshot is believed.
+
+use core::arch::global_asm;
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use backtrail_sframe::Section;
+
+use super::memory;
+use crate::{Coverage, Modules, Table};
+
+/// Executable memory that is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Module {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Its table, which never changes nor goes; without one frame pointers are followed.
+    pub section: Option<Section<'static>>,
+    /// Address in the process minus address in the table.
+    pub bias: u64,
+    /// The number of its table, from 1 on; never that of another.
+    pub id: u32,
+    /// How it is told from another that came to its place; `None` for what is never unloaded.
+    pub identity: Option<Identity>,
+}
+
+/// What the loader says of a module, and how its `.eh_frame_hdr` begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    map: (u64, u64),
+    link_map: u64,
+    eh_frame_hdr: u64,
+    begins: [u64; 8],
+}
+
+impl Identity {
+    /// The module that is at `address` now; `None` where the loader knows none or cannot be asked.
+    pub fn of(address: u64) -> Option<Identity> {
+        // SAFETY: null or the function of this name and type, since nothing else may define a name that begins so.
+        let find: FindObject = unsafe { core::mem::transmute::<*const c_void, Option<FindObject>>(find_object()) }?;
+        let mut found = Found::default();
+        // SAFETY: the function writes no more than a `struct dl_find_object`; the address is only compared.
+        let missing = unsafe { find(core::ptr::with_exposed_provenance(address as usize), &mut found) };
+        if missing != 0 {
+            return None;
+        }
+        // The module may be unloaded just now: its memory is copied, not loaded.
+        let mut begins = [0; 8];
+        memory::read_words(found.eh_frame_hdr, &mut begins);
+        Some(Identity {
+            map: (found.map_start, found.map_end),
+            link_map: found.link_map,
+            eh_frame_hdr: found.eh_frame_hdr,
+            begins,
+        })
+    }
+}
+
+/// `struct dl_find_object` of glibc; the reserved words at its end may have come to mean something.
+#[derive(Default)]
+#[repr(C)]
+struct Found {
+    flags: u64,
+    map_start: u64,
+    map_end: u64,
+    link_map: u64,
+    eh_frame_hdr: u64,
+    reserved: [u64; 7],
+}
+
+type FindObject = unsafe extern "C" fn(*const c_void, *mut Found) -> i32;
+
+// Weak, because older C libraries do not have it; there is no other way to say so in stable Rust.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".weak _dl_find_object",
+    ".hidden backtrail_find_object",
+    ".globl backtrail_find_object",
+    ".type backtrail_find_object, @function",
+    "backtrail_find_object:",
+    ".cfi_startproc",
+    "mov rax, qword ptr [rip + _dl_find_object@GOTPCREL]",
+    "ret",
+    ".cfi_endproc",
+    ".size backtrail_find_object, . - backtrail_find_object",
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".weak _dl_find_object",
+    ".hidden backtrail_find_object",
+    ".globl backtrail_find_object",
+    ".type backtrail_find_object, @function",
+    "backtrail_find_object:",
+    ".cfi_startproc",
+    "adrp x0, :got:_dl_find_object",
+    "ldr x0, [x0, :got_lo12:_dl_find_object]",
+    "ret",
+    ".cfi_endproc",
+    ".size backtrail_find_object, . - backtrail_find_object",
+);
+
+unsafe extern "C" {
+    fn backtrail_find_object() -> *const c_void;
+}
+
+fn find_object() -> *const c_void {
+    // SAFETY: it loads a pointer from the global offset table, above.
+    unsafe { backtrail_find_object() }
+}
+
+/// All modules at one time.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The modules by address; they do not overlap.
+    pub modules: &'static [Module],
+    /// Another number for each snapshot.
+    pub generation: u64,
+}
+
+static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Makes a snapshot the one that walks begun from now on use. Not for signal handlers only because who makes one allocates.
+pub fn publish(snapshot: &'static Snapshot) {
+    CURRENT.store(core::ptr::from_ref(snapshot).cast_mut(), Ordering::Release);
+}
+
+/// Whether there is a snapshot.
+pub fn is_published() -> bool {
+    !CURRENT.load(Ordering::Relaxed).is_null()
+}
+
+/// The snapshot of one walk.
+#[derive(Clone, Copy)]
+pub(super) struct Published {
+    snapshot: Option<&'static Snapshot>,
+}
+
+impl Published {
+    #[inline]
+    pub(super) fn now() -> Published {
+        let snapshot = CURRENT.load(Ordering::Acquire);
+        Published {
+            // SAFETY: null or a snapshot that lives for ever, written before it was published.
+            snapshot: unsafe { snapshot.as_ref() },
+        }
+    }
+
+    #[inline]
+    pub(super) fn generation(&self) -> u64 {
+        self.snapshot.map_or(0, |snapshot| snapshot.generation)
+    }
+
+    fn find(&self, address: u64) -> Option<&'static Module> {
+        let modules = self.snapshot?.modules;
+        let before = modules.partition_point(|module| module.start <= address);
+        modules
+            .get(before.checked_sub(1)?)
+            .filter(|module| address < module.end)
+    }
+
+    /// Whether what was noted is still there.
+    #[inline]
+    pub(super) fn has_all(&self, volatile: &Volatile) -> bool {
+        volatile.iter().all(|address| self.find(address).is_some_and(is_there))
+    }
+
+    pub(super) fn noting(self, volatile: Volatile) -> Noting {
+        Noting {
+            published: self,
+            volatile: Cell::new(volatile),
+            last: Cell::new(None),
+        }
+    }
+}
+
+fn is_there(module: &Module) -> bool {
+    match &module.identity {
+        None => true,
+        Some(identity) => find_object().is_null() || Identity::of(module.start).as_ref() == Some(identity),
+    }
+}
+
+fn coverage(module: &'static Module) -> Coverage<'static> {
+    match module.section {
+        Some(section) => Coverage::Table(Table {
+            section,
+            bias: module.bias,
+            id: module.id,
+        }),
+        None => Coverage::FramePointer,
+    }
+}
+
+impl Modules for Published {
+    fn coverage(&self, address: u64) -> Coverage<'_> {
+        match self.find(address).filter(|module| is_there(module)) {
+            Some(module) => coverage(module),
+            None => Coverage::NoModule,
+        }
+    }
+}
+
+/// Addresses in modules that can be unloaded, one for each through which a remembered walk went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Volatile {
+    starts: [u64; 8],
+    count: usize,
+}
+
+impl Volatile {
+    pub(super) const NONE: Volatile = Volatile {
+        starts: [0; 8],
+        count: 0,
+    };
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        self.starts.into_iter().take(self.count)
+    }
+
+    fn is_full(&self) -> bool {
+        self.count > self.starts.len()
+    }
+
+    fn add(&mut self, start: u64) {
+        if self.iter().any(|noted| noted == start) {
+            return;
+        }
+        if let Some(place) = self.starts.get_mut(self.count) {
+            *place = start;
+        }
+        self.count = (self.count + 1).min(self.starts.len() + 1);
+    }
+}
+
+/// The snapshot for a walk that will be remembered.
+pub(super) struct Noting {
+    published: Published,
+    volatile: Cell<Volatile>,
+    /// The module that was last found to be there; frames that follow each other are often of one.
+    last: Cell<Option<&'static Module>>,
+}
+
+impl Noting {
+    pub(super) fn noted_too_many(&self) -> bool {
+        self.volatile.get().is_full()
+    }
+
+    /// What to hold against the loader before the walk is used again.
+    pub(super) fn noted(&self) -> Volatile {
+        match self.noted_too_many() {
+            true => Volatile::NONE,
+            false => self.volatile.get(),
+        }
+    }
+}
+
+impl Modules for Noting {
+    #[inline]
+    fn coverage(&self, address: u64) -> Coverage<'_> {
+        let last = self.last.get();
+        let module = match last.filter(|module| (module.start..module.end).contains(&address)) {
+            Some(module) => module,
+            None => match self.find(address) {
+                Some(module) => module,
+                None => return Coverage::NoModule,
+            },
+        };
+        coverage(module)
+    }
+}
+
+impl Noting {
+    #[inline(never)]
+    fn find(&self, address: u64) -> Option<&'static Module> {
+        let module = self.published.find(address)?;
+        if module.identity.is_some() {
+            if !is_there(module) {
+                return None;
+            }
+            let mut volatile = self.volatile.get();
+            volatile.add(module.start);
+            self.volatile.set(volatile);
+        }
+        self.last.set(Some(module));
+        Some(module)
+    }
+}

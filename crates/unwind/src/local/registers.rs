@@ -1,0 +1,70 @@
+//! Registers of this thread: those of a caller, and those of code that a signal interrupted.
+
+use core::ffi::c_void;
+
+use backtrail_arch::{Arch, Register, Registers};
+
+use crate::{AddressKind, Position};
+
+/// DWARF numbers of the registers that a call preserves, as they lie in [`Captured`].
+#[cfg(target_arch = "x86_64")]
+const PRESERVED: [u8; 6] = [6, 3, 12, 13, 14, 15];
+#[cfg(target_arch = "aarch64")]
+const PRESERVED: [u8; 11] = [29, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28];
+
+/// The registers of a function as they will be when the call that it is in returns: written by a few instructions at the entry of the function that
+/// it has called, in this order.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Captured {
+    /// The return address.
+    pub pc: u64,
+    /// The stack pointer after the return.
+    pub sp: u64,
+    /// The registers that a call preserves, the frame pointer first: rbp, rbx, r12 to r15, or x29, x19 to x28.
+    pub preserved: [u64; PRESERVED.len()],
+}
+
+impl Captured {
+    /// Where a walk of it begins.
+    pub fn position(&self) -> Position {
+        let arch = Arch::native();
+        let mut registers = Registers::new(arch.strip(self.pc));
+        registers.set(arch.sp, self.sp);
+        for (number, value) in PRESERVED.into_iter().zip(self.preserved) {
+            registers.set(Register(number), value);
+        }
+        Position {
+            registers,
+            kind: AddressKind::Ra,
+        }
+    }
+}
+
+/// Where the kernel's signal frame begins before its `ucontext`, by the offsets in [`backtrail_arch::SignalFrame`].
+#[cfg(target_arch = "x86_64")]
+const BEFORE_UCONTEXT: i64 = 0;
+#[cfg(target_arch = "aarch64")]
+const BEFORE_UCONTEXT: i64 = 128;
+
+/// The interrupted code, from the third argument of a signal handler.
+///
+/// # Safety
+/// `ucontext` must point to a `ucontext_t`.
+pub unsafe fn position_of(ucontext: *const c_void) -> Position {
+    let frame = &Arch::native().signal_frame;
+    let read = |offset: i64| {
+        // SAFETY: the offsets are those of fields of 8 bytes in the `ucontext_t` that the caller promises.
+        unsafe {
+            ucontext
+                .byte_offset((offset - BEFORE_UCONTEXT) as isize)
+                .cast::<u64>()
+                .read_unaligned()
+        }
+    };
+    let mut registers = Registers::new(read(frame.pc_offset));
+    for &(register, offset) in frame.registers {
+        registers.set(register, read(offset));
+    }
+    Position::interrupted(registers)
+}

@@ -1,0 +1,144 @@
+//! The few system calls that walking needs, without the C library: so there is no `errno` to save, no cancellation, no lazy binding, and
+//! nobody in between.
+
+use core::arch::asm;
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub(super) const MMAP: usize = 9;
+    pub(super) const RT_SIGPROCMASK: usize = 14;
+    pub(super) const MADVISE: usize = 28;
+    pub(super) const GETPID: usize = 39;
+    pub(super) const SIGALTSTACK: usize = 131;
+    pub(super) const GETTID: usize = 186;
+    pub(super) const TGKILL: usize = 234;
+    pub(super) const PROCESS_VM_READV: usize = 310;
+}
+
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub(super) const MMAP: usize = 222;
+    pub(super) const RT_SIGPROCMASK: usize = 135;
+    pub(super) const MADVISE: usize = 233;
+    pub(super) const GETPID: usize = 172;
+    pub(super) const SIGALTSTACK: usize = 132;
+    pub(super) const GETTID: usize = 178;
+    pub(super) const TGKILL: usize = 131;
+    pub(super) const PROCESS_VM_READV: usize = 270;
+}
+
+const EPERM: isize = -1;
+const ESRCH: isize = -3;
+const EFAULT: isize = -14;
+const ENOSYS: isize = -38;
+
+/// Makes a system call.
+///
+/// # Safety
+/// As the call's manual has it: memory that it writes must be ours to write.
+#[inline]
+unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the kernel's calling convention; it changes rax, rcx and r11, and memory as the caller has promised.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
+             in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the kernel's calling convention; it changes x0, and memory as the caller has promised.
+    unsafe {
+        asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c, in("x3") d, in("x4") e,
+             in("x5") f, options(nostack));
+    }
+    result
+}
+
+pub(super) fn gettid() -> i32 {
+    // SAFETY: touches no memory.
+    unsafe { call(number::GETTID, [0; 6]) as i32 }
+}
+
+pub(super) fn getpid() -> i32 {
+    // SAFETY: touches no memory.
+    unsafe { call(number::GETPID, [0; 6]) as i32 }
+}
+
+/// Whether a thread of this process has ended.
+pub(super) fn has_ended(pid: i32, tid: i32) -> bool {
+    // SAFETY: signal 0 is none; only its permission is checked.
+    unsafe { call(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) == ESRCH }
+}
+
+/// New zeroed memory, which a forked child finds zeroed again. Null where there is none.
+pub(super) fn map(bytes: usize) -> *mut u8 {
+    const PROT_READ_WRITE: usize = 3;
+    const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
+    const MADV_WIPEONFORK: usize = 18;
+    // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
+    let address = unsafe {
+        call(
+            number::MMAP,
+            [0, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0],
+        )
+    };
+    if (-4095..0).contains(&address) {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the range is the mapping just made.
+    let wiped = unsafe { call(number::MADVISE, [address as usize, bytes, MADV_WIPEONFORK, 0, 0, 0]) };
+    match wiped {
+        0 => address as *mut u8,
+        // Linux before 4.14, which nobody has: better slow than wrong after a fork. The pages are never touched.
+        _ => core::ptr::null_mut(),
+    }
+}
+
+/// Bounds of the alternate signal stack, where the thread runs on it now.
+pub(super) fn signal_stack() -> Option<(u64, u64)> {
+    const SS_ONSTACK: u64 = 1;
+    // `stack_t`: address, flags (32 bits and padding), size.
+    let mut stack = [0u64; 3];
+    // SAFETY: the kernel writes one `stack_t` of 24 bytes.
+    let result = unsafe { call(number::SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let [start, flags, size] = stack;
+    (result == 0 && flags & SS_ONSTACK != 0).then(|| (start, start.saturating_add(size)))
+}
+
+/// Copies words from any address of this process; how many bytes came. What cannot be read does not come, and nothing faults.
+pub(super) fn copy_words(address: u64, words: &mut [u64]) -> Result<usize, Refused> {
+    let page_end = (address | 4095).wrapping_add(1);
+    let bytes = words.len() * 8;
+    let first = (page_end.wrapping_sub(address) as usize).min(bytes);
+    // A transfer ends between two elements: one for each page, so that the first page comes also where the second is missing.
+    let remote = [address as usize, first, page_end as usize, bytes - first];
+    let local = [words.as_mut_ptr() as usize, bytes];
+    let elements = if bytes > first { 2 } else { 1 };
+    let pid = getpid() as usize;
+    // SAFETY: the local element is `words`, which is ours to write; remote addresses are checked by the kernel.
+    let read = unsafe {
+        call(
+            number::PROCESS_VM_READV,
+            [pid, local.as_ptr() as usize, 1, remote.as_ptr() as usize, elements, 0],
+        )
+    };
+    match read {
+        EPERM | ENOSYS => Err(Refused),
+        1.. => Ok(read as usize),
+        _ => Ok(0),
+    }
+}
+
+/// A sandbox or an emulator does not have the call.
+pub(super) struct Refused;
+
+/// Whether the word at an address can be read now.
+pub(super) fn is_readable(address: u64) -> bool {
+    match copy_words(address, &mut [0]) {
+        Ok(bytes) => bytes == 8,
+        // The kernel takes the new mask from there before it looks at what to do with it, and there is no such thing to do.
+        // SAFETY: with an invalid first argument nothing is changed.
+        Err(Refused) => unsafe { call(number::RT_SIGPROCMASK, [usize::MAX, address as usize, 0, 8, 0, 0]) != EFAULT },
+    }
+}

@@ -1,0 +1,293 @@
+//! What is kept for each thread: the bounds of its stack, its last walk, and the rules of the addresses that it met.
+//!
+//! A thread finds its own by a pointer in thread-local storage of the initial-exec kind, which is there from the thread's start, also in a
+//! handler and in a library that was loaded later. The rest are pages that the thread's first walk maps, or takes over from a thread that
+//! has ended; they are never unmapped. A forked child finds them wiped, and begins anew.
+
+use core::arch::{asm, global_asm};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use super::memory::Bounds;
+use super::modules::{Published, Volatile};
+use super::syscall;
+use crate::{CacheEntry, MemoRead, MemoState, MemoStep};
+
+/// Threads at a time that have a state; more are walked without, and slower.
+const MOST_THREADS: usize = 4096;
+const STEPS: usize = 1024;
+const READS: usize = 2 * STEPS;
+const RULES: usize = 2048;
+
+/// About 98 KiB, of which a thread with short stacks touches a tenth.
+#[repr(C, align(4096))]
+struct State {
+    head: Head,
+    body: UnsafeCell<Body>,
+}
+
+/// What handlers may look at while a walk that they have interrupted is at work.
+struct Head {
+    /// Who has it: a number that nobody else was given, and the thread's id below. 0 for nobody.
+    owner: AtomicU64,
+    /// A walk is at work.
+    busy: AtomicBool,
+    bounds: Bounds,
+}
+
+struct Body {
+    generation: u64,
+    volatile: Volatile,
+    memo: MemoState,
+    steps: [MemoStep; STEPS],
+    reads: [MemoRead; READS],
+    rules: [CacheEntry; RULES],
+}
+
+static STATES: [AtomicPtr<State>; MOST_THREADS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_THREADS];
+static CLAIMS: AtomicU32 = AtomicU32::new(1);
+
+/// In thread-local storage.
+#[repr(C)]
+struct Mine {
+    state: *mut State,
+    owner: u64,
+}
+
+// Stable Rust has no way to ask for a model of thread-local storage.
+global_asm!(
+    ".pushsection .tbss.backtrail_mine,\"awT\",@nobits",
+    ".p2align 3",
+    ".hidden backtrail_mine",
+    ".globl backtrail_mine",
+    ".type backtrail_mine, @object",
+    ".size backtrail_mine, 16",
+    "backtrail_mine:",
+    ".zero 16",
+    ".popsection",
+);
+
+#[inline]
+fn thread_pointer() -> u64 {
+    let pointer: u64;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the ABI keeps the thread pointer there, for such reads.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the ABI keeps the thread pointer there.
+    unsafe {
+        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
+    }
+    pointer
+}
+
+#[inline]
+fn mine() -> *mut Mine {
+    let offset: u64;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: loads the variable's offset from the global offset table, where the loader has put it.
+    unsafe {
+        asm!("mov {}, qword ptr [rip + backtrail_mine@GOTTPOFF]", out(reg) offset, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: loads the variable's offset from the global offset table, where the loader has put it.
+    unsafe {
+        asm!("adrp {0}, :gottprel:backtrail_mine", "ldr {0}, [{0}, :gottprel_lo12:backtrail_mine]", out(reg) offset,
+             options(nostack, readonly, preserves_flags));
+    }
+    core::ptr::with_exposed_provenance_mut(thread_pointer().wrapping_add(offset) as usize)
+}
+
+// The end of the first thread's stack, which the loader knows.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".weak __libc_stack_end",
+    ".hidden backtrail_stack_end",
+    ".globl backtrail_stack_end",
+    ".type backtrail_stack_end, @function",
+    "backtrail_stack_end:",
+    ".cfi_startproc",
+    "mov rax, qword ptr [rip + __libc_stack_end@GOTPCREL]",
+    "ret",
+    ".cfi_endproc",
+    ".size backtrail_stack_end, . - backtrail_stack_end",
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".weak __libc_stack_end",
+    ".hidden backtrail_stack_end",
+    ".globl backtrail_stack_end",
+    ".type backtrail_stack_end, @function",
+    "backtrail_stack_end:",
+    ".cfi_startproc",
+    "adrp x0, :got:__libc_stack_end",
+    "ldr x0, [x0, :got_lo12:__libc_stack_end]",
+    "ret",
+    ".cfi_endproc",
+    ".size backtrail_stack_end, . - backtrail_stack_end",
+);
+
+unsafe extern "C" {
+    fn backtrail_stack_end() -> *const u64;
+}
+
+/// The end of the calling thread's stack: what the loader says for the first thread. glibc puts the thread pointer's block of any other at the
+/// top of its stack; where that is not so, the pages between are not all readable, and it is not believed.
+fn stack_bounds(pid: i32, tid: i32) -> Bounds {
+    if pid != tid {
+        return Bounds::ending_at(thread_pointer());
+    }
+    // SAFETY: it loads a pointer from the global offset table, above.
+    let end = unsafe { backtrail_stack_end() };
+    // SAFETY: null or the loader's variable, a pointer that is written once, before any code of ours runs.
+    match unsafe { end.as_ref() } {
+        Some(end) => Bounds::ending_at(*end),
+        None => Bounds::unknown(),
+    }
+}
+
+/// What a walk may use.
+pub(super) enum Lent<'s> {
+    All(Lease<'s>),
+    /// No more than the stack's bounds: this walk has interrupted another one of this thread, or there are too many threads.
+    Bounds(&'s Bounds),
+}
+
+/// A thread's state while a walk uses it.
+pub(super) struct Lease<'s> {
+    head: &'s Head,
+    body: &'s mut Body,
+}
+
+impl<'s> Lease<'s> {
+    pub(super) fn bounds(&self) -> &'s Bounds {
+        &self.head.bounds
+    }
+
+    /// Forgets the last walk where a module that it went through may have gone.
+    #[inline]
+    pub(super) fn forget_what_changed(&mut self, published: &Published) {
+        if self.body.generation != published.generation() || !published.has_all(&self.body.volatile) {
+            self.body.generation = published.generation();
+            self.body.memo = MemoState::EMPTY;
+            self.body.volatile = Volatile::NONE;
+        }
+    }
+
+    pub(super) fn volatile(&self) -> Volatile {
+        self.body.volatile
+    }
+
+    pub(super) fn set_volatile(&mut self, volatile: Volatile) {
+        self.body.volatile = volatile;
+    }
+
+    pub(super) fn parts(&mut self) -> (&mut MemoState, &mut [MemoStep], &mut [MemoRead], &mut [CacheEntry]) {
+        let body = &mut *self.body;
+        (&mut body.memo, &mut body.steps, &mut body.reads, &mut body.rules)
+    }
+}
+
+/// Lends the calling thread's state to a walk.
+#[inline]
+pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
+    let Some(state) = state() else {
+        return walk(Lent::Bounds(&Bounds::unknown()));
+    };
+    let head = &state.head;
+    // Only this thread and its handlers look at it, and a handler ends before what it has interrupted goes on.
+    if head.busy.load(Ordering::Relaxed) {
+        return walk(Lent::Bounds(&head.bounds));
+    }
+    head.busy.store(true, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: the state belongs to this thread, and no other walk of it is at work: that one would have set `busy`. A handler that comes
+    // now finds it set.
+    let body = unsafe { &mut *state.body.get() };
+    let result = walk(Lent::All(Lease { head, body }));
+    compiler_fence(Ordering::SeqCst);
+    head.busy.store(false, Ordering::Relaxed);
+    result
+}
+
+/// The calling thread's state.
+#[inline]
+fn state() -> Option<&'static State> {
+    let mine = mine();
+    // SAFETY: the variable is this thread's own. A handler may come in between and claim a state; it then does what this would do.
+    let (state, owner) = unsafe { ((*mine).state, (*mine).owner) };
+    // SAFETY: null or a state, which is never unmapped.
+    if let Some(state) = unsafe { state.as_ref() }
+        && state.head.owner.load(Ordering::Relaxed) == owner
+    {
+        return Some(state);
+    }
+    // None yet, or the pages were wiped by a fork.
+    let (state, owner) = claim()?;
+    // SAFETY: as above; a half-written pair has an owner that is not the state's, and is claimed again.
+    unsafe {
+        (*mine).owner = owner;
+        compiler_fence(Ordering::SeqCst);
+        (*mine).state = core::ptr::from_ref(state).cast_mut();
+    }
+    Some(state)
+}
+
+/// Finds a state that nobody has.
+#[cold]
+fn claim() -> Option<(&'static State, u64)> {
+    let (pid, tid) = (syscall::getpid(), syscall::gettid());
+    let owner = u64::from(CLAIMS.fetch_add(1, Ordering::Relaxed)) << 32 | u64::from(tid as u32);
+    for place in &STATES {
+        // SAFETY: null or a state, which is never unmapped.
+        let state = match unsafe { place.load(Ordering::Acquire).as_ref() } {
+            Some(state) => state,
+            None => new_state(place)?,
+        };
+        let before = state.head.owner.load(Ordering::Relaxed);
+        let is_free = before == 0 || syscall::has_ended(pid, before as u32 as i32);
+        let claimed = is_free
+            && state
+                .head
+                .owner
+                .compare_exchange(before, owner, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if claimed {
+            begin(state, stack_bounds(pid, tid));
+            return Some((state, owner));
+        }
+    }
+    None
+}
+
+/// Maps a state for a place without one; what another thread puts there at the same time is taken instead.
+fn new_state(place: &AtomicPtr<State>) -> Option<&'static State> {
+    let new = syscall::map(size_of::<State>()).cast::<State>();
+    if new.is_null() {
+        return None;
+    }
+    let put = place.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
+    let state = match put {
+        Ok(_) => new,
+        // The pages that are not needed were never touched.
+        Err(theirs) => theirs,
+    };
+    // SAFETY: zeroed pages are a state without an owner: its atomics are 0, and the body is written before it is used.
+    unsafe { state.as_ref() }
+}
+
+/// What a new owner finds.
+fn begin(state: &State, bounds: Bounds) {
+    state.head.bounds.set(bounds);
+    // SAFETY: the caller owns the state and has not lent it yet. Steps, reads and rules are plain numbers, for which zeros and an earlier
+    // owner's will do: none is used before it is written, and rules hold for every thread.
+    unsafe {
+        let body = state.body.get();
+        (&raw mut (*body).generation).write(0);
+        (&raw mut (*body).volatile).write(Volatile::NONE);
+        (&raw mut (*body).memo).write(MemoState::EMPTY);
+    }
+    state.head.busy.store(false, Ordering::Relaxed);
+}

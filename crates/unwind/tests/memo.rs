@@ -1,0 +1,308 @@
+//! A walk that remembers the last one is the walk that begins from nothing.
+
+use backtrail_arch::{Arch, Register, Registers, x86_64};
+use backtrail_sframe::write::{FunctionRows, Options, section};
+use backtrail_sframe::{Base, Location, Row, Rule, Section, constants};
+use backtrail_unwind::{
+    CacheEntry, Coverage, Frame, Memo, MemoRead, MemoState, MemoStep, Memory, Modules, Position, RuleCache, Stop,
+    Table, walk,
+};
+use proptest::prelude::*;
+
+const ARCH: &Arch = &x86_64::ARCH;
+const STACK: u64 = 0x7000_0000;
+/// Return addresses below are those of code with frame pointers, at and above of the signal trampoline.
+const TRAMPOLINE: u64 = 0x5000;
+
+/// Code up to an address, and a signal trampoline.
+struct Code {
+    end: u64,
+    trampoline: Vec<u8>,
+}
+
+impl Code {
+    fn new(end: u64) -> Code {
+        let from_sp = |offset| Location {
+            base: Base::Register(7),
+            offset,
+            deref: true,
+        };
+        let rule = Rule {
+            cfa: from_sp(160),
+            ra: from_sp(168),
+            fp: Some(from_sp(120)),
+            mangled_ra: false,
+        };
+        let function = FunctionRows {
+            start: TRAMPOLINE - 1,
+            size: 0x100,
+            rows: vec![Row {
+                start: 0,
+                rule: Some(rule),
+            }],
+            repeat: None,
+            signal_frame: true,
+            pauth_key_b: false,
+        };
+        let options = Options::new(constants::Version::V3, constants::Abi::Amd64Little, 0);
+        Code {
+            end,
+            trampoline: section(&[function], &options).unwrap().bytes,
+        }
+    }
+}
+
+impl Modules for Code {
+    fn coverage(&self, address: u64) -> Coverage<'_> {
+        if (TRAMPOLINE - 1..TRAMPOLINE + 0xff).contains(&address) {
+            return Coverage::Table(Table {
+                section: Section::parse(&self.trampoline, 0).unwrap(),
+                bias: 0,
+                id: 0,
+            });
+        }
+        match address < self.end {
+            true => Coverage::FramePointer,
+            false => Coverage::NoModule,
+        }
+    }
+}
+
+struct Words<'w> {
+    words: &'w [u64],
+    read: usize,
+    /// This read fails.
+    broken: Option<usize>,
+}
+
+impl Memory for Words<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        self.read += 1;
+        let place = usize::try_from(address.checked_sub(STACK)? / 8).ok()?;
+        self.words.get(place).copied().filter(|_| self.broken != Some(place))
+    }
+}
+
+/// Frames, each so many words long, that end as a chain of frame pointers does. One in ten is a signal frame.
+fn stack(frames: &[(u8, u64)]) -> Vec<u64> {
+    let mut words = Vec::new();
+    let mut pairs = Vec::new();
+    for &(gap, address) in frames {
+        words.extend(vec![0; usize::from(gap % 8)]);
+        pairs.push(words.len());
+        words.extend([0, address]);
+        if address == TRAMPOLINE {
+            // The kernel's frame begins where the stack pointer is then.
+            let begin = words.len();
+            words.extend(vec![0; 32]);
+            words[begin + 21] = 0x44;
+            words[begin + 20] = STACK + 8 * (begin as u64 + 32);
+            words[begin + 15] = u64::MAX;
+        }
+    }
+    let places: Vec<u64> = pairs.iter().map(|pair| STACK + 8 * *pair as u64).collect();
+    for (index, pair) in pairs.iter().enumerate() {
+        let next = places.get(index + 1).copied().unwrap_or(0);
+        words[*pair] = next;
+    }
+    for (begin, word) in words.iter_mut().skip(15).enumerate() {
+        if *word == u64::MAX {
+            *word = places
+                .iter()
+                .copied()
+                .find(|place| *place >= STACK + 8 * (begin as u64 + 32))
+                .unwrap_or(0);
+        }
+    }
+    words
+}
+
+/// What is lent to the memo of one thread.
+struct Lent {
+    state: MemoState,
+    steps: Vec<MemoStep>,
+    reads: Vec<MemoRead>,
+}
+
+impl Lent {
+    fn new(steps: usize, reads: usize) -> Lent {
+        Lent {
+            state: MemoState::EMPTY,
+            steps: vec![MemoStep::EMPTY; steps],
+            reads: vec![MemoRead::EMPTY; reads],
+        }
+    }
+
+    fn memo(&mut self) -> Memo<'_> {
+        Memo::new(&mut self.state, &mut self.steps, &mut self.reads)
+    }
+}
+
+/// How a walk is taken.
+#[derive(Clone, Copy)]
+struct How {
+    skip: usize,
+    limit: usize,
+    broken: Option<usize>,
+}
+
+/// Compares both walks; how many words the one with memory read, and how many frames there are.
+fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usize) {
+    let skip = how.skip.min(words.len().saturating_sub(1));
+    let first = words[skip..].iter().position(|&word| word >= STACK).unwrap_or(0) + skip;
+    let mut registers = Registers::new(0x10 + skip as u64);
+    registers.set(ARCH.sp, STACK + 8 * skip as u64);
+    registers.set(ARCH.fp, STACK + 8 * first as u64);
+    registers.set(Register(10), 1);
+    let from = Position::interrupted(registers);
+    let mut entries = [CacheEntry::EMPTY; 16];
+    let mut cache = RuleCache::new(&mut entries);
+    let fresh = || Words {
+        words,
+        read: 0,
+        broken: how.broken,
+    };
+    let (mut expected, mut found) = (Vec::new(), Vec::new());
+    let stop = walk(
+        ARCH,
+        &from,
+        code,
+        &mut fresh(),
+        &mut cache,
+        how.limit,
+        |frame: Frame| expected.push(frame),
+    );
+    let mut memory = fresh();
+    let mut memo = lent.memo();
+    let found_stop = memo.walk(ARCH, &from, code, &mut memory, &mut cache, how.limit, |frame| {
+        found.push(frame)
+    });
+    assert_eq!((found, found_stop), (expected.clone(), stop));
+    (memory.read, expected.len())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    /// Whatever changes from walk to walk, and however little room there is.
+    #[test]
+    fn the_same_as_without_memory(
+        mut frames in prop::collection::vec((any::<u8>(), 1u64..0x600), 1..40),
+        changes in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0u64..0x660, 0usize..60, any::<bool>(), any::<bool>(),
+             prop::option::weighted(0.3, 0usize..150)), 1..20),
+        limits in prop::collection::vec(0usize..60, 1..5),
+        (steps, reads) in (0usize..50, 0usize..130),
+    ) {
+        let code = [Code::new(1 << 12), Code::new(0x500)];
+        let mut lent = Lent::new(steps, reads);
+        let mut generation = 0;
+        for (round, (place, address, skip, other, deeper, broken)) in changes.into_iter().enumerate() {
+            let place = place.index(frames.len());
+            frames[place].1 = if address >= 0x600 { TRAMPOLINE } else { address };
+            if deeper {
+                frames[place].0 ^= 3;
+            }
+            if generation != usize::from(other) {
+                generation = usize::from(other);
+                lent.memo().clear();
+            }
+            let words = stack(&frames);
+            let limit = limits[round % limits.len()];
+            for skip in [skip, 0] {
+                compare(&mut lent, &code[generation], &words, How { skip, limit, broken });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_walk_that_was_taken_before_reads_its_words_once_and_looks_nothing_up() {
+    struct Blind<'c>(&'c Code);
+    impl Modules for Blind<'_> {
+        fn coverage(&self, address: u64) -> Coverage<'_> {
+            assert_eq!(address, 0x10, "only the innermost frame is looked up");
+            self.0.coverage(address)
+        }
+    }
+    let code = Code::new(1 << 12);
+    let words = stack(&[(1, 0x20); 30]);
+    let mut lent = Lent::new(40, 80);
+    let all = How {
+        skip: 0,
+        limit: 100,
+        broken: None,
+    };
+    let (read, frames) = compare(&mut lent, &code, &words, all);
+    let mut registers = Registers::new(0x10);
+    registers.set(ARCH.sp, STACK);
+    registers.set(ARCH.fp, STACK + 8);
+    let mut memory = Words {
+        words: &words,
+        read: 0,
+        broken: None,
+    };
+    let mut seen = 0;
+    let mut cache = RuleCache::new(&mut []);
+    let from = Position::interrupted(registers);
+    let stop = lent
+        .memo()
+        .walk(ARCH, &from, &Blind(&code), &mut memory, &mut cache, 100, |_| seen += 1);
+    assert_eq!((seen, stop, memory.read), (frames, Stop::EndOfStack, read));
+}
+
+#[test]
+fn a_limit_leaves_what_lies_beyond_known() {
+    let code = Code::new(1 << 12);
+    let words = stack(&[(0, 0x20); 30]);
+    let mut lent = Lent::new(40, 80);
+    let limits = |limit| How {
+        skip: 0,
+        limit,
+        broken: None,
+    };
+    let (all, _) = compare(&mut lent, &code, &words, limits(100));
+    let (few, frames) = compare(&mut lent, &code, &words, limits(5));
+    assert_eq!((frames, few), (5, 10));
+    assert_eq!(compare(&mut lent, &code, &words, limits(100)).0, all);
+}
+
+#[test]
+fn too_little_room_is_told() {
+    let code = Code::new(1 << 12);
+    let words = stack(&[(0, 0x20); 30]);
+    let all = How {
+        skip: 0,
+        limit: 100,
+        broken: None,
+    };
+    for (steps, reads, is_short) in [(31, 60, false), (30, 60, true), (31, 59, true), (200, 200, false)] {
+        let mut lent = Lent::new(steps, reads);
+        for _ in 0..3 {
+            compare(&mut lent, &code, &words, all);
+            assert_eq!(lent.state.was_short(), is_short, "{steps} {reads}");
+        }
+    }
+}
+
+#[test]
+fn every_read_that_can_fail_fails_once() {
+    let code = Code::new(1 << 12);
+    let addresses = [0x20, TRAMPOLINE, 0x30, 0x40, 0x50, TRAMPOLINE, 0x60, 0x70];
+    let frames: Vec<(u8, u64)> = addresses.iter().map(|&address| (2, address)).collect();
+    let words = stack(&frames);
+    let mut lent = Lent::new(40, 200);
+    let mut ends = Vec::new();
+    for broken in (0..words.len()).map(Some).chain([None]) {
+        let how = How {
+            skip: 0,
+            limit: 100,
+            broken,
+        };
+        // After a whole walk, and after a broken one.
+        ends.push(compare(&mut lent, &code, &words, how).1);
+        compare(&mut lent, &code, &words, how);
+    }
+    ends.sort_unstable();
+    ends.dedup();
+    assert!(ends.len() > 8, "walks end at every frame: {ends:?}");
+}
