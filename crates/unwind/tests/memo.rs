@@ -105,15 +105,10 @@ fn stack(frames: &[(u8, u64)]) -> Vec<u64> {
         let next = places.get(index + 1).copied().unwrap_or(0);
         words[*pair] = next;
     }
-    for word in 15..words.len() {
-        if words[word] == u64::MAX {
-            let begin = word - 15;
-            words[word] = places
-                .iter()
-                .copied()
-                .find(|place| *place >= STACK + 8 * (begin as u64 + 32))
-                .unwrap_or(0);
-        }
+    // The frame pointer that a signal frame restores is that of the next frame behind it.
+    for (index, word) in words.iter_mut().enumerate().filter(|(_, word)| **word == u64::MAX) {
+        let behind = STACK + 8 * (index as u64 - 15 + 32);
+        *word = places.iter().copied().find(|place| *place >= behind).unwrap_or(0);
     }
     words
 }
