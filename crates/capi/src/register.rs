@@ -218,8 +218,9 @@ impl Seen<'_> {
     }
 
     fn add(&mut self, info: &libc::dl_phdr_info) {
+        // A loader that is not told of is the program's own part, or was started as the program: then only the first stays for sure.
         let stays = !self.loader_seen;
-        self.loader_seen |= info.dlpi_addr == self.loader;
+        self.loader_seen |= info.dlpi_addr == self.loader || self.loader == 0;
         // SAFETY: the loader says where its headers are.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let loads = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);

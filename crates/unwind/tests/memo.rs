@@ -105,14 +105,10 @@ fn stack(frames: &[(u8, u64)]) -> Vec<u64> {
         let next = places.get(index + 1).copied().unwrap_or(0);
         words[*pair] = next;
     }
-    for (begin, word) in words.iter_mut().skip(15).enumerate() {
-        if *word == u64::MAX {
-            *word = places
-                .iter()
-                .copied()
-                .find(|place| *place >= STACK + 8 * (begin as u64 + 32))
-                .unwrap_or(0);
-        }
+    // The frame pointer that a signal frame restores is that of the next frame behind it.
+    for (index, word) in words.iter_mut().enumerate().filter(|(_, word)| **word == u64::MAX) {
+        let behind = STACK + 8 * (index as u64 - 15 + 32);
+        *word = places.iter().copied().find(|place| *place >= behind).unwrap_or(0);
     }
     words
 }
