@@ -1,12 +1,13 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
 use backtrail_arch::{aarch64, s390x, x86_64};
-use backtrail_elf::Image;
+use backtrail_elf::{Image, edit};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
 use backtrail_wire::Endian;
 
 use crate::cfi::{self, EhFrame};
+use crate::whole::Whole;
 use crate::{build, check, tables};
 
 /// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what holds for every input.
@@ -56,6 +57,50 @@ pub fn build(data: &[u8]) {
             built.skipped
         );
     }
+}
+
+/// Adds a table of each version to the ELF file `data`, as the command does: it is found again, says what `.eh_frame` says, and adding once
+/// more changes nothing. Whether the file takes tables at all comes back.
+pub fn add(data: &[u8]) -> bool {
+    for version in Version::ALL {
+        let Some(added) = with_table(data, version) else {
+            return false;
+        };
+        let image = Image::parse(&added).expect("an edited file can be read");
+        let own = image.sframe().expect("its section is whole").expect("it is there");
+        let table = Section::parse(&own.data, own.address).expect("a written section reads");
+        if let Ok(Some(frames)) = image.eh_frame() {
+            let input = EhFrame::of_image(&image, &frames.data, frames.address);
+            let report = check::check_linked(&input, &table, &[], check::Stubs::of_image(&image).as_ref());
+            // Rows that only the table had are kept, and are all that may differ.
+            let only_kept = report.mismatches.iter().all(|found| found.what == check::What::Code);
+            assert!(
+                report.gave_up_at.is_some() || only_kept,
+                "{version:?}: {:x?}",
+                report.mismatches
+            );
+        }
+        assert!(
+            with_table(&added, version).as_ref() == Some(&added),
+            "{version:?}: adding twice is adding once"
+        );
+    }
+    true
+}
+
+fn with_table(data: &[u8], version: Version) -> Option<Vec<u8>> {
+    let image = Image::parse(data).ok()?;
+    let whole = Whole::of_image(&image).ok()?;
+    let mut make = |address| {
+        let options = Options::new(version, tables::abi(&image), address);
+        let built = whole.table(&options).map_err(|_| None)?;
+        (built.functions > 0).then_some(built.bytes).ok_or(None)
+    };
+    Some(
+        edit::add_table::<Option<backtrail_elf::Error>>(data, &mut make)
+            .ok()?
+            .to_vec(),
+    )
 }
 
 fn sound(converted: &cfi::Converted) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use backtrail_dwarf::fuzz;
 use backtrail_elf::{Image, MappedFile};
+use backtrail_wire::{Bytes, Endian};
 
 /// A file cut down to its `.eh_frame`'s first bytes: the headers, and where the section is in it.
 struct Seed {
@@ -20,11 +21,13 @@ fn seed(path: &Path, machine: u8) -> Option<Seed> {
     let image = Image::parse(file.bytes()).ok()?;
     let section = image.section_header(".eh_frame")?;
     let data = image.section(".eh_frame").ok()??;
-    let frames = &data.data[..data.data.len().min(KEPT)];
+    let frames = whole_entries(&data.data[..data.data.len().min(KEPT)], image.endian());
     // One program header for everything, executable, and the sections null, .eh_frame and names.
     let mut bytes = vec![0; 64 + 56];
     bytes[..64].copy_from_slice(&file.bytes()[..64]);
     bytes[18] = machine;
+    // Room for more program headers.
+    bytes.resize(bytes.len() + 4 * 56, 0);
     let start = bytes.len();
     bytes.extend(frames);
     bytes.resize(bytes.len().next_multiple_of(8), 0);
@@ -45,12 +48,25 @@ fn seed(path: &Path, machine: u8) -> Option<Seed> {
     bytes[32..40].copy_from_slice(&64u64.to_le_bytes());
     bytes[40..48].copy_from_slice(&(headers_at as u64).to_le_bytes());
     bytes[54..64].copy_from_slice(&[56, 0, 1, 0, 64, 0, 3, 0, 2, 0]);
-    let program = [1u64 | 5 << 32, 0, 0, 0, 0, 1 << 40, 0x1000];
+    let program = [1u64 | 5 << 32, 0, 0, 0, 0, 1 << 30, 0x1000];
     for (field, value) in program.into_iter().enumerate() {
         bytes[64 + field * 8..72 + field * 8].copy_from_slice(&value.to_le_bytes());
     }
     let frames = start..start + frames.len();
     Some(Seed { bytes, frames })
+}
+
+/// The entries that are not cut off.
+fn whole_entries(frames: &[u8], endian: Endian) -> &[u8] {
+    let bytes = Bytes::new(frames, endian);
+    let mut end = 0;
+    while let Ok(len) = bytes.u32(end) {
+        match end + 4 + len as usize {
+            next if next <= frames.len() => end = next,
+            _ => break,
+        }
+    }
+    &frames[..end]
 }
 
 fn seeds() -> Vec<Seed> {
@@ -85,6 +101,7 @@ fn the_seeds_are_whole() {
         let built = backtrail_dwarf::build::of_image(&image, &options).unwrap();
         assert!(built.functions > 10, "{built:?}");
         fuzz::build(&seed.bytes);
+        assert!(fuzz::add(&seed.bytes), "no table could be added");
     }
 }
 
@@ -112,6 +129,7 @@ fn mutations() {
             };
         }
         fuzz::build(&data);
+        fuzz::add(&data);
         runs += 1;
     }
     println!("{runs} runs");
