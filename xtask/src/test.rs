@@ -10,7 +10,7 @@ use std::thread;
 use backtrail_testkit::{SKIPPED, place};
 
 /// A tool (or a file, by its whole path) that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 19] = [
+const TOOLS: [(&str, &str); 20] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -21,6 +21,7 @@ const TOOLS: [(&str, &str); 19] = [
     ("readelf", "binutils"),
     ("objdump", "binutils"),
     ("gdb", "gdb"),
+    ("pkg-config", "pkg-config"),
     ("mount", "mount"),
     ("setpriv", "util-linux"),
     ("taskset", "util-linux"),

@@ -30,7 +30,8 @@ use backtrail_sframe::Section;
 
 /// Reads the memory of the program that is unwound.
 pub trait Memory {
-    /// The word at `address`, in the program's own byte order; `None` where it cannot be read.
+    /// The word at `address`, in the program's own byte order; `None` where it cannot be read, as at `u64::MAX`, where
+    /// it would lie across the end of memory.
     fn word(&mut self, address: u64) -> Option<u64>;
 }
 

@@ -116,7 +116,7 @@ impl MemoRead {
 
     #[inline]
     fn is_same(&self, memory: &mut impl Memory) -> bool {
-        self.address != u64::MAX && memory.word(self.address) == Some(self.word)
+        memory.word(self.address) == Some(self.word)
     }
 }
 

@@ -22,39 +22,8 @@ const EXTERNAL: [&str; 7] = [
     "bcmp",
 ];
 
-const CALLS: &str = r#"
-use backtrail_unwind::local::{Captured, Identity, Snapshot, is_published, position_of, publish, read_words, walk};
-use core::ffi::c_void;
-
-#[no_mangle]
-pub unsafe extern "C" fn audited_walk(captured: &Captured, out: *mut u64, limit: usize) -> usize {
-    let mut count = 0;
-    let _ = walk(&captured.position(), limit, |frame| {
-        if count < limit {
-            out.add(count).write(frame.address);
-            count += 1;
-        }
-    });
-    count
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn audited_interrupted(ucontext: *const c_void, sum: &mut u64) -> bool {
-    let stop = walk(&position_of(ucontext), usize::MAX, |frame| *sum = sum.wrapping_add(frame.address));
-    stop == backtrail_unwind::Stop::EndOfStack
-}
-
-#[no_mangle]
-pub extern "C" fn audited_publish(snapshot: &'static Snapshot) -> bool {
-    publish(snapshot);
-    is_published()
-}
-
-#[no_mangle]
-pub extern "C" fn audited_identity(address: u64, words: &mut [u64; 8]) -> usize {
-    read_words(address, words) + Identity::of(address).is_some() as usize
-}
-"#;
+/// What a handler calls, each as a function of its own that nothing else needs. It is compiled by the test only.
+const CALLS: &str = include_str!("audited/calls.txt");
 
 fn compiler(name: &str) -> Compiler {
     let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));

@@ -70,11 +70,8 @@ const WINDOW: usize = 32;
 /// The memory of this process, as seen from one walk.
 #[derive(Debug)]
 pub(super) struct OwnMemory {
-    /// First address of words on the stack, and how far the last one begins behind it.
-    stack: u64,
-    stack_last: u64,
-    signal_stack: u64,
-    signal_stack_last: u64,
+    stack: Words,
+    signal_stack: Words,
     window: [u64; WINDOW],
     window_at: u64,
     window_words: usize,
@@ -90,13 +87,11 @@ impl OwnMemory {
             true => (0, 0),
             false => syscall::signal_stack()
                 .filter(|&(start, end)| (start..end).contains(&sp))
-                .map_or((0, 0), |(start, end)| (start.next_multiple_of(8), end)),
+                .unwrap_or((0, 0)),
         };
         OwnMemory {
-            stack: low,
-            stack_last: last_word(low, high),
-            signal_stack: alternate,
-            signal_stack_last: last_word(alternate, alternate_end),
+            stack: Words::new(low, high),
+            signal_stack: Words::new(alternate, alternate_end),
             window: [0; WINDOW],
             window_at: 0,
             window_words: 0,
@@ -105,7 +100,11 @@ impl OwnMemory {
 
     #[cold]
     #[inline(never)]
-    fn copied(&mut self, address: u64) -> Option<u64> {
+    fn elsewhere(&mut self, address: u64) -> Option<u64> {
+        if self.signal_stack.holds(address) {
+            // SAFETY: the word is aligned and lies in the alternate stack on which the thread runs now.
+            return Some(unsafe { load(address) });
+        }
         let offset = address.wrapping_sub(self.window_at);
         let known = offset.is_multiple_of(8) && (offset / 8) < self.window_words as u64;
         if !known {
@@ -120,23 +119,49 @@ impl OwnMemory {
     }
 }
 
-/// How far behind the first address the last whole word begins; with `wrapping_sub` one comparison then is enough. No word where there is
-/// no room: only address 0 itself is then taken for one, and it is refused.
-fn last_word(low: u64, high: u64) -> u64 {
-    high.saturating_sub(low).saturating_sub(8)
+/// Aligned words that can be loaded.
+#[derive(Clone, Copy, Debug)]
+struct Words {
+    start: u64,
+    count: u64,
+}
+
+impl Words {
+    #[inline]
+    fn new(start: u64, end: u64) -> Words {
+        let start = start.wrapping_add(7) & !7;
+        Words {
+            start,
+            count: end.saturating_sub(start) / 8,
+        }
+    }
+
+    /// Whether there is a word at this address: what is not aligned is turned into more than there can be.
+    #[inline]
+    fn holds(self, address: u64) -> bool {
+        address.wrapping_sub(self.start).rotate_right(3) < self.count
+    }
+}
+
+/// Loads a word as bits: other code of the thread may have written it in any type.
+///
+/// # Safety
+/// The address is aligned and readable.
+#[inline]
+unsafe fn load(address: u64) -> u64 {
+    // SAFETY: as our caller promises.
+    unsafe { core::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
 }
 
 impl Memory for OwnMemory {
     #[inline]
     fn word(&mut self, address: u64) -> Option<u64> {
-        let is_in = |low: u64, last: u64| last != 0 && address.wrapping_sub(low) <= last && address.is_multiple_of(8);
-        if is_in(self.stack, self.stack_last) || is_in(self.signal_stack, self.signal_stack_last) {
+        if self.stack.holds(address) {
             // SAFETY: the word is aligned and lies in the thread's own stack between a stack pointer of its and its end, where each page
-            // was found readable (`Bounds::direct`), or in the alternate stack on which it runs. Other code of the thread may
-            // have written it in any type, so it is loaded as bits and volatile.
-            return Some(unsafe { core::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() });
+            // was found readable (`Bounds::direct`).
+            return Some(unsafe { load(address) });
         }
-        self.copied(address)
+        self.elsewhere(address)
     }
 }
 
