@@ -74,13 +74,15 @@ pub(crate) fn encode_ends(word: WordSize, buffer: usize, head: u64, tail: usize,
         .zip(&accepted)
         .take_while(|(d, a)| d == a)
         .count();
-    let missing = accepted[kept..outer]
-        .iter()
-        .map(|&frame| stands_for(frame))
-        .fold(0, u64::saturating_add);
+    let missing = |from: usize| {
+        let frames = accepted[from..outer].iter();
+        frames.map(|&frame| stands_for(frame)).fold(0, u64::saturating_add)
+    };
     match decoded[kept..inner] {
-        [] => assert_eq!(missing, 0),
-        [Frame::Omit(count)] => assert_eq!(count, missing),
+        // An omission that was pushed may look as what it was counted into: the greatest count, plus one.
+        [] if missing(kept) > 0 => assert_eq!(decoded[kept - 1], Frame::Omit(missing(kept - 1))),
+        [] => {}
+        [Frame::Omit(count)] => assert_eq!(count, missing(kept)),
         _ => panic!("head {kept}, then {:?}", &decoded[kept..inner]),
     }
     assert!(kept as u64 >= head.min(outer as u64) || size < word.max_encoded_len(head as usize + tail + 1));
