@@ -215,7 +215,7 @@ mod tests {
             function(0x9000, 0x20, &[0]),
         ];
         let described = [0x1000..0x1040, 0x2040..0x2080, 0x20c0..0x2100];
-        let kept = not_described(own, &described, &[0x1000..0x5000]);
+        let kept = not_described(own, &described, std::slice::from_ref(&(0x1000..0x5000)));
         assert_eq!(places(&kept), [(0x2000, 0x40), (0x2080, 0x40), (0x3000, 0x20)]);
         // The part behind begins with the row in force there, and has the next one at its own offset.
         let offsets: Vec<(u32, i32)> = kept[1]
@@ -230,14 +230,14 @@ mod tests {
     fn padding_between_joined_functions_is_nobodys() {
         let own = vec![function(0x1000, 0x40, &[0])];
         let described = [0x1000..0x1013, 0x1020..0x1040];
-        assert_eq!(not_described(own, &described, &[0..u64::MAX]), []);
+        assert_eq!(not_described(own, &described, std::slice::from_ref(&(0..u64::MAX))), []);
     }
 
     #[test]
     fn of_two_that_overlap_the_first_counts() {
         let own = vec![function(0x1000, 0x40, &[0]), function(0x1020, 0x40, &[0])];
         assert_eq!(
-            places(&not_described(own, &[], &[0..u64::MAX])),
+            places(&not_described(own, &[], std::slice::from_ref(&(0..u64::MAX)))),
             [(0x1000, 0x40), (0x1040, 0x20)]
         );
     }
