@@ -10,7 +10,7 @@ use std::thread;
 use backtrail_testkit::{SKIPPED, place};
 
 /// A tool (or a file, by its whole path) that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 20] = [
+const TOOLS: [(&str, &str); 24] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -26,6 +26,10 @@ const TOOLS: [(&str, &str); 20] = [
     ("setpriv", "util-linux"),
     ("taskset", "util-linux"),
     ("clang", "clang"),
+    ("ld.lld", "lld"),
+    ("mold", "mold"),
+    ("eu-elflint", "elfutils"),
+    ("patchelf", "patchelf"),
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     ("/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross"),
     ("s390x-linux-gnu-gcc", "gcc-s390x-linux-gnu"),

@@ -46,25 +46,30 @@ fn beside_ld(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) 
         return Ok(());
     };
     let tools = format!("-B{}/", binutils.for_gcc(Machine::X86_64).display());
-    let mut source = String::from("extern int g(int, ...);\n");
-    for number in 0..FUNCTIONS {
-        let _ = writeln!(
-            source,
-            "int f{number}(int a, int b) {{ int c = g(a, b, {}); {} return g(c) + b; }}",
-            number % 97,
-            ["", "g(b);", "g(a, c);"][number % 3]
-        );
+    // Four shapes of functions, as compilers write them for x86-64.
+    let shapes = [
+        "ret",
+        "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nnop\npop %rbx\n.cfi_def_cfa_offset 8\nret",
+        "sub $24,%rsp\n.cfi_def_cfa_offset 32\nnop\nadd $24,%rsp\n.cfi_def_cfa_offset 8\nret",
+        "push %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset 6,-16\nmov %rsp,%rbp\n.cfi_def_cfa_register 6\nnop\npop %rbp\n.cfi_def_cfa 7,8\nret",
+    ];
+    let mut source = format!(
+        ".text\n.globl main\nmain: xor %eax,%eax\nret\n.rept {}\n",
+        FUNCTIONS / shapes.len()
+    );
+    for shape in shapes {
+        let _ = writeln!(source, ".p2align 4\n.cfi_startproc\n{shape}\n.cfi_endproc");
     }
-    source.push_str("int g(int a, ...) { return a; }\nint main(void) { return f1(1, 2) & 1; }\n");
+    source.push_str(".endr\n.section .note.GNU-stack,\"\"\n");
     let path = |name: &str| folder.join(name);
-    fs::write(path("f.c"), source).map_err(|error| error.to_string())?;
+    fs::write(path("f.s"), source).map_err(|error| error.to_string())?;
     let gcc = |arguments: &[&str]| {
         let mut gcc = Command::new("gcc");
         gcc.arg(&tools).args(arguments).current_dir(folder);
         gcc
     };
-    seconds(&mut gcc(&["-O1", "-c", "f.c", "-o", "plain.o"]))?;
-    seconds(&mut gcc(&["-O1", "-Wa,--gsframe", "-c", "f.c", "-o", "tables.o"]))?;
+    seconds(&mut gcc(&["-c", "f.s", "-o", "plain.o"]))?;
+    seconds(&mut gcc(&["-Wa,--gsframe", "-c", "f.s", "-o", "tables.o"]))?;
     let mut times = [const { Vec::new() }; 3];
     for _ in 0..rounds {
         times[0].push(seconds(&mut gcc(&["plain.o", "-o", "plain"]))?);
@@ -77,7 +82,7 @@ fn beside_ld(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) 
     let [plain, tables, added] = times.map(|mut times| median(&mut times));
     let _ = writeln!(
         page,
-        "## Beside GNU ld 2.47\n\n{FUNCTIONS} functions of a generated C program, in one object.\n\n\
+        "## Beside GNU ld 2.47\n\n{FUNCTIONS} functions of four shapes, in one generated object.\n\n\
          | | seconds |\n|---|---|\n\
          | link without tables | {plain:.3} |\n\
          | link with the assembler's tables | {tables:.3}, merging {:.3} |\n\
