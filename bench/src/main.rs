@@ -88,7 +88,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), String> {
     let (rounds, millions) = arguments()?;
     perf::sampling_permitted().map_err(|missing| missing.to_string())?;
-    let binary = release_build()?;
+    let binary = place::release("backtrail", "backtrail")?;
     let work = program::WORK.build().map_err(|missing| missing.to_string())?;
     let bench = Bench {
         backtrail: Backtrail::new(&binary),
@@ -127,19 +127,6 @@ fn arguments() -> Result<(usize, u32), String> {
         }
     }
     Ok((rounds, millions))
-}
-
-fn release_build() -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build
-        .args(["build", "--release", "--package", "backtrail"])
-        .current_dir(place::workspace());
-    match build.status() {
-        Ok(status) if status.success() => Ok(place::target().join("release/backtrail")),
-        Ok(status) => Err(format!("cargo build: {status}")),
-        Err(error) => Err(format!("cargo can't be started: {error}")),
-    }
 }
 
 fn cpus() -> usize {

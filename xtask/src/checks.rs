@@ -11,8 +11,6 @@ use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{Missing, command, place, scratch, skip};
 use serde_json::Value;
 
-use crate::figures::release_build;
-
 /// The part of code that version 3 is promised to cover.
 const COVERED: f64 = 0.9998;
 
@@ -71,7 +69,7 @@ fn check(binary: &Path, options: &[&str], file: &Path) -> Result<Report, String>
 
 /// Checks everything, prints the tables and writes them down.
 pub(crate) fn run() -> Result<(), String> {
-    let binary = release_build()?;
+    let binary = place::release("backtrail", "backtrail")?;
     let folder = scratch();
     let mut broken = Vec::new();
     let mut page = format!(

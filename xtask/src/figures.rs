@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::recorder::{Backtrail, bytes_in};
@@ -45,7 +44,7 @@ struct PerfRow {
 /// Records everything, prints the table, and writes it down where the recordings had their full length.
 pub(crate) fn run(seconds: Option<u32>) -> Result<(), String> {
     perf::sampling_permitted().map_err(|missing| missing.to_string())?;
-    let binary = release_build()?;
+    let binary = place::release("backtrail", "backtrail")?;
     let folder = scratch();
     let mut rows = Vec::new();
     for (name, workload, first) in programs(seconds.unwrap_or(SECONDS), folder.path()) {
@@ -84,19 +83,6 @@ fn broken_promises(rows: &[Row]) -> Vec<String> {
         }
     }
     broken
-}
-
-pub(crate) fn release_build() -> Result<std::path::PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let build = Command::new(cargo)
-        .args(["build", "--release", "--package", "backtrail"])
-        .current_dir(place::workspace())
-        .status();
-    match build {
-        Ok(status) if status.success() => Ok(place::target().join("release/backtrail")),
-        Ok(status) => Err(format!("cargo build: {status}")),
-        Err(error) => Err(format!("cargo can't be started: {error}")),
-    }
 }
 
 type Made = Result<Workload, Missing>;

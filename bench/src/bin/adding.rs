@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(rounds: usize) -> Result<(), String> {
-    let backtrail = release_build()?;
+    let backtrail = place::release("backtrail", "backtrail")?;
     let folder = scratch();
     let mut page = format!(
         "# What adding costs\n\n\
@@ -148,17 +148,4 @@ fn seconds(run: &mut Command) -> Result<f64, String> {
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn release_build() -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build
-        .args(["build", "--release", "--package", "backtrail"])
-        .current_dir(place::workspace());
-    match build.status() {
-        Ok(status) if status.success() => Ok(place::target().join("release/backtrail")),
-        Ok(status) => Err(format!("cargo build: {status}")),
-        Err(error) => Err(format!("cargo can't be started: {error}")),
-    }
 }

@@ -3,7 +3,6 @@
 //! `cargo run --release --bin backtrace [ROUNDS]`; needs a C compiler, and a machine that does nothing else.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -34,17 +33,8 @@ fn done(mut command: Command) -> Result<String, String> {
     }
 }
 
-/// Builds the library as it is shipped.
-fn library() -> Result<PathBuf, String> {
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--release", "--package", "backtrail-capi"]);
-    build.current_dir(place::workspace());
-    done(build)?;
-    Ok(place::target().join("release/libbacktrail.so"))
-}
-
 fn measure(rounds: &str) -> Result<String, String> {
-    let library = library()?;
+    let library = place::release("backtrail-capi", "libbacktrail.so")?;
     let folder = scratch();
     let program = folder.path().join("backtrace");
     std::fs::copy(library, folder.path().join("libbacktrail.so.0")).map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ pub(super) struct Times {
     /// Ours, from the `.eh_frame` of what was assembled.
     pub(super) same: f64,
     /// Name, functions and seconds of ours on a large library.
-    pub(super) library: Option<(&'static str, u32, f64)>,
+    pub(super) of_libllvm: Option<(&'static str, u32, f64)>,
     /// The median of the rounds' ratios, for the same functions.
     pub(super) ratio: f64,
 }
@@ -80,7 +80,7 @@ fn of_release(binutils: &Binutils, source: &Path, folder: &Path, rounds: usize) 
         ratio: median(added.iter().zip(&same).map(|(other, ours)| other / ours).collect()),
         assembler: median(added),
         same: median(same),
-        library: (!library.is_empty()).then(|| ("libLLVM 14", functions, median(library))),
+        of_libllvm: (!library.is_empty()).then(|| ("libLLVM 14", functions, median(library))),
     })
 }
 

@@ -133,7 +133,7 @@ fn libsframe(release: Release, folder: &TempDir, bytes: &[u8], pcs: &[u64]) -> R
         return Ok(None);
     };
     let name = format!("libsframe {}", release.number());
-    let Some(library) = binutils.library("libsframe.so") else {
+    let Some(library) = binutils.shared_library("libsframe.so") else {
         skip(format!("{name} is not among the packages"));
         return Ok(None);
     };

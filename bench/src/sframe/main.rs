@@ -92,7 +92,7 @@ fn builds(all: &[build::Times]) -> String {
          | as | adds, s | ours, s | times as long | ours for a library |\n|---|---|---|---|---|\n"
         .to_owned();
     for times in all {
-        let library = times.library.map_or("-".to_owned(), |(name, functions, seconds)| {
+        let library = times.of_libllvm.map_or("-".to_owned(), |(name, functions, seconds)| {
             format!("{name}, {functions} functions: {seconds:.3} s")
         });
         let _ = writeln!(

@@ -37,9 +37,10 @@ mod ranges;
 mod report;
 mod symbolize;
 
+pub use backtrail_recording::is_kernel_address;
 pub use demangle::{MAX_NAME_LENGTH, demangle};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
-pub use modules::{File, is_kernel_address};
+pub use modules::File;
 pub use profile::{NO_STACK, OMITTED, Options, Profile, STACK_LOST};
 pub use report::{FunctionCount, Report, SourceLine, Summary, TableOptions};
 pub use symbolize::{Call, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer, SystemFiles};

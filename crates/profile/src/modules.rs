@@ -2,16 +2,10 @@
 
 use std::collections::HashMap;
 
-use backtrail_recording::Module;
+use backtrail_recording::{Module, is_kernel_address};
 use rustc_hash::FxHashMap;
 
 use crate::ranges::RangeMap;
-
-/// Whether the address belongs to the kernel: on every CPU that Backtrail knows, the half of the address space that is
-/// negative as a signed number.
-pub fn is_kernel_address(address: u64) -> bool {
-    (address as i64) < 0
-}
 
 /// A mapped file, whichever process it is mapped into.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -107,7 +107,7 @@ impl Profile {
         match item {
             Item::Module(module) => {
                 self.symbolizer.map(module);
-                if crate::modules::is_kernel_address(module.base) {
+                if backtrail_recording::is_kernel_address(module.base) {
                     self.located.clear();
                 } else {
                     self.located.remove(&module.pid);

@@ -302,7 +302,7 @@ impl<'a> Modules<'a> {
 }
 
 /// The process that the kernel's code is told of: none.
-const NO_PROCESS: u32 = u32::MAX;
+pub(crate) const NO_PROCESS: u32 = u32::MAX;
 /// The most that the kernel's own code and data can take on x86-64 (KERNEL_IMAGE_SIZE, with KASLR). Its modules lie elsewhere.
 const KERNEL_SIZE: u64 = 1 << 30;
 

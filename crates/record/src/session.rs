@@ -1,10 +1,11 @@
 //! A recording from its beginning to its end.
 
+use std::cell::OnceCell;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use backtrail_dwarf::tables::Tables;
-use backtrail_recording::{Module, Sample, Stop, WriteError, Writer, WriterOptions};
+use backtrail_recording::{Module, Sample, Stop, WriteError, Writer, WriterOptions, is_kernel_address};
 use backtrail_target::perf::{self, Build, Record, Sampler};
 use backtrail_target::proc;
 use backtrail_target::sys::SignalSource;
@@ -124,8 +125,8 @@ struct Session<'a> {
     spaces: Spaces,
     walker: StackWalker,
     writer: Writer,
-    /// What is told before the first sample in the kernel.
-    kernel: Option<Module>,
+    /// What is told before the first sample in the kernel, which a program may never be met in.
+    kernel: OnceCell<Option<Module>>,
     /// Names by thread.
     names: FxHashMap<u32, Box<str>>,
     /// Mappings that the stack at hand reaches into.
@@ -143,7 +144,7 @@ impl<'a> Session<'a> {
             spaces: Spaces::default(),
             walker: StackWalker::new(),
             writer,
-            kernel: modules::kernel(),
+            kernel: OnceCell::new(),
             names: FxHashMap::default(),
             touched: Vec::new(),
             live: false,
@@ -327,10 +328,10 @@ impl<'a> Session<'a> {
 
     /// Tells what a reader has to know of the stack at hand: the modules that it reaches into, and the thread's name.
     fn announce(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
-        let in_kernel = self.walker.frames.first().is_some_and(|leaf| leaf.address >> 63 != 0);
-        if in_kernel
-            && let Some(kernel) = &self.kernel
-            && self.writer.announce_module(kernel.pid, 0)
+        let leaf = self.walker.frames.first();
+        if leaf.is_some_and(|leaf| is_kernel_address(leaf.address))
+            && self.writer.announce_module(modules::NO_PROCESS, 0)
+            && let Some(kernel) = self.kernel.get_or_init(modules::kernel)
         {
             self.writer.module(tid, &Module { time, ..kernel.clone() })?;
         }

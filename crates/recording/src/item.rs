@@ -55,6 +55,12 @@ impl Stop {
     }
 }
 
+/// Whether the address belongs to the kernel: on every CPU that Backtrail knows, the half of the address space that is
+/// negative as a signed number.
+pub fn is_kernel_address(address: u64) -> bool {
+    (address as i64) < 0
+}
+
 /// What a frame's address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrameKind {

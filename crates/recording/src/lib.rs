@@ -11,7 +11,7 @@ mod tree;
 mod writer;
 
 pub use backtrail_trace::{CreateError, Dialect};
-pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName};
+pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_kernel_address};
 pub use reader::{ReadError, Reader};
 pub use tree::{FIRST_NODE, StackNodes, StackTree, ending, root};
 pub use writer::{Environment, WriteError, Writer, WriterOptions, is_occupied};

@@ -1,6 +1,7 @@
 //! Where things are: the workspace, what lies beside it, and what is built.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The workspace's root.
 pub fn workspace() -> PathBuf {
@@ -26,6 +27,21 @@ pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => workspace().join(folder),
         None => workspace().join("target"),
+    }
+}
+
+/// A program or library of the workspace, built as it is shipped; cargo's output goes where ours does.
+///
+/// # Errors
+/// What cargo ended with.
+pub fn release(package: &str, file: &str) -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--release", "--package", package]);
+    match build.current_dir(workspace()).status() {
+        Ok(status) if status.success() => Ok(target().join("release").join(file)),
+        Ok(status) => Err(format!("cargo build: {status}")),
+        Err(error) => Err(format!("cargo can't be started: {error}")),
     }
 }
 

@@ -62,11 +62,11 @@ impl Compiler {
     /// The object code of everything that the source's functions reach, and of nothing else: a shared library out of
     /// which the compiler and the linker have thrown the rest.
     pub fn reached(&self, name: &str, text: &str) -> Vec<u8> {
-        std::fs::read(self.library(name, text)).expect("it was just made")
+        std::fs::read(self.shared_library(name, text)).expect("it was just made")
     }
 
     /// Where that library is.
-    pub fn library(&self, name: &str, text: &str) -> PathBuf {
+    pub fn shared_library(&self, name: &str, text: &str) -> PathBuf {
         let source = self.directory.join(format!("{name}.rs"));
         std::fs::write(&source, text).expect("the target directory can be written");
         let library = ["--edition=2021", "--crate-type=cdylib", "-Clto=fat", "-Cstrip=none"];

@@ -47,7 +47,7 @@ fn listing(tool: &str, option: &str, library: &Path) -> Option<String> {
 #[test]
 fn walking_in_place_reaches_nothing_that_a_handler_may_not_call() {
     let compiler = compiler("promises");
-    let library = compiler.library("audited", &[FRAME, CALLS].concat());
+    let library = compiler.shared_library("audited", &[FRAME, CALLS].concat());
     let object = std::fs::read(&library).unwrap();
     for function in CALLS.split("fn audited_").skip(1) {
         let function = function.split('(').next().unwrap();

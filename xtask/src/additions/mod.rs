@@ -13,8 +13,6 @@ use backtrail_testkit::command::{self, Finished};
 use backtrail_testkit::{place, scratch};
 use serde_json::Value;
 
-use crate::figures::release_build;
-
 /// No command takes longer.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -112,7 +110,7 @@ fn reason(stderr: &str) -> String {
 
 /// Adds everywhere, prints the tables and writes them down.
 pub(crate) fn run() -> Result<(), String> {
-    let backtrail = Backtrail(release_build()?);
+    let backtrail = Backtrail(place::release("backtrail", "backtrail")?);
     let folder = scratch();
     let mut broken = Vec::new();
     let mut page = String::from(

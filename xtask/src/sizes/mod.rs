@@ -12,7 +12,6 @@ use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{place, skip};
 use serde_json::Value;
 
-use crate::figures::release_build;
 use crate::test;
 
 /// The ratios with which the format was proposed, under its first name: x86-64 and AArch64, in the order of
@@ -94,7 +93,7 @@ pub(crate) fn run() -> Result<(), String> {
     if releases.len() < Release::ALL.len() {
         return Err("all releases of binutils are needed".to_owned());
     }
-    let backtrail = release_build()?;
+    let backtrail = place::release("backtrail", "backtrail")?;
     let mut page = HEAD.to_owned();
     let mut broken = Vec::new();
     for (index, (machine, name)) in MACHINES.into_iter().enumerate() {

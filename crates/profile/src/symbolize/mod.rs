@@ -13,13 +13,13 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use backtrail_recording::{FrameKind, Module};
+use backtrail_recording::{FrameKind, Module, is_kernel_address};
 use rustc_hash::FxHashMap;
 
 pub use kallsyms::{Kallsyms, KernelFunction};
 pub use perf_map::PerfMap;
 
-use crate::modules::{File, FileId, Mapping, Modules, is_kernel_address};
+use crate::modules::{File, FileId, Mapping, Modules};
 use notes::{Notes, Trouble};
 
 /// A call that was going on at an address.

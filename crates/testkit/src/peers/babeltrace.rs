@@ -1,14 +1,15 @@
 //! babeltrace2 in the two series that are in use: 2.0 reads CTF 1.8, 2.1 also CTF 2.
 
 use super::debian::Unpacked;
-use super::{Peer, locked_directory, run, skipped};
+use super::{Peer, locked_directory, run};
+use crate::skip;
 use std::process::Command;
 
 /// babeltrace2 2.0, which Debian bookworm has.
 pub fn babeltrace2_2_0() -> Option<Peer> {
     let found = installed_2_0();
     if let Err(why) = &found {
-        skipped("babeltrace2 2.0", why);
+        skip(format_args!("babeltrace2 2.0: {why}"));
     }
     found.ok()
 }
@@ -17,7 +18,7 @@ pub fn babeltrace2_2_0() -> Option<Peer> {
 pub fn babeltrace2_2_1() -> Option<Peer> {
     let found = unpacked_2_1();
     if let Err(why) = &found {
-        skipped("babeltrace2 2.1", why);
+        skip(format_args!("babeltrace2 2.1: {why}"));
     }
     found.ok()
 }

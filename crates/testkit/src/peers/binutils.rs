@@ -1,7 +1,8 @@
 //! The releases of GNU binutils that write SFrame V1, V2 and V3, for each machine whose tables they make.
 
 use super::debian::Unpacked;
-use super::{Peer, run, skipped};
+use super::{Peer, run};
+use crate::skip;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -81,7 +82,7 @@ impl Binutils {
     pub fn get(release: Release) -> Option<Binutils> {
         let found = Self::find(release);
         if let Err(why) = &found {
-            skipped(&format!("binutils {}", release.number()), why);
+            skip(format_args!("binutils {}: {why}", release.number()));
         }
         found.ok()
     }
@@ -115,7 +116,7 @@ impl Binutils {
     }
 
     /// The library of that name that has the highest version (`libsframe.so` is of several packages).
-    pub fn library(&self, name: &str) -> Option<PathBuf> {
+    pub fn shared_library(&self, name: &str) -> Option<PathBuf> {
         let libraries = fs::read_dir(self.unpacked.libraries()).ok()?;
         let versions = libraries.filter_map(|entry| {
             let path = entry.ok()?.path();

@@ -12,10 +12,10 @@ pub use babeltrace::{babeltrace2_2_0, babeltrace2_2_1};
 pub use binutils::{Binutils, Machine, Release};
 pub use source::{binutils_source, zlib};
 
+use crate::place;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A program with the arguments that make it run.
@@ -34,17 +34,9 @@ impl Peer {
     }
 }
 
-/// Says so where everybody sees it: the test runner keeps back what `println!` prints of tests that pass.
-fn skipped(what: &str, why: &str) {
-    // There is nobody to tell where standard error is closed.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
-}
-
 /// A directory for one peer under the workspace's target directory, locked against other test processes.
 fn locked_directory(name: &str) -> std::io::Result<(PathBuf, File)> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(workspace.join("target"), |target| workspace.join(target));
-    let directory = target.join("peers").join(name);
+    let directory = place::target().join("peers").join(name);
     fs::create_dir_all(&directory)?;
     let directory = directory.canonicalize()?;
     let lock = File::create(directory.join("lock"))?;
