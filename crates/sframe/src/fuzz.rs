@@ -3,8 +3,8 @@
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
 
-use crate::Section;
 use crate::validate::{FindingKind, validate};
+use crate::{Index, Section};
 
 /// Rows that are looked at: shared blocks let a small file claim many.
 const MAX_ROWS: usize = 10_000;
@@ -40,7 +40,12 @@ pub fn lookup_sframe(data: &[u8]) {
         let end = function.start.wrapping_add(function.size.into());
         [function.start, function.start.wrapping_sub(1), end.wrapping_sub(1), end]
     });
+    let mut words = [0; 1 << 12];
+    let index = Index::build(&section, &mut words);
     for pc in ends.chain([0, 1, ADDRESS, ADDRESS + 0x1000, u64::MAX]) {
+        if let Some(index) = &index {
+            assert_eq!(section.lookup_by(index, pc), section.lookup(pc));
+        }
         for section in [section, section.starts_relative_to_field()] {
             let Ok(Some(found)) = section.lookup(pc) else { continue };
             let offset = pc.wrapping_sub(found.function.start);

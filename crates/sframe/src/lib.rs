@@ -23,5 +23,5 @@ pub mod write;
 
 pub use constants::{Abi, Flags, Version};
 pub use error::{Error, ErrorKind, Result};
-pub use read::{Fde, Found, Functions, Rows, Section};
+pub use read::{Fde, Found, Functions, Index, Rows, Section};
 pub use row::{Base, Function, Location, Row, Rule};

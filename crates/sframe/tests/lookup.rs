@@ -3,7 +3,7 @@
 mod common;
 
 use backtrail_sframe::write::{self, FunctionRows, Options};
-use backtrail_sframe::{Abi, Base, Flags, Location, Row, Rule, Section, Version};
+use backtrail_sframe::{Abi, Base, Flags, Index, Location, Row, Rule, Section, Version};
 use common::naive;
 
 const ADDRESS: u64 = 0x7fff_0000;
@@ -53,11 +53,14 @@ fn uneven(random: &mut backtrail_testkit::text::Random, count: usize) -> Vec<Fun
 
 fn compare(section: &Section<'_>, functions: &[naive::NaiveFunction], pcs: impl Iterator<Item = u64>) -> usize {
     let mut count = 0;
+    let mut words = vec![0; Index::words(section)];
+    let index = Index::build(section, &mut words);
     for pc in pcs {
-        let found = section
-            .lookup(pc)
-            .unwrap()
-            .map(|found| (found.function.start, found.row));
+        let found = section.lookup(pc).unwrap();
+        if let Some(index) = &index {
+            assert_eq!(section.lookup_by(index, pc).unwrap(), found, "at {pc:#x}");
+        }
+        let found = found.map(|found| (found.function.start, found.row));
         let expected = naive::look_up(functions, pc).map(|(index, row)| (functions[index].start, row));
         assert_eq!(found, expected, "at {pc:#x}");
         count += 1;
@@ -150,4 +153,27 @@ fn starts_relative_to_the_field_without_a_flag() {
     assert_ne!(section.fde(0).unwrap().function().start, naive[0].start);
     let section = section.starts_relative_to_field();
     compare(&section, &naive, functions.iter().map(|function| function.start + 1));
+}
+
+/// An index is made of whatever is sorted, also in the least memory, and of nothing else.
+#[test]
+fn an_index_needs_functions_that_are_sorted_and_the_memory_it_says() {
+    let mut random = backtrail_testkit::text::Random::new(0x3003);
+    for version in Version::ALL {
+        for count in [1, 2, 3, 100, 5000] {
+            let functions = uneven(&mut random, count);
+            let mut bytes = write::section(&functions, &Options::new(version, Abi::Amd64Little, ADDRESS))
+                .unwrap()
+                .bytes;
+            let section = Section::parse(&bytes, ADDRESS).unwrap();
+            let wanted = Index::words(&section);
+            assert!(wanted <= 4 * count + 2, "{wanted} words for {count} functions");
+            let mut words = vec![u32::MAX; wanted];
+            assert!(Index::build(&section, &mut words).is_some());
+            assert!(words.iter().all(|&word| (word as usize) < count));
+            assert!(Index::build(&section, &mut words[1..]).is_none(), "too little memory");
+            bytes[3] &= !Flags::FDE_SORTED.0;
+            assert!(Index::build(&Section::parse(&bytes, ADDRESS).unwrap(), &mut words).is_none());
+        }
+    }
 }

@@ -10,7 +10,7 @@ const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
 /// What a signal handler may call, and validation besides. Each becomes a function of its own that nothing else needs.
 const CALLS: &str = r#"
-use backtrail_sframe::{Abi, ErrorKind, Flags, Row, Rule, Section, Version};
+use backtrail_sframe::{Abi, ErrorKind, Flags, Index, Row, Rule, Section, Version};
 use backtrail_sframe::validate::validate;
 use core::ops::ControlFlow;
 
@@ -48,6 +48,16 @@ pub fn audited_parse_lenient(bytes: &[u8], address: u64) -> u64 {
 #[no_mangle]
 pub fn audited_lookup(section: &Section<'_>, pc: u64) -> i64 {
     match section.lookup(pc) {
+        Ok(Some(found)) => fold_row(found.row).wrapping_add(found.function.start as i64),
+        Ok(None) => -2,
+        Err(error) => error.offset as i64,
+    }
+}
+
+#[no_mangle]
+pub fn audited_lookup_by(section: &Section<'_>, words: &mut [u32], pc: u64) -> i64 {
+    let Some(index) = Index::build(section, words) else { return Index::words(section) as i64 };
+    match section.lookup_by(&index, pc) {
         Ok(Some(found)) => fold_row(found.row).wrapping_add(found.function.start as i64),
         Ok(None) => -2,
         Err(error) => error.offset as i64,

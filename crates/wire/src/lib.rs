@@ -9,10 +9,12 @@
 mod bits;
 mod cursor;
 mod leb128;
+mod record;
 
 pub use bits::{read_bits, sign_extend, write_bits};
 pub use cursor::Cursor;
 pub use leb128::{MAX_LEB128_BYTES, write_sleb128, write_uleb128};
+pub use record::Record;
 
 /// The order of the bytes of an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

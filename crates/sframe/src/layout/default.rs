@@ -1,10 +1,57 @@
 //! Rows of DEFAULT FDEs, the only ones of versions 1 and 2: offsets for CFA, RA and FP in this order (section 1.4).
 //! What has a fixed offset in the header has no word.
 
+use core::hint::select_unpredictable;
+
 use super::{Context, Words, register, saved};
 use crate::constants::{Abi, FreInfo, S390X_CFA_ADJUSTMENT, S390X_CFA_ALIGNMENT, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::row::{Base, Location, Rule};
+
+/// The offsets of a row whose words are offsets and nothing else: all but s390x's.
+#[derive(Clone, Copy)]
+pub(crate) struct PlainWords {
+    cfa: i32,
+    /// From the CFA to where RA is saved, if it is.
+    ra: Option<i32>,
+    /// From the CFA to where FP is saved, if it is.
+    fp: Option<i32>,
+}
+
+/// `None` where a word can't be read quickly.
+#[inline(always)]
+pub(super) fn plain_words(context: &Context, words: &Words<'_>) -> Option<PlainWords> {
+    let fixed = |offset: i8| (offset != 0).then_some(i32::from(offset));
+    let (fixed_ra, fixed_fp) = (fixed(context.fixed_ra), fixed(context.fixed_fp));
+    let fp_index = if fixed_ra.is_none() { 2 } else { 1 };
+    let has_fp = fixed_fp.is_none() && fp_index < words.len();
+    // Which rows have a word for FP can't be predicted, so a word is read in any case.
+    let fp = words.quick(select_unpredictable(has_fp, fp_index, 0))?;
+    Some(PlainWords {
+        cfa: words.quick(0)?,
+        ra: match fixed_ra.is_none() && words.len() > 1 {
+            true => Some(words.quick(1)?),
+            false => fixed_ra,
+        },
+        fp: (has_fp | fixed_fp.is_some()).then_some(select_unpredictable(has_fp, fp, context.fixed_fp.into())),
+    })
+}
+
+#[inline(always)]
+pub(super) fn plain(context: &Context, info: FreInfo, words: PlainWords) -> Rule {
+    let arch = context.abi.arch();
+    let base = if info.base_sp() { arch.sp } else { arch.fp };
+    Rule {
+        cfa: Location {
+            base: Base::Register(base.0),
+            offset: words.cfa,
+            deref: false,
+        },
+        ra: words.ra.map_or(register(arch.ra.0), saved),
+        fp: words.fp.map(saved),
+        mangled_ra: info.mangled_ra(),
+    }
+}
 
 #[inline]
 pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Result<Rule> {

@@ -13,6 +13,7 @@ use crate::constants::{Abi, FdeInfo, FdeType, FreInfo, FreType, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::row::{Base, Location, Rule};
 
+pub(crate) use default::PlainWords;
 pub(crate) use v1::FDE_SIZE as V1_FDE_SIZE;
 pub(crate) use v2::FDE_SIZE as V2_FDE_SIZE;
 pub(crate) use v3::INDEX_SIZE as V3_FDE_SIZE;
@@ -49,7 +50,7 @@ pub(crate) const fn fde_size(version: Version) -> usize {
 }
 
 /// The FDE at byte `at` of the section; `fres` ends with the FRE sub-section, which begins at `fres_start`.
-#[inline]
+#[inline(always)]
 pub(crate) fn read_fde(
     version: Version,
     fdes: Bytes<'_>,
@@ -137,6 +138,21 @@ impl Context {
             0 => None,
             offset => Some(saved(offset.into())),
         }
+    }
+
+    /// The words of a row, where they are offsets and nothing else and can be read quickly.
+    #[inline(always)]
+    pub(crate) fn plain_words(&self, fde_type: FdeType, words: &Words<'_>) -> Option<PlainWords> {
+        match fde_type == FdeType::Default && self.abi != Abi::S390xBig && !words.is_empty() {
+            true => default::plain_words(self, words),
+            false => None,
+        }
+    }
+
+    /// The rule that such words tell.
+    #[inline(always)]
+    pub(crate) fn plain(&self, info: FreInfo, words: PlainWords) -> Rule {
+        default::plain(self, info, words)
     }
 
     /// The rule that a row's words tell; `None` marks the outermost frame.

@@ -11,24 +11,25 @@ const INFO: usize = 16;
 const REP_SIZE: usize = 17;
 const PADDING: usize = 18;
 
-#[inline]
+#[inline(always)]
 pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<RawFde> {
-    let info = FdeInfo(fdes.u8(at + INFO)?);
-    let rep_size = fdes.u8(at + REP_SIZE)?;
+    let raw = fdes.record::<FDE_SIZE>(at)?;
+    let info = FdeInfo(raw.u8::<INFO>());
+    let rep_size = raw.u8::<REP_SIZE>();
     if info.pcmask() && rep_size == 0 {
         return Err(Error::new(ErrorKind::RepeatOfZero, at + REP_SIZE));
     }
     Ok(RawFde {
-        start: fdes.i32(at)?.into(),
-        size: fdes.u32(at + 4)?,
-        num_fres: fdes.u32(at + 12)?,
+        start: raw.i32::<0>().into(),
+        size: raw.u32::<4>(),
+        num_fres: raw.u32::<12>(),
         info,
         fre_type: row_type(info, at + INFO)?,
         fde_type: FdeType::Default,
         rep_size,
         info_at: at + INFO,
         unused_bits: 0,
-        rows: fres_start.saturating_add(fdes.u32(at + 8)? as usize),
+        rows: fres_start.saturating_add(raw.u32::<8>() as usize),
     })
 }
 

@@ -15,31 +15,31 @@ const REP_SIZE: usize = 4;
 /// The bits of the second info byte that hold the FDE type.
 const FDE_TYPE: u8 = 0x1f;
 
-#[inline]
+#[inline(always)]
 pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres: Bytes<'_>, fres_start: usize) -> Result<RawFde> {
-    let attribute = fres_start.saturating_add(fdes.u32(at + 12)? as usize);
-    // One check of the end for the reads that follow.
-    let raw: [u8; ATTRIBUTE_SIZE] = fres.array(attribute)?;
-    let info = FdeInfo(raw[INFO]);
-    let fde_type = match raw[INFO2] & FDE_TYPE {
+    let index = fdes.record::<INDEX_SIZE>(at)?;
+    let attribute = fres_start.saturating_add(index.u32::<12>() as usize);
+    let raw = fres.record::<ATTRIBUTE_SIZE>(attribute)?;
+    let info = FdeInfo(raw.u8::<INFO>());
+    let fde_type = match raw.u8::<INFO2>() & FDE_TYPE {
         0 => FdeType::Default,
         1 => FdeType::Flex,
         other => return Err(Error::new(ErrorKind::FdeType(other), attribute + INFO2)),
     };
-    let rep_size = raw[REP_SIZE];
+    let rep_size = raw.u8::<REP_SIZE>();
     if info.pcmask() && rep_size == 0 {
         return Err(Error::new(ErrorKind::RepeatOfZero, attribute + REP_SIZE));
     }
     Ok(RawFde {
-        start: fdes.i64(at)?,
-        size: fdes.u32(at + 8)?,
-        num_fres: fres.u16(attribute)?.into(),
+        start: index.i64::<0>(),
+        size: index.u32::<8>(),
+        num_fres: raw.u16::<0>().into(),
         info,
         fre_type: row_type(info, attribute + INFO)?,
         fde_type,
         rep_size,
         info_at: attribute + INFO,
-        unused_bits: raw[INFO2] & !FDE_TYPE,
+        unused_bits: raw.u8::<INFO2>() & !FDE_TYPE,
         rows: attribute + ATTRIBUTE_SIZE,
     })
 }

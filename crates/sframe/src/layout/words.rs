@@ -49,6 +49,13 @@ impl<'a> Words<'a> {
         })
     }
 
+    /// As [`Words::signed`]; `None` near the data's end.
+    #[inline(always)]
+    pub(crate) fn quick(&self, index: usize) -> Option<i32> {
+        let word = self.in_highest_bits(self.offset(index))?;
+        Some(word as i32 >> self.unused_bits())
+    }
+
     #[inline]
     pub(crate) fn unsigned(&self, index: usize) -> Result<u32> {
         let at = self.offset(index);

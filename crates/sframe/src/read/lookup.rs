@@ -2,10 +2,10 @@
 
 use core::hint::select_unpredictable;
 
-use backtrail_wire::Endian;
+use backtrail_wire::{Bytes, Endian};
 
-use super::rows::OUTERMOST;
-use super::{Fde, Section};
+use super::rows::{OUTERMOST, RawRow};
+use super::{Fde, Index, Section};
 use crate::constants::{Flags, Version};
 use crate::error::Result;
 use crate::layout::{V1_FDE_SIZE, V2_FDE_SIZE, V3_FDE_SIZE};
@@ -32,28 +32,44 @@ impl<'a> Section<'a> {
     pub fn lookup(&self, pc: u64) -> Result<Option<Found>> {
         // Relative to the section, as the table is sorted, also where the address space wraps in between.
         let target = pc.wrapping_sub(self.address) as i64;
-        let Some((index, offset)) = self.find(target) else {
+        self.found(self.find(target, None))
+    }
+
+    /// What is at so many bytes into the FDE with that index.
+    #[inline]
+    pub(super) fn found(&self, found: Option<(u32, u32)>) -> Result<Option<Found>> {
+        let Some((index, offset)) = found else {
             return Ok(None);
         };
-        let fde = self.fde(index)?;
-        let row = fde.row_at(offset)?;
-        Ok(row.map(|row| Found {
-            function: fde.function(),
-            row,
-        }))
+        // The byte order is settled here, so that no read has to ask for it.
+        match self.endian() {
+            Endian::Little => self.ordered(Endian::Little).fde(index)?.found_at(offset),
+            Endian::Big => self.ordered(Endian::Big).fde(index)?.found_at(offset),
+        }
+    }
+
+    /// The same section, with a byte order that the compiler knows.
+    #[inline(always)]
+    fn ordered(&self, endian: Endian) -> Section<'a> {
+        Section {
+            fdes: Bytes::new(self.fdes.data(), endian),
+            fres: Bytes::new(self.fres.data(), endian),
+            ..*self
+        }
     }
 
     /// Index of the FDE that contains `target`, and how many bytes into the function it lies.
-    fn find(&self, target: i64) -> Option<(u32, u32)> {
+    #[inline]
+    pub(super) fn find(&self, target: i64, by: Option<&Index<'_>>) -> Option<(u32, u32)> {
         let table = self.fdes.data().get(self.fdes_start..)?;
         // The byte order is settled here, so that no probe has to ask for it.
         match (self.context.version, self.endian()) {
-            (Version::V1, Endian::Little) => self.find_in::<V1_FDE_SIZE>(table, narrow_little, target),
-            (Version::V1, Endian::Big) => self.find_in::<V1_FDE_SIZE>(table, narrow_big, target),
-            (Version::V2, Endian::Little) => self.find_in::<V2_FDE_SIZE>(table, narrow_little, target),
-            (Version::V2, Endian::Big) => self.find_in::<V2_FDE_SIZE>(table, narrow_big, target),
-            (Version::V3, Endian::Little) => self.find_in::<V3_FDE_SIZE>(table, wide_little, target),
-            (Version::V3, Endian::Big) => self.find_in::<V3_FDE_SIZE>(table, wide_big, target),
+            (Version::V1, Endian::Little) => self.find_in::<V1_FDE_SIZE>(table, narrow_little, target, by),
+            (Version::V1, Endian::Big) => self.find_in::<V1_FDE_SIZE>(table, narrow_big, target, by),
+            (Version::V2, Endian::Little) => self.find_in::<V2_FDE_SIZE>(table, narrow_little, target, by),
+            (Version::V2, Endian::Big) => self.find_in::<V2_FDE_SIZE>(table, narrow_big, target, by),
+            (Version::V3, Endian::Little) => self.find_in::<V3_FDE_SIZE>(table, wide_little, target, by),
+            (Version::V3, Endian::Big) => self.find_in::<V3_FDE_SIZE>(table, wide_big, target, by),
         }
     }
 
@@ -64,8 +80,12 @@ impl<'a> Section<'a> {
         table: &[u8],
         read: impl Fn(&[u8; N]) -> (i64, u32),
         target: i64,
+        by: Option<&Index<'_>>,
     ) -> Option<(u32, u32)> {
         let table = Table::new(table.as_chunks().0, self, read);
+        if let Some(index) = by {
+            return table.search_by(index, target);
+        }
         if self.flags.contains(Flags::FDE_SORTED) {
             table.search(target)
         } else {
@@ -147,20 +167,38 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         if self.entries.is_empty() {
             return None;
         }
-        let first = self.last_from(target);
-        let (last_start, size) = self.entry(first);
-        if let Some(offset) = offset_in(target, last_start, size) {
-            return Some((first as u32, offset));
-        }
-        self.search_before(first, target)
+        let (first, len) = self.narrow(target);
+        self.found(self.last_from(target, first, len), target)
     }
 
-    /// The last entry that starts at or before `target`, or the first of all. No branch depends on what is found: quarters
-    /// while entries are far from each other, as the three probes of a step wait for memory together, then halves.
     #[inline]
-    fn last_from(&self, target: i64) -> usize {
+    fn search_by(&self, index: &Index<'_>, target: i64) -> Option<(u32, u32)> {
+        let (first, last) = index.range(target);
+        if last.saturating_sub(first) > 3 {
+            return self.found(self.last_from(target, first, last - first + 1), target);
+        }
+        // Without a branch that depends on what is found, and in one wait for memory.
+        let [one, two, three] = [1, 2, 3].map(|nth| first + nth <= last && self.entry(first + nth).0 <= target);
+        let ahead = usize::from(one) + usize::from(one & two) + usize::from(one & two & three);
+        self.found(first + ahead, target)
+    }
+
+    /// What contains `target`, if the last function that begins at or before it does.
+    #[inline]
+    fn found(&self, last: usize, target: i64) -> Option<(u32, u32)> {
+        let (start, size) = self.entry(last);
+        if let Some(offset) = offset_in(target, start, size) {
+            return Some((last as u32, offset));
+        }
+        self.search_before(last, target)
+    }
+
+    /// The last of `len` entries from `first` on that starts at or before `target`, or the first of them. No branch depends on
+    /// what is found: quarters while entries are far from each other, as the three probes of a step wait for memory together,
+    /// then halves.
+    #[inline]
+    fn last_from(&self, target: i64, mut first: usize, mut len: usize) -> usize {
         const FAR: usize = 16;
-        let (mut first, mut len) = self.narrow(target);
         let target = target.wrapping_sub(self.base);
         let is_below = |raw: &[u8; N], index: usize| {
             (self.read)(raw).0 <= target.wrapping_sub(self.stride.wrapping_mul(index as i64))
@@ -268,18 +306,44 @@ fn offset_in(target: i64, start: i64, size: u32) -> Option<u32> {
 }
 
 impl Fde<'_> {
-    /// The row that holds `offset` bytes into the function.
-    #[inline]
-    fn row_at(&self, offset: u32) -> crate::Result<Option<Row>> {
+    /// The function, and the row that holds `offset` bytes into it.
+    ///
+    /// What is found is put together in one place: each copy by way of memory, in other pieces than it was written in,
+    /// would take as long as a miss in the cache.
+    #[inline(always)]
+    fn found_at(&self, offset: u32) -> Result<Option<Found>> {
         if self.is_outermost() {
-            return Ok(Some(OUTERMOST));
+            return Ok(Some(self.found(OUTERMOST)));
         }
         // The remainder by zero was refused with the FDE.
         let offset = match self.raw.info.pcmask() {
             true => offset.checked_rem(self.raw.rep_size.into()).unwrap_or(offset),
             false => offset,
         };
-        let found = self.raw_rows().last_until(offset)?;
-        found.map(|row| self.decode(&row)).transpose()
+        let rows = self.raw_rows();
+        let Some(at) = rows.last_until(offset)? else {
+            return Ok(None);
+        };
+        let row = rows.read(at)?;
+        match self.plain_words(&row) {
+            Some(words) => Ok(Some(self.found(Row {
+                start: row.start,
+                rule: Some(self.context.plain(row.info, words)),
+            }))),
+            None => self.found_otherwise(&row),
+        }
+    }
+
+    #[inline(never)]
+    fn found_otherwise(&self, row: &RawRow) -> Result<Option<Found>> {
+        Ok(Some(self.found(self.decode(row)?)))
+    }
+
+    #[inline(always)]
+    fn found(&self, row: Row) -> Found {
+        Found {
+            function: self.function(),
+            row,
+        }
     }
 }

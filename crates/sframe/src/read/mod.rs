@@ -1,6 +1,7 @@
 //! Reading: the header once, everything else where it lies.
 
 mod fde;
+mod index;
 mod lookup;
 mod rows;
 
@@ -14,6 +15,7 @@ use crate::layout::{Context, fde_size, padding};
 use crate::validate::{Finding, validate};
 
 pub use fde::{Fde, Functions};
+pub use index::Index;
 pub use lookup::Found;
 pub(crate) use rows::RawRow;
 pub use rows::Rows;

@@ -5,7 +5,7 @@ use backtrail_wire::{Bytes, Endian};
 use super::Fde;
 use crate::constants::{FreInfo, FreType, WordSize};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::{RawFde, Words};
+use crate::layout::{PlainWords, RawFde, Words};
 use crate::row::Row;
 
 /// A row whose words are not yet looked at.
@@ -62,8 +62,9 @@ impl<'a> RawRows<'a> {
         if self.left == 0 {
             return Ok(None);
         }
-        match self.read() {
+        match self.read(self.at) {
             Ok(row) => {
+                self.at = row.words + row.info.count() * row.word_size.bytes();
                 self.left -= 1;
                 Ok(Some(row))
             }
@@ -74,136 +75,154 @@ impl<'a> RawRows<'a> {
         }
     }
 
-    /// The last row that begins at or before `offset`, which ends the walk.
+    /// Where the last row is that begins at or before `offset`.
     ///
     /// Fails where a row up to the one behind it can't be read.
     #[inline]
-    pub(super) fn last_until(mut self, offset: u32) -> Result<Option<RawRow>> {
-        let walk = Walk {
-            rest: self.bytes.data().get(self.at..).unwrap_or_default(),
-            left: self.left,
-        };
-        let (walk, found) = match self.bytes.endian() {
-            Endian::Little => walk.until(offset, self.fre_type.bytes(), |chunk, start_bits| {
-                let word = u64::from_le_bytes(chunk);
-                (word & !(u64::MAX << start_bits), (word >> start_bits) as u8)
+    pub(super) fn last_until(&self, offset: u32) -> Result<Option<usize>> {
+        match self.quick_until(offset) {
+            Some(found) => Ok(found.map(|at| self.at + at)),
+            None => self.clone().slow_until(offset),
+        }
+    }
+
+    #[inline(always)]
+    fn quick_until(&self, offset: u32) -> Option<Option<usize>> {
+        let rows = self.bytes.data().get(self.at..)?;
+        let width = self.fre_type.bytes();
+        let bits = 8 * width as u32;
+        match self.bytes.endian() {
+            Endian::Little => until(rows, self.left, offset, width, bits, u64::from_le_bytes),
+            Endian::Big => until(rows, self.left, offset, width, BIG_INFO_AT, |chunk| {
+                big_head(chunk, bits)
             }),
-            Endian::Big => walk.until(offset, self.fre_type.bytes(), |chunk, start_bits| {
-                let word = u64::from_be_bytes(chunk).rotate_left(start_bits);
-                (word & !(u64::MAX << start_bits), (word >> 56) as u8)
-            }),
-        };
-        let len = self.bytes.len();
-        let mut found = found.map(|found| len - found.len());
-        (self.at, self.left) = (self.at.max(len - walk.rest.len()), walk.left);
-        // What is left was not fit for the quick walk: a row near the end, or one that can't be read.
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow_until(mut self, offset: u32) -> Result<Option<usize>> {
+        let mut found = None;
         while let Some(row) = self.next()? {
             if row.start > offset {
                 break;
             }
             found = Some(row.at);
         }
-        let Some(at) = found else {
-            return Ok(None);
-        };
-        self.at = at;
-        self.read().map(Some)
+        Ok(found)
     }
 
-    #[inline]
-    fn read(&mut self) -> Result<RawRow> {
-        let start = match self.fre_type {
-            FreType::Addr1 => self.bytes.u8(self.at)?.into(),
-            FreType::Addr2 => self.bytes.u16(self.at)?.into(),
-            FreType::Addr4 => self.bytes.u32(self.at)?,
+    #[inline(always)]
+    fn start(&self, at: usize) -> Result<u32> {
+        Ok(match self.fre_type {
+            FreType::Addr1 => self.bytes.u8(at)?.into(),
+            FreType::Addr2 => self.bytes.u16(at)?.into(),
+            FreType::Addr4 => self.bytes.u32(at)?,
+        })
+    }
+
+    /// The row at byte `at` of the section.
+    #[inline(always)]
+    pub(super) fn read(&self, at: usize) -> Result<RawRow> {
+        let (start, info) = match self.quick_head(at) {
+            Some(head) => head,
+            None => (self.start(at)?, FreInfo(self.bytes.u8(at + self.fre_type.bytes())?)),
         };
-        let info_at = self.at + self.fre_type.bytes();
-        let info = FreInfo(self.bytes.u8(info_at)?);
-        let Some(size) = info.word_size() else {
+        let info_at = at + self.fre_type.bytes();
+        let Some(word_size) = info.word_size() else {
             return Err(Error::new(ErrorKind::WordSize(info.0 >> 5 & 3), info_at));
         };
         let words = info_at + 1;
-        let end = words + info.count() * size.bytes();
-        if end > self.bytes.len() {
-            self.bytes.slice(words, end - words)?;
+        let len = info.count() * word_size.bytes();
+        if words + len > self.bytes.len() {
+            self.bytes.slice(words, len)?;
         }
-        let at = self.at;
-        self.at = end;
         Ok(RawRow {
             start,
             info,
             at,
-            word_size: size,
+            word_size,
             words,
         })
     }
+
+    /// Start and info byte by one load, which is the same for all widths; not near the data's end.
+    #[inline(always)]
+    fn quick_head(&self, at: usize) -> Option<(u32, FreInfo)> {
+        let chunk = *self.bytes.data().get(at..)?.first_chunk()?;
+        let bits = 8 * self.fre_type.bytes() as u32;
+        let (head, info) = match self.bytes.endian() {
+            Endian::Little => (u64::from_le_bytes(chunk), u64::from_le_bytes(chunk) >> bits),
+            Endian::Big => (big_head(chunk, bits), big_head(chunk, bits) >> BIG_INFO_AT),
+        };
+        Some(((head & !(u64::MAX << bits)) as u32, FreInfo(info as u8)))
+    }
+}
+
+/// Where [`big_head`] puts the info byte.
+const BIG_INFO_AT: u32 = 56;
+
+/// The beginning of a big-endian row, whose start has so many bits, with the start in the lowest bits.
+#[inline(always)]
+fn big_head(chunk: [u8; 8], bits: u32) -> u64 {
+    u64::from_be_bytes(chunk).rotate_left(bits)
 }
 
 /// The bits of an info byte that tell the words' number and size.
-const SHAPE: u8 = 0x7e;
+const SHAPE: u64 = 0x7e;
 
-/// A quick walk over rows, which looks at start and info byte only, as far as one load reads both.
-struct Walk<'a> {
-    /// From the next row on.
-    rest: &'a [u8],
-    left: u32,
-}
-
-impl<'a> Walk<'a> {
-    /// What begins with the last row that begins at or before `offset`. No row is left if that is sure. `split` takes a
-    /// row's start of so many bits and its info byte from eight bytes.
-    // Not inlined: what is around it leaves no registers for the loop.
-    #[inline(never)]
-    fn until(
-        mut self,
-        offset: u32,
-        width: usize,
-        split: impl Fn([u8; 8], u32) -> (u64, u8),
-    ) -> (Self, Option<&'a [u8]>) {
-        let start_bits = 8 * width as u32;
-        let before_words = width + 1;
-        let read = |rest: &[u8]| rest.first_chunk::<8>().map(|chunk| split(*chunk, start_bits));
-        let mut found = None;
-        let mut row = self.rest;
-        let Some((start, mut info)) = read(row).filter(|_| self.left > 0) else {
-            return (self, None);
-        };
-        if start > u64::from(offset) {
-            return (self, None);
-        }
+/// Where in `rows`, of which there are `left`, the last one begins that begins at or before `offset`, if there is one.
+///
+/// Looks at start and info byte only, as far as one load reads both: `load` puts the start, of so many bits, into the
+/// lowest bits, and the info byte at bit `info_at`. `None` where that does not tell: rows near the end of the data, and
+/// such as can't be read.
+// Not inlined: what is around it leaves no registers for the loop.
+#[inline(never)]
+fn until(
+    rows: &[u8],
+    mut left: u32,
+    offset: u32,
+    width: usize,
+    info_at: u32,
+    load: impl Fn([u8; 8]) -> u64,
+) -> Option<Option<usize>> {
+    let start = !(u64::MAX << (8 * width as u32));
+    // So that what is above a start is above the offset.
+    let offset = u64::from(offset).min(start);
+    let end = |at: usize, row: u64| match WORDS_BYTES[usize::from((row >> info_at) as u8)] {
+        NO_WORDS => None,
+        words => Some(at + width + 1 + usize::from(words)),
+    };
+    let readable = |at: usize, row: u64| end(at, row).is_some_and(|end| end <= rows.len());
+    if left == 0 {
+        return Some(None);
+    }
+    let mut row = load(*rows.first_chunk()?);
+    if row & start > offset {
+        return readable(0, row).then_some(None);
+    }
+    let (start_and_shape, shape) = (start | SHAPE << info_at, SHAPE << info_at);
+    let mut at = 0;
+    loop {
+        // Most rows are as long as the one before. As long as that is so, where they begin waits for no load; and one
+        // comparison tells both, as another shape leaves bits above any offset.
+        let len = end(at, row)? - at;
+        let same = row & shape;
         loop {
-            // Most rows are as long as the one before. As long as that is so, where the next one begins waits for no load.
-            let words = WORDS_BYTES[usize::from(info)];
-            let len = before_words + usize::from(words);
-            if words == NO_WORDS {
+            left -= 1;
+            if left == 0 {
+                return (at + len <= rows.len()).then_some(Some(at));
+            }
+            row = load(*rows.get(at + len..)?.first_chunk()?);
+            if (row & start_and_shape) ^ same > offset {
                 break;
             }
-            let shape = info & SHAPE;
-            loop {
-                let Some(next) = row.get(len..) else {
-                    return (self, found);
-                };
-                found = Some(row);
-                self.rest = next;
-                self.left -= 1;
-                let Some((start, next_info)) = read(next).filter(|_| self.left > 0) else {
-                    return (self, found);
-                };
-                if start > u64::from(offset) {
-                    let words = WORDS_BYTES[usize::from(next_info)];
-                    if words != NO_WORDS && next.len() >= before_words + usize::from(words) {
-                        self.left = 0;
-                    }
-                    return (self, found);
-                }
-                row = next;
-                info = next_info;
-                if info & SHAPE != shape {
-                    break;
-                }
-            }
+            at += len;
         }
-        (self, found)
+        if row & start > offset {
+            return readable(at + len, row).then_some(Some(at));
+        }
+        at += len;
     }
 }
 
@@ -238,6 +257,12 @@ impl Fde<'_> {
             start: row.start,
             rule: self.context.decode(self.raw.fde_type, row.info, &self.words(row))?,
         })
+    }
+
+    /// The words of a row for [`Context::plain`](crate::layout::Context::plain), if it is of that kind.
+    #[inline(always)]
+    pub(super) fn plain_words(&self, row: &RawRow) -> Option<PlainWords> {
+        self.context.plain_words(self.raw.fde_type, &self.words(row))
     }
 
     #[inline]

@@ -1,0 +1,76 @@
+//! Entries of a fixed size.
+
+use crate::{Bytes, Endian, Result};
+
+/// `N` bytes in their order, whose end was checked once: reads at places that are known when compiling can't fail.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<const N: usize> {
+    raw: [u8; N],
+    endian: Endian,
+}
+
+macro_rules! fields {
+    ($($name:ident: $type:ty, $bytes:literal;)*) => {
+        $(
+            #[doc = concat!("The `", stringify!($type), "` at byte `AT`; does not compile where that is past the end.")]
+            #[inline(always)]
+            pub const fn $name<const AT: usize>(&self) -> $type {
+                const { assert!(AT + $bytes <= N) };
+                let mut raw = [0; $bytes];
+                let mut index = 0;
+                while index < $bytes {
+                    raw[index] = self.raw[AT + index];
+                    index += 1;
+                }
+                match self.endian {
+                    Endian::Little => <$type>::from_le_bytes(raw),
+                    Endian::Big => <$type>::from_be_bytes(raw),
+                }
+            }
+        )*
+    };
+}
+
+impl<const N: usize> Record<N> {
+    /// Byte `AT`; does not compile where that is past the end.
+    #[inline(always)]
+    pub const fn u8<const AT: usize>(&self) -> u8 {
+        const { assert!(AT < N) };
+        self.raw[AT]
+    }
+
+    fields! {
+        u16: u16, 2; i16: i16, 2;
+        u32: u32, 4; i32: i32, 4;
+        u64: u64, 8; i64: i64, 8;
+    }
+}
+
+impl Bytes<'_> {
+    /// The `N` bytes at `offset`.
+    #[inline(always)]
+    pub fn record<const N: usize>(&self, offset: usize) -> Result<Record<N>> {
+        Ok(Record {
+            raw: self.array(offset)?,
+            endian: self.endian,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_in_both_byte_orders() {
+        let raw = [1, 2, 3, 4, 5, 6, 7, 0x88, 9];
+        let little = Bytes::new(&raw, Endian::Little).record::<8>(1).unwrap();
+        let big = Bytes::new(&raw, Endian::Big).record::<8>(1).unwrap();
+        assert_eq!(little.u16::<0>(), 0x0302);
+        assert_eq!(big.u16::<6>(), 0x8809);
+        assert_eq!(little.u8::<6>(), 0x88);
+        assert_eq!(big.u64::<0>(), 0x0203_0405_0607_8809);
+        assert_eq!(little.u32::<4>(), 0x0988_0706);
+        assert!(Bytes::new(&raw, Endian::Big).record::<8>(2).is_err());
+    }
+}
