@@ -9,7 +9,7 @@ use std::time::Instant;
 use backtrail_dwarf::tables;
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::write::{self, FunctionRows, Options};
-use backtrail_sframe::{Abi, Base, Location, Row, Rule, Section, Version};
+use backtrail_sframe::{Abi, Base, Index, Location, Row, Rule, Section, Version};
 use backtrail_testkit::peers::{Binutils, Release};
 use backtrail_testkit::{TempDir, scratch, skip};
 
@@ -25,6 +25,8 @@ pub(super) struct Line {
     pub(super) table: String,
     pub(super) version: Version,
     pub(super) ours: f64,
+    /// Ours with an index of the functions.
+    pub(super) indexed: f64,
     /// Name, nanoseconds, and how many times as long it takes.
     pub(super) peers: Vec<(String, f64, f64)>,
 }
@@ -63,8 +65,11 @@ fn line(
 ) -> Result<Line, String> {
     let section = Section::parse(bytes, ADDRESS).map_err(|error| error.to_string())?;
     let other = simple_frame_rs::SFrameSection::from(bytes, ADDRESS).map_err(|error| error.to_string())?;
-    let (mut ours, mut theirs, mut of_library) = (Vec::new(), Vec::new(), Vec::new());
+    let mut words = vec![0; Index::words(&section)];
+    let index = Index::build(&section, &mut words).ok_or("the table is not sorted")?;
+    let [mut ours, mut indexed, mut theirs, mut of_library] = [const { Vec::new() }; 4];
     for _ in 0..rounds {
+        indexed.push(best(pcs, |pc| matches!(section.lookup_by(&index, pc), Ok(Some(_)))));
         ours.push(best(pcs, |pc| matches!(section.lookup(pc), Ok(Some(_)))));
         theirs.push(best(pcs, |pc| {
             let function = other.find_fde(pc).ok().flatten();
@@ -75,7 +80,7 @@ fn line(
         }
     }
     let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
-    let ratio = |times: &[f64]| median(times.iter().zip(&ours).map(|(other, ours)| other / ours).collect());
+    let ratio = |times: &[f64]| median(times.iter().zip(&indexed).map(|(other, ours)| other / ours).collect());
     let mut peers = vec![("simple-frame-rs 0.3".to_owned(), least(&theirs), ratio(&theirs))];
     if let Some(library) = library {
         peers.push((library.name.clone(), least(&of_library), ratio(&of_library)));
@@ -84,6 +89,7 @@ fn line(
         table,
         version,
         ours: least(&ours),
+        indexed: least(&indexed),
         peers,
     })
 }

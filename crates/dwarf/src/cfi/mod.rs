@@ -13,6 +13,7 @@ mod rule;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::thread;
 
 use backtrail_arch::Arch;
 use backtrail_elf::Image;
@@ -144,7 +145,10 @@ impl gimli::UnwindContextStorage<usize> for Storage {
 }
 
 /// Converts a whole section. Never panics; time and memory are bounded by a multiple of the section's length.
+///
+/// A large section is converted by as many threads as there are CPUs, at most four; what comes out is the same.
 pub fn convert(input: &EhFrame<'_>) -> Converted {
+    let (offsets, damage) = fdes(Bytes::new(input.data, input.endian));
     let endian = run_time(input.endian);
     let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
     let mut section = gimli::EhFrame::new(&normalized.data, endian);
@@ -152,23 +156,86 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
     if input.arch.name == "aarch64" {
         section.set_vendor(gimli::Vendor::AArch64);
     }
-    let mut converter = Converter {
+    let converter = || Converter {
         input,
         section,
-        key_b: normalized.key_b,
+        key_b: &normalized.key_b,
         bases: bases(input),
         context: UnwindContext::new_in(),
         cies: HashMap::new(),
         rules: Rules::new(input.arch),
         collector: Collector::default(),
     };
-    let damage = converter.walk().err();
-    let settled = converter.collector.settle();
+    let share = offsets.len().div_ceil(threads(offsets.len())).max(1);
+    let mut shares = offsets.chunks(share);
+    let first = shares.next().unwrap_or_default();
+    let settled = thread::scope(|scope| {
+        let others: Vec<_> = shares
+            .map(|offsets| (offsets, scope.spawn(|| converter().convert(offsets))))
+            .collect();
+        let mut all = converter().convert(first);
+        for (offsets, other) in others {
+            // A thread that did not end well would have panicked here as well.
+            all.append(other.join().unwrap_or_else(|_| converter().convert(offsets)));
+        }
+        all.settle()
+    });
     Converted {
         functions: settled.functions,
         skipped: settled.skipped,
         unsaid: settled.unsaid,
         damage,
+    }
+}
+
+/// How many threads so many FDEs are worth.
+fn threads(fdes: usize) -> usize {
+    const WORTH_A_THREAD: usize = 8192;
+    const MOST: usize = 4;
+    let cpus = || thread::available_parallelism().map_or(1, usize::from);
+    match fdes / WORTH_A_THREAD {
+        0 | 1 => 1,
+        worth => worth.min(MOST).min(cpus()),
+    }
+}
+
+/// Where the FDEs are, up to where the section makes no sense any more. A terminator is passed over, as linkers that
+/// concatenate sections leave them inside.
+fn fdes(bytes: Bytes<'_>) -> (Vec<usize>, Option<Error>) {
+    let mut offsets = Vec::new();
+    let mut offset = 0usize;
+    while offset < bytes.len() {
+        match entry(bytes, offset) {
+            Ok((end, is_fde)) => {
+                if is_fde {
+                    offsets.push(offset);
+                }
+                offset = end;
+            }
+            Err(error) => return (offsets, Some(error)),
+        }
+    }
+    (offsets, None)
+}
+
+/// Where the entry at `offset` ends, and whether it is an FDE.
+fn entry(bytes: Bytes<'_>, offset: usize) -> Result<(usize, bool), Error> {
+    let truncated = |_| Error::new(ErrorKind::Truncated, offset);
+    let (len, content) = match bytes.u32(offset).map_err(truncated)? {
+        0xffff_ffff => (bytes.u64(offset + 4).map_err(truncated)?, offset + 12),
+        len => (u64::from(len), offset + 4),
+    };
+    if len == 0 {
+        return Ok((content, false));
+    }
+    let wrong = Error::new(ErrorKind::EntryLength(len), offset);
+    let end = usize::try_from(len).ok().and_then(|len| content.checked_add(len));
+    let end = end.filter(|end| *end <= bytes.len()).ok_or(wrong)?;
+    match bytes.u32(content) {
+        // A CIE, which is read when an FDE asks for it.
+        Ok(0) => Ok((end, false)),
+        Ok(_) if end - content >= 4 => Ok((end, true)),
+        _ => Err(wrong),
     }
 }
 
@@ -209,7 +276,7 @@ struct Converter<'a> {
     input: &'a EhFrame<'a>,
     section: gimli::EhFrame<Slice<'a>>,
     /// Offsets of the CIEs whose return addresses are signed with key B.
-    key_b: HashSet<usize>,
+    key_b: &'a HashSet<usize>,
     bases: BaseAddresses,
     context: UnwindContext<usize, Storage>,
     /// By offset; `None` for one that makes no sense.
@@ -219,33 +286,13 @@ struct Converter<'a> {
 }
 
 impl Converter<'_> {
-    /// Goes from entry to entry. A terminator is passed over, as linkers that concatenate sections leave them inside.
-    fn walk(&mut self) -> Result<(), Error> {
-        let bytes = Bytes::new(self.input.data, self.input.endian);
-        let mut offset = 0usize;
-        while offset < bytes.len() {
-            let truncated = |_| Error::new(ErrorKind::Truncated, offset);
-            let (len, content) = match bytes.u32(offset).map_err(truncated)? {
-                0xffff_ffff => (bytes.u64(offset + 4).map_err(truncated)?, offset + 12),
-                len => (u64::from(len), offset + 4),
-            };
-            if len == 0 {
-                offset = content;
-                continue;
-            }
-            let end = usize::try_from(len).ok().and_then(|len| content.checked_add(len));
-            let Some(end) = end.filter(|end| *end <= bytes.len()) else {
-                return Err(Error::new(ErrorKind::EntryLength(len), offset));
-            };
-            match bytes.u32(content) {
-                // Read when an FDE asks for it.
-                Ok(0) => {}
-                Ok(_) if end - content >= 4 => self.fde(offset),
-                _ => return Err(Error::new(ErrorKind::EntryLength(len), offset)),
-            }
-            offset = end;
+    /// The FDEs at these offsets.
+    fn convert(mut self, offsets: &[usize]) -> Collector {
+        for &offset in offsets {
+            self.fde(offset);
         }
-        Ok(())
+        self.collector.end();
+        self.collector
     }
 
     fn fde(&mut self, offset: usize) {

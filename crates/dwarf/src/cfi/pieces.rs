@@ -167,6 +167,20 @@ impl Collector {
         self.open = Some(open);
     }
 
+    /// Adds what was gathered of FDEs that follow in the section.
+    pub(crate) fn append(&mut self, other: Collector) {
+        self.end();
+        let before = self.fdes.len();
+        let functions = other.functions.into_iter();
+        self.functions
+            .extend(functions.map(|(function, fde)| (function, fde + before)));
+        self.gaps.extend(other.gaps.into_iter().map(|gap| Gap {
+            fde: gap.fde.map(|fde| fde + before),
+            ..gap
+        }));
+        self.fdes.extend(other.fdes);
+    }
+
     /// Sorts, and gives every address to one FDE: where two begin at the same address the first in the section keeps
     /// it, otherwise an FDE ends where the next one begins, whatever it says. That is what a binary search by start
     /// finds, in `.eh_frame_hdr` as in SFrame.
@@ -227,6 +241,9 @@ impl Open {
 }
 
 fn truncate(function: &mut FunctionRows, size: u32) {
+    if size == function.size {
+        return;
+    }
     function.size = size;
     if function.repeat.is_none() {
         function.rows.retain(|row| row.start < size);

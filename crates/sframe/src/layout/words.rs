@@ -102,6 +102,13 @@ mod list {
     }
 
     impl Word {
+        fn bits(self) -> u32 {
+            match self {
+                Word::Signed(value) => value as u32,
+                Word::Unsigned(value) => value,
+            }
+        }
+
         fn size(self) -> WordSize {
             let (one, two) = match self {
                 Word::Signed(value) => (i8::try_from(value).is_ok(), i16::try_from(value).is_ok()),
@@ -121,41 +128,38 @@ mod list {
     /// The words of a row, to be written.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct WordList {
-        words: [Word; MAX_WORDS],
-        len: usize,
+        words: [u32; MAX_WORDS],
+        len: u8,
+        size: WordSize,
     }
 
     impl WordList {
         pub(crate) fn new() -> Self {
             WordList {
-                words: [Word::Signed(0); MAX_WORDS],
+                words: [0; MAX_WORDS],
                 len: 0,
+                size: WordSize::One,
             }
         }
 
         pub(crate) fn push(&mut self, word: Word) {
-            self.words[self.len] = word;
+            self.words[self.len()] = word.bits();
             self.len += 1;
+            self.size = self.size.max(word.size());
         }
 
         pub(crate) fn len(&self) -> usize {
-            self.len
+            self.len.into()
         }
 
         /// The narrowest size that holds every word.
         pub(crate) fn size(&self) -> WordSize {
-            let words = self.words[..self.len].iter();
-            words.map(|word| word.size()).max().unwrap_or(WordSize::One)
+            self.size
         }
 
         pub(crate) fn write(&self, sink: &mut Sink) {
-            let size = self.size();
-            for word in &self.words[..self.len] {
-                let bits = match *word {
-                    Word::Signed(value) => value as u32,
-                    Word::Unsigned(value) => value,
-                };
-                match size {
+            for &bits in &self.words[..self.len()] {
+                match self.size {
                     WordSize::One => sink.u8(bits as u8),
                     WordSize::Two => sink.u16(bits as u16),
                     WordSize::Four => sink.u32(bits),

@@ -127,20 +127,20 @@ fn with_starts(rows: &[u8], narrow: FreType, wide: FreType, endian: Endian, wide
     }
 }
 
-/// For each block, one with the same bytes: itself where no other has them.
+/// For each block, the first one with the same bytes: itself where no other has them.
 fn equals(blocks: &[&[u8]]) -> Vec<usize> {
-    // By hash first: then most comparisons need not go where the bytes are.
-    let hashes: Vec<u64> = blocks.iter().map(|block| FxBuildHasher.hash_one(block)).collect();
-    let mut order: Vec<(u64, usize)> = hashes.into_iter().zip(0..).collect();
-    order.sort_unstable_by(|(hash, one), (other_hash, other)| {
-        let bytes = || blocks[*one].cmp(blocks[*other]);
-        hash.cmp(other_hash).then_with(bytes).then(one.cmp(other))
-    });
+    // By hash first: then few comparisons need to go where the bytes are.
+    let hashes = blocks.iter().map(|block| FxBuildHasher.hash_one(block));
+    let mut order: Vec<(u64, usize)> = hashes.zip(0..).collect();
+    order.sort_unstable();
     let mut equals: Vec<usize> = (0..blocks.len()).collect();
-    for pair in order.windows(2) {
-        let [(_, before), (_, index)] = [pair[0], pair[1]];
-        if blocks[before] == blocks[index] {
-            equals[index] = equals[before];
+    for of_hash in order.chunk_by_mut(|(hash, _), (other, _)| hash == other) {
+        // Blocks that only share the hash are so rare that their order is not worth more than this.
+        of_hash.sort_by_key(|&(_, index)| blocks[index]);
+        for same in of_hash.chunk_by(|&(_, one), &(_, other)| blocks[one] == blocks[other]) {
+            for &(_, index) in same {
+                equals[index] = same[0].1;
+            }
         }
     }
     equals
