@@ -9,8 +9,9 @@ use std::time::Instant;
 use backtrail_dwarf::tables;
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::write::{self, FunctionRows, Options};
-use backtrail_sframe::{Abi, Base, Index, Location, Row, Rule, Section, Version};
+use backtrail_sframe::{Abi, Index, Location, Row, Rule, Section, Version};
 use backtrail_testkit::peers::{Binutils, Release};
+use backtrail_testkit::text::Random;
 use backtrail_testkit::{TempDir, scratch, skip};
 
 use super::median;
@@ -35,7 +36,7 @@ pub(super) struct Line {
 pub(super) fn measure(rounds: usize) -> Result<Vec<Line>, String> {
     let mut lines = Vec::new();
     let folder = scratch();
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for (name, functions) in [
         ("generated", generated(&mut random)),
         ("/usr/bin/perl", of_file("/usr/bin/perl")?),
@@ -195,40 +196,18 @@ fn of_file(path: &str) -> Result<Vec<FunctionRows>, String> {
 /// A hundred thousand functions of 16 to 1,015 bytes with 1 to 16 rows.
 fn generated(random: &mut Random) -> Vec<FunctionRows> {
     let mut start = 0x40_0000;
-    let location = |base, offset, deref| Location { base, offset, deref };
     let functions = (0..100_000).map(|_| {
         let size = 16 + random.below(1000) as u32;
         let rows = 1 + random.below(16) as u32;
         let row = |index: u32| Row {
             start: index * size / rows,
-            rule: Some(Rule {
-                cfa: location(Base::Register(7), 8 + 8 * (index as i32 + size as i32 % 5), false),
-                ra: location(Base::Cfa, -8, true),
-                fp: None,
-                mangled_ra: false,
-            }),
+            rule: Some(Rule::new(
+                Location::register(7, 8 + 8 * (index as i32 + size as i32 % 5)),
+                Location::saved(-8),
+            )),
         };
         start += u64::from(size);
-        FunctionRows {
-            start: start - u64::from(size),
-            size,
-            rows: (0..rows).map(row).collect(),
-            repeat: None,
-            signal_frame: false,
-            pauth_key_b: false,
-        }
+        FunctionRows::new(start - u64::from(size), size, (0..rows).map(row).collect())
     });
     functions.collect()
-}
-
-/// xorshift64*: the same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % limit as u64) as usize
-    }
 }

@@ -2,7 +2,7 @@
 
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
-use backtrail_sframe::{Base, Location, Row, Rule};
+use backtrail_sframe::{Location, Row, Rule};
 use backtrail_wire::{Bytes, Endian};
 
 /// DWARF numbers of registers.
@@ -55,8 +55,8 @@ fn of_code(address: u64, code: Bytes<'_>) -> Vec<FunctionRows> {
     let mut functions = Vec::new();
     let mut stubs = 0;
     if word(push_at) == Some(PUSH) && code.len() >= HEADER {
-        let entered = (0, rule(0, in_lr()));
-        let pushed = ((push_at + INSTRUCTION) as u32, rule(PUSHED, on_stack()));
+        let entered = (0, rule(0, IN_LR));
+        let pushed = ((push_at + INSTRUCTION) as u32, rule(PUSHED, ON_STACK));
         functions.push(function(address, HEADER, &[entered, pushed]));
         stubs = HEADER;
     }
@@ -64,38 +64,16 @@ fn of_code(address: u64, code: Bytes<'_>) -> Vec<FunctionRows> {
     let end = (stubs..code.len()).step_by(INSTRUCTION).find(|at| !is_stub(at));
     let len = end.unwrap_or(code.len()) - stubs;
     if len > 0 {
-        functions.push(function(address + stubs as u64, len, &[(0, rule(0, in_lr()))]));
+        functions.push(function(address + stubs as u64, len, &[(0, rule(0, IN_LR))]));
     }
     functions
 }
 
-fn in_lr() -> Location {
-    Location {
-        base: Base::Register(LR),
-        offset: 0,
-        deref: false,
-    }
-}
-
-fn on_stack() -> Location {
-    Location {
-        base: Base::Cfa,
-        offset: -8,
-        deref: true,
-    }
-}
+const IN_LR: Location = Location::register(LR, 0);
+const ON_STACK: Location = Location::saved(-8);
 
 fn rule(cfa: i32, ra: Location) -> Rule {
-    Rule {
-        cfa: Location {
-            base: Base::Register(SP),
-            offset: cfa,
-            deref: false,
-        },
-        ra,
-        fp: None,
-        mangled_ra: false,
-    }
+    Rule::new(Location::register(SP, cfa), ra)
 }
 
 fn function(start: u64, size: usize, rows: &[(u32, Rule)]) -> FunctionRows {
@@ -103,12 +81,5 @@ fn function(start: u64, size: usize, rows: &[(u32, Rule)]) -> FunctionRows {
         start: *start,
         rule: Some(*rule),
     });
-    FunctionRows {
-        start,
-        size: size as u32,
-        rows: rows.collect(),
-        repeat: None,
-        signal_frame: false,
-        pauth_key_b: false,
-    }
+    FunctionRows::new(start, size as u32, rows.collect())
 }

@@ -169,37 +169,15 @@ fn part(function: &FunctionRows, range: Range<u64>) -> Option<FunctionRows> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backtrail_sframe::{Base, Location, Rule};
+    use backtrail_sframe::{Location, Rule};
 
     fn function(start: u64, size: u32, starts: &[u32]) -> FunctionRows {
-        let rule = |offset| Rule {
-            cfa: Location {
-                base: Base::Register(7),
-                offset,
-                deref: false,
-            },
-            ra: Location {
-                base: Base::Cfa,
-                offset: -8,
-                deref: true,
-            },
-            fp: None,
-            mangled_ra: false,
-        };
-        FunctionRows {
+        let rule = |offset| Rule::new(Location::register(7, offset), Location::saved(-8));
+        let rows = starts.iter().map(|&start| Row {
             start,
-            size,
-            rows: starts
-                .iter()
-                .map(|start| Row {
-                    start: *start,
-                    rule: Some(rule(*start as i32)),
-                })
-                .collect(),
-            repeat: None,
-            signal_frame: false,
-            pauth_key_b: false,
-        }
+            rule: Some(rule(start as i32)),
+        });
+        FunctionRows::new(start, size, rows.collect())
     }
 
     fn places(kept: &[FunctionRows]) -> Vec<(u64, u32)> {

@@ -98,14 +98,6 @@ fn location(base: Base, offset: i32, deref: bool) -> Location {
     Location { base, offset, deref }
 }
 
-fn cfa(register: u8, offset: i32) -> Location {
-    location(Base::Register(register), offset, false)
-}
-
-fn saved(offset: i32) -> Location {
-    location(Base::Cfa, offset, true)
-}
-
 fn rule(cfa: Location, ra: Location, fp: Option<Location>) -> Option<Rule> {
     Some(Rule {
         cfa,
@@ -138,33 +130,36 @@ fn one(instructions: &[u8]) -> Result<Option<Rule>, Reason> {
 
 #[test]
 fn registers_offsets_and_expressions() {
-    let plain = cfa(7, 8);
-    let fp = |location| Ok(rule(plain, saved(-8), Some(location)));
-    assert_eq!(one(&[]), Ok(rule(plain, saved(-8), None)));
-    assert_eq!(one(&[OFFSET | 6, 2]), fp(saved(-16)));
+    let plain = Location::register(7, 8);
+    let fp = |location| Ok(rule(plain, Location::saved(-8), Some(location)));
+    assert_eq!(one(&[]), Ok(rule(plain, Location::saved(-8), None)));
+    assert_eq!(one(&[OFFSET | 6, 2]), fp(Location::saved(-16)));
     assert_eq!(one(&[VAL_OFFSET, 6, 2]), fp(location(Base::Cfa, -16, false)));
     assert_eq!(one(&[REGISTER, 6, 12]), fp(location(Base::Register(12), 0, false)));
-    assert_eq!(one(&[SAME_VALUE, 6]), Ok(rule(plain, saved(-8), None)));
+    assert_eq!(one(&[SAME_VALUE, 6]), Ok(rule(plain, Location::saved(-8), None)));
     // *(rbp + 0), as realigned stacks save it.
     assert_eq!(
         one(&[EXPRESSION, 6, 2, 0x76, 0]),
         fp(location(Base::Register(6), 0, true))
     );
     // The CFA is on the stack first: *(CFA - 24), and CFA + 8 as a value.
-    assert_eq!(one(&[EXPRESSION, 6, 2, 0x48, 0x1c]), fp(saved(-24)));
+    assert_eq!(one(&[EXPRESSION, 6, 2, 0x48, 0x1c]), fp(Location::saved(-24)));
     assert_eq!(one(&[VAL_EXPRESSION, 6, 2, 0x23, 8]), fp(location(Base::Cfa, 8, false)));
-    assert_eq!(one(&[REGISTER, 16, 5]), Ok(rule(plain, cfa(5, 0), None)));
+    assert_eq!(one(&[REGISTER, 16, 5]), Ok(rule(plain, Location::register(5, 0), None)));
     assert_eq!(one(&[UNDEFINED, 16, UNDEFINED, 6]), Ok(None));
     // The CFA: r10 + 0; *(rbp - 8); rsp + 16 in three operations.
-    assert_eq!(one(&[DEF_CFA, 10, 0]), Ok(rule(cfa(10, 0), saved(-8), None)));
+    assert_eq!(
+        one(&[DEF_CFA, 10, 0]),
+        Ok(rule(Location::register(10, 0), Location::saved(-8), None))
+    );
     let in_memory = location(Base::Register(6), -8, true);
     assert_eq!(
         one(&[DEF_CFA_EXPRESSION, 3, 0x76, 0x78, 6]),
-        Ok(rule(in_memory, saved(-8), None))
+        Ok(rule(in_memory, Location::saved(-8), None))
     );
     assert_eq!(
         one(&[DEF_CFA_EXPRESSION, 4, 0x77, 0, 0x40, 0x22]),
-        Ok(rule(cfa(7, 16), saved(-8), None))
+        Ok(rule(Location::register(7, 16), Location::saved(-8), None))
     );
 }
 
@@ -181,7 +176,11 @@ fn what_rows_cannot_say_has_a_reason() {
     assert_eq!(one(&[EXPRESSION, 6, 3, 0x76, 0, 6]), Err(Reason::FpExpression));
     assert_eq!(
         one(&[REGISTER, 6, 17]),
-        Ok(rule(cfa(7, 8), saved(-8), Some(cfa(17, 0))))
+        Ok(rule(
+            Location::register(7, 8),
+            Location::saved(-8),
+            Some(Location::register(17, 0))
+        ))
     );
     assert_eq!(one(&[REGISTER, 6, 33]), Err(Reason::FpRegister));
     assert_eq!(one(&[SAME_VALUE, 16]), Err(Reason::RaUnsaved));
@@ -198,13 +197,17 @@ fn what_rows_cannot_say_has_a_reason() {
 /// glibc's longjmp: SP, frame pointer and return address are in registers, and have nothing to do with the CFA.
 #[test]
 fn another_stack_pointer_becomes_the_cfa() {
-    let expected = rule(cfa(8, 0), cfa(1, 0), Some(cfa(9, 0)));
+    let expected = rule(
+        Location::register(8, 0),
+        Location::register(1, 0),
+        Some(Location::register(9, 0)),
+    );
     assert_eq!(
         one(&[DEF_CFA, 5, 0, REGISTER, 7, 8, REGISTER, 6, 9, REGISTER, 16, 1]),
         Ok(expected)
     );
     // What is still counted from the CFA counts from its register.
-    let expected = rule(cfa(8, 0), location(Base::Register(5), 16, true), None);
+    let expected = rule(Location::register(8, 0), location(Base::Register(5), 16, true), None);
     assert_eq!(one(&[DEF_CFA, 5, 24, REGISTER, 7, 8]), Ok(expected));
     assert_eq!(one(&[UNDEFINED, 7]), Err(Reason::SpRule));
 }
@@ -309,14 +312,18 @@ fn aarch64_signs_return_addresses() {
             .convert();
         assert_eq!(converted.skipped, []);
         assert_eq!(converted.functions[0].pauth_key_b, augmentation.contains('B'));
-        let leaf = rule(cfa(31, 0), cfa(30, 0), None);
+        let leaf = rule(Location::register(31, 0), Location::register(30, 0), None);
         let mangled = |rule: Option<Rule>| {
             rule.map(|rule| Rule {
                 mangled_ra: true,
                 ..rule
             })
         };
-        let framed = mangled(rule(cfa(31, 32), saved(-24), Some(saved(-32))));
+        let framed = mangled(rule(
+            Location::register(31, 32),
+            Location::saved(-24),
+            Some(Location::saved(-32)),
+        ));
         assert_eq!(
             rows(&converted),
             [
@@ -346,7 +353,10 @@ fn a_cie_within_another_entry() {
     section.cie = at + 18;
     let converted = section.fde(0x2000, 16, &[]).convert();
     assert_eq!(converted.skipped[0].reason, Reason::UnknownInstruction);
-    assert_eq!(rows(&converted), [(0, rule(cfa(7, 24), saved(-8), None))]);
+    assert_eq!(
+        rows(&converted),
+        [(0, rule(Location::register(7, 24), Location::saved(-8), None))]
+    );
 }
 
 /// glibc's rawmemchr on AArch64: the return address waits in x15, which is the column; no rule is needed.
@@ -359,10 +369,13 @@ fn another_column_for_the_return_address() {
         section.entry(&content);
         section.fde(0x2000, 64, instructions).convert()
     };
-    assert_eq!(rows(&converted(15, &[])), [(0, rule(cfa(31, 0), cfa(15, 0), None))]);
+    assert_eq!(
+        rows(&converted(15, &[])),
+        [(0, rule(Location::register(31, 0), Location::register(15, 0), None))]
+    );
     assert_eq!(
         rows(&converted(15, &[OFFSET | 15, 1])),
-        [(0, rule(cfa(31, 0), saved(-8), None))]
+        [(0, rule(Location::register(31, 0), Location::saved(-8), None))]
     );
     assert_eq!(rows(&converted(15, &[UNDEFINED, 15])), [(0, None)]);
     assert_eq!(converted(40, &[]).skipped[0].reason, Reason::ReturnColumn);
@@ -395,10 +408,31 @@ fn s390x_keeps_its_stack_pointer_with_the_others() {
     assert_eq!(
         rows(&converted),
         [
-            (0, rule(cfa(15, 160), cfa(14, 0), None)),
-            (6, rule(cfa(15, 160), saved(-48), Some(saved(-72)))),
-            (10, rule(cfa(15, 320), saved(-48), Some(saved(-72)))),
-            (14, rule(cfa(15, 320), cfa(16, 0), Some(saved(-72)))),
+            (0, rule(Location::register(15, 160), Location::register(14, 0), None)),
+            (
+                6,
+                rule(
+                    Location::register(15, 160),
+                    Location::saved(-48),
+                    Some(Location::saved(-72))
+                )
+            ),
+            (
+                10,
+                rule(
+                    Location::register(15, 320),
+                    Location::saved(-48),
+                    Some(Location::saved(-72))
+                )
+            ),
+            (
+                14,
+                rule(
+                    Location::register(15, 320),
+                    Location::register(16, 0),
+                    Some(Location::saved(-72))
+                )
+            ),
         ]
     );
 }
@@ -422,7 +456,10 @@ fn entries_that_describe_no_code() {
             skipped(0x8fff, Reason::OutsideCode),
         ]
     );
-    assert_eq!(rows(&converted), [(0, rule(cfa(7, 8), saved(-8), None))]);
+    assert_eq!(
+        rows(&converted),
+        [(0, rule(Location::register(7, 8), Location::saved(-8), None))]
+    );
     assert_eq!(converted.uncovered_bytes(), 0);
 }
 

@@ -20,6 +20,28 @@ pub struct Location {
     pub deref: bool,
 }
 
+impl Location {
+    /// The value of a register, plus `offset`.
+    #[inline]
+    pub const fn register(number: u8, offset: i32) -> Location {
+        Location {
+            base: Base::Register(number),
+            offset,
+            deref: false,
+        }
+    }
+
+    /// What lies in memory `offset` bytes from the CFA.
+    #[inline]
+    pub const fn saved(offset: i32) -> Location {
+        Location {
+            base: Base::Cfa,
+            offset,
+            deref: true,
+        }
+    }
+}
+
 /// The rule of a row. The stack pointer of the caller follows from the CFA by the ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rule {
@@ -31,6 +53,19 @@ pub struct Rule {
     pub fp: Option<Location>,
     /// AArch64: the return address carries a pointer authentication code.
     pub mangled_ra: bool,
+}
+
+impl Rule {
+    /// The rule of code that leaves the frame pointer alone.
+    #[inline]
+    pub const fn new(cfa: Location, ra: Location) -> Rule {
+        Rule {
+            cfa,
+            ra,
+            fp: None,
+            mangled_ra: false,
+        }
+    }
 }
 
 /// A row (SFrame frame row entry, FRE): one rule for the code from `start` to the next row's start or the function's end.

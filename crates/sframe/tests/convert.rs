@@ -48,23 +48,12 @@ fn register(number: u8, offset: i32, deref: bool) -> Location {
 }
 
 fn function(start: u64, rule: Option<Rule>) -> FunctionRows {
-    FunctionRows {
-        start,
-        size: 0x40,
-        rows: vec![Row { start: 0, rule }],
-        repeat: None,
-        signal_frame: false,
-        pauth_key_b: false,
-    }
+    FunctionRows::new(start, 0x40, vec![Row { start: 0, rule }])
 }
 
 /// A version 3 section with one function of each kind that older versions lack, and one that they have.
 fn rich() -> Vec<u8> {
-    let saved = Location {
-        base: Base::Cfa,
-        offset: -8,
-        deref: true,
-    };
+    let saved = Location::saved(-8);
     let rule = |cfa, ra| {
         Some(Rule {
             cfa,
@@ -139,16 +128,10 @@ fn another_cpu_and_endless_rows_are_refused() {
         rows: (0..5000u32)
             .map(|start| Row {
                 start,
-                rule: Some(Rule {
-                    cfa: register(7, 8 + (start % 2) as i32 * 8, false),
-                    ra: Location {
-                        base: Base::Cfa,
-                        offset: -8,
-                        deref: true,
-                    },
-                    fp: None,
-                    mangled_ra: false,
-                }),
+                rule: Some(Rule::new(
+                    register(7, 8 + (start % 2) as i32 * 8, false),
+                    Location::saved(-8),
+                )),
             })
             .collect(),
         ..function(0, None)

@@ -44,11 +44,7 @@ fn functions(abi: Abi) -> Vec<FunctionRows> {
         offset,
         deref,
     };
-    let saved = |offset| Location {
-        base: Base::Cfa,
-        offset,
-        deref: true,
-    };
+    let saved = |offset| Location::saved(offset);
     let ra = match abi {
         Abi::Amd64Little => saved(-8),
         _ => register(arch.ra.0, 0, false),
@@ -76,14 +72,7 @@ fn functions(abi: Abi) -> Vec<FunctionRows> {
             rule: rule(register(arch.fp.0, 320, false), saved_ra, Some(saved(-24))),
         },
     ];
-    let function = |start, rows: &[Row]| FunctionRows {
-        start,
-        size: 0x200,
-        rows: rows.to_vec(),
-        repeat: None,
-        signal_frame: false,
-        pauth_key_b: false,
-    };
+    let function = |start, rows: &[Row]| FunctionRows::new(start, 0x200, rows.to_vec());
     vec![
         function(0x1000, &plain),
         function(0x1200, &plain[..2]),

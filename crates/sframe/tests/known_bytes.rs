@@ -9,14 +9,6 @@ fn at(base: Base, offset: i32, deref: bool) -> Location {
     Location { base, offset, deref }
 }
 
-fn register(number: u8, offset: i32) -> Location {
-    at(Base::Register(number), offset, false)
-}
-
-fn saved(offset: i32) -> Location {
-    at(Base::Cfa, offset, true)
-}
-
 fn rule(cfa: Location, ra: Location, fp: Option<Location>) -> Option<Rule> {
     Some(Rule {
         cfa,
@@ -73,23 +65,20 @@ fn flex_examples_of_the_description() {
     );
     let bytes = version_3(3, 1, &[(0x100, 16, &block)]);
     let expected = [
-        rule(register(7, 8), saved(-8), None),
-        rule(register(10, 0), saved(-8), None),
-        rule(at(Base::Register(6), -8, true), saved(-8), None),
-        rule(register(10, 0), saved(-8), Some(at(Base::Register(6), 0, true))),
-        rule(register(7, 8), register(3, 0), None),
+        rule(Location::register(7, 8), Location::saved(-8), None),
+        rule(Location::register(10, 0), Location::saved(-8), None),
+        rule(at(Base::Register(6), -8, true), Location::saved(-8), None),
+        rule(
+            Location::register(10, 0),
+            Location::saved(-8),
+            Some(at(Base::Register(6), 0, true)),
+        ),
+        rule(Location::register(7, 8), Location::register(3, 0), None),
     ];
     let expected: Vec<Row> = (0..).zip(expected).map(|(start, rule)| Row { start, rule }).collect();
     assert_eq!(rows(&bytes), expected);
 
-    let function = FunctionRows {
-        start: ADDRESS + 0x100,
-        size: 16,
-        rows: expected,
-        repeat: None,
-        signal_frame: false,
-        pauth_key_b: false,
-    };
+    let function = FunctionRows::new(ADDRESS + 0x100, 16, expected);
     let options = Options {
         pcrel: false,
         ..Options::new(Version::V3, Abi::Amd64Little, ADDRESS)
@@ -131,7 +120,10 @@ fn outermost_frames() {
     for pc in [0x100, 0x10f, 0x110, 0x117] {
         assert_eq!(row(pc), Some(Row { start: 0, rule: None }), "{pc:#x}");
     }
-    assert_eq!(row(0x118).unwrap().rule, rule(register(7, 16), saved(-8), None));
+    assert_eq!(
+        row(0x118).unwrap().rule,
+        rule(Location::register(7, 16), Location::saved(-8), None)
+    );
     assert_eq!(row(0x120), None, "a FLEX function without rows says nothing");
     assert_eq!(row(0x130), None);
     assert_eq!(rows(&bytes), [Row { start: 0, rule: None }]);
@@ -204,9 +196,17 @@ fn s390x_of_version_2() {
     bytes.extend([0, 0, 0, 0]);
     bytes.extend(rows);
     let expected = [
-        rule(register(15, 160), register(14, 0), None),
-        rule(register(15, 320), register(16, 0), Some(saved(-72))),
-        rule(register(11, 320), register(14, 0), Some(register(17, 0))),
+        rule(Location::register(15, 160), Location::register(14, 0), None),
+        rule(
+            Location::register(15, 320),
+            Location::register(16, 0),
+            Some(Location::saved(-72)),
+        ),
+        rule(
+            Location::register(11, 320),
+            Location::register(14, 0),
+            Some(Location::register(17, 0)),
+        ),
     ];
     let section = Section::parse(&bytes, ADDRESS).unwrap();
     let fde = section.fde(0).unwrap();
@@ -230,7 +230,14 @@ fn fixed_offsets_and_an_auxiliary_header() {
     for byte in [7, 8, 9] {
         bytes.insert(28, byte);
     }
-    assert_eq!(rows(&bytes)[0].rule, rule(register(7, 32), saved(-8), Some(saved(-16))));
+    assert_eq!(
+        rows(&bytes)[0].rule,
+        rule(
+            Location::register(7, 32),
+            Location::saved(-8),
+            Some(Location::saved(-16))
+        )
+    );
     let section = Section::parse(&bytes, ADDRESS).unwrap();
     assert_eq!((section.auxiliary_header_len(), section.fixed_fp_offset()), (3, -16));
     // The segment may be longer than the section.
@@ -289,16 +296,9 @@ fn errors_say_what_and_where() {
 fn prefixes_are_shared_in_versions_1_and_2() {
     let row = |start, offset| Row {
         start,
-        rule: rule(register(7, offset), saved(-8), None),
+        rule: rule(Location::register(7, offset), Location::saved(-8), None),
     };
-    let function = |start, rows: &[Row]| FunctionRows {
-        start,
-        size: 32,
-        rows: rows.to_vec(),
-        repeat: None,
-        signal_frame: false,
-        pauth_key_b: false,
-    };
+    let function = |start, rows: &[Row]| FunctionRows::new(start, 32, rows.to_vec());
     let all = [row(0, 8), row(1, 16), row(9, 8)];
     let functions = [
         function(0x2_0000, &all[..1]),

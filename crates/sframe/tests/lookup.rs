@@ -3,7 +3,7 @@
 mod common;
 
 use backtrail_sframe::write::{self, FunctionRows, Options};
-use backtrail_sframe::{Abi, Base, Flags, Index, Location, Row, Rule, Section, Version};
+use backtrail_sframe::{Abi, Flags, Index, Location, Row, Rule, Section, Version};
 use common::naive;
 
 const ADDRESS: u64 = 0x7fff_0000;
@@ -23,30 +23,13 @@ fn uneven(random: &mut backtrail_testkit::text::Random, count: usize) -> Vec<Fun
         let rows = 1 + random.below(3) as u32;
         let row = |index: u32| Row {
             start: index * (1 + size / 4),
-            rule: Some(Rule {
-                cfa: Location {
-                    base: Base::Register(7),
-                    offset: 8 + 8 * index as i32,
-                    deref: false,
-                },
-                ra: Location {
-                    base: Base::Cfa,
-                    offset: -8,
-                    deref: true,
-                },
-                fp: None,
-                mangled_ra: false,
-            }),
+            rule: Some(Rule::new(
+                Location::register(7, 8 + 8 * index as i32),
+                Location::saved(-8),
+            )),
         };
         start += u64::from(size);
-        FunctionRows {
-            start: start - u64::from(size),
-            size,
-            rows: (0..rows).map(row).collect(),
-            repeat: None,
-            signal_frame: false,
-            pauth_key_b: false,
-        }
+        FunctionRows::new(start - u64::from(size), size, (0..rows).map(row).collect())
     });
     functions.collect()
 }

@@ -6,27 +6,14 @@ mod common;
 use std::ops::Range;
 
 use backtrail_sframe::write::{self, FunctionRows, Options};
-use backtrail_sframe::{Abi, Base, Location, Row, Rule, Section, Version};
+use backtrail_sframe::{Abi, Location, Row, Rule, Section, Version};
 use common::naive;
 
 const ADDRESS: u64 = 0x40_0008;
 const CODE: u64 = 0x40_2000;
 
 fn rule(offset: i32) -> Option<Rule> {
-    Some(Rule {
-        cfa: Location {
-            base: Base::Register(7),
-            offset,
-            deref: false,
-        },
-        ra: Location {
-            base: Base::Cfa,
-            offset: -8,
-            deref: true,
-        },
-        fp: None,
-        mangled_ra: false,
-    })
+    Some(Rule::new(Location::register(7, offset), Location::saved(-8)))
 }
 
 /// A function with these CFA offsets, a row every four bytes.
@@ -35,14 +22,7 @@ fn function(range: Range<u64>, offsets: &[i32]) -> FunctionRows {
         start: index * 4,
         rule: rule(offset),
     });
-    FunctionRows {
-        start: CODE + range.start,
-        size: (range.end - range.start) as u32,
-        rows: rows.collect(),
-        repeat: None,
-        signal_frame: false,
-        pauth_key_b: false,
-    }
+    FunctionRows::new(CODE + range.start, (range.end - range.start) as u32, rows.collect())
 }
 
 fn options(version: Version, merge: u8) -> Options {

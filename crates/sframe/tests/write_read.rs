@@ -39,27 +39,16 @@ fn saved() -> impl Strategy<Value = Location> {
 
 fn default_ra(abi: Abi) -> Location {
     match abi {
-        Abi::Amd64Little => Location {
-            base: Base::Cfa,
-            offset: -8,
-            deref: true,
-        },
-        _ => Location {
-            base: Base::Register(abi.arch().ra.0),
-            offset: 0,
-            deref: false,
-        },
+        Abi::Amd64Little => Location::saved(-8),
+        _ => Location::register(abi.arch().ra.0, 0),
     }
 }
 
 /// Mostly what compilers make, sometimes anything.
 fn rule(abi: Abi) -> impl Strategy<Value = Option<Rule>> {
     let arch = abi.arch();
-    let usual_cfa = (any::<bool>(), offset()).prop_map(move |(sp, offset)| Location {
-        base: Base::Register(if sp { arch.sp.0 } else { arch.fp.0 }),
-        offset,
-        deref: false,
-    });
+    let usual_cfa = (any::<bool>(), offset())
+        .prop_map(move |(sp, offset)| Location::register(if sp { arch.sp.0 } else { arch.fp.0 }, offset));
     let cfa = prop_oneof![20 => usual_cfa, 1 => location()];
     let ra = prop_oneof![20 => Just(default_ra(abi)), 10 => saved(), 1 => location()];
     let fp = prop_oneof![20 => Just(None), 20 => saved().prop_map(Some), 1 => location().prop_map(Some)];
@@ -271,19 +260,10 @@ proptest! {
 #[test]
 fn reasons() {
     let at = |base, offset, deref| Location { base, offset, deref };
-    let rule = Rule {
-        cfa: at(Base::Register(7), 8, false),
-        ra: at(Base::Cfa, -8, true),
-        fp: None,
-        mangled_ra: false,
-    };
-    let function = |rules: &[Option<Rule>]| FunctionRows {
-        start: ADDRESS,
-        size: 100,
-        rows: (0u32..).zip(rules).map(|(start, &rule)| Row { start, rule }).collect(),
-        repeat: None,
-        signal_frame: false,
-        pauth_key_b: false,
+    let rule = Rule::new(Location::register(7, 8), Location::saved(-8));
+    let function = |rules: &[Option<Rule>]| {
+        let rows = (0u32..).zip(rules).map(|(start, &rule)| Row { start, rule });
+        FunctionRows::new(ADDRESS, 100, rows.collect())
     };
     let plain = function(&[Some(rule)]);
     let with = |rule: Rule| function(&[Some(rule)]);
@@ -426,14 +406,7 @@ fn reasons() {
 /// A start field that counts from itself reaches less far down, by its own place in the section.
 #[test]
 fn the_lowest_start_of_narrow_fields() {
-    let function = FunctionRows {
-        start: ADDRESS.wrapping_sub(1 << 31),
-        size: 16,
-        rows: vec![Row { start: 0, rule: None }],
-        repeat: None,
-        signal_frame: false,
-        pauth_key_b: false,
-    };
+    let function = FunctionRows::new(ADDRESS.wrapping_sub(1 << 31), 16, vec![Row { start: 0, rule: None }]);
     for (pcrel, skipped) in [(false, 0), (true, 1)] {
         let options = Options {
             pcrel,

@@ -119,14 +119,7 @@ impl Converted {
         let limit = entry.saturating_add(MAX_ENTRY_BYTES);
         let end = end.filter(|end| *end > entry).map_or(limit, |end| end.min(limit));
         let end = self.functions.get(next).map_or(end, |function| end.min(function.start));
-        let outermost = FunctionRows {
-            start: entry,
-            size: (end - entry) as u32,
-            rows: vec![Row { start: 0, rule: None }],
-            repeat: None,
-            signal_frame: false,
-            pauth_key_b: false,
-        };
+        let outermost = FunctionRows::new(entry, (end - entry) as u32, vec![Row { start: 0, rule: None }]);
         if outermost.size > 0 {
             self.functions.insert(next, outermost);
         }

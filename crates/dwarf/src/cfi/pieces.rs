@@ -294,16 +294,10 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backtrail_sframe::{Base, Location};
+    use backtrail_sframe::Location;
 
     fn rule(offset: i32) -> Option<Rule> {
-        let location = |base, offset, deref| Location { base, offset, deref };
-        Some(Rule {
-            cfa: location(Base::Register(7), offset, false),
-            ra: location(Base::Cfa, -8, true),
-            fp: None,
-            mangled_ra: false,
-        })
+        Some(Rule::new(Location::register(7, offset), Location::saved(-8)))
     }
 
     fn collect(fdes: &[(u64, u64, i32)]) -> (Vec<(u64, u64, i32)>, Vec<Skipped>) {

@@ -3,10 +3,10 @@
 
 use core::hint::select_unpredictable;
 
-use super::{Context, Words, register, saved};
+use super::{Context, Words};
 use crate::constants::{Abi, FreInfo, S390X_CFA_ADJUSTMENT, S390X_CFA_ALIGNMENT, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::row::{Base, Location, Rule};
+use crate::row::{Location, Rule};
 
 /// The offsets of a row whose words are offsets and nothing else: all but s390x's.
 #[derive(Clone, Copy)]
@@ -42,13 +42,9 @@ pub(super) fn plain(context: &Context, info: FreInfo, words: PlainWords) -> Rule
     let arch = context.abi.arch();
     let base = if info.base_sp() { arch.sp } else { arch.fp };
     Rule {
-        cfa: Location {
-            base: Base::Register(base.0),
-            offset: words.cfa,
-            deref: false,
-        },
-        ra: words.ra.map_or(register(arch.ra.0), saved),
-        fp: words.fp.map(saved),
+        cfa: Location::register(base.0, words.cfa),
+        ra: words.ra.map_or(Location::register(arch.ra.0, 0), Location::saved),
+        fp: words.fp.map(Location::saved),
         mangled_ra: info.mangled_ra(),
     }
 }
@@ -57,11 +53,7 @@ pub(super) fn plain(context: &Context, info: FreInfo, words: PlainWords) -> Rule
 pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Result<Rule> {
     let arch = context.abi.arch();
     let base = if info.base_sp() { arch.sp } else { arch.fp };
-    let cfa = Location {
-        base: Base::Register(base.0),
-        offset: decode_cfa_offset(context, words, 0)?,
-        deref: false,
-    };
+    let cfa = Location::register(base.0, decode_cfa_offset(context, words, 0)?);
     let mut next = 1;
     let ra = if context.fixed_ra == 0 && next < words.len() {
         next += 1;
@@ -71,7 +63,7 @@ pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Res
     };
     let fp = if context.fixed_fp == 0 && next < words.len() {
         // Zero is padding for RA only, which comes before FP.
-        Some(decode_slot(context, words, next)?.unwrap_or_else(|| saved(0)))
+        Some(decode_slot(context, words, next)?.unwrap_or_else(|| Location::saved(0)))
     } else {
         context.default_fp()
     };
@@ -99,7 +91,7 @@ pub(super) fn decode_cfa_offset(context: &Context, words: &Words<'_>, index: usi
 fn decode_slot(context: &Context, words: &Words<'_>, index: usize) -> Result<Option<Location>> {
     let word = words.signed(index)?;
     if context.abi != Abi::S390xBig {
-        return Ok(Some(saved(word)));
+        return Ok(Some(Location::saved(word)));
     }
     if word == 0 {
         return Ok(None);
@@ -107,11 +99,11 @@ fn decode_slot(context: &Context, words: &Words<'_>, index: usize) -> Result<Opt
     if word & 1 != 0 && context.version != Version::V3 {
         let number = word >> 1;
         return match u8::try_from(number) {
-            Ok(number) => Ok(Some(register(number))),
+            Ok(number) => Ok(Some(Location::register(number, 0))),
             Err(_) => Err(Error::new(ErrorKind::Register(number.into()), words.offset(index))),
         };
     }
-    Ok(Some(saved(word)))
+    Ok(Some(Location::saved(word)))
 }
 
 #[cfg(feature = "write")]

@@ -11,7 +11,7 @@ use backtrail_wire::Bytes;
 
 use crate::constants::{Abi, FdeInfo, FdeType, FreInfo, FreType, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::row::{Base, Location, Rule};
+use crate::row::{Location, Rule};
 
 pub(crate) use default::PlainWords;
 pub(crate) use v1::FDE_SIZE as V1_FDE_SIZE;
@@ -126,8 +126,8 @@ impl Context {
     #[inline]
     pub(crate) fn default_ra(&self) -> Location {
         match self.fixed_ra {
-            0 => register(self.abi.arch().ra.0),
-            offset => saved(offset.into()),
+            0 => Location::register(self.abi.arch().ra.0, 0),
+            offset => Location::saved(offset.into()),
         }
     }
 
@@ -136,7 +136,7 @@ impl Context {
     pub(crate) fn default_fp(&self) -> Option<Location> {
         match self.fixed_fp {
             0 => None,
-            offset => Some(saved(offset.into())),
+            offset => Some(Location::saved(offset.into())),
         }
     }
 
@@ -166,25 +166,5 @@ impl Context {
             FdeType::Flex => flex::decode(self, info, words),
         }
         .map(Some)
-    }
-}
-
-/// The value of a register.
-#[inline]
-pub(crate) fn register(number: u8) -> Location {
-    Location {
-        base: Base::Register(number),
-        offset: 0,
-        deref: false,
-    }
-}
-
-/// What lies in memory at CFA + `offset`.
-#[inline]
-pub(crate) fn saved(offset: i32) -> Location {
-    Location {
-        base: Base::Cfa,
-        offset,
-        deref: true,
     }
 }

@@ -41,6 +41,18 @@ pub struct FunctionRows {
 }
 
 impl FunctionRows {
+    /// An ordinary function.
+    pub fn new(start: u64, size: u32, rows: Vec<Row>) -> FunctionRows {
+        FunctionRows {
+            start,
+            size,
+            rows,
+            repeat: None,
+            signal_frame: false,
+            pauth_key_b: false,
+        }
+    }
+
     /// A function as another section tells it, to be written again.
     pub fn read(fde: &Fde<'_>) -> crate::Result<FunctionRows> {
         let function = fde.function();
