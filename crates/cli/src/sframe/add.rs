@@ -6,23 +6,24 @@ use std::path::{Path, PathBuf};
 
 use backtrail_dwarf::build::Built;
 use backtrail_dwarf::whole::Whole;
-use backtrail_elf::{Image, Kind, edit};
+use backtrail_elf::{Image, Kind, archive, edit};
 use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
 
-use super::build::{self, Layout};
-use super::input;
+use super::build::{self, Layout, Summary};
+use super::{input, objects};
 use crate::error::{Failure, Status};
 use crate::output;
 
-/// Put a table, made from .eh_frame, into an executable or shared library.
+/// Put a table, made from .eh_frame, into an executable, shared library or object file, or into those of an archive.
 ///
-/// A table that is there is replaced; rows of code that .eh_frame says nothing of are kept. Nothing that is loaded changes its
-/// address. The file is replaced when all is written: whoever runs it goes on undisturbed.
+/// A table that is there is replaced; rows of code that .eh_frame says nothing of are kept. In a linked file nothing that is loaded changes
+/// its address. Object files get what an assembler would have written, for linkers to merge. The file is replaced when all is written:
+/// whoever runs it goes on undisturbed.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Add {
-    /// An executable or shared library.
+    /// An executable, shared library, object file or archive of object files.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
     /// Where to; without it, FILE itself is replaced.
@@ -37,12 +38,29 @@ pub(crate) struct Add {
 
 pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let options = |image: &Image<'_>| arguments.layout.options(image);
-    let built = add(&arguments.file, arguments.output.as_deref(), &options)?;
+    let added = add(&arguments.file, arguments.output.as_deref(), &options)?;
     if !arguments.quiet {
-        build::summary(&built, arguments.layout.version());
+        added.summary.tell(arguments.layout.version());
     }
-    build::left_out(&arguments.file, &built);
+    for (whose, built) in &added.parts {
+        build::left_out(whose, built);
+    }
     Ok(Status::Done)
+}
+
+/// What was added.
+#[derive(Default)]
+pub(crate) struct Added {
+    pub(super) summary: Summary,
+    /// By whose name it is to be told: the file, or each member of an archive.
+    pub(super) parts: Vec<(PathBuf, Built)>,
+}
+
+impl Added {
+    pub(super) fn push(&mut self, whose: PathBuf, built: Built, bytes: usize) {
+        self.summary.add(&built, bytes);
+        self.parts.push((whose, built));
+    }
 }
 
 /// Adds the table to the file at `path`, in place without `output`.
@@ -50,24 +68,32 @@ pub(crate) fn add(
     path: &Path,
     output: Option<&Path>,
     options: &dyn Fn(&Image<'_>) -> Options,
-) -> Result<Built, Failure> {
+) -> Result<Added, Failure> {
     let file = input::open(path)?;
-    if file.bytes().starts_with(b"!<arch>\n") {
-        return Err(not_linked(path, "an archive"));
+    if archive::is_archive(file.bytes()) {
+        return objects::add_to_archive(path, file.bytes(), output, options);
     }
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
     match image.kind() {
-        Kind::Relocatable => return Err(not_linked(path, "a relocatable file")),
-        Kind::Core => return Err(Failure::of(path, "a core file has no code of its own")),
-        Kind::Executable | Kind::Shared => {}
+        Kind::Relocatable => objects::add_to_object(path, image, output, options),
+        Kind::Core => Err(Failure::of(path, "a core file has no code of its own")),
+        Kind::Executable | Kind::Shared => add_to_linked(path, &image, output, options),
     }
-    let whole = Whole::of_image(&image).map_err(|error| Failure::of(path, error))?;
+}
+
+fn add_to_linked(
+    path: &Path,
+    image: &Image<'_>,
+    output: Option<&Path>,
+    options: &dyn Fn(&Image<'_>) -> Options,
+) -> Result<Added, Failure> {
+    let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let mut last = None;
     let mut make = |address| {
         let built = whole
             .table(&Options {
                 address,
-                ..options(&image)
+                ..options(image)
             })
             .map_err(Trouble::Write)?;
         if built.functions == 0 {
@@ -75,14 +101,21 @@ pub(crate) fn add(
         }
         Ok(last.insert(built).bytes.clone())
     };
-    let edited = edit::add_table(file.bytes(), &mut make).map_err(|trouble| match trouble {
+    let edited = edit::add_table(image.bytes(), &mut make).map_err(|trouble| match trouble {
         Trouble::Elf(error) => Failure::of(path, error),
         Trouble::Write(error) => Failure::of(path, error),
-        Trouble::NoFunctions => Failure::of(path, "no function that a table could describe"),
+        Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),
     })?;
     store(path, output, |out| edited.write_to(out))?;
-    last.ok_or_else(|| Failure::of(path, "no table was made"))
+    let built = last.ok_or_else(|| Failure::of(path, "no table was made"))?;
+    let mut added = Added::default();
+    let bytes = built.bytes.len();
+    added.push(path.to_owned(), built, bytes);
+    Ok(added)
 }
+
+/// Why a file gets no table that has nothing to describe.
+pub(super) const NO_FUNCTIONS: &str = "no function that a table could describe";
 
 /// Why no table could be added.
 enum Trouble {
@@ -95,14 +128,6 @@ impl From<backtrail_elf::Error> for Trouble {
     fn from(error: backtrail_elf::Error) -> Self {
         Trouble::Elf(error)
     }
-}
-
-fn not_linked(path: &Path, what: &str) -> Failure {
-    Failure::of(
-        path,
-        format_args!("{what}, and only executables and shared libraries can get a table"),
-    )
-    .help("add it to what is linked from this: 'backtrail link' does so in one step")
 }
 
 /// Writes the edited file: to `output`, as executable as the file at `path` was, or in its place.
