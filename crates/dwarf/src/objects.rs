@@ -15,7 +15,7 @@ use crate::whole::Whole;
 /// The tables of a relocatable file.
 #[derive(Clone, Debug)]
 pub struct ObjectTables {
-    /// One for all functions outside groups, if there are any, and one for each group with functions.
+    /// One for each group with functions, and one for all functions outside groups, if there are any.
     pub tables: Vec<ObjectTable>,
     /// What is in all of them together, and what is missing. There are no bytes: they are in the tables.
     pub built: Built,
@@ -24,8 +24,10 @@ pub struct ObjectTables {
 /// The tables that `image` should have, a relocatable file whose sections were placed ([`Image::with_sections_placed`]): what
 /// `.eh_frame` says, and rows that only its present tables have.
 ///
+/// With `one_table` there is one for all functions, as GNU as makes it: lld refuses to link such files where it drops groups of one.
+///
 /// Fails where there is neither, where `.eh_frame` makes no sense to its end, and where a table would be larger than its header can tell.
-pub fn of_image(image: &Image<'_>, version: Version) -> Result<ObjectTables, Error> {
+pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<ObjectTables, Error> {
     debug_assert_eq!(image.kind(), Kind::Relocatable);
     let converted = Whole::of_image(image)?.into_converted();
     let places = Places::of(image);
@@ -33,7 +35,8 @@ pub fn of_image(image: &Image<'_>, version: Version) -> Result<ObjectTables, Err
     let mut by_group: BTreeMap<Option<usize>, Vec<FunctionRows>> = BTreeMap::new();
     for function in converted.functions {
         let section = places.find(function.start).map(|place| place.section);
-        let group = section.and_then(|section| groups.get(section).copied().flatten());
+        let group = section.filter(|_| !one_table);
+        let group = group.and_then(|section| groups.get(section).copied().flatten());
         by_group.entry(group).or_default().push(function);
     }
     let by_any = converted.skipped.iter().map(|skipped| Skipped {
@@ -50,6 +53,11 @@ pub fn of_image(image: &Image<'_>, version: Version) -> Result<ObjectTables, Err
         damage: None,
     };
     let mut made = Vec::new();
+    // Where GNU ld 2.47 collects garbage, it lets live all that tables refer to, but for one table of each file: the second, if there are
+    // several. That must be the one that refers to functions outside of groups.
+    let ungrouped = by_group.remove(&None).map(|functions| (None, functions));
+    let mut by_group: Vec<_> = by_group.into_iter().collect();
+    by_group.splice(by_group.len().min(1)..by_group.len().min(1), ungrouped);
     for (group, functions) in by_group {
         let (output, starts) = write::relocatable(&functions, version, tables::abi(image)).map_err(Error::Write)?;
         built.functions += output.functions;

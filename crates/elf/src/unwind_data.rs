@@ -75,7 +75,9 @@ impl<'a> Image<'a> {
                 .into_iter()
                 .collect());
         }
-        let is_table = |section: &&Section<'_>| section.kind == SHT_GNU_SFRAME || section.name == b".sframe";
+        let is_table = |section: &&Section<'_>| {
+            section.kind == SHT_GNU_SFRAME || (section.kind != SHT_NULL && section.name == b".sframe")
+        };
         let mut tables = Vec::new();
         for section in self.sections().iter().filter(is_table) {
             let found = self.relocated(section)?.filter(|found| !found.data.is_empty());

@@ -31,6 +31,10 @@ pub(crate) struct Add {
     output: Option<PathBuf>,
     #[command(flatten)]
     layout: Layout,
+    /// Give an object file one table for all of its functions, as GNU as does, rather than one for each group of sections (COMDAT) and one
+    /// for the rest. lld can't link such files; GNU ld 2.47 drops more unused functions of groups from them.
+    #[arg(long)]
+    one_table: bool,
     /// Print no summary; what was left out is still told.
     #[arg(short, long)]
     quiet: bool,
@@ -38,7 +42,11 @@ pub(crate) struct Add {
 
 pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let options = |image: &Image<'_>| arguments.layout.options(image);
-    let added = add(&arguments.file, arguments.output.as_deref(), &options)?;
+    let how = How {
+        options: &options,
+        one_table: arguments.one_table,
+    };
+    let added = add(&arguments.file, arguments.output.as_deref(), &how)?;
     if !arguments.quiet {
         added.summary.tell(arguments.layout.version());
     }
@@ -46,6 +54,13 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
         build::left_out(whose, built);
     }
     Ok(Status::Done)
+}
+
+/// How tables are to be written.
+pub(crate) struct How<'o> {
+    pub(crate) options: &'o dyn Fn(&Image<'_>) -> Options,
+    /// One for all functions of an object file.
+    pub(crate) one_table: bool,
 }
 
 /// What was added.
@@ -64,36 +79,27 @@ impl Added {
 }
 
 /// Adds the table to the file at `path`, in place without `output`.
-pub(crate) fn add(
-    path: &Path,
-    output: Option<&Path>,
-    options: &dyn Fn(&Image<'_>) -> Options,
-) -> Result<Added, Failure> {
+pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
     let file = input::open(path)?;
     if archive::is_archive(file.bytes()) {
-        return objects::add_to_archive(path, file.bytes(), output, options);
+        return objects::add_to_archive(path, file.bytes(), output, how);
     }
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
     match image.kind() {
-        Kind::Relocatable => objects::add_to_object(path, image, output, options),
+        Kind::Relocatable => objects::add_to_object(path, image, output, how),
         Kind::Core => Err(Failure::of(path, "a core file has no code of its own")),
-        Kind::Executable | Kind::Shared => add_to_linked(path, &image, output, options),
+        Kind::Executable | Kind::Shared => add_to_linked(path, &image, output, how),
     }
 }
 
-fn add_to_linked(
-    path: &Path,
-    image: &Image<'_>,
-    output: Option<&Path>,
-    options: &dyn Fn(&Image<'_>) -> Options,
-) -> Result<Added, Failure> {
+fn add_to_linked(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
     let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let mut last = None;
     let mut make = |address| {
         let built = whole
             .table(&Options {
                 address,
-                ..options(image)
+                ..(how.options)(image)
             })
             .map_err(Trouble::Write)?;
         if built.functions == 0 {

@@ -8,22 +8,19 @@ use backtrail_dwarf::tables;
 use backtrail_elf::archive::{Archive, Change, Member, THIN_MAGIC};
 use backtrail_elf::edit::{self, Rewritten};
 use backtrail_elf::{Image, Kind};
-use backtrail_sframe::write::Options;
 
-use super::add::{self, Added, NO_FUNCTIONS};
+use super::add::{self, Added, How, NO_FUNCTIONS};
 use super::strip;
 use crate::error::{Failure, Status};
-
-type OptionsOf<'o> = &'o dyn Fn(&Image<'_>) -> Options;
 
 pub(super) fn add_to_object(
     path: &Path,
     image: Image<'_>,
     output: Option<&Path>,
-    options: OptionsOf<'_>,
+    how: &How<'_>,
 ) -> Result<Added, Failure> {
     let mut added = Added::default();
-    let edited = with_tables(path, image, options, &mut added)?;
+    let edited = with_tables(path, image, how, &mut added)?;
     let edited = edited.map_err(|why| Failure::of(path, why))?;
     add::store(path, output, |out| edited.write_to(out))?;
     Ok(added)
@@ -34,7 +31,7 @@ pub(super) fn add_to_archive(
     path: &Path,
     bytes: &[u8],
     output: Option<&Path>,
-    options: OptionsOf<'_>,
+    how: &How<'_>,
 ) -> Result<Added, Failure> {
     let archive = open(path, bytes)?;
     let mut added = Added::default();
@@ -44,7 +41,7 @@ pub(super) fn add_to_archive(
             changes.push(None);
             continue;
         };
-        changes.push(with_tables(&name(path, member), image, options, &mut added)?.ok());
+        changes.push(with_tables(&name(path, member), image, how, &mut added)?.ok());
     }
     if changes.iter().all(Option::is_none) {
         return Err(Failure::of(path, "no object file in it that could get a table"));
@@ -120,11 +117,11 @@ fn object_file<'a>(path: &Path, member: &Member<'a>) -> Result<Option<Image<'a>>
 fn with_tables<'a>(
     path: &Path,
     image: Image<'a>,
-    options: OptionsOf<'_>,
+    how: &How<'_>,
     added: &mut Added,
 ) -> Result<Result<Rewritten<'a>, String>, Failure> {
     let fails = |error: &dyn std::fmt::Display| Failure::of(path, error);
-    let options = options(&image);
+    let options = (how.options)(&image);
     if options.merge > 1 {
         return Err(
             fails(&"functions of an object file can't be merged: linkers drop them one by one")
@@ -132,7 +129,7 @@ fn with_tables<'a>(
         );
     }
     let bytes = image.bytes();
-    let made = match objects::of_image(&image.with_sections_placed(), options.version) {
+    let made = match objects::of_image(&image.with_sections_placed(), options.version, how.one_table) {
         Ok(made) => made,
         Err(error @ tables::Error::NoEhFrame) => return Ok(Err(error.to_string())),
         Err(error) => return Err(fails(&error)),

@@ -18,6 +18,8 @@ use crate::{Error, ErrorKind, Kind, Result};
 /// Contents are aligned to no more than this in the file: what a section's alignment says is about memory.
 const MAX_ALIGN: u64 = 4096;
 const HEADERS_ALIGN: u64 = 8;
+/// The offset of a section that has no place yet, behind all others.
+const BEHIND: u64 = u64::MAX;
 /// Bytes of a member of a group, of its flags, and of an extended section index.
 const WORD: usize = 4;
 
@@ -60,9 +62,40 @@ impl<'a> Object<'a> {
             true => Cow::Borrowed(&bytes[to_usize(section.offset)..to_usize(section.file_end())]),
             false => Cow::Borrowed(&[][..]),
         });
-        Ok(Object {
+        let object = Object {
             data: data.collect(),
             draft,
+        };
+        match object.numbers_are_known() {
+            true => Ok(object),
+            false => Err(Error::new(ErrorKind::SectionHeaders, E_SHOFF)),
+        }
+    }
+
+    /// Whether all numbers of sections are those of sections: with more of them, others would come to mean something.
+    fn numbers_are_known(&self) -> bool {
+        let count = self.draft.sections.len() as u32;
+        let known = |data: &[u8], first: usize| {
+            let words = Bytes::new(data, self.endian());
+            data.len().is_multiple_of(WORD)
+                && (first..data.len() / WORD).all(|index| words.u32(index * WORD).is_ok_and(|word| word < count))
+        };
+        let known_to_symbol = |symbols: Bytes<'_>, index: usize| match symbols.u16(index * SYM_BYTES + 6) {
+            Ok(SHN_LORESERVE..) => true,
+            number => number.is_ok_and(|number| u32::from(number) < count),
+        };
+        self.draft.sections.iter().zip(&self.data).all(|(section, data)| {
+            let in_header = section.link < count && (!has_section_in_info(section) || section.info < count);
+            in_header
+                && match section.kind {
+                    SHT_SYMTAB => {
+                        let symbols = Bytes::new(data, self.endian());
+                        (0..data.len() / SYM_BYTES).all(|index| known_to_symbol(symbols, index))
+                    }
+                    SHT_SYMTAB_SHNDX => known(data, 0),
+                    SHT_GROUP => known(data, 1),
+                    _ => true,
+                }
         })
     }
 
@@ -105,7 +138,7 @@ impl<'a> Object<'a> {
         self.draft.shstrndx = or_none(self.draft.shstrndx);
         for (section, data) in self.draft.sections.iter_mut().zip(&mut self.data) {
             section.link = or_none(section.link);
-            if matches!(section.kind, SHT_REL | SHT_RELA | SHT_CREL) || section.flags & SHF_INFO_LINK != 0 {
+            if has_section_in_info(section) {
                 section.info = or_none(section.info);
             }
             match section.kind {
@@ -122,8 +155,7 @@ impl<'a> Object<'a> {
     pub(super) fn push(&mut self, header: SectionHeader, data: Vec<u8>) -> u32 {
         let number = self.draft.sections.len() as u32;
         self.draft.sections.push(SectionHeader {
-            // Behind all others.
-            offset: u64::MAX,
+            offset: BEHIND,
             ..header
         });
         self.data.push(Cow::Owned(data));
@@ -185,20 +217,31 @@ impl<'a> Object<'a> {
             let section = &self.draft.sections[*index];
             (section.offset, section.has_bytes(), *index)
         });
-        let mut end = EHDR_BYTES as u64;
+        // Where the last section with bytes ended and ends.
+        let (mut old_end, mut end) = (EHDR_BYTES as u64, EHDR_BYTES as u64);
         let mut pieces = vec![(0, Cow::Borrowed(&[][..]))];
+        // Those without bytes since then: where they are lies between two others.
+        let mut empty = Vec::new();
         for index in order {
             let (section, data) = (&mut self.draft.sections[index], &mut self.data[index]);
+            let place = place(section, old_end, end);
             if section.kind == SHT_NULL {
                 continue;
             }
-            end = end.next_multiple_of(section.align.clamp(1, MAX_ALIGN));
-            section.offset = end;
-            if section.kind != SHT_NOBITS {
-                section.size = data.len() as u64;
-                pieces.push((end, std::mem::take(data)));
-                end += section.size;
+            if data.is_empty() {
+                empty.push((index, if section.offset < old_end { end } else { place }));
+                continue;
             }
+            old_end = section.file_end();
+            (section.offset, section.size) = (place, data.len() as u64);
+            pieces.push((place, std::mem::take(data)));
+            end = place + section.size;
+            for (index, wanted) in empty.drain(..) {
+                self.draft.sections[index].offset = wanted.min(place);
+            }
+        }
+        for (index, wanted) in empty {
+            self.draft.sections[index].offset = wanted;
         }
         self.draft.shoff = end.next_multiple_of(HEADERS_ALIGN);
         pieces.push((self.draft.shoff, Cow::Owned(self.draft.encode_sections())));
@@ -207,12 +250,29 @@ impl<'a> Object<'a> {
     }
 }
 
+/// Where a section goes that stood behind `old_end`: as far from the one before it, now ending at `end`, as its alignment demands, and as far
+/// from a multiple of that as it was. Some assemblers align no more than their headers, and leave gaps for sections without bytes.
+fn place(section: &SectionHeader, old_end: u64, end: u64) -> u64 {
+    let align = section.align.clamp(1, MAX_ALIGN);
+    let (over, gap) = match section.offset {
+        BEHIND => (0, 0),
+        offset => (offset % align, offset.saturating_sub(old_end).min(MAX_ALIGN)),
+    };
+    end + (over + align - end % align) % align + gap / align * align
+}
+
+/// Whether `sh_info` is the number of a section.
+fn has_section_in_info(section: &SectionHeader) -> bool {
+    matches!(section.kind, SHT_REL | SHT_RELA | SHT_CREL) || section.flags & SHF_INFO_LINK != 0
+}
+
 /// What the rest relies on: sections are whole, none overlap, and nothing else has a meaning.
 fn check(draft: &Draft<'_>, bytes: &[u8]) -> Result<()> {
     let damaged = || Error::new(ErrorKind::SectionHeaders, E_SHOFF);
     let is_first_null = draft.sections.first().is_some_and(|first| first.kind == SHT_NULL);
-    let names = draft.sections.get(draft.shstrndx as usize);
-    if !is_first_null || names.is_none_or(|names| names.kind != SHT_STRTAB) {
+    let names = draft.names().unwrap_or_default();
+    let named = |section: &SectionHeader| (section.name as usize) < names.len();
+    if !is_first_null || !names.ends_with(&[0]) || !draft.sections.iter().all(named) {
         return Err(damaged());
     }
     let with_bytes = draft.sections.iter().filter(|section| section.has_bytes());
@@ -277,9 +337,11 @@ fn renumber_words(data: &mut Cow<'_, [u8]>, endian: Endian, first: usize, new: &
 impl Rewritten<'_> {
     /// Writes the whole file.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        /// Twice the largest alignment is the most between two pieces.
+        const ZEROS: [u8; 2 * MAX_ALIGN as usize] = [0; 2 * MAX_ALIGN as usize];
         let mut written = 0;
         for (at, piece) in &self.pieces {
-            out.write_all(&[0; MAX_ALIGN as usize][..to_usize(at - written)])?;
+            out.write_all(&ZEROS[..to_usize(at - written)])?;
             out.write_all(piece)?;
             written = at + piece.len() as u64;
         }

@@ -1,7 +1,7 @@
 //! mold of a later Debian, which merges SFrame V3.
 
 use super::debian::Unpacked;
-use super::{Peer, binutils, run};
+use super::{binutils, run};
 use crate::skip;
 use std::path::PathBuf;
 
