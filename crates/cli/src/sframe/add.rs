@@ -1,12 +1,13 @@
 //! `backtrail sframe add`: the table into the file.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use backtrail_dwarf::build::Built;
 use backtrail_dwarf::whole::Whole;
-use backtrail_elf::{Image, Kind, archive, edit};
+use backtrail_elf::edit::{self, Edited};
+use backtrail_elf::{Image, Kind, archive};
 use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
 
@@ -80,7 +81,7 @@ impl Added {
 
 /// Adds the table to the file at `path`, in place without `output`.
 pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
-    let file = input::open(path)?;
+    let (source, file) = input::open_both(path)?;
     if archive::is_archive(file.bytes()) {
         return objects::add_to_archive(path, file.bytes(), output, how);
     }
@@ -88,11 +89,17 @@ pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<A
     match image.kind() {
         Kind::Relocatable => objects::add_to_object(path, image, output, how),
         Kind::Core => Err(Failure::of(path, "a core file has no code of its own")),
-        Kind::Executable | Kind::Shared => add_to_linked(path, &image, output, how),
+        Kind::Executable | Kind::Shared => add_to_linked(path, &source, &image, output, how),
     }
 }
 
-fn add_to_linked(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
+fn add_to_linked(
+    path: &Path,
+    source: &File,
+    image: &Image<'_>,
+    output: Option<&Path>,
+    how: &How<'_>,
+) -> Result<Added, Failure> {
     let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let mut last = None;
     let mut make = |address| {
@@ -112,7 +119,7 @@ fn add_to_linked(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &Ho
         Trouble::Write(error) => Failure::of(path, error),
         Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),
     })?;
-    store(path, output, |out| edited.write_to(out))?;
+    store_edited(path, output, source, &edited)?;
     let built = last.ok_or_else(|| Failure::of(path, "no table was made"))?;
     let mut added = Added::default();
     let bytes = built.bytes.len();
@@ -136,25 +143,45 @@ impl From<backtrail_elf::Error> for Trouble {
     }
 }
 
-/// Writes the edited file: to `output`, as executable as the file at `path` was, or in its place.
+/// Writes an edited linked file, of which `source` is the file before.
+pub(super) fn store_edited(
+    path: &Path,
+    output: Option<&Path>,
+    source: &File,
+    edited: &Edited<'_>,
+) -> Result<(), Failure> {
+    store_by(path, output, |path, mode| output::edited(path, mode, source, edited))
+}
+
+/// Writes what `write` writes, likewise.
 pub(super) fn store(
     path: &Path,
     output: Option<&Path>,
     write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,
 ) -> Result<(), Failure> {
+    store_by(path, output, |path, mode| match mode {
+        Some(mode) => output::with_mode(path, mode, write),
+        None => output::to(path, write),
+    })
+}
+
+/// Puts the edited file where it belongs: to `output`, as executable as the file at `path` was, or in its place.
+fn store_by(
+    path: &Path,
+    output: Option<&Path>,
+    put: impl FnOnce(&Path, Option<u32>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let metadata = fs::metadata(path).map_err(|error| Failure::of(path, error))?;
-    match output {
-        Some(output) => output::with_mode(output, metadata.mode(), write),
-        None => {
-            output::to(path, write)?;
-            if metadata.nlink() > 1 {
-                eprintln!(
-                    "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
-                    path.display(),
-                    metadata.nlink()
-                );
-            }
-            Ok(())
-        }
+    if let Some(output) = output {
+        return put(output, Some(metadata.mode()));
     }
+    put(path, None)?;
+    if metadata.nlink() > 1 {
+        eprintln!(
+            "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
+            path.display(),
+            metadata.nlink()
+        );
+    }
+    Ok(())
 }

@@ -1,9 +1,10 @@
 //! Where a table comes from: an ELF file, or the bytes of a section.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::path::Path;
 
-use backtrail_elf::{Image, Kind, MappedFile};
+use backtrail_elf::{Image, Kind, MappedFile, map};
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Error, Flags, Section};
 
@@ -23,6 +24,14 @@ pub(super) struct Table<'a> {
 
 pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
     MappedFile::open(path).map_err(|error| Failure::of(path, error))
+}
+
+/// The file itself, and what is in it.
+pub(super) fn open_both(path: &Path) -> Result<(File, MappedFile), Failure> {
+    let fails = |error| Failure::of(path, error);
+    let file = map::open_regular(path).map_err(fails)?;
+    let contents = file.try_clone().and_then(MappedFile::from_file).map_err(fails)?;
+    Ok((file, contents))
 }
 
 /// The file, its sections placed where it is a relocatable one; `path` is for messages.

@@ -27,6 +27,7 @@ pub use object_tables::{ObjectField, ObjectTable, remove_object_tables, section_
 
 use headers::Draft;
 use place::NewSegment;
+pub use view::Part;
 use view::View;
 
 use crate::{Error, ErrorKind, Result};
