@@ -16,6 +16,7 @@ use backtrail_sframe::write::Options;
 use clap::Args;
 
 use crate::error::{Failure, Status};
+use crate::output::Durable;
 use crate::sframe::add::How;
 use crate::sframe::{add, version};
 
@@ -55,6 +56,8 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     let how = How {
         options: &options,
         one_table: false,
+        // Linkers don't wait for the disk either.
+        durable: Durable::No,
     };
     match add::add(&output, None, &how) {
         Ok(_) => Ok(Status::Done),

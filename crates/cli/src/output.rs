@@ -35,12 +35,27 @@ pub(crate) fn with_mode(
     replace(path, Some(mode), write).map_err(|error| Failure::of(path, error))
 }
 
+/// Whether a file is on the disk before it takes the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// It is: not even a power failure leaves half a file.
+    Yes,
+    /// It need not be: what was there before was made a moment ago, and can be made again.
+    No,
+}
+
 /// The same, for an edited file: what stays of the file before, which is open as `source`, is copied without passing through this process.
-pub(crate) fn edited(path: &Path, mode: Option<u32>, source: &File, edited: &Edited<'_>) -> Result<(), Failure> {
+pub(crate) fn edited(
+    path: &Path,
+    mode: Option<u32>,
+    durable: Durable,
+    source: &File,
+    edited: &Edited<'_>,
+) -> Result<(), Failure> {
     if path == Path::new("-") {
         return to_stdout(|out| edited.write_to(out));
     }
-    replace_file(path, mode, |file| {
+    replace_file(path, mode, durable, |file| {
         for part in edited.parts() {
             write_part(file, source, &part)?;
         }
@@ -67,7 +82,7 @@ fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result
 
 /// Replaces or makes the file at `path` by what `write` writes. See [`replace_file`].
 fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    replace_file(path, mode, |file| write_buffered(file, write))
+    replace_file(path, mode, Durable::Yes, |file| write_buffered(file, write))
 }
 
 /// Replaces or makes the file at `path` by what `write` writes.
@@ -75,7 +90,12 @@ fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) ->
 /// Until all is written and on the disk, it goes to a temporary file beside it: a failure leaves what was there, or nothing.
 /// A file that was there keeps its mode, its owner and its extended attributes, and a symbolic link stays one. What is no regular
 /// file (a terminal, a pipe) is written directly.
-fn replace_file(path: &Path, mode: Option<u32>, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+fn replace_file(
+    path: &Path,
+    mode: Option<u32>,
+    durable: Durable,
+    write: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let present = match fs::metadata(&target) {
         Ok(metadata) => Some(metadata),
@@ -101,7 +121,9 @@ fn replace_file(path: &Path, mode: Option<u32>, write: impl FnOnce(&File) -> io:
             .as_file()
             .set_permissions(Permissions::from_mode(mode & 0o777))?;
     }
-    temporary.as_file().sync_all()?;
+    if durable == Durable::Yes {
+        temporary.as_file().sync_all()?;
+    }
     temporary.persist(&target)?;
     Ok(())
 }

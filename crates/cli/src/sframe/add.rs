@@ -14,7 +14,7 @@ use clap::{Args, ValueHint};
 use super::build::{self, Layout, Summary};
 use super::{input, objects};
 use crate::error::{Failure, Status};
-use crate::output;
+use crate::output::{self, Durable};
 
 /// Put a table, made from .eh_frame, into an executable, shared library or object file, or into those of an archive.
 ///
@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let how = How {
         options: &options,
         one_table: arguments.one_table,
+        durable: Durable::Yes,
     };
     let added = add(&arguments.file, arguments.output.as_deref(), &how)?;
     if !arguments.quiet {
@@ -62,6 +63,8 @@ pub(crate) struct How<'o> {
     pub(crate) options: &'o dyn Fn(&Image<'_>) -> Options,
     /// One for all functions of an object file.
     pub(crate) one_table: bool,
+    /// Of a linked file.
+    pub(crate) durable: Durable,
 }
 
 /// What was added.
@@ -119,7 +122,7 @@ fn add_to_linked(
         Trouble::Write(error) => Failure::of(path, error),
         Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),
     })?;
-    store_edited(path, output, source, &edited)?;
+    store_edited(path, output, how.durable, source, &edited)?;
     let built = last.ok_or_else(|| Failure::of(path, "no table was made"))?;
     let mut added = Added::default();
     let bytes = built.bytes.len();
@@ -147,10 +150,13 @@ impl From<backtrail_elf::Error> for Trouble {
 pub(super) fn store_edited(
     path: &Path,
     output: Option<&Path>,
+    durable: Durable,
     source: &File,
     edited: &Edited<'_>,
 ) -> Result<(), Failure> {
-    store_by(path, output, |path, mode| output::edited(path, mode, source, edited))
+    store_by(path, output, |path, mode| {
+        output::edited(path, mode, durable, source, edited)
+    })
 }
 
 /// Writes what `write` writes, likewise.
