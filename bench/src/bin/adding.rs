@@ -35,6 +35,7 @@ fn measure(rounds: usize) -> Result<(), String> {
          process is its largest resident set, in which the file itself is counted, as it is mapped.\n\n"
     );
     beside_ld(&backtrail, folder.path(), rounds, &mut page)?;
+    beside_libllvm(&backtrail, folder.path(), rounds, &mut page)?;
     large_files(&backtrail, folder.path(), rounds, &mut page)?;
     print!("{page}");
     fs::write(place::workspace().join("docs/adding.md"), page).map_err(|error| error.to_string())
@@ -92,6 +93,73 @@ fn beside_ld(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) 
         added / (tables - plain),
         added / plain
     );
+    Ok(())
+}
+
+/// Where Debian's llvm-14-dev has the static libraries of which libLLVM is linked.
+const LLVM_LIBRARIES: &str = "/usr/lib/llvm-14/lib";
+
+/// libLLVM linked anew of all its objects, by each linker that is there, and ours added to what came out.
+fn beside_libllvm(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) -> Result<(), String> {
+    let Ok(entries) = fs::read_dir(LLVM_LIBRARIES) else {
+        skip(format!("there is no {LLVM_LIBRARIES} (llvm-14-dev)"));
+        return Ok(());
+    };
+    // The tools' parts are not in the shared library.
+    let is_part = |name: &str| name.starts_with("libLLVM") && name.ends_with(".a") && !name.contains("TableGen");
+    let mut archives: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_part))
+        .collect();
+    archives.sort();
+    // Links take long, and vary little.
+    let rounds = rounds.div_ceil(3);
+    let _ = writeln!(
+        page,
+        "## Beside the link of libLLVM\n\nThe {} static libraries of Debian's llvm-14-dev, linked whole into a shared library: that is libLLVM's link. \
+         Medians of {rounds} rounds, all linkers and adding in turn.\n\n\
+         | linker | MB | link, seconds | `sframe add`, seconds | of the link |\n|---|---|---|---|---|",
+        archives.len()
+    );
+    let mut linkers = Vec::new();
+    let system = "-lz -lrt -ldl -ltinfo -lpthread -lm -lxml2 -lffi";
+    let link = |linker: &str| {
+        let mut link = Command::new("g++");
+        link.args(["-shared", &format!("-fuse-ld={linker}"), "-Wl,--whole-archive"])
+            .args(&archives)
+            .arg("-Wl,--no-whole-archive")
+            .args(system.split(' '))
+            .arg("-o")
+            .arg(folder.join(linker));
+        link
+    };
+    for linker in ["bfd", "gold", "lld", "mold"] {
+        // The first run also brings the files into memory.
+        match seconds(&mut link(linker)) {
+            Ok(_) => linkers.push((linker, Vec::new(), Vec::new())),
+            Err(why) => skip(format!("libLLVM by {linker}: {why}")),
+        }
+    }
+    for _ in 0..rounds {
+        for (linker, links, adds) in &mut linkers {
+            links.push(seconds(&mut link(linker))?);
+            let mut add = Command::new(backtrail);
+            add.args(["sframe", "add", "-q", linker, "-o", "out"]).current_dir(folder);
+            adds.push(seconds(&mut add)?);
+        }
+    }
+    for (linker, links, adds) in &mut linkers {
+        let size = fs::metadata(folder.join(&linker)).map_or(0, |metadata| metadata.len());
+        let (linked, added) = (median(links), median(adds));
+        let _ = writeln!(
+            page,
+            "| {linker} | {:.1} | {linked:.2} | {added:.3} | {:.1} % |",
+            size as f64 / 1e6,
+            100.0 * added / linked
+        );
+        let _ = fs::remove_file(folder.join(&linker));
+    }
+    page.push('\n');
     Ok(())
 }
 

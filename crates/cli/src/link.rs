@@ -16,6 +16,8 @@ use backtrail_sframe::write::Options;
 use clap::Args;
 
 use crate::error::{Failure, Status};
+use crate::output::Durable;
+use crate::sframe::add::How;
 use crate::sframe::{add, version};
 
 /// Run a linker, or a compiler that runs one, and add stack-trace tables to what it makes.
@@ -51,7 +53,13 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
         return Ok(Status::Done);
     }
     let options = |image: &Image<'_>| Options::new(arguments.sframe, tables::abi(image), 0);
-    match add::add(&output, None, &options) {
+    let how = How {
+        options: &options,
+        one_table: false,
+        // Linkers don't wait for the disk either.
+        durable: Durable::No,
+    };
+    match add::add(&output, None, &how) {
         Ok(_) => Ok(Status::Done),
         Err(failure) if arguments.strict => Err(failure),
         Err(failure) => {

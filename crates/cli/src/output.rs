@@ -1,9 +1,11 @@
 //! Where results go: standard output, or a file that is either whole or not there.
 
 use std::fs::{self, File, Metadata, Permissions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+
+use backtrail_elf::edit::{Edited, Part};
 
 use crate::error::Failure;
 
@@ -33,12 +35,67 @@ pub(crate) fn with_mode(
     replace(path, Some(mode), write).map_err(|error| Failure::of(path, error))
 }
 
+/// Whether a file is on the disk before it takes the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// It is: not even a power failure leaves half a file.
+    Yes,
+    /// It need not be: what was there before was made a moment ago, and can be made again.
+    No,
+}
+
+/// The same, for an edited file: what stays of the file before, which is open as `source`, is copied without passing through this process.
+pub(crate) fn edited(
+    path: &Path,
+    mode: Option<u32>,
+    durable: Durable,
+    source: &File,
+    edited: &Edited<'_>,
+) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return to_stdout(|out| edited.write_to(out));
+    }
+    replace_file(path, mode, durable, |file| {
+        for part in edited.parts() {
+            write_part(file, source, &part)?;
+        }
+        Ok(())
+    })
+    .map_err(|error| Failure::of(path, error))
+}
+
+fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result<()> {
+    /// Parts up to this many bytes are written as they are.
+    const SHORT: usize = 64 << 10;
+    let len = part.bytes.len() as u64;
+    match part.offset.filter(|_| part.bytes.len() > SHORT) {
+        Some(offset) => {
+            source.seek(SeekFrom::Start(offset))?;
+            match io::copy(&mut source.take(len), &mut file)? {
+                copied if copied == len => Ok(()),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        None => file.write_all(part.bytes),
+    }
+}
+
+/// Replaces or makes the file at `path` by what `write` writes. See [`replace_file`].
+fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    replace_file(path, mode, Durable::Yes, |file| write_buffered(file, write))
+}
+
 /// Replaces or makes the file at `path` by what `write` writes.
 ///
 /// Until all is written and on the disk, it goes to a temporary file beside it: a failure leaves what was there, or nothing.
 /// A file that was there keeps its mode, its owner and its extended attributes, and a symbolic link stays one. What is no regular
 /// file (a terminal, a pipe) is written directly.
-fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+fn replace_file(
+    path: &Path,
+    mode: Option<u32>,
+    durable: Durable,
+    write: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let present = match fs::metadata(&target) {
         Ok(metadata) => Some(metadata),
@@ -46,7 +103,7 @@ fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) ->
         Err(error) => return Err(error),
     };
     if present.as_ref().is_some_and(|metadata| !metadata.is_file()) {
-        return write_buffered(&File::options().write(true).open(&target)?, write);
+        return write(&File::options().write(true).open(&target)?);
     }
     let temporary = tempfile::Builder::new()
         .prefix(".backtrail-")
@@ -54,7 +111,7 @@ fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) ->
         // The process's mask applies, as to any new file.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(directory(&target))?;
-    write_buffered(temporary.as_file(), write)?;
+    write(temporary.as_file())?;
     if let Some(present) = present {
         keep_owner_and_mode(temporary.as_file(), &present)?;
         keep_attributes(&File::open(&target)?, temporary.as_file())?;
@@ -64,7 +121,9 @@ fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) ->
             .as_file()
             .set_permissions(Permissions::from_mode(mode & 0o777))?;
     }
-    temporary.as_file().sync_all()?;
+    if durable == Durable::Yes {
+        temporary.as_file().sync_all()?;
+    }
     temporary.persist(&target)?;
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
 use backtrail_arch::{aarch64, s390x, x86_64};
-use backtrail_elf::{Image, edit};
+use backtrail_elf::{Image, Kind, edit};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
 use backtrail_wire::Endian;
 
 use crate::cfi::{self, EhFrame};
 use crate::whole::Whole;
-use crate::{build, check, tables};
+use crate::{build, check, objects, tables};
 
 /// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what holds for every input.
 pub fn cfi(data: &[u8]) {
@@ -101,6 +101,49 @@ fn with_table(data: &[u8], version: Version) -> Option<Vec<u8>> {
             .ok()?
             .to_vec(),
     )
+}
+
+/// Adds tables of each version to the relocatable file `data`, as the command does: together they say what `.eh_frame` says, and adding
+/// once more changes nothing. Whether the file takes tables at all comes back.
+pub fn object(data: &[u8]) -> bool {
+    for version in Version::ALL {
+        let Some(added) = with_object_tables(data, version) else {
+            return false;
+        };
+        let image = Image::parse(&added)
+            .expect("an edited file can be read")
+            .with_sections_placed();
+        let frames = image.eh_frame().expect("it was read before");
+        for (_, own) in image.sframe_tables().expect("its sections are whole") {
+            let table = Section::parse(&own.data, own.address).expect("a written section reads");
+            let Some(frames) = &frames else { continue };
+            let input = EhFrame::of_image(&image, &frames.data, frames.address);
+            let report = check::check(&input, &table.starts_relative_to_field(), &[]);
+            let only_kept = report.mismatches.iter().all(|found| found.what == check::What::Code);
+            assert!(
+                report.gave_up_at.is_some() || only_kept,
+                "{version:?}: {:x?}",
+                report.mismatches
+            );
+        }
+        assert!(
+            with_object_tables(&added, version).as_ref() == Some(&added),
+            "{version:?}: adding twice is adding once"
+        );
+    }
+    true
+}
+
+fn with_object_tables(data: &[u8], version: Version) -> Option<Vec<u8>> {
+    let image = Image::parse(data).ok()?;
+    if image.kind() != Kind::Relocatable {
+        return None;
+    }
+    let made = objects::of_image(&image.with_sections_placed(), version, false).ok()?;
+    if made.tables.is_empty() {
+        return None;
+    }
+    Some(edit::set_object_tables(data, &made.tables).ok()?.to_vec())
 }
 
 fn sound(converted: &cfi::Converted) {

@@ -10,6 +10,7 @@ pub mod check;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod lines;
+pub mod objects;
 mod plt;
 pub mod sizes;
 pub mod tables;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backtrail_elf::Image;
+use backtrail_elf::{Image, Kind};
 use backtrail_sframe::write::{FunctionRows, Options, WriteError};
 use backtrail_sframe::{Row, Section};
 
@@ -11,7 +11,7 @@ use crate::cfi::{self, Converted, EhFrame};
 use crate::plt;
 use crate::tables::{self, Error};
 
-/// What the table is made of; it can be written more than once, since where it will lie may depend on its length.
+/// What the table, or those of a relocatable file, are made of; it can be written more than once, since where it will lie may depend on its length.
 #[derive(Clone, Debug)]
 pub struct Whole {
     converted: Converted,
@@ -60,29 +60,36 @@ impl Whole {
         self.converted.functions.is_empty()
     }
 
+    pub(crate) fn into_converted(self) -> Converted {
+        self.converted
+    }
+
     /// Writes the table.
     pub fn table(&self, options: &Options) -> Result<Built, WriteError> {
         build::table(&self.converted, options)
     }
 }
 
-/// The functions of the present table, or of the tables in its section.
+/// The functions of the present tables.
 fn own_functions(image: &Image<'_>) -> Vec<FunctionRows> {
-    let Ok(Some(own)) = image.sframe() else {
-        return Vec::new();
-    };
     let mut functions = Vec::new();
-    let mut at = 0usize;
-    while let Some(rest) = own.data.get(at..).filter(|rest| !rest.is_empty()) {
-        let Ok(table) = Section::parse(rest, own.address.wrapping_add(at as u64)) else {
-            break;
-        };
-        if table.abi() == tables::abi(image)
-            && let Ok(read) = FunctionRows::read_all(&table)
-        {
-            functions.extend(read);
+    for (_, own) in image.sframe_tables().unwrap_or_default() {
+        let mut at = 0usize;
+        while let Some(rest) = own.data.get(at..).filter(|rest| !rest.is_empty()) {
+            let Ok(mut table) = Section::parse(rest, own.address.wrapping_add(at as u64)) else {
+                break;
+            };
+            if image.kind() == Kind::Relocatable {
+                // So relocations count, whether a flag says it or not.
+                table = table.starts_relative_to_field();
+            }
+            if table.abi() == tables::abi(image)
+                && let Ok(read) = FunctionRows::read_all(&table)
+            {
+                functions.extend(read);
+            }
+            at = (at + table.size()).next_multiple_of(8);
         }
-        at = (at + table.size()).next_multiple_of(8);
     }
     functions
 }

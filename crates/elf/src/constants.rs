@@ -78,6 +78,8 @@ pub(crate) const DT_GNU_HASH: u64 = 0x6fff_fef5;
 pub(crate) const STB_LOCAL: u8 = 0;
 pub(crate) const STT_NOTYPE: u8 = 0;
 pub(crate) const STT_FUNC: u8 = 2;
+pub(crate) const STT_SECTION: u8 = 3;
+pub(crate) const STT_TLS: u8 = 6;
 pub(crate) const STT_GNU_IFUNC: u8 = 10;
 
 /// `PF_W`.
@@ -92,12 +94,16 @@ pub(crate) const SHT_NULL: u32 = 0;
 pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_HASH: u32 = 5;
 pub(crate) const SHT_REL: u32 = 9;
+pub(crate) const SHT_GROUP: u32 = 17;
 pub(crate) const SHT_SYMTAB_SHNDX: u32 = 18;
+/// `SHT_CREL`: relocations in the compact form of LLVM.
+pub(crate) const SHT_CREL: u32 = 0x4000_0014;
 pub(crate) const SHT_GNU_HASH: u32 = 0x6fff_fff6;
 pub(crate) const SHT_GNU_VERDEF: u32 = 0x6fff_fffd;
 pub(crate) const SHT_GNU_VERNEED: u32 = 0x6fff_fffe;
 pub(crate) const SHT_GNU_VERSYM: u32 = 0x6fff_ffff;
 pub(crate) const SHF_INFO_LINK: u64 = 0x40;
+pub(crate) const SHF_GROUP: u64 = 0x200;
 pub(crate) const SHN_ABS: u16 = 0xfff1;
 pub(crate) const DT_SONAME: u64 = 14;
 pub(crate) const DT_VERSYM: u64 = 0x6fff_fff0;

@@ -39,6 +39,16 @@ pub enum ErrorKind {
     RelocationOffset(u64),
     /// A relocation with a symbol that its symbol table doesn't have.
     RelocationSymbol(u64),
+    /// The relocations of a section that has to be read are of another sort than those with addends (`sh_type`).
+    RelocationSort(u32),
+    /// A section with code for which the file has no symbol that a relocation could name.
+    NoSymbol(u64),
+    /// Several sections of one name where all others have one.
+    Several(u64),
+    /// A member of an archive without a header that makes sense, or cut off.
+    ArchiveMember,
+    /// An archive's index of symbols that is of another sort than GNU's, damaged, or unable to say where a member is.
+    ArchiveIndex,
     /// Only executables and shared libraries can get a table.
     NotLinked,
     /// The file has no loaded segment.
@@ -109,6 +119,11 @@ impl fmt::Display for Error {
             ErrorKind::RelocationOffset(offset) => {
                 write!(f, "relocation past the section's end, at {offset:#x} of it")?
             }
+            ErrorKind::RelocationSort(kind) => write!(f, "relocations of section type {kind:#x} are not supported")?,
+            ErrorKind::NoSymbol(section) => write!(f, "no symbol for the code in section {section}")?,
+            ErrorKind::Several(count) => write!(f, "{count} sections with the name .eh_frame")?,
+            ErrorKind::ArchiveMember => write!(f, "a member of the archive is damaged or cut off")?,
+            ErrorKind::ArchiveIndex => write!(f, "the archive's index of symbols is damaged or of an unknown sort")?,
             ErrorKind::NotLinked => write!(f, "neither an executable nor a shared library")?,
             ErrorKind::NotLoaded => write!(f, "nothing of the file is loaded into memory")?,
             ErrorKind::Segments => write!(f, "a segment that is out of order or can't be loaded")?,

@@ -1,7 +1,9 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
+use crate::archive::Archive;
 use crate::constants::PT_GNU_SFRAME;
-use crate::{Error, Image, Segment, Symbols, Table, edit};
+use crate::edit::{ObjectField, ObjectTable};
+use crate::{Error, Image, Kind, Segment, Symbols, Table, edit};
 
 /// Parses `data` as a file and as memory, and asks for everything that an image can tell.
 pub fn image(data: &[u8]) {
@@ -98,4 +100,110 @@ pub fn edit(data: &[u8]) {
             "it is as it was"
         );
     }
+}
+
+/// Puts tables into the relocatable file `data`, one that refers to each section with code and one in each group, and checks what holds
+/// whatever the file is: they are found, with what relocations make of them; adding again changes nothing, and they can be taken out again.
+/// Whether the file takes tables comes back.
+pub fn object(data: &[u8]) -> bool {
+    let Ok(image) = Image::parse(data).map(Image::with_sections_placed) else {
+        return false;
+    };
+    if image.kind() != Kind::Relocatable {
+        return false;
+    }
+    let groups = edit::section_groups(&image);
+    let code = image.sections().iter().enumerate();
+    let code = code.filter(|(_, section)| section.is_loaded() && section.is_code() && section.size > 0);
+    let tables = code.map(|(number, _)| ObjectTable {
+        bytes: vec![0x11; 40],
+        fields: vec![ObjectField {
+            offset: 8,
+            width: 8,
+            section: number,
+            place: 3,
+        }],
+        group: groups.get(number).copied().flatten(),
+        own_type: number % 2 == 0,
+    });
+    let tables: Vec<ObjectTable> = tables.take(32).collect();
+    let Ok(edited) = edit::set_object_tables(data, &tables) else {
+        return false;
+    };
+    let added = edited.to_vec();
+    assert_eq!(added.len() as u64, edited.len());
+    let after = Image::parse(&added).expect("what was written can be read");
+    let after = after.with_sections_placed();
+    let found = after.sframe_tables().expect("they are whole");
+    assert_eq!(found.len(), tables.len());
+    for ((header, found), table) in found.iter().zip(&tables) {
+        assert!(header.is_some() && found.data.len() == table.bytes.len());
+        assert!(found.data[..8] == table.bytes[..8] && found.data[16..] == table.bytes[16..]);
+    }
+    let again = edit::set_object_tables(&added, &renumbered(&tables, &image, &after)).expect("it can be edited again");
+    assert!(again.to_vec() == added, "adding twice is adding once");
+    let without = edit::remove_object_tables(&added).expect("they can be taken out");
+    assert!(without.is_some() != tables.is_empty());
+    if let Some(without) = without.map(|without| without.to_vec()) {
+        let bare = Image::parse(&without).expect("what is left can be read");
+        assert!(bare.sframe_tables().expect("there is nothing to read").is_empty());
+        assert!(
+            edit::remove_object_tables(&without)
+                .expect("it is read once more")
+                .is_none()
+        );
+    }
+    true
+}
+
+/// The tables for the edited file, in which sections may have other numbers: those of tables that it had are gone.
+fn renumbered(tables: &[ObjectTable], before: &Image<'_>, after: &Image<'_>) -> Vec<ObjectTable> {
+    let is_table = |index: usize| {
+        let sections = before.sections();
+        let of = |index: usize| {
+            sections[index].kind == crate::constants::SHT_GNU_SFRAME || sections[index].name == b".sframe"
+        };
+        let relocations = matches!(
+            sections[index].kind,
+            crate::constants::SHT_REL | crate::constants::SHT_RELA | crate::constants::SHT_CREL
+        );
+        of(index)
+            || (relocations
+                && sections.get(sections[index].info as usize).is_some()
+                && of(sections[index].info as usize))
+    };
+    let moved = |old: usize| old - (0..old).filter(|index| is_table(*index)).count();
+    let groups = edit::section_groups(after);
+    let mut tables = tables.to_vec();
+    for table in &mut tables {
+        for field in &mut table.fields {
+            field.section = moved(field.section);
+            table.group = groups.get(field.section).copied().flatten();
+        }
+    }
+    tables
+}
+
+/// Reads `data` as an archive, and writes it again as it is: nothing may change but padding that was missing at the end.
+pub fn archive(data: &[u8]) {
+    let Ok(archive) = Archive::parse(data) else { return };
+    let changes: Vec<_> = archive.members().iter().map(|_| None).collect();
+    let Ok(rewritten) = archive.rewrite(&changes) else {
+        return;
+    };
+    let mut out = Vec::new();
+    if rewritten.write_to(&mut out).is_err() {
+        return;
+    }
+    let again = Archive::parse(&out).expect("what was written can be read");
+    let held = |archive: &Archive<'_>| {
+        let members = archive.members().iter();
+        members
+            .map(|member| (member.name.to_string(), member.data.to_vec()))
+            .collect::<Vec<_>>()
+    };
+    // In the index are offsets, which padding between members may move.
+    let sizes = |members: &[(String, Vec<u8>)]| members.iter().map(|member| member.1.len()).collect::<Vec<_>>();
+    assert_eq!(sizes(&held(&archive)), sizes(&held(&again)));
+    assert!(out.len() <= data.len() + 1);
 }

@@ -87,12 +87,12 @@ pub struct Section<'a> {
 
 impl Section<'_> {
     /// Whether it is loaded into memory (`SHF_ALLOC`).
-    fn is_loaded(&self) -> bool {
+    pub fn is_loaded(&self) -> bool {
         self.flags & SHF_ALLOC != 0
     }
 
     /// Whether it holds instructions (`SHF_EXECINSTR`).
-    fn is_code(&self) -> bool {
+    pub fn is_code(&self) -> bool {
         self.flags & SHF_EXECINSTR != 0
     }
 

@@ -2,9 +2,10 @@
 //!
 //! [`Image`] is the view of one file, or of one module as it lies in memory: its CPU, its segments and sections, its
 //! build id, and where its unwind tables are. [`Symbols`] names functions; [`debugfile`] finds what was split off into
-//! separate debug files; [`edit`] puts a table into a linked file. Reading never panics, whatever the bytes are, and allocates no more than a small multiple of
+//! separate debug files; [`edit`] puts tables into files, [`archive`] into archives. Reading never panics, whatever the bytes are, and allocates no more than a small multiple of
 //! the input's length.
 
+pub mod archive;
 mod compression;
 mod constants;
 pub mod debugfile;

@@ -94,8 +94,8 @@ impl fmt::Debug for MappedFile {
     }
 }
 
-/// Opens a regular file for reading.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+/// Opens a regular file for reading; see [`MappedFile::open`].
+pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)

@@ -11,7 +11,8 @@ impl<'a> Image<'a> {
     /// The contents of a section as a linker would leave them if it placed every section at its address in this file,
     /// which is 0 in a relocatable one. In other files the same as [`Image::contents`].
     ///
-    /// Fails where a relocation has a type that tables about code don't have, or lies outside the section.
+    /// Fails where a relocation has a type that tables about code don't have, or lies outside the section, and where
+    /// relocations come without addends or in LLVM's compact form.
     pub fn relocated(&self, section: &Section<'a>) -> Result<Option<SectionData<'a>>> {
         let Some(mut contents) = self.contents(section)? else {
             return Ok(None);
@@ -22,8 +23,13 @@ impl<'a> Image<'a> {
         let sections = self.sections();
         let index = sections.iter().position(|other| std::ptr::eq(other, section));
         let index = index.or_else(|| sections.iter().position(|other| other == section));
-        let applies = |table: &&Section<'_>| table.kind == SHT_RELA && index == Some(table.info as usize);
+        let applies = |table: &&Section<'_>| {
+            matches!(table.kind, SHT_RELA | SHT_REL | SHT_CREL) && index == Some(table.info as usize)
+        };
         for table in sections.iter().filter(applies) {
+            if table.kind != SHT_RELA {
+                return Err(Error::new(ErrorKind::RelocationSort(table.kind), table.offset));
+            }
             self.apply(table, section.address, contents.data.to_mut())?;
         }
         Ok(Some(contents))
@@ -35,7 +41,12 @@ impl<'a> Image<'a> {
             Some(symbols) => self.raw(symbols)?.unwrap_or_default(),
             None => &[],
         };
+        // Where there are too many sections for the symbols to number.
+        let is_extension = |other: &&Section<'_>| other.kind == SHT_SYMTAB_SHNDX && other.link == table.link;
+        let extended = self.sections().iter().find(is_extension);
+        let extended = extended.map_or(Ok(None), |extended| self.raw(extended))?;
         let (entries, symbols) = (self.bytes_in_order(entries), self.bytes_in_order(symbols));
+        let extended = self.bytes_in_order(extended.unwrap_or_default());
         for at in (0..entries.len() / RELA_BYTES).map(|entry| entry * RELA_BYTES) {
             let file_offset = table.offset.saturating_add(at as u64);
             let (offset, info) = (entries.u64(at)?, entries.u64(at + 8)?);
@@ -47,7 +58,7 @@ impl<'a> Image<'a> {
             else {
                 return Err(Error::new(ErrorKind::RelocationOffset(offset), file_offset));
             };
-            let symbol = self.symbol_value(symbols, (info >> 32) as usize);
+            let symbol = self.symbol_value(symbols, extended, (info >> 32) as usize);
             let symbol = symbol.ok_or(Error::new(ErrorKind::RelocationSymbol(info >> 32), file_offset))?;
             let place = if field.relative {
                 address.wrapping_add(offset)
@@ -61,13 +72,14 @@ impl<'a> Image<'a> {
     }
 
     /// `st_value` with the address of its section; 0 for what is not defined here.
-    fn symbol_value(&self, symbols: Bytes<'_>, index: usize) -> Option<u64> {
+    fn symbol_value(&self, symbols: Bytes<'_>, extended: Bytes<'_>, index: usize) -> Option<u64> {
         let at = index.checked_mul(SYM_BYTES)?;
         if index == 0 {
             return Some(0);
         }
         let (section, value) = (symbols.u16(at + 6).ok()?, symbols.u64(at + 8).ok()?);
         let section = match section {
+            SHN_XINDEX => self.sections().get(extended.u32(index.checked_mul(4)?).ok()? as usize),
             SHN_UNDEF | SHN_LORESERVE.. => None,
             index => self.sections().get(usize::from(index)),
         };

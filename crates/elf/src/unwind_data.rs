@@ -6,12 +6,22 @@ use backtrail_wire::Bytes;
 
 use crate::constants::*;
 use crate::image::to_usize;
-use crate::{Image, Result, Section, SectionData};
+use crate::{Error, ErrorKind, Image, Kind, Result, Section, SectionData};
 
 impl<'a> Image<'a> {
     /// `.eh_frame`: by its section, else by the pointer in `.eh_frame_hdr`, up to the zero terminator or the end of
     /// the segment (LSB 5.0, section 10.6). In a relocatable file its relocations are applied.
+    ///
+    /// Fails where a relocatable file has several: no known tool makes them, and one alone would not be all.
     pub fn eh_frame(&self) -> Result<Option<SectionData<'a>>> {
+        if self.kind() == Kind::Relocatable {
+            let named = |section: &&Section<'_>| section.name == b".eh_frame" && section.size > 0;
+            let mut sections = self.sections().iter().filter(named);
+            if let (Some(_), Some(second)) = (sections.next(), sections.next()) {
+                let count = 2 + sections.count() as u64;
+                return Err(Error::new(ErrorKind::Several(count), second.offset));
+            }
+        }
         if let Some(section) = self.section_header(".eh_frame")
             && let Some(found) = self.relocated(section)?
         {
@@ -53,6 +63,27 @@ impl<'a> Image<'a> {
         }
         let found = self.special_segment(PT_GNU_SFRAME);
         Ok(found.filter(|found| !found.data.is_empty()))
+    }
+
+    /// All tables of a relocatable file, relocated, with their headers: functions in section groups have theirs in sections of their own.
+    /// Of other files the one table.
+    pub fn sframe_tables(&self) -> Result<Vec<(Option<&Section<'a>>, SectionData<'a>)>> {
+        if self.kind() != Kind::Relocatable {
+            return Ok(self
+                .sframe()?
+                .map(|found| (self.sframe_header(), found))
+                .into_iter()
+                .collect());
+        }
+        let is_table = |section: &&Section<'_>| {
+            section.kind == SHT_GNU_SFRAME || (section.kind != SHT_NULL && section.name == b".sframe")
+        };
+        let mut tables = Vec::new();
+        for section in self.sections().iter().filter(is_table) {
+            let found = self.relocated(section)?.filter(|found| !found.data.is_empty());
+            tables.extend(found.map(|found| (Some(section), found)));
+        }
+        Ok(tables)
     }
 
     /// The header of `.sframe`, found by its type or name.

@@ -1,28 +1,30 @@
 //! `backtrail sframe add`: the table into the file.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use backtrail_dwarf::build::Built;
 use backtrail_dwarf::whole::Whole;
-use backtrail_elf::{Image, Kind, edit};
+use backtrail_elf::edit::{self, Edited};
+use backtrail_elf::{Image, Kind, archive};
 use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
 
-use super::build::{self, Layout};
-use super::input;
+use super::build::{self, Layout, Summary};
+use super::{input, objects};
 use crate::error::{Failure, Status};
-use crate::output;
+use crate::output::{self, Durable};
 
-/// Put a table, made from .eh_frame, into an executable or shared library.
+/// Put a table, made from .eh_frame, into an executable, shared library or object file, or into those of an archive.
 ///
-/// A table that is there is replaced; rows of code that .eh_frame says nothing of are kept. Nothing that is loaded changes its
-/// address. The file is replaced when all is written: whoever runs it goes on undisturbed.
+/// A table that is there is replaced; rows of code that .eh_frame says nothing of are kept. In a linked file nothing that is loaded changes
+/// its address. Object files get what an assembler would have written, for linkers to merge. The file is replaced when all is written:
+/// whoever runs it goes on undisturbed.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Add {
-    /// An executable or shared library.
+    /// An executable, shared library, object file or archive of object files.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
     /// Where to; without it, FILE itself is replaced.
@@ -30,6 +32,10 @@ pub(crate) struct Add {
     output: Option<PathBuf>,
     #[command(flatten)]
     layout: Layout,
+    /// Give an object file one table for all of its functions, as GNU as does, rather than one for each group of sections (COMDAT) and one
+    /// for the rest. lld can't link such files; GNU ld 2.47 drops more unused functions of groups from them.
+    #[arg(long)]
+    one_table: bool,
     /// Print no summary; what was left out is still told.
     #[arg(short, long)]
     quiet: bool,
@@ -37,37 +43,73 @@ pub(crate) struct Add {
 
 pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let options = |image: &Image<'_>| arguments.layout.options(image);
-    let built = add(&arguments.file, arguments.output.as_deref(), &options)?;
+    let how = How {
+        options: &options,
+        one_table: arguments.one_table,
+        durable: Durable::Yes,
+    };
+    let added = add(&arguments.file, arguments.output.as_deref(), &how)?;
     if !arguments.quiet {
-        build::summary(&built, arguments.layout.version());
+        added.summary.tell(arguments.layout.version());
     }
-    build::left_out(&arguments.file, &built);
+    for (whose, built) in &added.parts {
+        build::left_out(whose, built);
+    }
     Ok(Status::Done)
 }
 
+/// How tables are to be written.
+pub(crate) struct How<'o> {
+    pub(crate) options: &'o dyn Fn(&Image<'_>) -> Options,
+    /// One for all functions of an object file.
+    pub(crate) one_table: bool,
+    /// Of a linked file.
+    pub(crate) durable: Durable,
+}
+
+/// What was added.
+#[derive(Default)]
+pub(crate) struct Added {
+    pub(super) summary: Summary,
+    /// By whose name it is to be told: the file, or each member of an archive.
+    pub(super) parts: Vec<(PathBuf, Built)>,
+}
+
+impl Added {
+    pub(super) fn push(&mut self, whose: PathBuf, built: Built, bytes: usize) {
+        self.summary.add(&built, bytes);
+        self.parts.push((whose, built));
+    }
+}
+
 /// Adds the table to the file at `path`, in place without `output`.
-pub(crate) fn add(
-    path: &Path,
-    output: Option<&Path>,
-    options: &dyn Fn(&Image<'_>) -> Options,
-) -> Result<Built, Failure> {
-    let file = input::open(path)?;
-    if file.bytes().starts_with(b"!<arch>\n") {
-        return Err(not_linked(path, "an archive"));
+pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
+    let (source, file) = input::open_both(path)?;
+    if archive::is_archive(file.bytes()) {
+        return objects::add_to_archive(path, file.bytes(), output, how);
     }
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
     match image.kind() {
-        Kind::Relocatable => return Err(not_linked(path, "a relocatable file")),
-        Kind::Core => return Err(Failure::of(path, "a core file has no code of its own")),
-        Kind::Executable | Kind::Shared => {}
+        Kind::Relocatable => objects::add_to_object(path, image, output, how),
+        Kind::Core => Err(Failure::of(path, "a core file has no code of its own")),
+        Kind::Executable | Kind::Shared => add_to_linked(path, &source, &image, output, how),
     }
-    let whole = Whole::of_image(&image).map_err(|error| Failure::of(path, error))?;
+}
+
+fn add_to_linked(
+    path: &Path,
+    source: &File,
+    image: &Image<'_>,
+    output: Option<&Path>,
+    how: &How<'_>,
+) -> Result<Added, Failure> {
+    let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let mut last = None;
     let mut make = |address| {
         let built = whole
             .table(&Options {
                 address,
-                ..options(&image)
+                ..(how.options)(image)
             })
             .map_err(Trouble::Write)?;
         if built.functions == 0 {
@@ -75,14 +117,21 @@ pub(crate) fn add(
         }
         Ok(last.insert(built).bytes.clone())
     };
-    let edited = edit::add_table(file.bytes(), &mut make).map_err(|trouble| match trouble {
+    let edited = edit::add_table(image.bytes(), &mut make).map_err(|trouble| match trouble {
         Trouble::Elf(error) => Failure::of(path, error),
         Trouble::Write(error) => Failure::of(path, error),
-        Trouble::NoFunctions => Failure::of(path, "no function that a table could describe"),
+        Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),
     })?;
-    store(path, output, |out| edited.write_to(out))?;
-    last.ok_or_else(|| Failure::of(path, "no table was made"))
+    store_edited(path, output, how.durable, source, &edited)?;
+    let built = last.ok_or_else(|| Failure::of(path, "no table was made"))?;
+    let mut added = Added::default();
+    let bytes = built.bytes.len();
+    added.push(path.to_owned(), built, bytes);
+    Ok(added)
 }
+
+/// Why a file gets no table that has nothing to describe.
+pub(super) const NO_FUNCTIONS: &str = "no function that a table could describe";
 
 /// Why no table could be added.
 enum Trouble {
@@ -97,33 +146,48 @@ impl From<backtrail_elf::Error> for Trouble {
     }
 }
 
-fn not_linked(path: &Path, what: &str) -> Failure {
-    Failure::of(
-        path,
-        format_args!("{what}, and only executables and shared libraries can get a table"),
-    )
-    .help("add it to what is linked from this: 'backtrail link' does so in one step")
+/// Writes an edited linked file, of which `source` is the file before.
+pub(super) fn store_edited(
+    path: &Path,
+    output: Option<&Path>,
+    durable: Durable,
+    source: &File,
+    edited: &Edited<'_>,
+) -> Result<(), Failure> {
+    store_by(path, output, |path, mode| {
+        output::edited(path, mode, durable, source, edited)
+    })
 }
 
-/// Writes the edited file: to `output`, as executable as the file at `path` was, or in its place.
+/// Writes what `write` writes, likewise.
 pub(super) fn store(
     path: &Path,
     output: Option<&Path>,
     write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,
 ) -> Result<(), Failure> {
+    store_by(path, output, |path, mode| match mode {
+        Some(mode) => output::with_mode(path, mode, write),
+        None => output::to(path, write),
+    })
+}
+
+/// Puts the edited file where it belongs: to `output`, as executable as the file at `path` was, or in its place.
+fn store_by(
+    path: &Path,
+    output: Option<&Path>,
+    put: impl FnOnce(&Path, Option<u32>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let metadata = fs::metadata(path).map_err(|error| Failure::of(path, error))?;
-    match output {
-        Some(output) => output::with_mode(output, metadata.mode(), write),
-        None => {
-            output::to(path, write)?;
-            if metadata.nlink() > 1 {
-                eprintln!(
-                    "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
-                    path.display(),
-                    metadata.nlink()
-                );
-            }
-            Ok(())
-        }
+    if let Some(output) = output {
+        return put(output, Some(metadata.mode()));
     }
+    put(path, None)?;
+    if metadata.nlink() > 1 {
+        eprintln!(
+            "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
+            path.display(),
+            metadata.nlink()
+        );
+    }
+    Ok(())
 }

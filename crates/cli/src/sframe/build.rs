@@ -80,7 +80,9 @@ pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     let built = build::of_image(&image, &options).map_err(|error| Failure::of(path, error))?;
     output::to(&arguments.output, |out| out.write_all(&built.bytes))?;
     if !arguments.quiet {
-        summary(&built, options.version);
+        let mut summary = Summary::default();
+        summary.add(&built, built.bytes.len());
+        summary.tell(options.version);
     }
     left_out(path, &built);
     match built.damage {
@@ -89,18 +91,39 @@ pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     }
 }
 
-/// What was made, on standard error.
-pub(super) fn summary(built: &Built, version: Version) {
-    let described = built.covered_bytes.saturating_add(built.uncovered_bytes());
-    eprintln!(
-        "SFrame version {}: {} functions, {} rows, {} bytes; {} of {described} bytes of code covered ({})",
-        version as u8,
-        built.functions,
-        built.rows,
-        built.bytes.len(),
-        built.covered_bytes,
-        percent(built.covered_bytes, described),
-    );
+/// What was made, of one table or of several.
+#[derive(Default)]
+pub(super) struct Summary {
+    functions: u64,
+    rows: u64,
+    bytes: usize,
+    covered: u64,
+    uncovered: u64,
+}
+
+impl Summary {
+    /// Counts a table of so many bytes.
+    pub(super) fn add(&mut self, built: &Built, bytes: usize) {
+        self.functions += u64::from(built.functions);
+        self.rows += u64::from(built.rows);
+        self.bytes += bytes;
+        self.covered = self.covered.saturating_add(built.covered_bytes);
+        self.uncovered = self.uncovered.saturating_add(built.uncovered_bytes());
+    }
+
+    /// On standard error.
+    pub(super) fn tell(&self, version: Version) {
+        let described = self.covered.saturating_add(self.uncovered);
+        eprintln!(
+            "SFrame version {}: {} functions, {} rows, {} bytes; {} of {described} bytes of code covered ({})",
+            version as u8,
+            self.functions,
+            self.rows,
+            self.bytes,
+            self.covered,
+            percent(self.covered, described),
+        );
+    }
 }
 
 /// Rounded down: 100 % means all.

@@ -1,9 +1,11 @@
 //! Where a table comes from: an ELF file, or the bytes of a section.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::path::Path;
 
-use backtrail_elf::{Image, Kind, MappedFile, SectionData};
+use backtrail_elf::{Image, Kind, MappedFile, map};
+use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Error, Flags, Section};
 
 use crate::error::Failure;
@@ -24,6 +26,14 @@ pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
     MappedFile::open(path).map_err(|error| Failure::of(path, error))
 }
 
+/// The file itself, and what is in it.
+pub(super) fn open_both(path: &Path) -> Result<(File, MappedFile), Failure> {
+    let fails = |error| Failure::of(path, error);
+    let file = map::open_regular(path).map_err(fails)?;
+    let contents = file.try_clone().and_then(MappedFile::from_file).map_err(fails)?;
+    Ok((file, contents))
+}
+
 /// The file, its sections placed where it is a relocatable one; `path` is for messages.
 pub(super) fn image<'a>(path: &Path, bytes: &'a [u8]) -> Result<Image<'a>, Failure> {
     let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
@@ -31,46 +41,59 @@ pub(super) fn image<'a>(path: &Path, bytes: &'a [u8]) -> Result<Image<'a>, Failu
 }
 
 impl<'a> Table<'a> {
-    /// The table in a file's bytes; `path` is for messages.
+    /// The table in a file's bytes, the first one if there are several; `path` is for messages.
     pub(super) fn find(path: &Path, bytes: &'a [u8]) -> Result<Table<'a>, Failure> {
+        let mut tables = Table::find_all(path, bytes)?;
+        Ok(tables.swap_remove(0))
+    }
+
+    /// All tables in a file's bytes, at least one: an object file has one for each group of sections.
+    pub(super) fn find_all(path: &Path, bytes: &'a [u8]) -> Result<Vec<Table<'a>>, Failure> {
         if !bytes.starts_with(b"\x7fELF") {
-            return Ok(Table {
+            return Ok(vec![Table {
                 name: ".sframe".to_owned(),
                 address: 0,
                 bytes: Cow::Borrowed(bytes),
                 stored: None,
-            });
+            }]);
         }
         let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
-        Table::of_image(&image).map_err(|error| Failure::of(path, error))?.ok_or_else(|| {
-            match image.section_header(".ctf_frame") {
-                Some(_) => Failure::of(
-                    path,
-                    "section .ctf_frame holds a table of version 0 of the format, the CTF Frame, which no released tool makes",
-                )
-                .help("binutils 2.40 and later make .sframe instead"),
-                None => Failure::of(path, "no .sframe section"),
-            }
+        let tables = Table::all_of_image(&image).map_err(|error| Failure::of(path, error))?;
+        if !tables.is_empty() {
+            return Ok(tables);
+        }
+        Err(match image.section_header(".ctf_frame") {
+            Some(_) => Failure::of(
+                path,
+                "section .ctf_frame holds a table of version 0 of the format, the CTF Frame, which no released tool makes",
+            )
+            .help("binutils 2.40 and later make .sframe instead"),
+            None => Failure::of(path, "no .sframe section"),
         })
     }
 
-    /// The table of a file; `None` where it has none.
+    /// The table of a file; `None` where it has none. Those of an object file with several come as one.
     pub(super) fn of_image(image: &Image<'a>) -> backtrail_elf::Result<Option<Table<'a>>> {
-        let Some(SectionData { address, data }) = image.sframe()? else {
-            return Ok(None);
-        };
-        let header = image.sframe_header();
-        let stored = match header {
-            Some(header) if image.kind() == Kind::Relocatable => image.contents(header)?.map(|stored| stored.data),
-            _ => None,
-        };
-        let name = header.map_or(&b".sframe"[..], |header| header.name);
-        Ok(Some(Table {
-            name: String::from_utf8_lossy(name).into_owned(),
-            address,
-            bytes: data,
-            stored,
-        }))
+        let mut tables = Table::all_of_image(image)?;
+        let joined = if tables.len() > 1 { joined(&tables) } else { None };
+        Ok(joined.or_else(|| (!tables.is_empty()).then(|| tables.swap_remove(0))))
+    }
+
+    fn all_of_image(image: &Image<'a>) -> backtrail_elf::Result<Vec<Table<'a>>> {
+        let name = |header: Option<&[u8]>| String::from_utf8_lossy(header.unwrap_or(b".sframe")).into_owned();
+        let tables = image.sframe_tables()?.into_iter().map(|(header, data)| {
+            let stored = match header {
+                Some(header) if image.kind() == Kind::Relocatable => image.contents(header)?.map(|stored| stored.data),
+                _ => None,
+            };
+            Ok(Table {
+                name: name(header.map(|header| header.name)),
+                address: data.address,
+                bytes: data.data,
+                stored,
+            })
+        });
+        tables.collect()
     }
 
     /// The table with functions where they are, and what is missing of it.
@@ -94,4 +117,24 @@ impl<'a> Table<'a> {
             _ => Ok(relocated),
         }
     }
+}
+
+/// One table with the functions of several; `None` where one of them can't be read to its end.
+fn joined<'a>(tables: &[Table<'_>]) -> Option<Table<'a>> {
+    let mut functions = Vec::new();
+    let mut options = None;
+    for table in tables {
+        let (section, missing) = table.section().ok()?;
+        if missing.is_some() {
+            return None;
+        }
+        options.get_or_insert(Options::new(section.version(), section.abi(), 0));
+        functions.extend(FunctionRows::read_all(&section).ok()?);
+    }
+    Some(Table {
+        name: tables.first()?.name.clone(),
+        address: 0,
+        bytes: Cow::Owned(write::section(&functions, &options?).ok()?.bytes),
+        stored: None,
+    })
 }

@@ -6,6 +6,7 @@ mod check;
 mod convert;
 mod input;
 mod json;
+mod objects;
 mod show;
 mod size;
 mod strip;

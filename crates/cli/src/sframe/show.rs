@@ -81,12 +81,14 @@ fn text_of_all(out: &mut dyn io::Write, arguments: &Show, told: &mut Told) -> io
         if arguments.files.len() > 1 {
             writeln!(out, "\nFile: {}", path.display())?;
         }
-        let shown = with_table(path, |table| {
-            text(out, path, table, told)?;
-            // Before the next file's text, where both go to the same place.
-            out.flush()?;
-            if arguments.strict {
-                told.findings(path, table, |_| {});
+        let shown = with_tables(path, |tables| {
+            for table in tables {
+                text(out, path, table, told)?;
+                // Before the next one's text, where both go to the same place.
+                out.flush()?;
+                if arguments.strict {
+                    told.findings(path, table, |_| {});
+                }
             }
             io::Result::Ok(())
         });
@@ -126,13 +128,19 @@ fn text(out: &mut dyn io::Write, path: &Path, table: &Table<'_>, told: &mut Told
 }
 
 fn file_as_json(out: &mut dyn io::Write, path: &Path, strict: bool, told: &mut Told) -> io::Result<()> {
-    let written = with_table(path, |table| {
-        let mut findings = Vec::new();
-        if strict {
-            told.findings(path, table, |finding| findings.push(finding));
+    let written = with_tables(path, |tables| {
+        for (index, table) in tables.iter().enumerate() {
+            if index > 0 {
+                out.write_all(b",\n")?;
+            }
+            let mut findings = Vec::new();
+            if strict {
+                told.findings(path, table, |finding| findings.push(finding));
+            }
+            let findings = strict.then_some(&findings[..]);
+            json::table(out, path, table, findings, &mut |failure| told.failure(&failure))?;
         }
-        let findings = strict.then_some(&findings[..]);
-        json::table(out, path, table, findings, &mut |failure| told.failure(&failure))
+        io::Result::Ok(())
     });
     match written {
         Ok(written) => written,
@@ -143,11 +151,11 @@ fn file_as_json(out: &mut dyn io::Write, path: &Path, strict: bool, told: &mut T
     }
 }
 
-/// The table of a file, for `show`.
-fn with_table<T>(path: &Path, show: impl FnOnce(&Table<'_>) -> T) -> Result<T, Failure> {
+/// The tables of a file, for `show`.
+fn with_tables<T>(path: &Path, show: impl FnOnce(&[Table<'_>]) -> T) -> Result<T, Failure> {
     let file = input::open(path)?;
-    let table = Table::find(path, file.bytes())?;
-    Ok(show(&table))
+    let tables = Table::find_all(path, file.bytes())?;
+    Ok(show(&tables))
 }
 
 /// Text to bytes, keeping the reason of a failure.

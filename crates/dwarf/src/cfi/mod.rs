@@ -154,6 +154,7 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
         section,
         key_b: &normalized.key_b,
         bases: bases(input),
+        code_in_order: !input.code.is_empty() && input.code.is_sorted_by(|one, next| one.end <= next.start),
         context: UnwindContext::new_in(),
         cies: HashMap::new(),
         rules: Rules::new(input.arch),
@@ -271,6 +272,8 @@ struct Converter<'a> {
     /// Offsets of the CIEs whose return addresses are signed with key B.
     key_b: &'a HashSet<usize>,
     bases: BaseAddresses,
+    /// Whether the ranges of code, of which there are some, follow each other.
+    code_in_order: bool,
     context: UnwindContext<usize, Storage>,
     /// By offset; `None` for one that makes no sense.
     cies: HashMap<usize, Option<Cie<'a>>>,
@@ -362,6 +365,12 @@ impl Converter<'_> {
 
     fn is_code(&self, start: u64, end: u64) -> bool {
         let code = &self.input.code;
-        code.is_empty() || code.iter().any(|range| range.start <= start && end <= range.end)
+        let holds = |range: &Range<u64>| range.start <= start && end <= range.end;
+        // Object files can have a section for each function, in order.
+        if self.code_in_order {
+            let after = code.partition_point(|range| range.start <= start);
+            return code[..after].last().is_some_and(holds);
+        }
+        code.is_empty() || code.iter().any(holds)
     }
 }

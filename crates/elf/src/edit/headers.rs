@@ -351,7 +351,7 @@ impl<'a> Draft<'a> {
 }
 
 /// All section headers, or none; a table that is damaged can't be kept.
-fn sections(view: &View<'_>, header: &Header) -> Result<(Vec<SectionHeader>, u32)> {
+pub(super) fn sections(view: &View<'_>, header: &Header) -> Result<(Vec<SectionHeader>, u32)> {
     let damaged = || Error::new(ErrorKind::SectionHeaders, E_SHOFF);
     if header.shoff == 0 {
         return Ok((Vec::new(), 0));

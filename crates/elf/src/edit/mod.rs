@@ -1,6 +1,6 @@
-//! Editing linked files: a table is put into one, or taken out.
+//! Editing files: a table is put into one, or taken out.
 //!
-//! Nothing that is loaded changes its address, but for what stood in the way of longer program headers and is found by
+//! In a linked file nothing that is loaded changes its address, but for what stood in the way of longer program headers and is found by
 //! headers alone (the interpreter's path, notes, the tables of dynamic symbols). The places for a table, in this order:
 //!
 //! 1. that of the linker's own table, where it is long enough;
@@ -8,8 +8,12 @@
 //! 3. a read-only segment of its own at the file's end.
 //!
 //! The last two leave a record behind the file with which [`remove_table`] gives back the file as it was.
+//!
+//! A relocatable file is laid out anew, with tables and their relocations as sections behind the others ([`set_object_tables`]).
 
 mod headers;
+mod object;
+mod object_tables;
 mod pieces;
 mod place;
 mod record;
@@ -18,8 +22,12 @@ mod room;
 mod sections;
 mod view;
 
+pub use object::Rewritten;
+pub use object_tables::{ObjectField, ObjectTable, remove_object_tables, section_groups, set_object_tables};
+
 use headers::Draft;
 use place::NewSegment;
+pub use view::Part;
 use view::View;
 
 use crate::{Error, ErrorKind, Result};

@@ -15,7 +15,7 @@ use std::ops::Range;
 use backtrail_wire::{Bytes, Endian};
 
 use super::Edited;
-use super::view::View;
+use super::view::{Part, View};
 use crate::image::to_usize;
 
 const MAGIC: [u8; 8] = *b"\x7fBTundo1";
@@ -75,7 +75,7 @@ pub(super) fn undo(bytes: &[u8]) -> Option<View<'_>> {
     let record = Bytes::new(&bytes[footer.record], Endian::Little);
     let mut crc = crc32fast::Hasher::new();
     crc.update(&bytes[..footer.window.start]);
-    let mut view = View::new(window);
+    let mut view = View::at(footer.window.start, window);
     let mut at = 0usize;
     let mut end = 0u64;
     for _ in 0..footer.entries {
@@ -120,11 +120,17 @@ fn footer(bytes: &[u8]) -> Option<Footer> {
 }
 
 impl Edited<'_> {
+    /// All parts of the file, in order.
+    pub fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts = vec![Part::new(&self.lead)];
+        parts.extend(self.view.parts());
+        parts.push(Part::new(&self.tail));
+        parts
+    }
+
     /// Writes the whole file.
     pub fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        out.write_all(&self.lead)?;
-        self.view.write_to(out)?;
-        out.write_all(&self.tail)
+        self.parts().iter().try_for_each(|part| out.write_all(part.bytes))
     }
 
     /// Bytes of the whole file.

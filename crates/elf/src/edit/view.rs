@@ -2,23 +2,45 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::ops::Range;
 
 use crate::image::to_usize;
+
+/// A part of an edited file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'p> {
+    /// What it holds.
+    pub bytes: &'p [u8],
+    /// Where that stands in the file before it was edited; `None` where it is new.
+    pub offset: Option<u64>,
+}
+
+impl<'p> Part<'p> {
+    pub(super) fn new(bytes: &'p [u8]) -> Part<'p> {
+        Part { bytes, offset: None }
+    }
+}
 
 /// Bytes that are lent, and what stands in the place of some of them.
 #[derive(Clone, Debug)]
 pub(super) struct View<'a> {
     bytes: &'a [u8],
+    /// Where they begin in the file.
+    base: usize,
     /// By where they begin; none overlap or touch.
     patches: BTreeMap<usize, Vec<u8>>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> View<'a> {
+        View::at(0, bytes)
+    }
+
+    /// Of bytes that begin at `base` of their file.
+    pub(super) fn at(base: usize, bytes: &'a [u8]) -> View<'a> {
         View {
             bytes,
+            base,
             patches: BTreeMap::new(),
         }
     }
@@ -92,14 +114,21 @@ impl<'a> View<'a> {
             .map(|(at, patch)| (*at as u64..(at + patch.len()) as u64, &patch[..]))
     }
 
-    pub(super) fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut written = 0;
+    /// All of it, in order.
+    pub(super) fn parts(&self) -> Vec<Part<'_>> {
+        let kept = |range: Range<usize>| Part {
+            offset: Some((self.base + range.start) as u64),
+            bytes: &self.bytes[range],
+        };
+        let mut parts = Vec::with_capacity(2 * self.patches.len() + 1);
+        let mut told = 0;
         for (at, patch) in &self.patches {
-            out.write_all(&self.bytes[written..*at])?;
-            out.write_all(patch)?;
-            written = at + patch.len();
+            parts.push(kept(told..*at));
+            parts.push(Part::new(patch));
+            told = at + patch.len();
         }
-        out.write_all(&self.bytes[written..])
+        parts.push(kept(told..self.bytes.len()));
+        parts
     }
 }
 
@@ -108,9 +137,11 @@ mod tests {
     use super::*;
 
     fn whole(view: &View<'_>) -> Vec<u8> {
-        let mut out = Vec::new();
-        view.write_to(&mut out).unwrap();
-        out
+        for part in view.parts() {
+            let kept = part.offset.map(|offset| offset as usize - 7);
+            assert!(kept.is_none_or(|start| view.bytes[start..start + part.bytes.len()] == *part.bytes));
+        }
+        view.parts().iter().flat_map(|part| part.bytes).copied().collect()
     }
 
     /// Against a copy that is really changed.
@@ -125,7 +156,7 @@ mod tests {
         };
         for _ in 0..300 {
             let bytes: Vec<u8> = (0..64).collect();
-            let (mut view, mut copy) = (View::new(&bytes), bytes.clone());
+            let (mut view, mut copy) = (View::at(7, &bytes), bytes.clone());
             for round in 0..12 {
                 let start = below(70);
                 let new = vec![100 + round; below(20)];

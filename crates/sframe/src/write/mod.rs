@@ -6,6 +6,7 @@
 mod convert;
 mod encode;
 mod merge;
+mod relocatable;
 mod share;
 mod sink;
 
@@ -21,6 +22,7 @@ use crate::read::Fde;
 use crate::row::Row;
 
 pub use convert::{ConvertError, convert};
+pub use relocatable::{StartField, relocatable};
 pub(crate) use sink::Sink;
 
 /// A function to be written.

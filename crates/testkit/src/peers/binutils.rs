@@ -148,7 +148,7 @@ impl Binutils {
 }
 
 /// Written aside and renamed, since other tests may be about to run it.
-fn write_wrapper(wrapper: &Path, tool: &Peer) -> std::io::Result<()> {
+pub(super) fn write_wrapper(wrapper: &Path, tool: &Peer) -> std::io::Result<()> {
     let folder = wrapper.parent().unwrap_or(wrapper);
     fs::create_dir_all(folder)?;
     let quoted = |text: &std::ffi::OsStr| format!("'{}'", text.to_string_lossy().replace('\'', r"'\''"));

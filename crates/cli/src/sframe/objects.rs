@@ -1,0 +1,144 @@
+//! `backtrail sframe add` and `strip` for object files and archives of them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use backtrail_dwarf::objects;
+use backtrail_dwarf::tables;
+use backtrail_elf::archive::{Archive, Change, Member, THIN_MAGIC};
+use backtrail_elf::edit::{self, Rewritten};
+use backtrail_elf::{Image, Kind};
+
+use super::add::{self, Added, How, NO_FUNCTIONS};
+use super::strip;
+use crate::error::{Failure, Status};
+
+pub(super) fn add_to_object(
+    path: &Path,
+    image: Image<'_>,
+    output: Option<&Path>,
+    how: &How<'_>,
+) -> Result<Added, Failure> {
+    let mut added = Added::default();
+    let edited = with_tables(path, image, how, &mut added)?;
+    let edited = edited.map_err(|why| Failure::of(path, why))?;
+    add::store(path, output, |out| edited.write_to(out))?;
+    Ok(added)
+}
+
+/// Members of which nothing can be said stay as they are: other sorts of files, for other machines, without code.
+pub(super) fn add_to_archive(
+    path: &Path,
+    bytes: &[u8],
+    output: Option<&Path>,
+    how: &How<'_>,
+) -> Result<Added, Failure> {
+    let archive = open(path, bytes)?;
+    let mut added = Added::default();
+    let mut changes: Vec<Change<'_>> = Vec::new();
+    for member in archive.members() {
+        let Some(image) = object_file(path, member)? else {
+            changes.push(None);
+            continue;
+        };
+        changes.push(with_tables(&name(path, member), image, how, &mut added)?.ok());
+    }
+    if changes.iter().all(Option::is_none) {
+        return Err(Failure::of(path, "no object file in it that could get a table"));
+    }
+    store_archive(path, &archive, &changes, output)?;
+    Ok(added)
+}
+
+pub(super) fn strip_object(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<Status, Failure> {
+    let stripped = edit::remove_object_tables(bytes).map_err(|error| Failure::of(path, error))?;
+    let write = stripped.map(|stripped| move |out: &mut dyn io::Write| stripped.write_to(out));
+    strip::store(path, bytes, output, write)
+}
+
+pub(super) fn strip_archive(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<Status, Failure> {
+    let archive = open(path, bytes)?;
+    let mut changes: Vec<Change<'_>> = Vec::new();
+    for member in archive.members() {
+        let stripped = match object_file(path, member)? {
+            Some(_) => edit::remove_object_tables(member.data),
+            None => Ok(None),
+        };
+        changes.push(stripped.map_err(|error| Failure::of(name(path, member), error))?);
+    }
+    if changes.iter().all(Option::is_none) {
+        let none = None::<fn(&mut dyn io::Write) -> io::Result<()>>;
+        return strip::store(path, bytes, output, none);
+    }
+    store_archive(path, &archive, &changes, output)?;
+    Ok(Status::Done)
+}
+
+fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Archive<'a>, Failure> {
+    if bytes.starts_with(THIN_MAGIC) {
+        let what = "a thin archive, which holds no object files but their names";
+        return Err(Failure::of(path, what).help("do it to the object files themselves"));
+    }
+    Archive::parse(bytes).map_err(|error| Failure::of(path, error))
+}
+
+fn store_archive(
+    path: &Path,
+    archive: &Archive<'_>,
+    changes: &[Change<'_>],
+    output: Option<&Path>,
+) -> Result<(), Failure> {
+    let rewritten = archive.rewrite(changes);
+    let rewritten = rewritten.map_err(|error| Failure::of(path, error))?;
+    add::store(path, output, |out| rewritten.write_to(out))
+}
+
+/// What a member is called in messages: `libx.a(member.o)`, as linkers do.
+fn name(path: &Path, member: &Member<'_>) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("({})", member.name));
+    PathBuf::from(name)
+}
+
+/// A member that is an object file for one of our machines.
+fn object_file<'a>(path: &Path, member: &Member<'a>) -> Result<Option<Image<'a>>, Failure> {
+    use backtrail_elf::ErrorKind::{Class, Machine, MachineByteOrder, Type};
+    if !member.data.starts_with(b"\x7fELF") {
+        return Ok(None);
+    }
+    match Image::parse(member.data) {
+        Ok(image) => Ok(Some(image).filter(|image| image.kind() == Kind::Relocatable)),
+        Err(error) if matches!(error.kind, Class(1) | Machine(_) | MachineByteOrder(_) | Type(_)) => Ok(None),
+        Err(error) => Err(Failure::of(name(path, member), error)),
+    }
+}
+
+/// The object file with its tables, or why it needs none.
+fn with_tables<'a>(
+    path: &Path,
+    image: Image<'a>,
+    how: &How<'_>,
+    added: &mut Added,
+) -> Result<Result<Rewritten<'a>, String>, Failure> {
+    let fails = |error: &dyn std::fmt::Display| Failure::of(path, error);
+    let options = (how.options)(&image);
+    if options.merge > 1 {
+        return Err(
+            fails(&"functions of an object file can't be merged: linkers drop them one by one")
+                .help("merge them in what is linked from it"),
+        );
+    }
+    let bytes = image.bytes();
+    let made = match objects::of_image(&image.with_sections_placed(), options.version, how.one_table) {
+        Ok(made) => made,
+        Err(error @ tables::Error::NoEhFrame) => return Ok(Err(error.to_string())),
+        Err(error) => return Err(fails(&error)),
+    };
+    if made.tables.is_empty() {
+        return Ok(Err(NO_FUNCTIONS.to_owned()));
+    }
+    let edited = edit::set_object_tables(bytes, &made.tables).map_err(|error| fails(&error))?;
+    let len = made.tables.iter().map(|table| table.bytes.len()).sum();
+    added.push(path.to_owned(), made.built, len);
+    Ok(Ok(edited))
+}
