@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
-use backtrail_unwind::local::{Captured, position_of, walk};
-use backtrail_unwind::{AddressKind, Frame, Position, Stop};
+use backtrail_unwind::local::{Captured, position_of, walk, walk_callers};
+use backtrail_unwind::{AddressKind, Frame, Stop};
 
 use crate::options::{self, CbfOptions};
 
@@ -93,10 +93,13 @@ with_callers_registers! {
 }
 
 unsafe extern "C" fn backtrace(buffer: *mut *mut c_void, size: c_int, caller: *const Captured) -> c_int {
-    // SAFETY: the instructions above have written it.
-    let position = unsafe { &*caller }.position();
     // SAFETY: as our caller promises.
-    unsafe { addresses(&position, buffer, size) }
+    let Some(mut places) = (unsafe { Places::new(buffer, size) }) else {
+        return 0;
+    };
+    // SAFETY: the instructions above have written it.
+    walk_callers(unsafe { &*caller }, places.room, |frame| places.push(frame));
+    places.count()
 }
 
 /// The stack of interrupted code: its program counter, and the return addresses behind it. Returns how many there are, at most `size`.
@@ -113,30 +116,48 @@ pub unsafe extern "C" fn backtrail_backtrace_from_ucontext(
         return -libc::EINVAL;
     }
     // SAFETY: as our caller promises.
-    unsafe { addresses(&position_of(ucontext), buffer, size) }
+    let Some(mut places) = (unsafe { Places::new(buffer, size) }) else {
+        return 0;
+    };
+    // SAFETY: as our caller promises.
+    let position = unsafe { position_of(ucontext) };
+    walk(&position, places.room, |frame| places.push(frame));
+    places.count()
 }
 
-/// # Safety
-/// `buffer` has room for `size` pointers.
-unsafe fn addresses(position: &Position, buffer: *mut *mut c_void, size: c_int) -> c_int {
-    let Ok(limit) = usize::try_from(size) else { return 0 };
-    if buffer.is_null() || limit == 0 {
-        return 0;
+/// The caller's buffer.
+struct Places {
+    buffer: *mut *mut c_void,
+    room: usize,
+    used: usize,
+}
+
+impl Places {
+    /// `None` where there is no room.
+    ///
+    /// # Safety
+    /// `buffer` has room for `size` pointers.
+    #[inline(always)]
+    unsafe fn new(buffer: *mut *mut c_void, size: c_int) -> Option<Places> {
+        let room = usize::try_from(size).ok()?;
+        (!buffer.is_null() && room > 0).then_some(Places { buffer, room, used: 0 })
     }
-    let mut count = 0;
-    walk(position, limit, |frame: Frame| {
-        if count < limit {
+
+    #[inline(always)]
+    fn push(&mut self, frame: Frame) {
+        if self.used < self.room {
+            let address = std::ptr::with_exposed_provenance_mut(frame.address as usize);
             // SAFETY: within the room that the caller gave.
-            unsafe {
-                buffer
-                    .add(count)
-                    .write(std::ptr::with_exposed_provenance_mut(frame.address as usize));
-            }
-            count += 1;
+            unsafe { self.buffer.add(self.used).write(address) };
+            self.used += 1;
         }
-    });
-    // As many as an int has counted.
-    count as c_int
+    }
+
+    /// As many as an int has counted.
+    #[inline(always)]
+    fn count(&self) -> c_int {
+        self.used as c_int
+    }
 }
 
 unsafe extern "C" fn backtrace_cbf(

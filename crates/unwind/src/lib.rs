@@ -18,11 +18,13 @@ mod cache;
 ))]
 pub mod local;
 mod memo;
+mod record;
 mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
-pub use memo::{Memo, MemoRead, MemoState, MemoStep};
+pub use memo::{Memo, MemoRead, MemoState};
+pub use record::MemoStep;
 pub use step::{AddressKind, Stop, step};
 pub use walk::{Frame, Position, walk};
 
@@ -59,6 +61,14 @@ pub enum Coverage<'t> {
 
 /// Says which module's table covers an address.
 pub trait Modules {
+    /// Whether [`Modules::is_lasting`] is ever true.
+    const CAN_LAST: bool = false;
+
     /// The coverage of `address`.
     fn coverage(&self, address: u64) -> Coverage<'_>;
+
+    /// Whether the coverage of `address` stays what it is as long as a [`RuleCache`] is in use, so that it need not be asked for again.
+    fn is_lasting(&self, _address: u64) -> bool {
+        false
+    }
 }

@@ -45,10 +45,21 @@ impl Bounds {
     }
 
     /// Where words can be loaded from when a walk begins at `sp`.
+    #[inline(always)]
     fn direct(&self, sp: u64) -> (u64, u64) {
         let (low, high) = (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed));
         let from = sp & !7;
-        if from >= low || from >= high || high - from > DEEPEST || syscall::signal_stack().is_some() {
+        if from >= low || from >= high || high - from > DEEPEST {
+            return (low, high);
+        }
+        self.extend(low, from, high)
+    }
+
+    /// A walk has begun further down than any before.
+    #[cold]
+    #[inline(never)]
+    fn extend(&self, low: u64, from: u64, high: u64) -> (u64, u64) {
+        if syscall::signal_stack().is_some() {
             return (low, high);
         }
         let mut page = from & !(PAGE - 1);
@@ -72,29 +83,38 @@ const WINDOW: usize = 32;
 pub(super) struct OwnMemory {
     stack: Words,
     signal_stack: Words,
-    window: [u64; WINDOW],
-    window_at: u64,
-    window_words: usize,
+    window: Option<Window>,
+}
+
+/// What the kernel copied last.
+#[derive(Debug)]
+struct Window {
+    at: u64,
+    words: [u64; WINDOW],
+    count: usize,
+}
+
+impl Window {
+    fn word(&self, address: u64) -> Option<u64> {
+        let offset = address.wrapping_sub(self.at);
+        let words = self.words.get(..self.count)?;
+        words.get((offset / 8) as usize).copied().filter(|_| offset % 8 == 0)
+    }
 }
 
 impl OwnMemory {
     #[inline]
-    pub(super) fn new(bounds: &Bounds, sp: Option<u64>) -> OwnMemory {
-        let sp = sp.unwrap_or(u64::MAX);
+    pub(super) fn new(bounds: &Bounds, sp: u64) -> OwnMemory {
         let (low, high) = bounds.direct(sp);
         let on_stack = (low..high).contains(&sp);
         let (alternate, alternate_end) = match on_stack {
             true => (0, 0),
-            false => syscall::signal_stack()
-                .filter(|&(start, end)| (start..end).contains(&sp))
-                .unwrap_or((0, 0)),
+            false => signal_stack_around(sp),
         };
         OwnMemory {
             stack: Words::new(low, high),
             signal_stack: Words::new(alternate, alternate_end),
-            window: [0; WINDOW],
-            window_at: 0,
-            window_words: 0,
+            window: None,
         }
     }
 
@@ -105,18 +125,27 @@ impl OwnMemory {
             // SAFETY: the word is aligned and lies in the alternate stack on which the thread runs now.
             return Some(unsafe { load(address) });
         }
-        let offset = address.wrapping_sub(self.window_at);
-        let known = offset.is_multiple_of(8) && (offset / 8) < self.window_words as u64;
-        if !known {
-            // An address past the end of memory has no words.
-            address.checked_add(WINDOW as u64 * 8)?;
-            self.window_at = address;
-            self.window_words = read_words(address, &mut self.window);
+        if let Some(word) = self.window.as_ref().and_then(|window| window.word(address)) {
+            return Some(word);
         }
-        let index = address.wrapping_sub(self.window_at) / 8;
-        let words = self.window.get(..self.window_words)?;
-        words.get(index as usize).copied()
+        // An address past the end of memory has no words.
+        address.checked_add(WINDOW as u64 * 8)?;
+        let window = self.window.insert(Window {
+            at: address,
+            words: [0; WINDOW],
+            count: 0,
+        });
+        window.count = read_words(address, &mut window.words);
+        window.word(address)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn signal_stack_around(sp: u64) -> (u64, u64) {
+    syscall::signal_stack()
+        .filter(|&(start, end)| (start..end).contains(&sp))
+        .unwrap_or((0, 0))
 }
 
 /// Aligned words that can be loaded.

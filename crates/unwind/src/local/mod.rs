@@ -17,9 +17,9 @@ pub use memory::read_words;
 pub use modules::{Identity, Module, Snapshot, is_published, publish};
 pub use registers::{Captured, position_of};
 
-use backtrail_arch::Arch;
+use backtrail_arch::{Arch, Registers};
 
-use crate::{Frame, Memo, Position, RuleCache, Stop};
+use crate::{Frame, Memo, MemoStep, Position, RuleCache, Stop};
 use memory::OwnMemory;
 use modules::Published;
 use thread::Lent;
@@ -28,29 +28,63 @@ use thread::Lent;
 ///
 /// `from` is to be a frame of this thread that has not ended: [`Captured`] registers or those of interrupted code
 /// ([`position_of`]). With others the frames are wrong, but nothing else is.
-pub fn walk(from: &Position, limit: usize, mut visit: impl FnMut(Frame)) -> Stop {
+pub fn walk(from: &Position, limit: usize, visit: impl FnMut(Frame)) -> Stop {
+    let first = MemoStep::new(Arch::native(), &from.registers, from.kind);
+    walk_from(first, &|| from.registers, limit, visit)
+}
+
+/// Walks the calling thread's stack from a caller outwards, as [`walk`] does from its [position](Captured::position), but begins sooner.
+#[inline]
+pub fn walk_callers(from: &Captured, limit: usize, visit: impl FnMut(Frame)) -> Stop {
+    walk_from(from.frame(), &|| from.position().registers, limit, visit)
+}
+
+#[inline(always)]
+fn walk_from(first: MemoStep, registers: &impl Fn() -> Registers, limit: usize, mut visit: impl FnMut(Frame)) -> Stop {
     let arch = Arch::native();
     let published = Published::now();
     thread::lend(|lent| match lent {
         Lent::All(mut state) => {
-            let mut memory = OwnMemory::new(state.bounds(), from.registers.get(arch.sp));
+            let mut memory = OwnMemory::new(state.bounds(), first.sp);
             state.forget_what_changed(&published);
-            let modules = published.noting(state.volatile());
-            let (memo, steps, reads, entries) = state.parts();
+            let (volatile, memo, steps, reads, entries) = state.parts();
+            let modules = published.noting(volatile);
             let mut cache = RuleCache::new(entries);
             let mut memo = Memo::new(memo, steps, reads);
-            let stop = memo.walk(arch, from, &modules, &mut memory, &mut cache, limit, &mut visit);
+            let stop = memo.walk_from(
+                arch,
+                first,
+                registers,
+                &modules,
+                &mut memory,
+                &mut cache,
+                limit,
+                &mut visit,
+            );
             if modules.noted_too_many() {
                 memo.clear();
             }
-            let noted = modules.noted();
-            state.set_volatile(noted);
             stop
         }
-        Lent::Bounds(bounds) => {
-            let mut memory = OwnMemory::new(bounds, from.registers.get(arch.sp));
-            let mut cache = RuleCache::new(&mut []);
-            crate::walk(arch, from, &published, &mut memory, &mut cache, limit, &mut visit)
-        }
+        Lent::Bounds(bounds) => walk_without(bounds, published, first, registers, limit, &mut visit),
     })
+}
+
+#[cold]
+#[inline(never)]
+fn walk_without(
+    bounds: &memory::Bounds,
+    published: Published,
+    first: MemoStep,
+    registers: &impl Fn() -> Registers,
+    limit: usize,
+    visit: &mut impl FnMut(Frame),
+) -> Stop {
+    let mut memory = OwnMemory::new(bounds, first.sp);
+    let from = Position {
+        registers: registers(),
+        kind: first.kind(),
+    };
+    let mut cache = RuleCache::new(&mut []);
+    crate::walk(Arch::native(), &from, &published, &mut memory, &mut cache, limit, visit)
 }

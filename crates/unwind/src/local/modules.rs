@@ -31,6 +31,12 @@ pub struct Module {
     pub identity: Option<Identity>,
 }
 
+impl Module {
+    fn holds(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
 /// What the loader says of a module, and how its `.eh_frame_hdr` begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -168,13 +174,19 @@ impl Published {
     /// Whether what was noted is still there.
     #[inline]
     pub(super) fn has_all(&self, volatile: &Volatile) -> bool {
+        volatile.count == 0 || self.has_each(volatile)
+    }
+
+    #[inline(never)]
+    fn has_each(&self, volatile: &Volatile) -> bool {
         volatile.iter().all(|address| self.find(address).is_some_and(is_there))
     }
 
-    pub(super) fn noting(self, volatile: Volatile) -> Noting {
+    #[inline(always)]
+    pub(super) fn noting(self, volatile: &Cell<Volatile>) -> Noting<'_> {
         Noting {
             published: self,
-            volatile: Cell::new(volatile),
+            volatile,
             last: Cell::new(None),
         }
     }
@@ -240,32 +252,39 @@ impl Volatile {
 }
 
 /// The snapshot for a walk that will be remembered.
-pub(super) struct Noting {
+pub(super) struct Noting<'v> {
     published: Published,
-    volatile: Cell<Volatile>,
+    /// What to hold against the loader before the walk is used again.
+    volatile: &'v Cell<Volatile>,
     /// The module that was last found to be there; frames that follow each other are often of one.
     last: Cell<Option<&'static Module>>,
 }
 
-impl Noting {
+impl Noting<'_> {
+    /// Whether there were more than can be held against it.
+    #[inline(always)]
     pub(super) fn noted_too_many(&self) -> bool {
-        self.volatile.get().is_full()
-    }
-
-    /// What to hold against the loader before the walk is used again.
-    pub(super) fn noted(&self) -> Volatile {
-        match self.noted_too_many() {
-            true => Volatile::NONE,
-            false => self.volatile.get(),
+        let too_many = self.volatile.get().is_full();
+        if too_many {
+            self.volatile.set(Volatile::NONE);
         }
+        too_many
     }
 }
 
-impl Modules for Noting {
+impl Modules for Noting<'_> {
+    const CAN_LAST: bool = true;
+
+    #[inline]
+    fn is_lasting(&self, address: u64) -> bool {
+        let module = self.last.get().filter(|module| module.holds(address));
+        module.is_some_and(|module| module.identity.is_none())
+    }
+
     #[inline]
     fn coverage(&self, address: u64) -> Coverage<'_> {
         let last = self.last.get();
-        let module = match last.filter(|module| (module.start..module.end).contains(&address)) {
+        let module = match last.filter(|module| module.holds(address)) {
             Some(module) => module,
             None => match self.find(address) {
                 Some(module) => module,
@@ -276,7 +295,7 @@ impl Modules for Noting {
     }
 }
 
-impl Noting {
+impl Noting<'_> {
     #[inline(never)]
     fn find(&self, address: u64) -> Option<&'static Module> {
         let module = self.published.find(address)?;

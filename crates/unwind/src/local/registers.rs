@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use backtrail_arch::{Arch, Register, Registers};
 
-use crate::{AddressKind, Position};
+use crate::{AddressKind, MemoStep, Position};
 
 /// DWARF numbers of the registers that a call preserves, as they lie in [`Captured`].
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +26,12 @@ pub struct Captured {
 }
 
 impl Captured {
+    /// The frame in which a walk begins.
+    #[inline(always)]
+    pub(super) fn frame(&self) -> MemoStep {
+        MemoStep::returning(Arch::native().strip(self.pc), self.sp, self.preserved[0])
+    }
+
     /// Where a walk of it begins.
     pub fn position(&self) -> Position {
         let arch = Arch::native();
