@@ -1,10 +1,11 @@
 //! What a handler may call. Each function begins with a few instructions that write its caller's registers down and hand them on.
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
-use backtrail_unwind::local::{Captured, position_of, walk, walk_callers};
-use backtrail_unwind::{AddressKind, Frame, Stop};
+use backtrail_unwind::local::{Captured, position_of, return_addresses, walk};
+use backtrail_unwind::{AddressKind, Stop};
 
 use crate::options::{self, CbfOptions};
 
@@ -94,12 +95,26 @@ with_callers_registers! {
 
 unsafe extern "C" fn backtrace(buffer: *mut *mut c_void, size: c_int, caller: *const Captured) -> c_int {
     // SAFETY: as our caller promises.
-    let Some(mut places) = (unsafe { Places::new(buffer, size) }) else {
+    let Some(places) = (unsafe { places(buffer, size) }) else {
         return 0;
     };
     // SAFETY: the instructions above have written it.
-    walk_callers(unsafe { &*caller }, places.room, |frame| places.push(frame));
-    places.count()
+    let caller = unsafe { &*caller };
+    // As many as an int has counted.
+    return_addresses(caller, places).len() as c_int
+}
+
+/// The caller's buffer as room for addresses; `None` where there is none.
+///
+/// # Safety
+/// `buffer` has room for `size` pointers, and nothing else uses it.
+unsafe fn places<'b>(buffer: *mut *mut c_void, size: c_int) -> Option<&'b mut [MaybeUninit<u64>]> {
+    const { assert!(size_of::<*mut c_void>() == size_of::<u64>()) };
+    let room = usize::try_from(size)
+        .ok()
+        .filter(|&room| room > 0 && !buffer.is_null())?;
+    // SAFETY: a pointer and an address have the same size and alignment, and what is written are addresses.
+    Some(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), room) })
 }
 
 /// The stack of interrupted code: its program counter, and the return addresses behind it. Returns how many there are, at most `size`.
@@ -116,48 +131,19 @@ pub unsafe extern "C" fn backtrail_backtrace_from_ucontext(
         return -libc::EINVAL;
     }
     // SAFETY: as our caller promises.
-    let Some(mut places) = (unsafe { Places::new(buffer, size) }) else {
+    let Some(places) = (unsafe { places(buffer, size) }) else {
         return 0;
     };
     // SAFETY: as our caller promises.
     let position = unsafe { position_of(ucontext) };
-    walk(&position, places.room, |frame| places.push(frame));
-    places.count()
-}
-
-/// The caller's buffer.
-struct Places {
-    buffer: *mut *mut c_void,
-    room: usize,
-    used: usize,
-}
-
-impl Places {
-    /// `None` where there is no room.
-    ///
-    /// # Safety
-    /// `buffer` has room for `size` pointers.
-    #[inline(always)]
-    unsafe fn new(buffer: *mut *mut c_void, size: c_int) -> Option<Places> {
-        let room = usize::try_from(size).ok()?;
-        (!buffer.is_null() && room > 0).then_some(Places { buffer, room, used: 0 })
-    }
-
-    #[inline(always)]
-    fn push(&mut self, frame: Frame) {
-        if self.used < self.room {
-            let address = std::ptr::with_exposed_provenance_mut(frame.address as usize);
-            // SAFETY: within the room that the caller gave.
-            unsafe { self.buffer.add(self.used).write(address) };
-            self.used += 1;
+    let mut used = 0;
+    walk(&position, places.len(), |frame| {
+        if let Some(place) = places.get_mut(used) {
+            place.write(frame.address);
+            used += 1;
         }
-    }
-
-    /// As many as an int has counted.
-    #[inline(always)]
-    fn count(&self) -> c_int {
-        self.used as c_int
-    }
+    });
+    used as c_int
 }
 
 unsafe extern "C" fn backtrace_cbf(

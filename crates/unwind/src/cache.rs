@@ -44,9 +44,10 @@ fn key(table: u32, address: u64) -> Option<u64> {
     fits.then_some(OF_TABLE | u64::from(table) << ADDRESS_BITS | address)
 }
 
-/// A rule in one word: kind (bits 0 to 2), mangled return address (3), saved frame pointer (4), whether the CFA's register is the frame pointer
-/// (5) or one that is neither it nor the stack pointer (6), that register (8 to 15), the offsets of frame pointer (16 to 27) and return address
-/// (28 to 39) from the CFA in words of 8 bytes, and the CFA's offset (40 to 63), which a walk waits for, where one shift finds it.
+/// A rule in one word: kind (bits 0 to 2), mangled return address (3), saved frame pointer (4), whether the CFA is told from the frame pointer
+/// rather than the stack pointer (5), frame pointer just below the return address (6), nothing (8 to 15), where
+/// [`MemoStep`](crate::MemoStep) has its flags, the offsets of return address (16 to 31) and frame pointer (32 to 47) from the CFA in bytes, and the
+/// CFA's in words of 8 bytes (48 to 63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRule(u64);
 
@@ -59,9 +60,9 @@ impl PackedRule {
     const SIGNAL: u64 = 4;
     const KINDS: u64 = 7;
     const MANGLED: u64 = 1 << 3;
-    const HAS_FP: u64 = 1 << 4;
+    pub(crate) const HAS_FP: u64 = 1 << 4;
     const FROM_FP: u64 = 1 << 5;
-    const FROM_OTHER: u64 = 1 << 6;
+    pub(crate) const PAIR: u64 = 1 << 6;
 
     #[inline]
     pub(crate) fn new(arch: &Arch, rule: TableRule) -> Option<PackedRule> {
@@ -80,13 +81,10 @@ impl PackedRule {
         else {
             return None;
         };
-        if offset << 8 >> 8 != offset {
-            return None;
-        }
         let base = match register {
             _ if register == arch.sp.0 => 0,
             _ if register == arch.fp.0 => Self::FROM_FP,
-            _ => Self::FROM_OTHER,
+            _ => return None,
         };
         let flags = if rule.mangled_ra { Self::MANGLED } else { 0 } | if rule.fp.is_some() { Self::HAS_FP } else { 0 };
         let ra = slot(rule.ra)?;
@@ -94,45 +92,47 @@ impl PackedRule {
             Some(fp) => slot(fp)?,
             None => 0,
         };
+        let is_pair = rule.fp.is_some_and(|fp| fp.offset + 8 == rule.ra.offset);
+        let pair = if is_pair { Self::PAIR } else { 0 };
         Some(PackedRule(
-            Self::CALLER | flags | base | u64::from(register) << 8 | fp << 16 | ra << 28 | (offset as u64) << 40,
+            Self::CALLER | flags | pair | base | ra << 16 | fp << 32 | words(offset)? << 48,
         ))
     }
 
-    pub(crate) fn unpack(self) -> TableRule {
+    pub(crate) fn unpack(self, arch: &Arch) -> TableRule {
         match self.0 & Self::KINDS {
             Self::NOTHING | Self::NOT_COVERED => return TableRule::NotCovered,
             Self::OUTERMOST => return TableRule::Outermost,
             Self::SIGNAL => return TableRule::Signal,
             _ => {}
         }
-        let saved = |words: i64| Location {
+        let saved = |offset: i64| Location {
             base: Base::Cfa,
-            offset: words as i32 * 8,
+            offset: offset as i32,
             deref: true,
         };
         TableRule::Caller {
             rule: Rule {
                 cfa: Location {
-                    base: Base::Register((self.0 >> 8) as u8),
+                    base: Base::Register(if self.is_from_fp() { arch.fp.0 } else { arch.sp.0 }),
                     offset: self.cfa_offset() as i32,
                     deref: false,
                 },
-                ra: saved(self.ra_words()),
-                fp: self.has_fp().then(|| saved(self.fp_words())),
+                ra: saved(self.ra_offset()),
+                fp: self.has_fp().then(|| saved(self.fp_offset())),
                 mangled_ra: self.0 & Self::MANGLED != 0,
             },
             signal_frame: false,
         }
     }
 
-    /// Whether it leads to a caller whose CFA is so far from the stack pointer or the frame pointer.
+    /// Whether it leads to a caller whose CFA is so far from the stack pointer or the frame pointer. [Those](RuleCache::at) of return addresses do.
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
-        self.0 & (Self::KINDS | Self::FROM_OTHER) == Self::CALLER
+        self.0 & Self::KINDS == Self::CALLER
     }
 
-    /// Whether the CFA is told from the frame pointer; else it is from the stack pointer, where the rule [is plain](PackedRule::is_plain).
+    /// Whether the CFA is told from the frame pointer; else it is from the stack pointer.
     #[inline(always)]
     pub(crate) fn is_from_fp(self) -> bool {
         self.0 & Self::FROM_FP != 0
@@ -140,12 +140,12 @@ impl PackedRule {
 
     #[inline(always)]
     pub(crate) fn cfa_offset(self) -> i64 {
-        self.0 as i64 >> 40
+        (self.0 as i64 >> 48) * 8
     }
 
     #[inline(always)]
-    pub(crate) fn ra_words(self) -> i64 {
-        (self.0 << 24) as i64 >> 52
+    pub(crate) fn ra_offset(self) -> i64 {
+        (self.0 << 32) as i64 >> 48
     }
 
     /// Whether the caller's frame pointer was saved.
@@ -154,18 +154,45 @@ impl PackedRule {
         self.0 & Self::HAS_FP != 0
     }
 
+    /// Whether it lies just below the return address.
     #[inline(always)]
-    pub(crate) fn fp_words(self) -> i64 {
-        (self.0 << 36) as i64 >> 52
+    pub(crate) fn has_pair(self) -> bool {
+        self.0 & Self::PAIR != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn fp_offset(self) -> i64 {
+        (self.0 << 16) as i64 >> 48
+    }
+
+    /// The rule of most code that keeps frame pointers.
+    #[inline(always)]
+    pub(crate) fn of_frame_pointers(arch: &Arch) -> PackedRule {
+        let (fp, ra) = (-arch.cfa_from_fp, arch.ra_from_fp - arch.cfa_from_fp);
+        let places = (ra as u16 as u64) << 16 | (fp as u16 as u64) << 32;
+        let pair = if arch.ra_from_fp == 8 { Self::PAIR } else { 0 };
+        let flags = Self::CALLER | Self::HAS_FP | Self::FROM_FP | pair;
+        let cfa = (arch.cfa_from_fp / 8) as u64;
+        PackedRule(flags | places | (cfa << 48))
+    }
+
+    /// Where it reads, in the lower 48 bits.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
     }
 }
 
-/// The words between the CFA and where something is saved, as 12 bits.
-#[inline]
+/// How many words of 8 bytes that is, as 16 bits.
+fn words(offset: i32) -> Option<u64> {
+    let words = i16::try_from(offset / 8).ok().filter(|_| offset % 8 == 0)?;
+    Some(u64::from(words as u16))
+}
+
+/// The bytes between the CFA and where something is saved, as 16 bits.
 fn slot(saved: Location) -> Option<u64> {
-    let words = saved.offset / 8;
-    let fits = saved.base == Base::Cfa && saved.deref && saved.offset % 8 == 0 && (-2048..2048).contains(&words);
-    fits.then_some(u64::from(words as u32 & 0xfff))
+    let offset = i16::try_from(saved.offset).ok()?;
+    (saved.base == Base::Cfa && saved.deref).then_some(u64::from(offset as u16))
 }
 
 /// A direct-mapped cache over memory that the caller lends. It never changes an answer: an entry is used only where
@@ -193,7 +220,7 @@ impl<'m> RuleCache<'m> {
         self.entries.fill(CacheEntry::EMPTY);
     }
 
-    /// The rule of a return address of the program.
+    /// The rule of a return address of the program that is not 0; it is [plain](PackedRule::is_plain).
     #[inline(always)]
     pub(crate) fn at(&self, return_address: u64) -> Option<PackedRule> {
         let entry = self.entries.get(self.place_of_address(return_address))?;
@@ -204,6 +231,7 @@ impl<'m> RuleCache<'m> {
     pub(crate) fn put_at(&mut self, return_address: u64, rule: PackedRule) {
         let place = self.place_of_address(return_address);
         if return_address & OF_TABLE == 0
+            && rule.is_plain()
             && let Some(entry) = self.entries.get_mut(place)
         {
             *entry = CacheEntry {
@@ -289,19 +317,25 @@ mod tests {
             (TableRule::Signal, true),
             (caller(16, saved(-8), None), true),
             (caller(-16, saved(-8), Some(saved(-16))), true),
-            (caller((1 << 23) - 1, saved(2047 * 8), Some(saved(-2048 * 8))), true),
-            (caller(-(1 << 23), saved(-8), Some(saved(0))), true),
-            (caller(1 << 23, saved(-8), None), false),
+            (caller(0x3fff8, saved(0x7fff), Some(saved(-0x8000))), true),
+            (caller(-0x40000, saved(-8), Some(saved(0))), true),
+            (caller(0x40000, saved(-8), None), false),
             (caller(i32::MIN, saved(-8), None), false),
-            (caller(16, saved(2048 * 8), None), false),
-            (caller(16, saved(-4), None), false),
+            (caller(20, saved(-8), None), false),
+            (caller(16, saved(0x8000), None), false),
+            (caller(16, saved(-4), None), true),
+            (caller(16, saved(-8), Some(saved(-0x8001))), false),
             (caller(16, register, None), false),
             (caller(16, saved(-8), Some(register)), false),
         ] {
             let mut entries = [CacheEntry::EMPTY; 4];
             let mut cache = RuleCache::new(&mut entries);
             let packed = PackedRule::new(&x86_64::ARCH, rule);
-            assert_eq!(packed.map(PackedRule::unpack), is_kept.then_some(rule), "{rule:?}");
+            assert_eq!(
+                packed.map(|packed| packed.unpack(&x86_64::ARCH)),
+                is_kept.then_some(rule),
+                "{rule:?}"
+            );
             let Some(packed) = packed else { continue };
             cache.put(3, 0x1234, packed);
             assert_eq!(cache.get(3, 0x1234), Some(packed));
@@ -309,7 +343,7 @@ mod tests {
             assert_eq!(cache.get(3, 0x1235), None);
             assert_eq!(cache.at(0x1234), None);
             cache.put_at(0x1234, packed);
-            assert_eq!(cache.at(0x1234), Some(packed));
+            assert_eq!(cache.at(0x1234), Some(packed).filter(|packed| packed.is_plain()));
             assert_eq!(cache.at(0x1235), None);
         }
     }

@@ -35,6 +35,30 @@ pub trait Memory {
     /// The word at `address`, in the program's own byte order; `None` where it cannot be read, as at `u64::MAX`, where
     /// it would lie across the end of memory.
     fn word(&mut self, address: u64) -> Option<u64>;
+
+    /// The word where it is at hand; what is not is asked for by [`Memory::word`].
+    #[inline(always)]
+    fn word_at_hand(&mut self, address: u64) -> Option<u64> {
+        self.word(address)
+    }
+
+    /// Two words one behind the other, where they are at hand.
+    #[inline(always)]
+    fn words_at_hand(&mut self, address: u64) -> Option<(u64, u64)> {
+        Some((self.word_at_hand(address)?, self.word_at_hand(address.wrapping_add(8))?))
+    }
+
+    /// Whether the word at `address` is `value`, in the bits of `mask`.
+    #[inline(always)]
+    fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
+        self.word(address).is_some_and(|word| word & mask == value)
+    }
+
+    /// Whether the word at `address` is `first`, and the one behind it `second` in the bits of `mask`.
+    #[inline(always)]
+    fn are(&mut self, address: u64, first: u64, mask: u64, second: u64) -> bool {
+        self.is(address, u64::MAX, first) && self.is(address.wrapping_add(8), mask, second)
+    }
 }
 
 /// The unwind table for an address.

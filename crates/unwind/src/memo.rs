@@ -16,6 +16,7 @@
 use backtrail_arch::{Arch, Registers};
 
 use crate::step::{Found, find, follow};
+use crate::walk::{Each, Sink};
 use crate::{Frame, MemoStep, Memory, Modules, Position, RuleCache, Stop};
 
 /// A word that a step read.
@@ -50,8 +51,8 @@ pub struct MemoState {
     /// `None` where no step is known from the outermost frame that is kept.
     stop: Option<Stop>,
     was_short: bool,
-    /// Where a kept frame may be, by its stack pointer.
-    places: [u16; PLACES],
+    /// Where a kept frame may be, by its stack pointer, and its tag.
+    places: [u32; PLACES],
 }
 
 impl MemoState {
@@ -72,6 +73,27 @@ impl MemoState {
     #[inline(always)]
     fn place(sp: u64) -> usize {
         (sp >> 4) as usize % PLACES
+    }
+
+    /// What tells most frames of one place from each other, in the upper half.
+    #[inline(always)]
+    fn tag(step: &MemoStep) -> u32 {
+        ((step.sp >> 4 ^ step.pc) as u32) << 16
+    }
+
+    /// Where a frame is if it is one of the kept ones.
+    #[inline(always)]
+    fn find(&self, step: &MemoStep) -> Option<usize> {
+        let place = self.places.get(MemoState::place(step.sp)).copied()? ^ MemoState::tag(step);
+        (place <= u32::from(u16::MAX)).then_some(place as usize)
+    }
+
+    #[inline(always)]
+    fn put(&mut self, step: &MemoStep, place: usize) {
+        if let Some(at) = self.places.get_mut(MemoState::place(step.sp)) {
+            // What does not fit leads to another frame, which tells.
+            *at = place as u16 as u32 | MemoState::tag(step);
+        }
     }
 }
 
@@ -116,7 +138,19 @@ impl<M: Memory> Memory for Noted<'_, '_, M> {
     }
 }
 
+/// Where a walk ends that follows the last one.
+#[derive(Clone, Copy)]
+enum End {
+    /// Where that did.
+    Kept,
+    Limit,
+}
+
 /// What is known of the frame at hand.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one, on the stack, and nowhere to put the large one"
+)]
 enum Known {
     /// Its stack pointer and its frame pointer.
     Few,
@@ -124,14 +158,6 @@ enum Known {
     First,
     /// What a signal frame has restored.
     All(Registers),
-}
-
-/// How far the last walk was followed.
-enum Followed {
-    /// To the end of the walk.
-    To(Stop),
-    /// So that so many of the kept frames were not come to.
-    Until(usize),
 }
 
 impl<'m> Memo<'m> {
@@ -178,22 +204,31 @@ impl<'m> Memo<'m> {
     ) -> Stop {
         let first = MemoStep::new(arch, &from.registers, from.kind);
         let registers = || from.registers;
-        self.walk_from(arch, first, &registers, modules, memory, cache, limit, visit)
+        self.walk_from(
+            arch,
+            first,
+            &registers,
+            modules,
+            memory,
+            cache,
+            limit,
+            &mut Each::new(visit),
+        )
     }
 
     /// A walk from a frame whose other registers are asked for where they are needed, which is seldom.
     #[allow(clippy::too_many_arguments, reason = "as above")]
     #[inline(always)]
-    pub(crate) fn walk_from(
+    pub(crate) fn walk_from<M: Modules>(
         &mut self,
         arch: &Arch,
         first: MemoStep,
         registers: &impl Fn() -> Registers,
-        modules: &impl Modules,
+        modules: &M,
         memory: &mut impl Memory,
         cache: &mut RuleCache<'_>,
         limit: usize,
-        mut visit: impl FnMut(Frame),
+        sink: &mut impl Sink,
     ) -> Stop {
         let mut here = first;
         let mut known = match first.has(MemoStep::WHOLE) {
@@ -207,7 +242,24 @@ impl<'m> Memo<'m> {
         self.new_steps = self.steps.len();
         self.new_reads = self.reads.len();
         self.noting = !self.steps.is_empty();
+        // The same stack again is the same to keep.
+        if limit > 0
+            && let Some(kept) = self.joined(&here)
+            && kept + 1 == self.state.steps
+            && let (rest, Some(end)) = self.follow(arch, kept, memory, limit - 1)
+        {
+            sink.push(here.frame());
+            sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
+            return self.reason(end);
+        }
         loop {
+            if M::CAN_LAST && again == 0 {
+                let begin = here.sp;
+                here = self.run(arch, here, memory, cache, &mut left, sink);
+                if here.sp != begin {
+                    known = Known::Few;
+                }
+            }
             self.push_step(here);
             let joined = self.joined(&here);
             if again > 0 {
@@ -219,40 +271,84 @@ impl<'m> Memo<'m> {
                 }
                 return Stop::Limit;
             } else {
-                visit(here.frame());
+                sink.push(here.frame());
                 left -= 1;
             }
             if let Some(kept) = joined {
                 self.drop_kept(kept);
-                match self.follow(arch, kept, memory, &mut left, &mut visit) {
-                    Followed::To(stop) => {
-                        self.keep(kept, self.state.reads, self.state.stop);
-                        return stop;
-                    }
-                    Followed::Until(rest) if rest == kept => {}
-                    Followed::Until(rest) => {
-                        let from = self.diverge(kept, rest);
-                        again = from - rest;
-                        if from < kept {
-                            here = self.steps.get(self.new_steps).copied().unwrap_or(MemoStep::EMPTY);
-                            known = Known::Few;
-                        }
+                let (rest, end) = self.follow(arch, kept, memory, left);
+                sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
+                if let Some(end) = end {
+                    self.keep(kept, self.state.reads, self.state.stop);
+                    return self.reason(end);
+                }
+                if rest < kept {
+                    left -= kept - rest;
+                    let from = self.diverge(kept, rest);
+                    again = from - rest;
+                    if from < kept {
+                        here = self.steps.get(self.new_steps).copied().unwrap_or(MemoStep::EMPTY);
+                        known = Known::Few;
                     }
                 }
             }
             let found = find(arch, here.pc, here.kind(), modules, cache);
             if let Found::Packed(rule) = found
+                && rule.is_plain()
+                && here.is_returning()
                 && let Some(caller) = here.caller(arch, rule, memory)
             {
                 here = caller;
                 known = Known::Few;
                 continue;
             }
-            match self.step(arch, &here, &mut known, registers, &found, memory) {
+            match self.step(arch, here, &mut known, registers, &found, memory) {
                 Ok(caller) => here = caller,
                 Err(stop) => return stop,
             }
         }
+    }
+
+    /// Takes the steps that are as most are, by rules that are known, and comes to a frame where something is not: a rule or a word, or the
+    /// last walk seems to have been there. The loop has little in it, because most frames of new stacks go through it.
+    #[inline(always)]
+    fn run(
+        &mut self,
+        arch: &Arch,
+        from: MemoStep,
+        memory: &mut impl Memory,
+        cache: &RuleCache<'_>,
+        left: &mut usize,
+        sink: &mut impl Sink,
+    ) -> MemoStep {
+        let mut here = from;
+        let kept = self.state.steps;
+        let Some((old, new)) = self.steps.split_at_mut_checked(kept) else {
+            return here;
+        };
+        if !self.noting || !here.is_returning() || here.pc == 0 {
+            return here;
+        }
+        let free = self.new_steps.saturating_sub(kept);
+        let room = new.get_mut(free.saturating_sub(*left)..free).unwrap_or_default();
+        let mut taken = 0;
+        for place in room.iter_mut().rev() {
+            let is_old = |place| may_join(arch, old, place, here, memory);
+            if self.state.find(&here).is_some_and(is_old) {
+                break;
+            }
+            let Some(rule) = cache.at(here.pc) else { break };
+            let Some(caller) = here.caller(arch, rule, memory) else {
+                break;
+            };
+            taken += 1;
+            *place = here;
+            sink.push(here.frame());
+            here = caller;
+        }
+        *left -= taken;
+        self.new_steps -= taken;
+        here
     }
 
     /// A step of any kind, with its reads noted. Where it finds the end, the walk is kept.
@@ -260,7 +356,7 @@ impl<'m> Memo<'m> {
     fn step(
         &mut self,
         arch: &Arch,
-        here: &MemoStep,
+        here: MemoStep,
         known: &mut Known,
         first: &impl Fn() -> Registers,
         found: &Found,
@@ -314,20 +410,17 @@ impl<'m> Memo<'m> {
         };
         match fits && self.noting {
             true => self.new_reads += pending,
-            false => caller.reads = self.pending,
+            false => caller.set_reads(self.pending),
         }
     }
 
     /// The place of a kept frame from which the walk goes on as from this one.
     #[inline(always)]
     fn joined(&self, here: &MemoStep) -> Option<usize> {
-        let place = self.state.places.get(MemoState::place(here.sp)).copied()?;
-        let place = usize::from(place);
-        if place >= self.state.steps {
-            return None;
-        }
-        let kept = self.steps.get(place).filter(|kept| kept.is_like(here))?;
-        let next = self.steps.get(place.checked_sub(1)?)?;
+        let place = self.state.find(here)?;
+        let steps = self.steps.get(..self.state.steps)?;
+        let kept = steps.get(place).filter(|kept| kept.is_like(here))?;
+        let next = steps.get(place.checked_sub(1)?)?;
         let is_told = kept.has(MemoStep::WHOLE) && here.has(MemoStep::WHOLE) || next.has(MemoStep::NARROW);
         is_told.then_some(place)
     }
@@ -342,7 +435,7 @@ impl<'m> Memo<'m> {
                 .get(steps)
                 .unwrap_or_default()
                 .iter()
-                .map(|step| usize::from(step.reads))
+                .map(|step| usize::from(step.reads()))
                 .sum(),
         }
     }
@@ -360,40 +453,46 @@ impl<'m> Memo<'m> {
         self.keep(kept, self.state.reads, self.state.stop);
     }
 
-    /// Goes on as the last walk did from the frame behind so many kept ones, as long as the same words are read, and visits at most `left` frames.
+    /// Follows the last walk behind so many kept frames as long as the same words are read, `left` frames at most. Returns how many were not come
+    /// to, and why the walk ends where it does.
     #[inline(always)]
-    fn follow(
-        &mut self,
-        arch: &Arch,
-        kept: usize,
-        memory: &mut impl Memory,
-        left: &mut usize,
-        visit: &mut impl FnMut(Frame),
-    ) -> Followed {
+    fn follow(&self, arch: &Arch, kept: usize, memory: &mut impl Memory, left: usize) -> (usize, Option<End>) {
+        // Whether there is one frame more has to be known.
+        let last = kept.saturating_sub(left.saturating_add(1));
+        let steps = self.steps.get(last..kept).unwrap_or_default();
         let mut reads = self.state.reads;
-        for (place, step) in self.steps.get(..kept).unwrap_or_default().iter().enumerate().rev() {
+        let mut rest = kept;
+        for step in steps.iter().rev() {
             let is_same = match step.has(MemoStep::PLAIN) {
                 true => step.is_read_again(arch, memory),
-                false => {
-                    let begin = reads.saturating_sub(usize::from(step.reads));
-                    let read = self.reads.get(begin..reads).unwrap_or_default();
-                    reads = begin;
-                    read.iter().rev().all(|read| read.is_same(memory))
-                }
+                false => step.reads() == 0 || self.are_read_again(step, &mut reads, memory),
             };
             if !is_same {
-                return Followed::Until(place + 1);
+                return (rest, None);
             }
-            if step.has(MemoStep::END) {
-                return Followed::To(self.state.stop.unwrap_or(Stop::NoTable));
-            }
-            if *left == 0 {
-                return Followed::To(Stop::Limit);
-            }
-            visit(step.frame());
-            *left -= 1;
+            rest -= 1;
         }
-        Followed::Until(0)
+        match steps.first() {
+            Some(end) if end.has(MemoStep::END) => (rest + 1, Some(End::Kept)),
+            _ if kept - rest > left => (rest + 1, Some(End::Limit)),
+            _ => (rest, None),
+        }
+    }
+
+    fn reason(&self, end: End) -> Stop {
+        match (end, self.state.stop) {
+            (End::Kept, Some(stop)) => stop,
+            _ => Stop::Limit,
+        }
+    }
+
+    /// Whether the words that a step has read which lie before these `reads` are what they were.
+    #[inline(never)]
+    fn are_read_again(&self, step: &MemoStep, reads: &mut usize, memory: &mut impl Memory) -> bool {
+        let begin = reads.saturating_sub(usize::from(step.reads()));
+        let read = self.reads.get(begin..*reads).unwrap_or_default();
+        *reads = begin;
+        read.iter().rev().all(|read| read.is_same(memory))
     }
 
     /// The part of a walk that was followed is the new one's: from `kept`, where it was joined, to the frame in front of the `rest`. Returns how
@@ -421,7 +520,7 @@ impl<'m> Memo<'m> {
     #[inline(always)]
     fn push_step(&mut self, step: MemoStep) {
         if self.new_steps == self.state.steps {
-            self.make_room(step.reads);
+            self.make_room(step.reads());
         }
         if self.noting {
             self.new_steps -= 1;
@@ -472,22 +571,16 @@ impl<'m> Memo<'m> {
     /// Moves what is new behind so much of what was kept.
     #[inline]
     fn keep(&mut self, steps: usize, reads: usize, stop: Option<Stop>) {
-        copy(self.steps, self.new_steps..self.steps.len(), steps);
-        let kept = steps + self.steps.len() - self.new_steps;
-        for (place, step) in self
-            .steps
-            .get(..kept)
-            .unwrap_or_default()
-            .iter()
-            .enumerate()
-            .skip(steps)
-        {
-            if let (Some(at), Ok(place)) = (
-                self.state.places.get_mut(MemoState::place(step.sp)),
-                u16::try_from(place),
-            ) {
-                *at = place;
+        let mut kept = steps;
+        for from in self.new_steps..self.steps.len() {
+            let Some(step) = self.steps.get(from).copied() else {
+                break;
+            };
+            self.state.put(&step, kept);
+            if let Some(place) = self.steps.get_mut(kept) {
+                *place = step;
             }
+            kept += 1;
         }
         copy(self.reads, self.new_reads..self.reads.len(), reads);
         self.state.steps = kept;
@@ -495,6 +588,26 @@ impl<'m> Memo<'m> {
         self.state.stop = stop;
         self.state.was_short = !self.noting;
     }
+}
+
+/// Whether the walk is where the last one was, and will stay with it for some frames. Unlike stacks often have a frame in common, and to follow
+/// that would cost more than it saves.
+#[inline(never)]
+fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory: &mut impl Memory) -> bool {
+    const ENOUGH: usize = 4;
+    if !kept.get(place).is_some_and(|kept| kept.is_like(&here)) {
+        return false;
+    }
+    let next = kept.get(place.saturating_sub(ENOUGH)..place).unwrap_or_default();
+    for step in next.iter().rev() {
+        if !step.has(MemoStep::PLAIN) {
+            break;
+        }
+        if !step.is_read_again(arch, memory) {
+            return false;
+        }
+    }
+    !next.is_empty()
 }
 
 /// `copy_within` that cannot panic: what would lie outside is left out. Mostly it is a frame or two.

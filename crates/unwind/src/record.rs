@@ -12,12 +12,9 @@ pub struct MemoStep {
     pub(crate) pc: u64,
     pub(crate) sp: u64,
     pub(crate) fp: u64,
-    /// Where a plain step has read the return address and the frame pointer: words from `sp`.
-    ra_words: i16,
-    fp_words: i16,
-    flags: u16,
-    /// How many words a step that was not plain has read.
-    pub(crate) reads: u16,
+    /// Flags (bits 8 to 15), and behind a plain step all else that its rule has: whether and where from `sp` it has read the return address and
+    /// the frame pointer; behind another, how many words it has read (48 to 63).
+    how: u64,
 }
 
 impl MemoStep {
@@ -26,40 +23,39 @@ impl MemoStep {
         pc: 0,
         sp: 0,
         fp: 0,
-        ra_words: 0,
-        fp_words: 0,
-        flags: 0,
-        reads: 0,
+        how: 0,
     };
 
-    const RA: u16 = 1;
-    const SP: u16 = 2;
-    const FP: u16 = 4;
+    /// A plain step has read the frame pointer; else it is the callee's.
+    const READ_FP: u64 = PackedRule::HAS_FP;
+    /// And that lies just below the return address.
+    const PAIR: u64 = PackedRule::PAIR;
+    const RA: u64 = 1 << 8;
+    const SP: u64 = 1 << 9;
+    const FP: u64 = 1 << 10;
+    const RETURNING: u64 = Self::RA | Self::SP | Self::FP;
     /// SP and FP are all registers that are known, so that the frame is told by them. A step gives its caller no more, but that
     /// through a signal frame.
-    pub(crate) const WHOLE: u16 = 8;
+    pub(crate) const WHOLE: u64 = 1 << 11;
     /// The step that led here needed no register but SP and FP.
-    pub(crate) const NARROW: u16 = 16;
+    pub(crate) const NARROW: u64 = 1 << 12;
     /// That step has read the return address, and nothing else but the frame pointer.
-    pub(crate) const PLAIN: u16 = 32;
-    /// And the frame pointer; else it is the callee's.
-    const READ_FP: u16 = 64;
+    pub(crate) const PLAIN: u64 = 1 << 13;
     /// Not a frame: what the last step has read that found the end.
-    pub(crate) const END: u16 = 128;
+    pub(crate) const END: u64 = 1 << 14;
 
     #[inline]
     pub(crate) fn new(arch: &Arch, registers: &Registers, kind: AddressKind) -> MemoStep {
         let (sp, fp) = (registers.get(arch.sp), registers.get(arch.fp));
-        let flag = |holds: bool, flag: u16| if holds { flag } else { 0 };
+        let flag = |holds: bool, flag: u64| if holds { flag } else { 0 };
         MemoStep {
             pc: registers.pc,
             sp: sp.unwrap_or(0),
             fp: fp.unwrap_or(0),
-            flags: flag(kind == AddressKind::Ra, Self::RA)
+            how: flag(kind == AddressKind::Ra, Self::RA)
                 | flag(sp.is_some(), Self::SP)
                 | flag(fp.is_some(), Self::FP)
                 | flag(registers.are_only(&[arch.sp, arch.fp]), Self::WHOLE),
-            ..MemoStep::EMPTY
         }
     }
 
@@ -71,26 +67,47 @@ impl MemoStep {
             pc,
             sp,
             fp,
-            flags: Self::RA | Self::SP | Self::FP,
-            ..MemoStep::EMPTY
+            how: Self::RETURNING,
         }
     }
 
     pub(crate) fn end(is_narrow: bool, reads: u16) -> MemoStep {
         MemoStep {
-            flags: Self::END | if is_narrow { Self::NARROW } else { 0 },
-            reads,
+            how: Self::END | if is_narrow { Self::NARROW } else { 0 } | u64::from(reads) << 48,
             ..MemoStep::EMPTY
         }
     }
 
     #[inline(always)]
-    pub(crate) fn has(&self, flag: u16) -> bool {
-        self.flags & flag != 0
+    pub(crate) fn has(&self, flag: u64) -> bool {
+        self.how & flag != 0
     }
 
-    pub(crate) fn add(&mut self, flag: u16) {
-        self.flags |= flag;
+    pub(crate) fn add(&mut self, flag: u64) {
+        self.how |= flag;
+    }
+
+    /// How many words a step that was not plain has read.
+    #[inline(always)]
+    pub(crate) fn reads(&self) -> u16 {
+        match self.has(Self::PLAIN) {
+            true => 0,
+            false => (self.how >> 48) as u16,
+        }
+    }
+
+    pub(crate) fn set_reads(&mut self, reads: u16) {
+        self.how = self.how << 16 >> 16 | u64::from(reads) << 48;
+    }
+
+    #[inline(always)]
+    fn ra_at(&self) -> u64 {
+        self.sp.wrapping_add_signed((self.how << 32) as i64 >> 48)
+    }
+
+    #[inline(always)]
+    fn fp_at(&self) -> u64 {
+        self.sp.wrapping_add_signed((self.how << 16) as i64 >> 48)
     }
 
     #[inline(always)]
@@ -113,8 +130,14 @@ impl MemoStep {
     #[inline(always)]
     pub(crate) fn is_like(&self, other: &MemoStep) -> bool {
         let told = Self::RA | Self::SP | Self::FP | Self::END;
-        let flags = u64::from((self.flags ^ other.flags) & told);
+        let flags = (self.how ^ other.how) & told;
         (self.pc ^ other.pc) | (self.sp ^ other.sp) | (self.fp ^ other.fp) | flags == 0
+    }
+
+    /// Whether it is a frame behind a call, whose SP and FP are known.
+    #[inline(always)]
+    pub(crate) fn is_returning(&self) -> bool {
+        self.how & Self::RETURNING == Self::RETURNING
     }
 
     /// All that is known of a [whole](MemoStep::WHOLE) one.
@@ -131,70 +154,84 @@ impl MemoStep {
         }
     }
 
-    /// The caller of this frame by a plain rule. `None` where anything is not as it mostly is: what it is then is found out step
-    /// [by step](crate::step).
+    /// The caller of this [returning](MemoStep::is_returning) frame by a [plain](PackedRule::is_plain) rule. `None` where anything is not as it
+    /// mostly is: what it is then is found out step [by step](crate::step).
     #[inline(always)]
     pub(crate) fn caller(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
-        let known = Self::RA | Self::SP | Self::FP;
-        if !rule.is_plain() || self.flags & known != known {
-            return None;
+        // Where it can be foreseen, the CPU need not wait for the rule.
+        match PackedRule::of_frame_pointers(arch) {
+            common if rule == common => self.caller_by(arch, common, memory),
+            _ => self.caller_by(arch, rule, memory),
         }
+    }
+
+    #[inline(always)]
+    fn caller_by(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
         let base = if rule.is_from_fp() { self.fp } else { self.sp };
         let cfa = base.wrapping_add_signed(rule.cfa_offset());
         let sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
         if sp <= self.sp {
             return None;
         }
-        let word_at = |words: i64| cfa.wrapping_add_signed(words * 8);
-        let pc = arch.strip(memory.word(word_at(rule.ra_words()))?);
+        let word_at = |offset: i64| cfa.wrapping_add_signed(offset);
+        let (fp, ra) = match rule.has_pair() {
+            true => memory.words_at_hand(word_at(rule.fp_offset()))?,
+            false => {
+                let ra = memory.word_at_hand(word_at(rule.ra_offset()))?;
+                match rule.has_fp() {
+                    true => (memory.word_at_hand(word_at(rule.fp_offset()))?, ra),
+                    false => (self.fp, ra),
+                }
+            }
+        };
+        let pc = arch.strip(ra);
         if pc == 0 {
             return None;
         }
-        let fp = match rule.has_fp() {
-            true => memory.word(word_at(rule.fp_words()))?,
-            false => self.fp,
-        };
-        let from_sp = arch.sp_from_cfa / 8;
+        // From the stack pointer to the CFA is 0 but on one CPU, which saves nothing 2^15 bytes away from it.
+        let offset = -arch.sp_from_cfa as u64;
+        let how = rule.bits().wrapping_add(offset << 16 | offset << 32);
         Some(MemoStep {
             pc,
             sp,
             fp,
-            ra_words: (rule.ra_words() - from_sp) as i16,
-            fp_words: (rule.fp_words() - from_sp) as i16,
-            flags: known | Self::WHOLE | Self::NARROW | Self::PLAIN | if rule.has_fp() { Self::READ_FP } else { 0 },
-            reads: 0,
+            how: how | Self::RETURNING | Self::WHOLE | Self::NARROW | Self::PLAIN,
         })
     }
 
     /// Notes the words that led here, the first and perhaps a second, if they are those of a plain step.
     pub(crate) fn became_plain(&mut self, arch: &Arch, first: (u64, u64), second: Option<(u64, u64)>) -> bool {
-        let words = |address: u64| {
-            let offset = address.wrapping_sub(self.sp) as i64;
-            i16::try_from(offset / 8).ok().filter(|_| offset % 8 == 0)
+        let offset = |address: u64| {
+            let offset = i16::try_from(address.wrapping_sub(self.sp) as i64).ok()?;
+            Some(u64::from(offset as u16))
         };
-        let Some(ra_words) = words(first.0).filter(|_| self.has(Self::SP) && arch.strip(first.1) == self.pc) else {
+        let Some(ra) = offset(first.0).filter(|_| self.has(Self::SP) && arch.strip(first.1) == self.pc) else {
             return false;
         };
+        let mut how = Self::PLAIN | ra << 16;
         if let Some((address, word)) = second {
-            let Some(fp_words) = words(address).filter(|_| self.has(Self::FP) && word == self.fp) else {
+            let Some(fp) = offset(address).filter(|_| self.has(Self::FP) && word == self.fp) else {
                 return false;
             };
-            self.fp_words = fp_words;
-            self.flags |= Self::READ_FP;
+            let pair = if address.checked_add(8) == Some(first.0) {
+                Self::PAIR
+            } else {
+                0
+            };
+            how |= Self::READ_FP | pair | fp << 32;
         }
-        self.ra_words = ra_words;
-        self.flags |= Self::PLAIN;
+        self.how |= how;
         true
     }
 
     /// Whether the words that a plain step has read are what they were.
     #[inline(always)]
     pub(crate) fn is_read_again(&self, arch: &Arch, memory: &mut impl Memory) -> bool {
-        let word_at = |words: i16| self.sp.wrapping_add_signed(i64::from(words) * 8);
-        let is_ra = |word| arch.strip(word) == self.pc;
-        if !memory.word(word_at(self.ra_words)).is_some_and(is_ra) {
-            return false;
+        let mask = arch.strip(u64::MAX);
+        if self.has(Self::PAIR) {
+            return memory.are(self.fp_at(), self.fp, mask, self.pc);
         }
-        !self.has(Self::READ_FP) || memory.word(word_at(self.fp_words)) == Some(self.fp)
+        memory.is(self.ra_at(), mask, self.pc)
+            && (!self.has(Self::READ_FP) || memory.is(self.fp_at(), u64::MAX, self.fp))
     }
 }

@@ -65,7 +65,7 @@ impl Found {
     pub(crate) fn is_narrow(&self, arch: &Arch) -> bool {
         let rule = match self {
             Found::FramePointer | Found::NoModule => return true,
-            Found::Packed(packed) => packed.unpack(),
+            Found::Packed(packed) => packed.unpack(arch),
             Found::Rule(rule) => *rule,
         };
         let is_one = |location: Location| match location.base {
@@ -99,7 +99,8 @@ pub(crate) fn find<M: Modules>(
 ) -> Found {
     if M::CAN_LAST
         && kind == AddressKind::Ra
-        && let Some(rule) = cache.at(pc).filter(|rule| rule.is_plain())
+        && pc != 0
+        && let Some(rule) = cache.at(pc)
     {
         return Found::Packed(rule);
     }
@@ -164,7 +165,7 @@ pub(crate) fn follow(
     memory: &mut impl Memory,
 ) -> Result<AddressKind, Stop> {
     let rule = match found {
-        Found::Packed(packed) => packed.unpack(),
+        Found::Packed(packed) => packed.unpack(arch),
         Found::Rule(rule) => *rule,
         Found::FramePointer => return frame_pointer_step(arch, registers, memory),
         Found::NoModule => return Err(Stop::NoModule),

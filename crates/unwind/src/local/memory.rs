@@ -80,15 +80,16 @@ const WINDOW: usize = 32;
 
 /// The memory of this process, as seen from one walk.
 #[derive(Debug)]
-pub(super) struct OwnMemory {
+pub(super) struct OwnMemory<'w> {
+    // Where it lies by itself the compiler keeps it in registers.
     stack: Words,
     signal_stack: Words,
-    window: Option<Window>,
+    window: &'w mut Option<Window>,
 }
 
 /// What the kernel copied last.
 #[derive(Debug)]
-struct Window {
+pub(super) struct Window {
     at: u64,
     words: [u64; WINDOW],
     count: usize,
@@ -98,13 +99,16 @@ impl Window {
     fn word(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.at);
         let words = self.words.get(..self.count)?;
-        words.get((offset / 8) as usize).copied().filter(|_| offset % 8 == 0)
+        words
+            .get((offset / 8) as usize)
+            .copied()
+            .filter(|_| offset.is_multiple_of(8))
     }
 }
 
-impl OwnMemory {
-    #[inline]
-    pub(super) fn new(bounds: &Bounds, sp: u64) -> OwnMemory {
+impl<'w> OwnMemory<'w> {
+    #[inline(always)]
+    pub(super) fn new(bounds: &Bounds, sp: u64, window: &'w mut Option<Window>) -> OwnMemory<'w> {
         let (low, high) = bounds.direct(sp);
         let on_stack = (low..high).contains(&sp);
         let (alternate, alternate_end) = match on_stack {
@@ -114,30 +118,36 @@ impl OwnMemory {
         OwnMemory {
             stack: Words::new(low, high),
             signal_stack: Words::new(alternate, alternate_end),
-            window: None,
+            window,
         }
     }
+}
 
-    #[cold]
-    #[inline(never)]
-    fn elsewhere(&mut self, address: u64) -> Option<u64> {
-        if self.signal_stack.holds(address) {
-            // SAFETY: the word is aligned and lies in the alternate stack on which the thread runs now.
-            return Some(unsafe { load(address) });
-        }
-        if let Some(word) = self.window.as_ref().and_then(|window| window.word(address)) {
-            return Some(word);
-        }
-        // An address past the end of memory has no words.
-        address.checked_add(WINDOW as u64 * 8)?;
-        let window = self.window.insert(Window {
-            at: address,
-            words: [0; WINDOW],
-            count: 0,
-        });
-        window.count = read_words(address, &mut window.words);
-        window.word(address)
+#[cold]
+#[inline(never)]
+fn elsewhere(address: u64, signal_stack: Words, window: &mut Option<Window>) -> Option<u64> {
+    if signal_stack.holds(address) {
+        // SAFETY: the word is aligned and lies in the alternate stack on which the thread runs now.
+        return Some(unsafe { load(address) });
     }
+    if let Some(word) = window.as_ref().and_then(|window| window.word(address)) {
+        return Some(word);
+    }
+    // An address past the end of memory has no words.
+    address.checked_add(WINDOW as u64 * 8)?;
+    let window = window.insert(Window {
+        at: address,
+        words: [0; WINDOW],
+        count: 0,
+    });
+    window.count = read_words(address, &mut window.words);
+    window.word(address)
+}
+
+#[cold]
+#[inline(never)]
+fn is_elsewhere(address: u64, mask: u64, value: u64, signal_stack: Words, window: &mut Option<Window>) -> bool {
+    elsewhere(address, signal_stack, window).is_some_and(|word| word & mask == value)
 }
 
 #[cold]
@@ -153,22 +163,34 @@ fn signal_stack_around(sp: u64) -> (u64, u64) {
 struct Words {
     start: u64,
     count: u64,
+    /// Of words that have another behind them.
+    count_of_two: u64,
 }
 
 impl Words {
     #[inline]
     fn new(start: u64, end: u64) -> Words {
         let start = start.wrapping_add(7) & !7;
+        let count = end.saturating_sub(start) / 8;
         Words {
             start,
-            count: end.saturating_sub(start) / 8,
+            count,
+            count_of_two: count.saturating_sub(1),
         }
     }
 
     /// Whether there is a word at this address: what is not aligned is turned into more than there can be.
-    #[inline]
+    #[inline(always)]
     fn holds(self, address: u64) -> bool {
         address.wrapping_sub(self.start).rotate_right(3) < self.count
+    }
+}
+
+impl Words {
+    /// Whether there is one, and another behind it.
+    #[inline(always)]
+    fn holds_two(self, address: u64) -> bool {
+        address.wrapping_sub(self.start).rotate_right(3) < self.count_of_two
     }
 }
 
@@ -182,15 +204,48 @@ unsafe fn load(address: u64) -> u64 {
     unsafe { core::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
 }
 
-impl Memory for OwnMemory {
-    #[inline]
+impl Memory for OwnMemory<'_> {
+    #[inline(always)]
     fn word(&mut self, address: u64) -> Option<u64> {
         if self.stack.holds(address) {
             // SAFETY: the word is aligned and lies in the thread's own stack between a stack pointer of its and its end, where each page
             // was found readable (`Bounds::direct`).
             return Some(unsafe { load(address) });
         }
-        self.elsewhere(address)
+        elsewhere(address, self.signal_stack, self.window)
+    }
+
+    #[inline(always)]
+    fn word_at_hand(&mut self, address: u64) -> Option<u64> {
+        // SAFETY: as above.
+        self.stack.holds(address).then(|| unsafe { load(address) })
+    }
+
+    #[inline(always)]
+    fn words_at_hand(&mut self, address: u64) -> Option<(u64, u64)> {
+        // SAFETY: as above, and so does the next word.
+        let both = || unsafe { (load(address), load(address + 8)) };
+        self.stack.holds_two(address).then(both)
+    }
+
+    #[inline(always)]
+    fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
+        if self.stack.holds(address) {
+            // SAFETY: as above.
+            return unsafe { load(address) } & mask == value;
+        }
+        is_elsewhere(address, mask, value, self.signal_stack, self.window)
+    }
+
+    #[inline(always)]
+    fn are(&mut self, address: u64, first: u64, mask: u64, second: u64) -> bool {
+        if self.stack.holds_two(address) {
+            // SAFETY: as above, and so does the next word.
+            return unsafe { load(address) == first && load(address + 8) & mask == second };
+        }
+        let (signal_stack, window) = (self.signal_stack, &mut *self.window);
+        is_elsewhere(address, u64::MAX, first, signal_stack, window)
+            && is_elsewhere(address.wrapping_add(8), mask, second, signal_stack, window)
     }
 }
 

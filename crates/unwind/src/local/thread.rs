@@ -212,24 +212,31 @@ impl Body {
 }
 
 /// Lends the calling thread's state to a walk.
-#[inline]
+#[inline(always)]
 pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
-    let Some(state) = state() else {
-        return walk(Lent::Bounds(&Bounds::unknown()));
-    };
-    let head = &state.head;
+    let unknown = Bounds::unknown();
+    let state = state();
     // Only this thread and its handlers look at it, and a handler ends before what it has interrupted goes on.
-    if head.busy.load(Ordering::Relaxed) {
-        return walk(Lent::Bounds(&head.bounds));
+    let free = state.filter(|state| !state.head.busy.load(Ordering::Relaxed));
+    if let Some(state) = free {
+        state.head.busy.store(true, Ordering::Relaxed);
     }
-    head.busy.store(true, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: the state belongs to this thread, and no other walk of it is at work: that one would have set `busy`. A handler that comes
-    // now finds it set.
-    let body = unsafe { &mut *state.body.get() };
-    let result = walk(Lent::All(Lease { head, body }));
+    let lent = match (free, state) {
+        (Some(state), _) => Lent::All(Lease {
+            head: &state.head,
+            // SAFETY: the state belongs to this thread, and no other walk of it is at work: that one would have set `busy`. A handler that
+            // comes now finds it set.
+            body: unsafe { &mut *state.body.get() },
+        }),
+        (None, Some(state)) => Lent::Bounds(&state.head.bounds),
+        (None, None) => Lent::Bounds(&unknown),
+    };
+    let result = walk(lent);
     compiler_fence(Ordering::SeqCst);
-    head.busy.store(false, Ordering::Relaxed);
+    if let Some(state) = free {
+        state.head.busy.store(false, Ordering::Relaxed);
+    }
     result
 }
 
