@@ -187,6 +187,7 @@ impl Published {
         Noting {
             published: self,
             volatile,
+            noted_too_many: Cell::new(false),
             last: Cell::new(None),
         }
     }
@@ -219,7 +220,7 @@ impl Modules for Published {
     }
 }
 
-/// Addresses in modules that can be unloaded, one for each through which a remembered walk went.
+/// Addresses in modules that can be unloaded, one for each through which remembered walks went, and of which rules are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Volatile {
     starts: [u64; 8],
@@ -236,18 +237,19 @@ impl Volatile {
         self.starts.into_iter().take(self.count)
     }
 
-    fn is_full(&self) -> bool {
-        self.count > self.starts.len()
+    fn has(&self, start: u64) -> bool {
+        self.iter().any(|noted| noted == start)
     }
 
-    fn add(&mut self, start: u64) {
-        if self.iter().any(|noted| noted == start) {
-            return;
-        }
-        if let Some(place) = self.starts.get_mut(self.count) {
+    /// Whether there was room.
+    fn add(&mut self, start: u64) -> bool {
+        let place = self.starts.get_mut(self.count);
+        let fits = place.is_some();
+        if let Some(place) = place {
             *place = start;
+            self.count += 1;
         }
-        self.count = (self.count + 1).min(self.starts.len() + 1);
+        fits
     }
 }
 
@@ -256,19 +258,16 @@ pub(super) struct Noting<'v> {
     published: Published,
     /// What to hold against the loader before the walk is used again.
     volatile: &'v Cell<Volatile>,
+    noted_too_many: Cell<bool>,
     /// The module that was last found to be there; frames that follow each other are often of one.
     last: Cell<Option<&'static Module>>,
 }
 
 impl Noting<'_> {
-    /// Whether there were more than can be held against it.
+    /// Whether the walk went through more than can be held against it.
     #[inline(always)]
     pub(super) fn noted_too_many(&self) -> bool {
-        let too_many = self.volatile.get().is_full();
-        if too_many {
-            self.volatile.set(Volatile::NONE);
-        }
-        too_many
+        self.noted_too_many.get()
     }
 }
 
@@ -277,8 +276,11 @@ impl Modules for Noting<'_> {
 
     #[inline]
     fn is_lasting(&self, address: u64) -> bool {
-        let module = self.last.get().filter(|module| module.holds(address));
-        module.is_some_and(|module| module.identity.is_none())
+        // The rest is held against the loader before each walk.
+        let lasts = |module: &Module| module.identity.is_none() || self.volatile.get().has(module.start);
+        self.last
+            .get()
+            .is_some_and(|module| module.holds(address) && lasts(module))
     }
 
     #[inline]
@@ -299,13 +301,15 @@ impl Noting<'_> {
     #[inline(never)]
     fn find(&self, address: u64) -> Option<&'static Module> {
         let module = self.published.find(address)?;
-        if module.identity.is_some() {
+        let mut volatile = self.volatile.get();
+        if module.identity.is_some() && !volatile.has(module.start) {
             if !is_there(module) {
                 return None;
             }
-            let mut volatile = self.volatile.get();
-            volatile.add(module.start);
-            self.volatile.set(volatile);
+            match volatile.add(module.start) {
+                true => self.volatile.set(volatile),
+                false => self.noted_too_many.set(true),
+            }
         }
         self.last.set(Some(module));
         Some(module)

@@ -168,7 +168,7 @@ impl<'s> Lease<'s> {
         &self.head.bounds
     }
 
-    /// Forgets the last walk where a module that it went through may have gone, and the rules where there are other modules.
+    /// Forgets the last walk, and rules, where a module may have gone that they are of.
     #[inline(always)]
     pub(super) fn forget_what_changed(&mut self, published: &Published) {
         if self.body.generation != published.generation() || !published.has_all(self.body.volatile.get_mut()) {
@@ -202,7 +202,7 @@ impl Body {
     #[inline(never)]
     fn forget(&mut self, published: &Published) {
         // Pages that nobody has used yet stay so.
-        if self.generation != published.generation() && self.generation != 0 {
+        if self.generation != 0 {
             RuleCache::new(&mut self.rules).clear();
         }
         self.generation = published.generation();
