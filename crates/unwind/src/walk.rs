@@ -51,6 +51,7 @@ pub(crate) trait Sink {
 /// To a function, each on its own.
 pub(crate) struct Each<F> {
     pub(crate) visit: F,
+    #[cfg(feature = "local")]
     pub(crate) stop: Stop,
 }
 
@@ -58,6 +59,7 @@ impl<F: FnMut(Frame)> Each<F> {
     pub(crate) fn new(visit: F) -> Each<F> {
         Each {
             visit,
+            #[cfg(feature = "local")]
             stop: Stop::Limit,
         }
     }

@@ -27,8 +27,8 @@ use memory::OwnMemory;
 use modules::Published;
 use thread::Lent;
 
-/// What the compiler is to know of the CPU.
-const ARCH: &Arch = &{ *Arch::native() };
+/// The CPU, as a constant that the compiler knows.
+pub const ARCH: &Arch = &{ *Arch::native() };
 
 /// Walks the calling thread's stack, from `from` outwards: see [`walk`](crate::walk()).
 ///
