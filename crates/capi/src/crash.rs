@@ -309,29 +309,32 @@ fn write_stack(outputs: &Outputs, position: &Position) {
     let mut bytes = [0; CBF_BYTES];
     let mut encoder = Encoder::new(&mut bytes, WordSize::Bits64).ok();
     let mut is_full = false;
-    let mut last = [0; OUTER];
+    let mut last = [None; OUTER];
     let mut count = 0usize;
-    let line = |index: usize, address: u64| {
+    let line = |index: usize, frame: Frame| {
         outputs.line(|line| {
             line.push(b"#");
             line.push_decimal(index as u64);
             line.push(b" ");
-            line.push_address(address);
+            line.push_address(frame.address);
+            // The others are return addresses: the call lies before.
+            if frame.kind == AddressKind::Pc {
+                line.push(b" pc");
+            }
         });
     };
     let mut visit = |frame: Frame| {
-        let address = frame.address;
         match count < INNER {
-            true => line(count, address),
+            true => line(count, frame),
             false => {
                 if let Some(place) = last.get_mut(count % OUTER) {
-                    *place = address;
+                    *place = Some(frame);
                 }
             }
         }
         let frame = match frame.kind {
-            AddressKind::Pc => CbfFrame::Pc(address),
-            AddressKind::Ra => CbfFrame::Ra(address),
+            AddressKind::Pc => CbfFrame::Pc(frame.address),
+            AddressKind::Ra => CbfFrame::Ra(frame.address),
         };
         is_full = is_full || !encoder.as_mut().is_some_and(|encoder| encoder.push(frame).is_ok());
         count += 1;
@@ -359,7 +362,9 @@ fn write_stack(outputs: &Outputs, position: &Position) {
         });
     }
     for index in count.saturating_sub(OUTER).max(INNER)..count {
-        line(index, last.get(index % OUTER).copied().unwrap_or(0));
+        if let Some(frame) = last.get(index % OUTER).copied().flatten() {
+            line(index, frame);
+        }
     }
     outputs.line(|line| {
         line.push(b"end: ");

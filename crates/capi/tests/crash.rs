@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::process::ExitStatusExt;
 
 use backtrail_testkit::{available, command};
-use common::{Link, Program, compile, run};
+use common::{Link, Program, build, compile, run};
 
 const FLAGS: &[&str] = &[
     "-fomit-frame-pointer",
@@ -48,8 +48,8 @@ impl Report {
         let offsets = self.frames.iter().enumerate().filter_map(|(index, frame)| {
             let offset = frame.split(&inside).nth(1)?.split(')').next()?;
             let offset = u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap();
-            // What is no program counter is a return address.
-            Some(format!("{:#x}", offset - u64::from(index > 0)))
+            assert_eq!(frame.ends_with(" pc"), index == 0, "{frame}");
+            Some(format!("{:#x}", offset - u64::from(!frame.ends_with(" pc"))))
         });
         let mut resolve = std::process::Command::new("addr2line");
         resolve.arg("-fe").arg(&path).args(offsets);
@@ -194,4 +194,25 @@ fn a_helper_reads_the_report_and_one_that_cannot_be_started_does_no_harm() {
         "{}",
         missing.describe()
     );
+}
+
+#[test]
+fn the_program_for_names_gives_functions_and_lines() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    let helper = build("backtrail-crash-names").join("backtrail-crash-names");
+    let finished = run(&program, &["segv", helper.to_str().unwrap()]);
+    assert_eq!(finished.status.signal(), Some(libc::SIGSEGV), "{}", finished.describe());
+    let named: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .collect();
+    let [touch, die, ..] = named[..] else {
+        panic!("{}", finished.describe());
+    };
+    assert!(touch.starts_with("touch+0x") && touch.contains("crash.c:"), "{touch}");
+    assert!(die.starts_with("die+0x"), "{die}");
+    assert!(named.iter().any(|call| call.starts_with("main+0x")), "{named:?}");
 }
