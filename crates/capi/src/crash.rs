@@ -336,7 +336,7 @@ fn write_stack(outputs: &Outputs, position: &Position) {
             AddressKind::Pc => CbfFrame::Pc(frame.address),
             AddressKind::Ra => CbfFrame::Ra(frame.address),
         };
-        is_full = is_full || !encoder.as_mut().is_some_and(|encoder| encoder.push(frame).is_ok());
+        is_full = is_full || encoder.as_mut().is_none_or(|encoder| encoder.push(frame).is_err());
         count += 1;
     };
     let mut stop = walk(position, usize::MAX, &mut visit);
