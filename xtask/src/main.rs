@@ -3,6 +3,7 @@
 mod additions;
 mod checks;
 mod figures;
+mod library;
 mod manual;
 mod sizes;
 mod test;
@@ -40,6 +41,11 @@ enum Chore {
     SframeCheck,
     /// Add tables to programs that are run before and after, and to copies of all files of the system; writes docs/sframe-add.md.
     SframeAdd,
+    /// Install the C library: header, pkg-config file, static library, shared library with versioned symbols.
+    InstallLibrary {
+        /// Below which folder; made if it is not there.
+        prefix: PathBuf,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -62,6 +68,7 @@ fn main() -> ExitCode {
         Chore::SframeSizes => sizes::run(),
         Chore::SframeAdd => additions::run(),
         Chore::SframeCheck => checks::run(),
+        Chore::InstallLibrary { prefix } => library::install(&prefix),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

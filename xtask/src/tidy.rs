@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording"],
     &["dwarf", "target"],
     &["record", "profile"],
-    &["capi", "agent", "cli"],
+    &["capi", "agent", "cli", "crash-names"],
     &["preload"],
 ];
 

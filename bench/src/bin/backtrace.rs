@@ -1,21 +1,44 @@
-//! What a backtrace of the own stack costs: Backtrail's beside glibc's `backtrace()`, as ratios to the chain of frame pointers, in one process and run.
+//! What a backtrace of the own stack costs: Backtrail's beside libunwind's two, framehop's, glibc's, libgcc's and the chain of frame pointers, in one
+//! process and run.
 //!
-//! `cargo run --release --bin backtrace [ROUNDS]`; needs a C compiler, and a machine that does nothing else.
+//! `cargo run --release --bin backtrace [ROUNDS]`; writes `docs/backtrace-speed.md` where the rounds are at least nine. Needs a C compiler,
+//! libunwind (`libunwind-dev`), and a machine that does nothing else.
 
-use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use backtrail_testkit::{command, place, scratch};
+use backtrail_testkit::{TempDir, command, peers, place, scratch};
 
-const LIMIT: Duration = Duration::from_secs(600);
-const WALKERS: [&str; 3] = ["frame-pointers", "backtrail", "glibc"];
+const LIMIT: Duration = Duration::from_secs(1800);
+/// The floor, ours, and the others, as the program names them.
+const WALKERS: [(&str, &str); 7] = [
+    ("frame-pointers", "frame pointers"),
+    ("backtrail", "backtrail"),
+    ("unw_backtrace", "`unw_backtrace`"),
+    ("framehop", "framehop"),
+    ("glibc", "glibc"),
+    ("libgcc", "libgcc"),
+    ("unw_step", "`unw_step`"),
+];
+const MODULES: [usize; 2] = [10, 1000];
+const THREADS: [usize; 2] = [1, 64];
+const FUNCTIONS: [usize; 3] = [100, 10_000, 100_000];
 
 fn main() -> ExitCode {
-    let rounds = std::env::args().nth(1).unwrap_or_else(|| "21".to_owned());
-    match measure(&rounds) {
-        Ok(table) => {
-            print!("{table}");
+    let rounds = std::env::args().nth(1).map_or(Ok(15), |text| text.parse());
+    let Ok(rounds) = rounds else {
+        eprintln!("usage: backtrace [ROUNDS]");
+        return ExitCode::FAILURE;
+    };
+    match measure(rounds) {
+        Ok(report) => {
+            print!("{report}");
+            if rounds >= 9 {
+                let path = place::workspace().join("docs/backtrace-speed.md");
+                std::fs::write(path, report).expect("the workspace can be written");
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -33,55 +56,220 @@ fn done(mut command: Command) -> Result<String, String> {
     }
 }
 
-fn measure(rounds: &str) -> Result<String, String> {
-    let library = place::release("backtrail-capi", "libbacktrail.so")?;
-    let folder = scratch();
-    let program = folder.path().join("backtrace");
-    std::fs::copy(library, folder.path().join("libbacktrail.so.0")).map_err(|error| error.to_string())?;
-    let mut compile = Command::new("cc");
-    compile.args(["-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"]);
-    compile
-        .arg(&program)
-        .arg(place::workspace().join("bench/programs/backtrace.c"));
-    compile.arg("-I").arg(place::workspace().join("crates/capi/include"));
-    compile.arg(folder.path().join("libbacktrail.so.0"));
-    compile.arg(format!("-Wl,-rpath,{}", folder.path().display()));
-    done(compile)?;
-    let mut run = Command::new(&program);
-    run.arg(rounds);
-    table(&done(run)?)
+/// framehop as a C library, of this workspace.
+fn framehop() -> Result<PathBuf, String> {
+    let target = place::workspace().join("bench/target");
+    let mut build = Command::new("cargo");
+    build.args([
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "backtrail-bench-framehop",
+        "--target-dir",
+    ]);
+    build.arg(&target).current_dir(place::workspace().join("bench"));
+    done(build)?;
+    Ok(target.join("release/libbench_framehop.so"))
 }
 
-/// Nanoseconds and frames by case and size, for each walker.
-fn table(told: &str) -> Result<String, String> {
-    let mut rows: BTreeMap<(String, usize), BTreeMap<String, (f64, f64)>> = BTreeMap::new();
-    let mut sizes: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for line in told.lines() {
+struct Bench {
+    folder: TempDir,
+    program: PathBuf,
+    rounds: u32,
+}
+
+fn measure(rounds: u32) -> Result<String, String> {
+    if !peers::libunwind() {
+        return Err("libunwind is missing".to_owned());
+    }
+    let bench = Bench::new(rounds)?;
+    let mut text = HEAD.replace("ROUNDS", &rounds.to_string());
+    let walks = bench.run(&["walk"], &[])?;
+    text.push_str(&table("case", "frames", &walks, |line| {
+        (line.case.clone(), line.frames.to_string())
+    })?);
+    text.push_str("\n## Growth\n\nStacks of about 50 frames, another one each time. In threads, each thread's own time, with the way to the stack taken off.\n\n");
+    let mut growth = Vec::new();
+    for count in MODULES {
+        let library = bench.library("module.c", "int module_of_bench(int x) { return x + 1; }\n")?;
+        growth.extend(bench.run(&["modules"], &bench.copies(&library, count)?)?);
+    }
+    for count in THREADS {
+        growth.extend(bench.run(&["threads"], &[PathBuf::from(count.to_string())])?);
+    }
+    for count in FUNCTIONS {
+        let library = bench.library("functions.S", &functions(count)?)?;
+        growth.extend(bench.run(&["functions"], &[library])?);
+    }
+    let split = |line: &Line| {
+        let (count, of) = line.case.split_once('-').unwrap_or((&line.case, ""));
+        (of.to_owned(), count.to_owned())
+    };
+    text.push_str(&table("of", "how many", &growth, split)?);
+    Ok(text)
+}
+
+impl Bench {
+    fn new(rounds: u32) -> Result<Bench, String> {
+        let library = place::release("backtrail-capi", "libbacktrail.so")?;
+        let folder = scratch();
+        let io = |error: std::io::Error| error.to_string();
+        let program = folder.path().join("backtrace");
+        std::fs::copy(library, folder.path().join("libbacktrail.so.0")).map_err(io)?;
+        std::fs::copy(framehop()?, folder.path().join("libbench_framehop.so")).map_err(io)?;
+        let mut compile = Command::new("cc");
+        compile.args([
+            "-O2",
+            "-pthread",
+            "-fno-omit-frame-pointer",
+            "-fno-optimize-sibling-calls",
+            "-o",
+        ]);
+        compile.arg(&program);
+        compile.arg(place::workspace().join("bench/programs/backtrace.c"));
+        compile.arg("-I").arg(place::workspace().join("crates/capi/include"));
+        compile.args(["libbacktrail.so.0", "libbench_framehop.so"].map(|name| folder.path().join(name)));
+        compile.args(["-lunwind", "-ldl"]);
+        compile.arg(format!("-Wl,-rpath,{}", folder.path().display()));
+        done(compile)?;
+        Ok(Bench {
+            folder,
+            program,
+            rounds,
+        })
+    }
+
+    fn run(&self, how: &[&str], arguments: &[PathBuf]) -> Result<Vec<Line>, String> {
+        let mut run = Command::new(&self.program);
+        run.args(how).arg(self.rounds.to_string()).args(arguments);
+        done(run)?.lines().map(Line::parse).collect()
+    }
+
+    fn library(&self, name: &str, source: &str) -> Result<PathBuf, String> {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, source).map_err(|error| error.to_string())?;
+        let library = path.with_extension("so");
+        let mut compile = Command::new("cc");
+        compile.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&path);
+        done(compile)?;
+        Ok(library)
+    }
+
+    fn copies(&self, library: &Path, count: usize) -> Result<Vec<PathBuf>, String> {
+        let copy = |index: usize| {
+            let path = self.folder.path().join(format!("module{index}.so"));
+            std::fs::copy(library, &path).map_err(|error| error.to_string())?;
+            Ok(path)
+        };
+        (0..count).map(copy).collect()
+    }
+}
+
+/// Functions with frames of eight sizes, each of which calls its first argument with its second.
+fn functions(count: usize) -> Result<String, String> {
+    let mut text = ".text\n".to_owned();
+    for index in 0..count {
+        let bytes = 16 * (index % 8) + 16;
+        let body = match std::env::consts::ARCH {
+            "x86_64" => format!(
+                "sub ${0}, %rsp\n.cfi_adjust_cfa_offset {0}\nmov %rdi, %rax\nmov %esi, %edi\ncall *%rax\nadd ${0}, %rsp\n.cfi_adjust_cfa_offset -{0}\nret",
+                bytes - 8
+            ),
+            "aarch64" => format!(
+                "stp x29, x30, [sp, #-{bytes}]!\n.cfi_def_cfa_offset {bytes}\n.cfi_offset x29, -{bytes}\n.cfi_offset x30, -{}\n\
+                 mov x9, x0\nmov w0, w1\nblr x9\nldp x29, x30, [sp], #{bytes}\n.cfi_restore x29\n.cfi_restore x30\n\
+                 .cfi_def_cfa_offset 0\nret",
+                bytes - 8
+            ),
+            other => return Err(format!("no such functions for {other}")),
+        };
+        let _ = writeln!(
+            text,
+            "f{index}:\n.cfi_startproc\n{body}\n.cfi_endproc\n.type f{index}, %function\n.size f{index}, . - f{index}"
+        );
+    }
+    text.push_str(".data\n.globl backtrace_functions, backtrace_function_count\n.p2align 3\nbacktrace_functions:\n");
+    (0..count).for_each(|index| text.push_str(&format!(".quad f{index}\n")));
+    text.push_str(&format!(
+        "backtrace_function_count: .long {count}\n.section .note.GNU-stack,\"\",%progbits\n"
+    ));
+    Ok(text)
+}
+
+/// One line of the program.
+struct Line {
+    walker: String,
+    case: String,
+    size: String,
+    frames: u32,
+    nanoseconds: f64,
+}
+
+impl Line {
+    fn parse(line: &str) -> Result<Line, String> {
         let words: Vec<&str> = line.split(' ').collect();
-        let [walker, case, depth, time] = words[..] else {
+        let [walker, case, size, frames, time] = words[..] else {
             return Err(format!("not a line of figures: {line}"));
         };
-        let number = |text: &str| text.parse::<f64>().map_err(|error| format!("{line}: {error}"));
-        let size = sizes.entry((case.to_owned(), walker.to_owned())).or_default();
-        let row = rows.entry((case.to_owned(), *size)).or_default();
-        *size += 1;
-        row.insert(walker.to_owned(), (number(time)?, number(depth)?));
+        Ok(Line {
+            walker: walker.to_owned(),
+            case: case.to_owned(),
+            size: size.to_owned(),
+            frames: frames.parse().map_err(|_| format!("frames: {line}"))?,
+            nanoseconds: time.parse().map_err(|_| format!("nanoseconds: {line}"))?,
+        })
     }
-    let mut text = "| case | frames | frame pointers, ns a frame | backtrail | glibc | backtrail / frame pointers | glibc / backtrail |\n\
-         |---|---|---|---|---|---|---|\n"
-        .to_owned();
-    for ((case, _), row) in rows {
-        let [floor, ours, glibc] = WALKERS.map(|walker| row.get(walker).copied().unwrap_or((f64::NAN, f64::NAN)));
-        let a_frame = |(time, frames): (f64, f64)| time / frames;
-        text.push_str(&format!(
-            "| {case} | {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} |\n",
-            ours.1,
-            a_frame(floor),
-            a_frame(ours),
-            a_frame(glibc),
-            a_frame(ours) / a_frame(floor),
-            a_frame(glibc) / a_frame(ours),
-        ));
+
+    fn of_a_frame(&self) -> f64 {
+        self.nanoseconds / f64::from(self.frames)
+    }
+}
+
+/// Nanoseconds a frame, of each walker, and ours as a ratio to the floor.
+fn table(first: &str, second: &str, lines: &[Line], of: impl Fn(&Line) -> (String, String)) -> Result<String, String> {
+    let names: Vec<&str> = WALKERS.iter().map(|(_, name)| *name).collect();
+    let mut text = format!(
+        "| {first} | {second} | {} | backtrail / frame pointers |\n|{}\n",
+        names.join(" | "),
+        "---|".repeat(WALKERS.len() + 3)
+    );
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for line in lines {
+        let row = (line.case.clone(), line.size.clone());
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    for (case, size) in rows {
+        let found = |name: &str| {
+            let fits = |line: &&Line| (&line.walker[..], &line.case, &line.size) == (name, &case, &size);
+            lines.iter().find(fits)
+        };
+        let ours = found("backtrail").ok_or("a case without ours")?;
+        let (first, second) = of(ours);
+        let cells =
+            WALKERS.map(|(name, _)| found(name).map_or(String::new(), |line| format!("{:.2}", line.of_a_frame())));
+        let ratio = found("frame-pointers").map_or(String::new(), |floor| {
+            format!("{:.2}", ours.of_a_frame() / floor.of_a_frame())
+        });
+        let _ = writeln!(text, "| {first} | {second} | {} | {ratio} |", cells.join(" | "));
     }
     Ok(text)
 }
+
+const HEAD: &str = "# The speed of backtraces
+
+Made by `cargo run --release --bin backtrace` in `bench/`: the median of ROUNDS rounds, in which all take their turn in one process. Nanoseconds a frame.
+
+| case | what is walked |
+|---|---|
+| same | the same stack again |
+| leaf | the innermost frames change, their callers stay |
+| other | another stack each time: every call is one of eight, at random |
+| other-lean | the same, in code without frame pointers |
+| cold | the same stack, but before each walk 64 MiB are written, so that neither stack nor code nor tables are in the CPU's caches: then a chain of frame pointers takes longer than any walk does that is warm |
+
+Aimed at: *same* at most twice the chain of frame pointers, *leaf* at most 4 ns, *other* at most 6, *cold* at most 25.
+
+";

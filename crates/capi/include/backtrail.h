@@ -34,6 +34,16 @@ struct backtrail_cbf_options {
     const void *ucontext;
 };
 
+struct backtrail_crash_options {
+    size_t size;
+    /* The path of a program that is started for the report and reads it on its standard input, such as backtrail-crash-names, which repeats it
+     * with names on its standard output, which is `fd`; NULL for none. */
+    const char *helper;
+    /* Where the report is written; 0 stands for standard error. */
+    int fd;
+    int reserved;
+};
+
 /* Makes the unwind tables of all modules that are loaded now. Call it again after dlopen; what dlclose takes away needs no
  * call. Not in handlers: it allocates, and takes the loader's lock.
  * Returns 0; -EINVAL or -E2BIG for options of a size that makes no sense, or that this library does not know. */
@@ -61,6 +71,17 @@ int backtrail_register_code(const void *start, size_t size);
 
 /* Takes back what backtrail_register_code made known. Not in handlers. Returns 0; -ENOENT where no such code begins at `start`. */
 int backtrail_withdraw_code(const void *start);
+
+/* Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP and SIGSYS write a report before the process dies of them as it would have
+ * without (core dump included; a handler that was there before is called instead): lines of text with the signal, the stack, the stack as
+ * compact backtrace, and the modules with their build ids. The handler runs on a stack of its own, which is given to the calling thread, unless that
+ * has an alternate stack. Does what backtrail_init does, too. Not in handlers.
+ * Returns 0; -EINVAL and -E2BIG as above; the error of the system call that failed. */
+int backtrail_crash_install(const struct backtrail_crash_options *options);
+
+/* Gives the calling thread such a stack, until it ends: call it at the start of each thread whose stack overflow is to be reported; other
+ * crashes of it are reported without. Not in handlers. Returns as above. */
+int backtrail_crash_thread(void);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,11 @@
 //! What a handler may call. Each function begins with a few instructions that write its caller's registers down and hand them on.
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
-use backtrail_unwind::local::{Captured, position_of, walk};
-use backtrail_unwind::{AddressKind, Frame, Position, Stop};
+use backtrail_unwind::local::{Captured, position_of, return_addresses, walk};
+use backtrail_unwind::{AddressKind, Stop};
 
 use crate::options::{self, CbfOptions};
 
@@ -93,10 +94,27 @@ with_callers_registers! {
 }
 
 unsafe extern "C" fn backtrace(buffer: *mut *mut c_void, size: c_int, caller: *const Captured) -> c_int {
-    // SAFETY: the instructions above have written it.
-    let position = unsafe { &*caller }.position();
     // SAFETY: as our caller promises.
-    unsafe { addresses(&position, buffer, size) }
+    let Some(places) = (unsafe { places(buffer, size) }) else {
+        return 0;
+    };
+    // SAFETY: the instructions above have written it.
+    let caller = unsafe { &*caller };
+    // As many as an int has counted.
+    return_addresses(caller, places).len() as c_int
+}
+
+/// The caller's buffer as room for addresses; `None` where there is none.
+///
+/// # Safety
+/// `buffer` has room for `size` pointers, and nothing else uses it.
+unsafe fn places<'b>(buffer: *mut *mut c_void, size: c_int) -> Option<&'b mut [MaybeUninit<u64>]> {
+    const { assert!(size_of::<*mut c_void>() == size_of::<u64>()) };
+    let room = usize::try_from(size)
+        .ok()
+        .filter(|&room| room > 0 && !buffer.is_null())?;
+    // SAFETY: a pointer and an address have the same size and alignment, and what is written are addresses.
+    Some(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), room) })
 }
 
 /// The stack of interrupted code: its program counter, and the return addresses behind it. Returns how many there are, at most `size`.
@@ -113,30 +131,19 @@ pub unsafe extern "C" fn backtrail_backtrace_from_ucontext(
         return -libc::EINVAL;
     }
     // SAFETY: as our caller promises.
-    unsafe { addresses(&position_of(ucontext), buffer, size) }
-}
-
-/// # Safety
-/// `buffer` has room for `size` pointers.
-unsafe fn addresses(position: &Position, buffer: *mut *mut c_void, size: c_int) -> c_int {
-    let Ok(limit) = usize::try_from(size) else { return 0 };
-    if buffer.is_null() || limit == 0 {
+    let Some(places) = (unsafe { places(buffer, size) }) else {
         return 0;
-    }
-    let mut count = 0;
-    walk(position, limit, |frame: Frame| {
-        if count < limit {
-            // SAFETY: within the room that the caller gave.
-            unsafe {
-                buffer
-                    .add(count)
-                    .write(std::ptr::with_exposed_provenance_mut(frame.address as usize));
-            }
-            count += 1;
+    };
+    // SAFETY: as our caller promises.
+    let position = unsafe { position_of(ucontext) };
+    let mut used = 0;
+    walk(&position, places.len(), |frame| {
+        if let Some(place) = places.get_mut(used) {
+            place.write(frame.address);
+            used += 1;
         }
     });
-    // As many as an int has counted.
-    count as c_int
+    used as c_int
 }
 
 unsafe extern "C" fn backtrace_cbf(

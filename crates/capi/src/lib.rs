@@ -4,11 +4,15 @@
 //! gives every module its table beforehand.
 #![allow(unsafe_code)]
 
+mod capture;
+mod crash;
 mod entry;
 mod options;
 mod register;
 mod symbols;
 
+pub use capture::{Backtrace, init};
+pub use crash::{CrashOptions, backtrail_crash_install, backtrail_crash_thread};
 pub use entry::{backtrail_backtrace, backtrail_backtrace_cbf, backtrail_backtrace_from_ucontext};
 pub use options::{CbfOptions, InitOptions};
 pub use symbols::backtrail_backtrace_symbols_fd;

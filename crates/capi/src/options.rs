@@ -44,6 +44,8 @@ pub struct CbfOptions {
 /// # Safety
 /// Any bytes are one of its values, and it begins with a `usize` that is its size.
 pub(crate) unsafe trait Options: Copy {}
+// SAFETY: a size, a pointer and an integer.
+unsafe impl Options for crate::CrashOptions {}
 // SAFETY: a size and a pointer.
 unsafe impl Options for InitOptions {}
 // SAFETY: a size and a pointer.

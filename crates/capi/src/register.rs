@@ -21,11 +21,14 @@ const PAGE: u64 = 4096;
 
 /// An executable segment, as handlers see it.
 #[derive(Clone, Copy, Debug)]
-struct Named {
-    start: u64,
-    end: u64,
-    bias: u64,
-    name: &'static [u8],
+pub(crate) struct Named {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Address in the process minus address in the file's terms.
+    pub(crate) bias: u64,
+    pub(crate) name: &'static [u8],
+    /// Empty where it has none.
+    pub(crate) build_id: &'static [u8],
 }
 
 /// Names of what is in the snapshot, by address.
@@ -56,13 +59,18 @@ fn with_registry<R>(act: impl FnOnce(&mut Registry) -> R) -> R {
     act(guard.get_or_insert_default())
 }
 
-/// The path and the bias of the module at an address. For handlers.
-pub(crate) fn named(address: u64) -> Option<(&'static [u8], u64)> {
+/// All that have names, by address. For handlers.
+pub(crate) fn all_named() -> &'static [Named] {
     // SAFETY: null or a list that lives for ever, written before it was published.
-    let names = unsafe { NAMES.load(Ordering::Acquire).as_ref() }?;
+    unsafe { NAMES.load(Ordering::Acquire).as_ref() }.map_or(&[], |names| names)
+}
+
+/// The module at an address. For handlers.
+pub(crate) fn named(address: u64) -> Option<&'static Named> {
+    let names = all_named();
     let before = names.partition_point(|named| named.start <= address);
     let named = names.get(before.checked_sub(1)?)?;
-    (address < named.end).then_some((named.name, named.bias))
+    (address < named.end).then_some(named)
 }
 
 /// Makes the tables that are missing, and publishes all.
@@ -130,14 +138,8 @@ impl Registry {
                 *self.tables.entry(module.content).or_insert(Made { section, id })
             }
         };
-        let name: &'static [u8] = match self.names.get(&module.name) {
-            Some(name) => name,
-            None => {
-                let name = module.name.clone().leak();
-                self.names.insert(module.name.clone(), name);
-                name
-            }
-        };
+        let name = self.kept(&module.name);
+        let build_id = self.kept(&module.build_id);
         for &(start, end) in &module.code {
             let known = Module {
                 start,
@@ -148,9 +150,26 @@ impl Registry {
                 identity: module.identity,
             };
             let bias = module.bias;
-            self.loaded.push((known, Named { start, end, bias, name }));
+            let named = Named {
+                start,
+                end,
+                bias,
+                name,
+                build_id,
+            };
+            self.loaded.push((known, named));
         }
         Ok(())
+    }
+
+    /// Bytes that stay, the same for the same.
+    fn kept(&mut self, bytes: &[u8]) -> &'static [u8] {
+        if let Some(kept) = self.names.get(bytes) {
+            return kept;
+        }
+        let kept: &'static [u8] = bytes.to_vec().leak();
+        self.names.insert(bytes.to_vec(), kept);
+        kept
     }
 
     fn publish(&mut self) {
@@ -183,6 +202,7 @@ fn table(module: &Loaded, tables: &Tables) -> Option<Section<'static>> {
 /// A module as the loader told of it.
 struct Loaded {
     name: Vec<u8>,
+    build_id: Vec<u8>,
     bias: u64,
     /// Address of its first page.
     lowest: u64,
@@ -251,6 +271,7 @@ impl Seen<'_> {
         };
         self.modules.push(Loaded {
             name: name(info),
+            build_id: build_id(headers, info.dlpi_addr).to_vec(),
             bias: info.dlpi_addr,
             lowest: info.dlpi_addr.wrapping_add(first),
             code,
@@ -313,6 +334,38 @@ fn content(headers: &[libc::Elf64_Phdr], bias: u64) -> u64 {
         }
     }
     hasher.finish()
+}
+
+/// The description of the note that has the build id (NT_GNU_BUILD_ID of "GNU"); empty where there is none.
+fn build_id(headers: &[libc::Elf64_Phdr], bias: u64) -> &[u8] {
+    let notes = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_NOTE && is_loaded(headers, header));
+    for header in notes {
+        // SAFETY: it lies in a readable segment, which the loader keeps while it tells of it.
+        let mut rest = unsafe { bytes(header, bias) };
+        while let Some((note, behind)) = note(rest, header.p_align) {
+            if let Some(build_id) = note {
+                return build_id;
+            }
+            rest = behind;
+        }
+    }
+    &[]
+}
+
+/// The first note's build id, if it is that, and what lies behind the note.
+fn note(notes: &[u8], align: u64) -> Option<(Option<&[u8]>, &[u8])> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let align = if align == 8 { 8 } else { 4 };
+    let number = |at: usize| Some(u32::from_ne_bytes(*notes.get(at..)?.first_chunk()?));
+    let (name_size, size, kind) = (number(0)? as usize, number(4)? as usize, number(8)?);
+    let name = notes.get(12..)?.get(..name_size)?;
+    let begin = (12 + name_size).next_multiple_of(align);
+    let description = notes.get(begin..)?.get(..size)?;
+    let behind = notes.get((begin + size).next_multiple_of(align)..).unwrap_or_default();
+    let is_build_id = kind == NT_GNU_BUILD_ID && name == b"GNU\0";
+    Some((is_build_id.then_some(description), behind))
 }
 
 fn holds(load: &libc::Elf64_Phdr, header: &libc::Elf64_Phdr) -> bool {

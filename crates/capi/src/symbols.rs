@@ -20,15 +20,8 @@ pub unsafe extern "C" fn backtrail_backtrace_symbols_fd(buffer: *const *mut c_vo
         // SAFETY: within what the caller gave.
         let address = unsafe { *buffer.add(index) }.addr() as u64;
         let mut line = Line::new(fd);
-        if let Some((name, bias)) = register::named(address) {
-            line.push(name);
-            line.push(b"(+0x");
-            line.push_hex(address.wrapping_sub(bias));
-            line.push(b") ");
-        }
-        line.push(b"[0x");
-        line.push_hex(address);
-        line.push(b"]\n");
+        line.push_address(address);
+        line.push(b"\n");
         line.flush();
     }
     // SAFETY: as above.
@@ -36,14 +29,14 @@ pub unsafe extern "C" fn backtrail_backtrace_symbols_fd(buffer: *const *mut c_vo
 }
 
 /// Text on its way, as far as it has room: it is written when it is full.
-struct Line {
+pub(crate) struct Line {
     fd: c_int,
     bytes: [u8; 256],
     used: usize,
 }
 
 impl Line {
-    fn new(fd: c_int) -> Line {
+    pub(crate) fn new(fd: c_int) -> Line {
         Line {
             fd,
             bytes: [0; 256],
@@ -51,7 +44,7 @@ impl Line {
         }
     }
 
-    fn push(&mut self, text: &[u8]) {
+    pub(crate) fn push(&mut self, text: &[u8]) {
         for &byte in text {
             if self.used == self.bytes.len() {
                 self.flush();
@@ -63,7 +56,44 @@ impl Line {
         }
     }
 
-    fn push_hex(&mut self, value: u64) {
+    /// PATH(+0xOFFSET) [0xADDRESS].
+    pub(crate) fn push_address(&mut self, address: u64) {
+        if let Some(named) = register::named(address) {
+            self.push(named.name);
+            self.push(b"(+0x");
+            self.push_hex(address.wrapping_sub(named.bias));
+            self.push(b") ");
+        }
+        self.push(b"[0x");
+        self.push_hex(address);
+        self.push(b"]");
+    }
+
+    /// Every byte as two digits.
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            for nibble in [byte >> 4, byte & 15] {
+                self.push(&[if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }]);
+            }
+        }
+    }
+
+    pub(crate) fn push_decimal(&mut self, value: u64) {
+        let mut digits = [b'0'; 20];
+        let mut rest = value;
+        let mut first = digits.len() - 1;
+        for (place, digit) in digits.iter_mut().enumerate().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            if rest > 0 {
+                first = place;
+            }
+            rest /= 10;
+        }
+        self.push(digits.get(first..).unwrap_or_default());
+    }
+
+    /// Without leading zeros.
+    pub(crate) fn push_hex(&mut self, value: u64) {
         let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
         for digit in (0..digits).rev() {
             let nibble = (value >> (4 * digit) & 15) as u8;
@@ -71,7 +101,7 @@ impl Line {
         }
     }
 
-    fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let mut rest = self.bytes.get(..self.used).unwrap_or_default();
         while !rest.is_empty() {
             // SAFETY: the bytes are ours; write only reads them.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::{available, command, program, scratch};
-use common::{Link, compared, compile, libraries, run};
+use common::{Link, build, compared, compile, libraries, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -38,6 +38,54 @@ fn the_header_declares_what_the_library_exports_and_nothing_else() {
     let exported: BTreeSet<String> = names.map(str::to_owned).collect();
     assert_eq!(exported, declared());
     assert!(exported.len() > 5);
+}
+
+/// As `cargo xtask install-library` links it.
+#[test]
+fn versions_are_those_of_the_script_and_the_header_has_no_other_names() {
+    let folder = scratch();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("backtrail.map");
+    let text = std::fs::read_to_string(&script).unwrap();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let named: BTreeSet<String> = words
+        .filter(|word| word.starts_with("backtrail_"))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(named, declared());
+    let library = folder.path().join("libbacktrail.so.0");
+    let mut link = Command::new("cc");
+    link.args(["-shared", "-Wl,-soname,libbacktrail.so.0", "-o"])
+        .arg(&library);
+    link.arg(format!("-Wl,--version-script={}", script.display()));
+    link.args(named.iter().map(|name| format!("-Wl,-u,{name}")));
+    link.arg(libraries().join("libbacktrail.a"))
+        .args(["-lgcc_s", "-lc", "-lm"]);
+    let Some(linked) = available(command::run(&mut link, LIMIT)) else {
+        return;
+    };
+    assert!(linked.status.success(), "{}", linked.describe());
+    let mut list = Command::new("nm");
+    list.args(["-D", "--defined-only", "--format=posix"]).arg(&library);
+    let Some(listing) = available(command::run(&mut list, LIMIT)) else {
+        return;
+    };
+    let names = listing.stdout.lines().filter_map(|line| line.split(' ').next());
+    let exported: BTreeSet<String> = names.filter(|name| name.contains("@@")).map(str::to_owned).collect();
+    assert_eq!(
+        exported,
+        named.iter().map(|name| format!("{name}@@BACKTRAIL_0.1")).collect()
+    );
+    // A program that was linked with it asks for the version, and runs.
+    let Some(program) = compile("interface.c", &[], Link::With(&library)) else {
+        return;
+    };
+    let finished = run(&program, &[folder.path().join("cache").to_str().unwrap()]);
+    assert!(finished.status.success(), "{}", finished.describe());
+    let mut needs = Command::new("readelf");
+    needs.args(["-V", "-W"]).arg(&program.path);
+    if let Some(needs) = available(command::run(&mut needs, LIMIT)) {
+        assert!(needs.stdout.contains("Name: BACKTRAIL_0.1"), "{}", needs.stdout);
+    }
 }
 
 #[test]
@@ -78,6 +126,12 @@ fn structs_of_options_are_laid_out_as_the_header_says() {
             size_of::<backtrail::InitOptions>(),
             "cache_dir",
             std::mem::offset_of!(backtrail::InitOptions, cache_dir),
+        ),
+        (
+            "crash_options",
+            size_of::<backtrail::CrashOptions>(),
+            "fd",
+            std::mem::offset_of!(backtrail::CrashOptions, fd),
         ),
         (
             "cbf_options",
@@ -173,7 +227,7 @@ fn existing_programs_are_taken_over() {
     let Some(program) = compile("existing.c", &["-fomit-frame-pointer"], Link::Not) else {
         return;
     };
-    let preload = build_preload();
+    let preload = build("backtrail-preload").join("libbacktrail_preload.so");
     let by_glibc = run(&program, &[]);
     let mut taken = Command::new(&program.path);
     taken.env("LD_PRELOAD", &preload);
@@ -190,19 +244,6 @@ fn existing_programs_are_taken_over() {
         .find(|line| line.contains("`backtrace'"))
         .unwrap_or_default();
     assert!(binding.contains("libbacktrail_preload.so"), "{binding}");
-}
-
-/// Cargo builds the libraries of this crate only; this one belongs to another that depends on it.
-fn build_preload() -> std::path::PathBuf {
-    let target = libraries().parent().unwrap().parent().unwrap().to_owned();
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args(["build", "--quiet", "--package", "backtrail-preload", "--target-dir"])
-        .arg(&target);
-    build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    let built = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
-    assert!(built.status.success(), "{}", built.describe());
-    target.join("debug/libbacktrail_preload.so")
 }
 
 #[test]

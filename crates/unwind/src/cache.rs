@@ -1,5 +1,6 @@
 //! Rules by address: what a look-up found, kept for the next sample.
 
+use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 
 /// What a table says of one address.
@@ -7,6 +8,8 @@ use backtrail_sframe::{Base, Location, Rule};
 pub(crate) enum TableRule {
     /// How to reach the caller.
     Caller { rule: Rule, signal_frame: bool },
+    /// The kernel's own frame, which has every register.
+    Signal,
     /// The outermost frame.
     Outermost,
     /// The table does not cover the address.
@@ -24,41 +27,51 @@ pub struct CacheEntry {
 impl CacheEntry {
     /// An unused place.
     pub const EMPTY: CacheEntry = CacheEntry {
-        key: NO_KEY,
-        rule: PackedRule(0),
+        key: 0,
+        rule: PackedRule(PackedRule::NOTHING),
     };
 }
 
-/// No table and address have this key.
-const NO_KEY: u64 = u64::MAX;
+/// Set in a key that is a table's number and an address in it; a key without it is an address of the program.
+const OF_TABLE: u64 = 1 << 63;
 /// Bits of an address in a key, the table's number above them.
 const ADDRESS_BITS: u32 = 40;
 
 /// The table and the address in one number, where they fit.
 #[inline]
 fn key(table: u32, address: u64) -> Option<u64> {
-    let fits = address < 1 << ADDRESS_BITS && u64::from(table) < NO_KEY >> ADDRESS_BITS;
-    fits.then_some(u64::from(table) << ADDRESS_BITS | address)
+    let fits = address < 1 << ADDRESS_BITS && u64::from(table) < OF_TABLE >> ADDRESS_BITS;
+    fits.then_some(OF_TABLE | u64::from(table) << ADDRESS_BITS | address)
 }
 
-/// A rule in one word: kind (bits 0 and 1), mangled return address (2), saved frame pointer (3), the CFA's register (8 to 15) and offset (16 to 39), and
-/// the offsets of return address (40 to 51) and frame pointer (52 to 63) from the CFA in words of 8 bytes.
+/// A rule in one word: kind (bits 0 to 2), mangled return address (3), saved frame pointer (4), whether the CFA is told from the frame pointer
+/// rather than the stack pointer (5), frame pointer just below the return address (6), nothing (8 to 15), where
+/// [`MemoStep`](crate::MemoStep) has its flags, the offsets of return address (16 to 31) and frame pointer (32 to 47) from the CFA in bytes, and the
+/// CFA's in words of 8 bytes (48 to 63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PackedRule(u64);
+pub(crate) struct PackedRule(u64);
 
 impl PackedRule {
-    const NOT_COVERED: u64 = 0;
-    const OUTERMOST: u64 = 1;
-    const CALLER: u64 = 2;
-    const MANGLED: u64 = 1 << 2;
-    const HAS_FP: u64 = 1 << 3;
+    /// No rule: what a place is that was never used.
+    const NOTHING: u64 = 0;
+    const NOT_COVERED: u64 = 1;
+    const OUTERMOST: u64 = 2;
+    const CALLER: u64 = 3;
+    const SIGNAL: u64 = 4;
+    const KINDS: u64 = 7;
+    const MANGLED: u64 = 1 << 3;
+    pub(crate) const HAS_FP: u64 = 1 << 4;
+    const FROM_FP: u64 = 1 << 5;
+    pub(crate) const PAIR: u64 = 1 << 6;
 
     #[inline]
-    fn new(rule: TableRule) -> Option<PackedRule> {
-        let (rule, signal_frame) = match rule {
+    pub(crate) fn new(arch: &Arch, rule: TableRule) -> Option<PackedRule> {
+        let rule = match rule {
             TableRule::NotCovered => return Some(PackedRule(Self::NOT_COVERED)),
             TableRule::Outermost => return Some(PackedRule(Self::OUTERMOST)),
-            TableRule::Caller { rule, signal_frame } => (rule, signal_frame),
+            TableRule::Signal => return Some(PackedRule(Self::SIGNAL)),
+            TableRule::Caller { signal_frame: true, .. } => return None,
+            TableRule::Caller { rule, .. } => rule,
         };
         let Location {
             base: Base::Register(register),
@@ -68,55 +81,118 @@ impl PackedRule {
         else {
             return None;
         };
-        if signal_frame || offset << 8 >> 8 != offset {
-            return None;
-        }
+        let base = match register {
+            _ if register == arch.sp.0 => 0,
+            _ if register == arch.fp.0 => Self::FROM_FP,
+            _ => return None,
+        };
         let flags = if rule.mangled_ra { Self::MANGLED } else { 0 } | if rule.fp.is_some() { Self::HAS_FP } else { 0 };
         let ra = slot(rule.ra)?;
         let fp = match rule.fp {
             Some(fp) => slot(fp)?,
             None => 0,
         };
-        let offset = u64::from(offset as u32 & 0x00ff_ffff);
+        let is_pair = rule.fp.is_some_and(|fp| fp.offset + 8 == rule.ra.offset);
+        let pair = if is_pair { Self::PAIR } else { 0 };
         Some(PackedRule(
-            Self::CALLER | flags | u64::from(register) << 8 | offset << 16 | ra << 40 | fp << 52,
+            Self::CALLER | flags | pair | base | ra << 16 | fp << 32 | words(offset)? << 48,
         ))
     }
 
-    #[inline(always)]
-    fn unpack(self) -> TableRule {
-        match self.0 & 3 {
-            Self::NOT_COVERED => return TableRule::NotCovered,
+    pub(crate) fn unpack(self, arch: &Arch) -> TableRule {
+        match self.0 & Self::KINDS {
+            Self::NOTHING | Self::NOT_COVERED => return TableRule::NotCovered,
             Self::OUTERMOST => return TableRule::Outermost,
+            Self::SIGNAL => return TableRule::Signal,
             _ => {}
         }
-        let saved = |slot: u64| Location {
+        let saved = |offset: i64| Location {
             base: Base::Cfa,
-            offset: ((slot << 52) as i64 >> 52) as i32 * 8,
+            offset: offset as i32,
             deref: true,
         };
         TableRule::Caller {
             rule: Rule {
                 cfa: Location {
-                    base: Base::Register((self.0 >> 8) as u8),
-                    offset: ((self.0 >> 16) as i32) << 8 >> 8,
+                    base: Base::Register(if self.is_from_fp() { arch.fp.0 } else { arch.sp.0 }),
+                    offset: self.cfa_offset() as i32,
                     deref: false,
                 },
-                ra: saved(self.0 >> 40),
-                fp: (self.0 & Self::HAS_FP != 0).then(|| saved(self.0 >> 52)),
+                ra: saved(self.ra_offset()),
+                fp: self.has_fp().then(|| saved(self.fp_offset())),
                 mangled_ra: self.0 & Self::MANGLED != 0,
             },
             signal_frame: false,
         }
     }
+
+    /// Whether it leads to a caller whose CFA is so far from the stack pointer or the frame pointer. [Those](RuleCache::at) of return addresses do.
+    #[inline(always)]
+    pub(crate) fn is_plain(self) -> bool {
+        self.0 & Self::KINDS == Self::CALLER
+    }
+
+    /// Whether the CFA is told from the frame pointer; else it is from the stack pointer.
+    #[inline(always)]
+    pub(crate) fn is_from_fp(self) -> bool {
+        self.0 & Self::FROM_FP != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn cfa_offset(self) -> i64 {
+        (self.0 as i64 >> 48) * 8
+    }
+
+    #[inline(always)]
+    pub(crate) fn ra_offset(self) -> i64 {
+        (self.0 << 32) as i64 >> 48
+    }
+
+    /// Whether the caller's frame pointer was saved.
+    #[inline(always)]
+    pub(crate) fn has_fp(self) -> bool {
+        self.0 & Self::HAS_FP != 0
+    }
+
+    /// Whether it lies just below the return address.
+    #[inline(always)]
+    pub(crate) fn has_pair(self) -> bool {
+        self.0 & Self::PAIR != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn fp_offset(self) -> i64 {
+        (self.0 << 16) as i64 >> 48
+    }
+
+    /// The rule of most code that keeps frame pointers.
+    #[inline(always)]
+    pub(crate) fn of_frame_pointers(arch: &Arch) -> PackedRule {
+        let (fp, ra) = (-arch.cfa_from_fp, arch.ra_from_fp - arch.cfa_from_fp);
+        let places = (ra as u16 as u64) << 16 | (fp as u16 as u64) << 32;
+        let pair = if arch.ra_from_fp == 8 { Self::PAIR } else { 0 };
+        let flags = Self::CALLER | Self::HAS_FP | Self::FROM_FP | pair;
+        let cfa = (arch.cfa_from_fp / 8) as u64;
+        PackedRule(flags | places | (cfa << 48))
+    }
+
+    /// Where it reads, in the lower 48 bits.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
 }
 
-/// The words between the CFA and where something is saved, as 12 bits.
-#[inline]
+/// How many words of 8 bytes that is, as 16 bits.
+fn words(offset: i32) -> Option<u64> {
+    let words = i16::try_from(offset / 8).ok().filter(|_| offset % 8 == 0)?;
+    Some(u64::from(words as u16))
+}
+
+/// The bytes between the CFA and where something is saved, as 16 bits.
 fn slot(saved: Location) -> Option<u64> {
-    let words = saved.offset / 8;
-    let fits = saved.base == Base::Cfa && saved.deref && saved.offset % 8 == 0 && (-2048..2048).contains(&words);
-    fits.then_some(u64::from(words as u32 & 0xfff))
+    let offset = i16::try_from(saved.offset).ok()?;
+    (saved.base == Base::Cfa && saved.deref).then_some(u64::from(offset as u16))
 }
 
 /// A direct-mapped cache over memory that the caller lends. It never changes an answer: an entry is used only where
@@ -138,21 +214,44 @@ impl<'m> RuleCache<'m> {
         }
     }
 
-    /// Forgets everything; needed before a table's number is given to another table.
+    /// Forgets everything; needed before a table's number is given to another table, and before an address whose rules are kept for good
+    /// ([`Modules::is_lasting`](crate::Modules::is_lasting)) is another module's.
     pub fn clear(&mut self) {
         self.entries.fill(CacheEntry::EMPTY);
     }
 
+    /// The rule of a return address of the program that is not 0; it is [plain](PackedRule::is_plain).
     #[inline(always)]
-    pub(crate) fn get(&self, table: u32, address: u64) -> Option<TableRule> {
-        let key = key(table, address)?;
-        let entry = self.entries.get(self.place(key))?;
-        (entry.key == key).then(|| entry.rule.unpack())
+    pub(crate) fn at(&self, return_address: u64) -> Option<PackedRule> {
+        let entry = self.entries.get(self.place_of_address(return_address))?;
+        (entry.key == return_address).then_some(entry.rule)
     }
 
     #[inline]
-    pub(crate) fn put(&mut self, table: u32, address: u64, rule: TableRule) {
-        let (Some(key), Some(rule)) = (key(table, address), PackedRule::new(rule)) else {
+    pub(crate) fn put_at(&mut self, return_address: u64, rule: PackedRule) {
+        let place = self.place_of_address(return_address);
+        if return_address & OF_TABLE == 0
+            && rule.is_plain()
+            && let Some(entry) = self.entries.get_mut(place)
+        {
+            *entry = CacheEntry {
+                key: return_address,
+                rule,
+            };
+        }
+    }
+
+    /// The rule of an address in a table.
+    #[inline(always)]
+    pub(crate) fn get(&self, table: u32, address: u64) -> Option<PackedRule> {
+        let key = key(table, address)?;
+        let entry = self.entries.get(self.place(key))?;
+        (entry.key == key).then_some(entry.rule)
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, table: u32, address: u64, rule: PackedRule) {
+        let Some(key) = key(table, address) else {
             return;
         };
         let place = self.place(key);
@@ -167,11 +266,18 @@ impl<'m> RuleCache<'m> {
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) as usize & self.entries.len().wrapping_sub(1)
     }
+
+    /// In few cycles, since the next frame waits for them.
+    #[inline(always)]
+    fn place_of_address(&self, address: u64) -> usize {
+        (address ^ address >> 9) as usize & self.entries.len().wrapping_sub(1)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use backtrail_arch::x86_64;
 
     fn saved(offset: i32) -> Location {
         Location {
@@ -208,23 +314,37 @@ mod tests {
         for (rule, is_kept) in [
             (TableRule::NotCovered, true),
             (TableRule::Outermost, true),
+            (TableRule::Signal, true),
             (caller(16, saved(-8), None), true),
             (caller(-16, saved(-8), Some(saved(-16))), true),
-            (caller((1 << 23) - 1, saved(2047 * 8), Some(saved(-2048 * 8))), true),
-            (caller(-(1 << 23), saved(-8), Some(saved(0))), true),
-            (caller(1 << 23, saved(-8), None), false),
+            (caller(0x3fff8, saved(0x7fff), Some(saved(-0x8000))), true),
+            (caller(-0x40000, saved(-8), Some(saved(0))), true),
+            (caller(0x40000, saved(-8), None), false),
             (caller(i32::MIN, saved(-8), None), false),
-            (caller(16, saved(2048 * 8), None), false),
-            (caller(16, saved(-4), None), false),
+            (caller(20, saved(-8), None), false),
+            (caller(16, saved(0x8000), None), false),
+            (caller(16, saved(-4), None), true),
+            (caller(16, saved(-8), Some(saved(-0x8001))), false),
             (caller(16, register, None), false),
             (caller(16, saved(-8), Some(register)), false),
         ] {
             let mut entries = [CacheEntry::EMPTY; 4];
             let mut cache = RuleCache::new(&mut entries);
-            cache.put(3, 0x1234, rule);
-            assert_eq!(cache.get(3, 0x1234), is_kept.then_some(rule), "{rule:?}");
+            let packed = PackedRule::new(&x86_64::ARCH, rule);
+            assert_eq!(
+                packed.map(|packed| packed.unpack(&x86_64::ARCH)),
+                is_kept.then_some(rule),
+                "{rule:?}"
+            );
+            let Some(packed) = packed else { continue };
+            cache.put(3, 0x1234, packed);
+            assert_eq!(cache.get(3, 0x1234), Some(packed));
             assert_eq!(cache.get(2, 0x1234), None);
             assert_eq!(cache.get(3, 0x1235), None);
+            assert_eq!(cache.at(0x1234), None);
+            cache.put_at(0x1234, packed);
+            assert_eq!(cache.at(0x1234), Some(packed).filter(|packed| packed.is_plain()));
+            assert_eq!(cache.at(0x1235), None);
         }
     }
 
@@ -238,8 +358,11 @@ mod tests {
             (u32::MAX, u64::MAX),
             (0xff_ffff, (1 << 40) - 1),
         ] {
-            cache.put(table, address, TableRule::Outermost);
+            cache.put(table, address, PackedRule(PackedRule::OUTERMOST));
             assert_eq!(cache.get(table, address), None);
         }
+        cache.put_at(key(3, 4).unwrap(), PackedRule(PackedRule::OUTERMOST));
+        assert_eq!(cache.get(3, 4), None);
+        assert_eq!(cache.at(key(3, 4).unwrap()), None);
     }
 }

@@ -18,11 +18,13 @@ mod cache;
 ))]
 pub mod local;
 mod memo;
+mod record;
 mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
-pub use memo::{Memo, MemoRead, MemoState, MemoStep};
+pub use memo::{Memo, MemoRead, MemoState};
+pub use record::MemoStep;
 pub use step::{AddressKind, Stop, step};
 pub use walk::{Frame, Position, walk};
 
@@ -33,6 +35,30 @@ pub trait Memory {
     /// The word at `address`, in the program's own byte order; `None` where it cannot be read, as at `u64::MAX`, where
     /// it would lie across the end of memory.
     fn word(&mut self, address: u64) -> Option<u64>;
+
+    /// The word where it is at hand; what is not is asked for by [`Memory::word`].
+    #[inline(always)]
+    fn word_at_hand(&mut self, address: u64) -> Option<u64> {
+        self.word(address)
+    }
+
+    /// Two words one behind the other, where they are at hand.
+    #[inline(always)]
+    fn words_at_hand(&mut self, address: u64) -> Option<(u64, u64)> {
+        Some((self.word_at_hand(address)?, self.word_at_hand(address.wrapping_add(8))?))
+    }
+
+    /// Whether the word at `address` is `value`, in the bits of `mask`.
+    #[inline(always)]
+    fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
+        self.word(address).is_some_and(|word| word & mask == value)
+    }
+
+    /// Whether the word at `address` is `first`, and the one behind it `second` in the bits of `mask`.
+    #[inline(always)]
+    fn are(&mut self, address: u64, first: u64, mask: u64, second: u64) -> bool {
+        self.is(address, u64::MAX, first) && self.is(address.wrapping_add(8), mask, second)
+    }
 }
 
 /// The unwind table for an address.
@@ -59,6 +85,14 @@ pub enum Coverage<'t> {
 
 /// Says which module's table covers an address.
 pub trait Modules {
+    /// Whether [`Modules::is_lasting`] is ever true.
+    const CAN_LAST: bool = false;
+
     /// The coverage of `address`.
     fn coverage(&self, address: u64) -> Coverage<'_>;
+
+    /// Whether the coverage of `address` stays what it is as long as a [`RuleCache`] is in use, so that it need not be asked for again.
+    fn is_lasting(&self, _address: u64) -> bool {
+        false
+    }
 }

@@ -5,99 +5,19 @@
 //! same words are read. To compare them is several times faster than to walk: no table is looked at, and no read waits for the
 //! one before.
 //!
-//! Steps and reads lie in two lent buffers, each used from both ends. What is kept begins at the front with the outermost frame;
+//! Frames lie in a lent buffer that is used from both ends. What is kept begins at the front with the end of the stack and its outermost frame;
 //! what the walk at hand does for itself grows from the back towards the front, the innermost frame last. Read upwards, both have the same
 //! order, so at the end the new part is moved behind what was kept of the old one, and outer frames that stay the
-//! same are never moved at all.
+//! same are never moved at all. A second buffer has, in the same way, the words of steps that read more than return address and frame pointer.
+//!
+//! A kept frame is found by its stack pointer: a small table says where one with such a stack pointer may be. It need not be right, since
+//! the frame itself tells.
 
 use backtrail_arch::{Arch, Registers};
 
-use crate::{AddressKind, Frame, Memory, Modules, Position, RuleCache, Stop, step};
-
-/// A frame that a walk came to, and what its step read.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoStep {
-    address: u64,
-    sp: u64,
-    fp: u64,
-    flags: u32,
-    reads: u32,
-}
-
-impl MemoStep {
-    /// An unused place.
-    pub const EMPTY: MemoStep = MemoStep {
-        address: 0,
-        sp: 0,
-        fp: 0,
-        flags: 0,
-        reads: 0,
-    };
-
-    const RA: u32 = 1;
-    const SP: u32 = 2;
-    const FP: u32 = 4;
-    /// SP and FP are all registers that are known, so that the frame is told by them. A step gives its caller no more, but that
-    /// through a signal frame.
-    const WHOLE: u32 = 8;
-
-    #[inline]
-    fn new(arch: &Arch, at: &Position) -> MemoStep {
-        let (sp, fp) = (at.registers.get(arch.sp), at.registers.get(arch.fp));
-        let flag = |holds: bool, flag: u32| if holds { flag } else { 0 };
-        MemoStep {
-            address: at.registers.pc,
-            sp: sp.unwrap_or(0),
-            fp: fp.unwrap_or(0),
-            flags: flag(at.kind == AddressKind::Ra, Self::RA)
-                | flag(sp.is_some(), Self::SP)
-                | flag(fp.is_some(), Self::FP)
-                | flag(at.registers.are_only(&[arch.sp, arch.fp]), Self::WHOLE),
-            reads: 0,
-        }
-    }
-
-    #[inline]
-    fn has(&self, flag: u32) -> bool {
-        self.flags & flag != 0
-    }
-
-    #[inline]
-    fn kind(&self) -> AddressKind {
-        match self.has(Self::RA) {
-            true => AddressKind::Ra,
-            false => AddressKind::Pc,
-        }
-    }
-
-    #[inline]
-    fn frame(&self) -> Frame {
-        Frame {
-            address: self.address,
-            kind: self.kind(),
-        }
-    }
-
-    /// Whether a walk that is here goes on as one that was at the other.
-    #[inline]
-    fn is_at(&self, other: &MemoStep) -> bool {
-        self.has(Self::WHOLE)
-            && (self.address, self.sp, self.fp, self.flags) == (other.address, other.sp, other.fp, other.flags)
-    }
-
-    fn position(&self, arch: &Arch) -> Position {
-        let mut registers = Registers::new(self.address);
-        for (flag, register, value) in [(Self::SP, arch.sp, self.sp), (Self::FP, arch.fp, self.fp)] {
-            if self.has(flag) {
-                registers.set(register, value);
-            }
-        }
-        Position {
-            registers,
-            kind: self.kind(),
-        }
-    }
-}
+use crate::step::{Found, find, follow};
+use crate::walk::{Each, Sink};
+use crate::{Frame, MemoStep, Memory, Modules, Position, RuleCache, Stop};
 
 /// A word that a step read.
 #[derive(Clone, Copy, Debug)]
@@ -120,14 +40,19 @@ impl MemoRead {
     }
 }
 
+/// Kept frames are found by so many of a stack pointer's bits.
+const PLACES: usize = 256;
+
 /// How much of the buffers is used, and how the walk in them ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct MemoState {
     steps: usize,
     reads: usize,
     /// `None` where no step is known from the outermost frame that is kept.
     stop: Option<Stop>,
     was_short: bool,
+    /// Where a kept frame may be, by its stack pointer, and its tag.
+    places: [u32; PLACES],
 }
 
 impl MemoState {
@@ -137,11 +62,44 @@ impl MemoState {
         reads: 0,
         stop: None,
         was_short: false,
+        places: [0; PLACES],
     };
 
     /// Whether the last walk had no room to be kept whole.
     pub fn was_short(&self) -> bool {
         self.was_short
+    }
+
+    #[inline(always)]
+    fn place(sp: u64) -> usize {
+        (sp >> 4) as usize % PLACES
+    }
+
+    /// What tells most frames of one place from each other, in the upper half.
+    #[inline(always)]
+    fn tag(step: &MemoStep) -> u32 {
+        ((step.sp >> 4 ^ step.pc) as u32) << 16
+    }
+
+    /// Where a frame is if it is one of the kept ones.
+    #[inline(always)]
+    fn find(&self, step: &MemoStep) -> Option<usize> {
+        let place = self.places.get(MemoState::place(step.sp)).copied()? ^ MemoState::tag(step);
+        (place <= u32::from(u16::MAX)).then_some(place as usize)
+    }
+
+    #[inline(always)]
+    fn put(&mut self, step: &MemoStep, place: usize) {
+        if let Some(at) = self.places.get_mut(MemoState::place(step.sp)) {
+            // What does not fit leads to another frame, which tells.
+            *at = place as u16 as u32 | MemoState::tag(step);
+        }
+    }
+}
+
+impl Default for MemoState {
+    fn default() -> Self {
+        MemoState::EMPTY
     }
 }
 
@@ -157,6 +115,8 @@ pub struct Memo<'m> {
     /// Where in the buffers the walk at hand begins.
     new_steps: usize,
     new_reads: usize,
+    /// What the step at hand has read.
+    pending: u16,
     /// Whether it is still noted.
     noting: bool,
 }
@@ -168,7 +128,6 @@ struct Noted<'n, 'm, M> {
 }
 
 impl<M: Memory> Memory for Noted<'_, '_, M> {
-    #[inline]
     fn word(&mut self, address: u64) -> Option<u64> {
         let word = self.memory.word(address);
         self.memo.push_read(match word {
@@ -179,24 +138,41 @@ impl<M: Memory> Memory for Noted<'_, '_, M> {
     }
 }
 
-/// How far the last walk was followed.
-enum Followed {
-    /// To the end of the walk.
-    To(Stop),
-    /// To a frame from which a step has to be taken; so many frames were visited.
-    Until(MemoStep, usize),
+/// Where a walk ends that follows the last one.
+#[derive(Clone, Copy)]
+enum End {
+    /// Where that did.
+    Kept,
+    Limit,
+}
+
+/// What is known of the frame at hand.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one, on the stack, and nowhere to put the large one"
+)]
+enum Known {
+    /// Its stack pointer and its frame pointer.
+    Few,
+    /// The registers with which the walk began.
+    First,
+    /// What a signal frame has restored.
+    All(Registers),
 }
 
 impl<'m> Memo<'m> {
     /// What is remembered in `steps` and `reads`, which must be those that `state` was used with before, or `state` empty. Buffers of any
-    /// length will do; with none, nothing is remembered. A frame takes a step and about two reads.
+    /// length will do; with none, nothing is remembered. A frame takes a step, and one behind a signal some twenty reads.
+    #[inline]
     pub fn new(state: &'m mut MemoState, steps: &'m mut [MemoStep], reads: &'m mut [MemoRead]) -> Self {
         if state.steps > steps.len() || state.reads > reads.len() {
-            *state = MemoState::EMPTY;
+            state.steps = 0;
+            state.reads = 0;
         }
         Memo {
             new_steps: steps.len(),
             new_reads: reads.len(),
+            pending: 0,
             noting: !steps.is_empty(),
             state,
             steps,
@@ -206,7 +182,9 @@ impl<'m> Memo<'m> {
 
     /// Forgets the walk.
     pub fn clear(&mut self) {
-        *self.state = MemoState::EMPTY;
+        self.state.steps = 0;
+        self.state.reads = 0;
+        self.state.stop = None;
     }
 
     /// What [`walk`](crate::walk()) does.
@@ -222,141 +200,327 @@ impl<'m> Memo<'m> {
         memory: &mut impl Memory,
         cache: &mut RuleCache<'_>,
         limit: usize,
-        mut visit: impl FnMut(Frame),
+        visit: impl FnMut(Frame),
     ) -> Stop {
-        let mut at = *from;
+        let first = MemoStep::new(arch, &from.registers, from.kind);
+        let registers = || from.registers;
+        self.walk_from(
+            arch,
+            first,
+            &registers,
+            modules,
+            memory,
+            cache,
+            limit,
+            &mut Each::new(visit),
+        )
+    }
+
+    /// A walk from a frame whose other registers are asked for where they are needed, which is seldom.
+    #[allow(clippy::too_many_arguments, reason = "as above")]
+    #[inline(always)]
+    pub(crate) fn walk_from<M: Modules>(
+        &mut self,
+        arch: &Arch,
+        first: MemoStep,
+        registers: &impl Fn() -> Registers,
+        modules: &M,
+        memory: &mut impl Memory,
+        cache: &mut RuleCache<'_>,
+        limit: usize,
+        sink: &mut impl Sink,
+    ) -> Stop {
+        let mut here = first;
+        let mut known = match first.has(MemoStep::WHOLE) {
+            true => Known::Few,
+            false => Known::First,
+        };
         let mut left = limit;
+        // Frames that were visited already when the walk goes back to one of which enough is known.
+        let mut again = 0;
         self.state.was_short = false;
         self.new_steps = self.steps.len();
         self.new_reads = self.reads.len();
         self.noting = !self.steps.is_empty();
-        loop {
-            let here = MemoStep::new(arch, &at);
-            if left > 0 {
-                visit(here.frame());
-            }
-            self.skip_below(&here);
-            if self.state.steps > 0 && self.is_joined_by(&here) {
-                if left == 0 {
-                    self.keep(self.state.steps, self.state.reads, self.state.stop);
-                    return Stop::Limit;
-                }
-                match self.follow(memory, left - 1, &mut visit) {
-                    Followed::To(stop) => {
-                        self.keep(self.state.steps, self.state.reads, self.state.stop);
-                        return stop;
-                    }
-                    Followed::Until(step, visited) => {
-                        at = step.position(arch);
-                        left -= visited;
-                    }
-                }
-            } else {
-                self.push_step(here);
-                if left == 0 {
-                    self.keep(0, 0, None);
-                    return Stop::Limit;
-                }
-            }
-            let mut noted = Noted { memory, memo: self };
-            match step(arch, &mut at.registers, at.kind, modules, &mut noted, cache) {
-                Ok(kind) => at.kind = kind,
-                Err(stop) => {
-                    self.keep(0, 0, Some(stop).filter(|_| self.noting));
-                    return stop;
-                }
-            }
-            left -= 1;
-        }
-    }
-
-    /// Drops the kept frames that lie further inside than the frame at hand.
-    #[inline]
-    fn skip_below(&mut self, here: &MemoStep) {
-        while let Some(kept) = self.last_kept()
-            && kept.sp < here.sp
+        // The same stack again is the same to keep.
+        if limit > 0
+            && let Some(kept) = self.joined(&here)
+            && kept + 1 == self.state.steps
+            && let (rest, Some(end)) = self.follow(arch, kept, memory, limit - 1)
         {
-            self.state.steps -= 1;
-            self.state.reads = self.state.reads.saturating_sub(kept.reads as usize);
+            sink.push(here.frame());
+            sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
+            return self.reason(end);
         }
-    }
-
-    #[inline]
-    fn last_kept(&self) -> Option<MemoStep> {
-        self.steps.get(self.state.steps.checked_sub(1)?).copied()
-    }
-
-    #[inline]
-    fn is_joined_by(&self, here: &MemoStep) -> bool {
-        self.last_kept().is_some_and(|kept| kept.is_at(here))
-    }
-
-    /// Goes on as the last walk did from its innermost frame that is left, which is where this one is, as long as the same words are
-    /// read, and visits at most `limit` frames.
-    #[inline]
-    fn follow(&mut self, memory: &mut impl Memory, limit: usize, visit: &mut impl FnMut(Frame)) -> Followed {
-        let last = self.state.steps.saturating_sub(1);
-        // Steps are to be taken from here down to this one.
-        let outermost = last.saturating_sub(limit);
-        let kept = self.steps.get(..=last).unwrap_or_default();
-        let wanted = match outermost {
-            0 => self.state.reads,
-            _ => kept.iter().skip(outermost).map(|step| step.reads as usize).sum(),
-        };
-        let end = self.state.reads;
-        let reads = self.reads.get(end.saturating_sub(wanted)..end).unwrap_or_default();
-        let same = reads.iter().rev().take_while(|read| read.is_same(memory)).count();
-        if same == wanted && (outermost > 0 || self.state.stop.is_some()) {
-            let followed = kept.get(outermost..last).unwrap_or_default();
-            followed.iter().rev().for_each(|step| visit(step.frame()));
-            return Followed::To(match self.state.stop {
-                Some(stop) if last <= limit => stop,
-                _ => Stop::Limit,
-            });
-        }
-        self.diverge(last, same, visit)
-    }
-
-    /// The part of a walk that was followed is the new one's, up to the frame whose step read something else.
-    fn diverge(&mut self, last: usize, same: usize, visit: &mut impl FnMut(Frame)) -> Followed {
-        let reads_of = |steps: &[MemoStep], at: usize| steps.get(at).map_or(0, |step| step.reads as usize);
-        let mut at = last;
-        let mut followed = 0;
-        while at > 0 && followed + reads_of(self.steps, at) <= same {
-            followed += reads_of(self.steps, at);
-            at -= 1;
-        }
-        // What a step through a signal frame restored is not kept.
-        while at < last && !self.steps.get(at).is_some_and(|step| step.has(MemoStep::WHOLE)) {
-            at += 1;
-            followed -= reads_of(self.steps, at);
-        }
-        let passed = self.steps.get(at..last).unwrap_or_default();
-        passed.iter().rev().for_each(|step| visit(step.frame()));
-        let mut here = self.steps.get(at).copied().unwrap_or(MemoStep::EMPTY);
-        // There is room for all that leaves the kept part.
-        let end = self.state.steps;
-        self.new_steps -= last - at;
-        copy(self.steps, at + 1..end, self.new_steps);
-        let end = self.state.reads;
-        self.new_reads -= followed;
-        copy(self.reads, end - followed..end, self.new_reads);
-        self.state.steps = at;
-        self.state.reads = (end - followed).saturating_sub(here.reads as usize);
-        here.reads = 0;
-        self.push_step(here);
-        Followed::Until(here, last - at)
-    }
-
-    /// Notes the frame from which a step is taken next.
-    #[inline]
-    fn push_step(&mut self, step: MemoStep) {
-        if self.noting && self.new_steps == self.state.steps {
-            // The kept part is in the way.
-            self.clear();
-            if self.new_steps == 0 {
-                self.stop_noting();
+        loop {
+            if M::CAN_LAST && again == 0 {
+                let begin = here.sp;
+                here = self.run(arch, here, memory, cache, &mut left, sink);
+                if here.sp != begin {
+                    known = Known::Few;
+                }
             }
+            self.push_step(here);
+            let joined = self.joined(&here);
+            if again > 0 {
+                again -= 1;
+            } else if left == 0 {
+                match joined {
+                    Some(kept) => self.keep_to(kept),
+                    None => self.keep(0, 0, None),
+                }
+                return Stop::Limit;
+            } else {
+                sink.push(here.frame());
+                left -= 1;
+            }
+            if let Some(kept) = joined {
+                self.drop_kept(kept);
+                let (rest, end) = self.follow(arch, kept, memory, left);
+                sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
+                if let Some(end) = end {
+                    self.keep(kept, self.state.reads, self.state.stop);
+                    return self.reason(end);
+                }
+                if rest < kept {
+                    left -= kept - rest;
+                    let from = self.diverge(kept, rest);
+                    again = from - rest;
+                    if from < kept {
+                        here = self.steps.get(self.new_steps).copied().unwrap_or(MemoStep::EMPTY);
+                        known = Known::Few;
+                    }
+                }
+            }
+            let found = find(arch, here.pc, here.kind(), modules, cache);
+            if let Found::Packed(rule) = found
+                && rule.is_plain()
+                && here.is_returning()
+                && let Some(caller) = here.caller(arch, rule, memory)
+            {
+                here = caller;
+                known = Known::Few;
+                continue;
+            }
+            match self.step(arch, here, &mut known, registers, &found, memory) {
+                Ok(caller) => here = caller,
+                Err(stop) => return stop,
+            }
+        }
+    }
+
+    /// Takes the steps that are as most are, by rules that are known, and comes to a frame where something is not: a rule or a word, or the
+    /// last walk seems to have been there. The loop has little in it, because most frames of new stacks go through it.
+    #[inline(always)]
+    fn run(
+        &mut self,
+        arch: &Arch,
+        from: MemoStep,
+        memory: &mut impl Memory,
+        cache: &RuleCache<'_>,
+        left: &mut usize,
+        sink: &mut impl Sink,
+    ) -> MemoStep {
+        let mut here = from;
+        let kept = self.state.steps;
+        let Some((old, new)) = self.steps.split_at_mut_checked(kept) else {
+            return here;
+        };
+        if !self.noting || !here.is_returning() || here.pc == 0 {
+            return here;
+        }
+        let free = self.new_steps.saturating_sub(kept);
+        let room = new.get_mut(free.saturating_sub(*left)..free).unwrap_or_default();
+        let mut taken = 0;
+        for place in room.iter_mut().rev() {
+            let is_old = |place| may_join(arch, old, place, here, memory);
+            if self.state.find(&here).is_some_and(is_old) {
+                break;
+            }
+            let Some(rule) = cache.at(here.pc) else { break };
+            let Some(caller) = here.caller(arch, rule, memory) else {
+                break;
+            };
+            taken += 1;
+            *place = here;
+            sink.push(here.frame());
+            here = caller;
+        }
+        *left -= taken;
+        self.new_steps -= taken;
+        here
+    }
+
+    /// A step of any kind, with its reads noted. Where it finds the end, the walk is kept.
+    #[inline(never)]
+    fn step(
+        &mut self,
+        arch: &Arch,
+        here: MemoStep,
+        known: &mut Known,
+        first: &impl Fn() -> Registers,
+        found: &Found,
+        memory: &mut impl Memory,
+    ) -> Result<MemoStep, Stop> {
+        let mut registers = match known {
+            Known::Few => here.position(arch).registers,
+            Known::First => first(),
+            Known::All(registers) => *registers,
+        };
+        self.pending = 0;
+        let is_narrow = found.is_narrow(arch);
+        let mut noted = Noted { memory, memo: self };
+        match follow(arch, &mut registers, here.kind(), found, &mut noted) {
+            Ok(kind) => {
+                let mut caller = MemoStep::new(arch, &registers, kind);
+                if is_narrow {
+                    caller.add(MemoStep::NARROW);
+                }
+                *known = match caller.has(MemoStep::WHOLE) {
+                    true => Known::Few,
+                    false => Known::All(registers),
+                };
+                self.settle(arch, &mut caller);
+                Ok(caller)
+            }
+            Err(stop) => {
+                let end = MemoStep::end(is_narrow, self.pending);
+                self.push_step(end);
+                self.keep(0, 0, Some(stop).filter(|_| self.noting));
+                Err(stop)
+            }
+        }
+    }
+
+    /// The words that the step at hand has read go into its frame, if that has room for them.
+    fn settle(&mut self, arch: &Arch, caller: &mut MemoStep) {
+        let pending = usize::from(self.pending);
+        // The last one lies first.
+        let read = |back: usize| {
+            let read = self.reads.get(self.new_reads + pending.checked_sub(back)?)?;
+            Some((read.address, read.word))
+        };
+        let fits = match (pending, read(1), read(2)) {
+            (1, Some(ra), _) => caller.became_plain(arch, ra, None),
+            // By a rule, or by the chain of frame pointers.
+            (2, Some(first), Some(second)) => {
+                caller.became_plain(arch, first, Some(second)) || caller.became_plain(arch, second, Some(first))
+            }
+            _ => false,
+        };
+        match fits && self.noting {
+            true => self.new_reads += pending,
+            false => caller.set_reads(self.pending),
+        }
+    }
+
+    /// The place of a kept frame from which the walk goes on as from this one.
+    #[inline(always)]
+    fn joined(&self, here: &MemoStep) -> Option<usize> {
+        let place = self.state.find(here)?;
+        let steps = self.steps.get(..self.state.steps)?;
+        let kept = steps.get(place).filter(|kept| kept.is_like(here))?;
+        let next = steps.get(place.checked_sub(1)?)?;
+        let is_told = kept.has(MemoStep::WHOLE) && here.has(MemoStep::WHOLE) || next.has(MemoStep::NARROW);
+        is_told.then_some(place)
+    }
+
+    /// How much was read that is not in the frames themselves.
+    #[inline]
+    fn reads_of(&self, steps: core::ops::Range<usize>) -> usize {
+        match self.state.reads {
+            0 => 0,
+            _ => self
+                .steps
+                .get(steps)
+                .unwrap_or_default()
+                .iter()
+                .map(|step| usize::from(step.reads()))
+                .sum(),
+        }
+    }
+
+    /// Drops the kept frames that lie further inside, and this one, which the new walk has itself.
+    #[inline]
+    fn drop_kept(&mut self, kept: usize) {
+        let reads = self.reads_of(kept..self.state.steps);
+        self.state.reads = self.state.reads.saturating_sub(reads);
+        self.state.steps = kept;
+    }
+
+    fn keep_to(&mut self, kept: usize) {
+        self.drop_kept(kept);
+        self.keep(kept, self.state.reads, self.state.stop);
+    }
+
+    /// Follows the last walk behind so many kept frames as long as the same words are read, `left` frames at most. Returns how many were not come
+    /// to, and why the walk ends where it does.
+    #[inline(always)]
+    fn follow(&self, arch: &Arch, kept: usize, memory: &mut impl Memory, left: usize) -> (usize, Option<End>) {
+        // Whether there is one frame more has to be known.
+        let last = kept.saturating_sub(left.saturating_add(1));
+        let steps = self.steps.get(last..kept).unwrap_or_default();
+        let mut reads = self.state.reads;
+        let mut rest = kept;
+        for step in steps.iter().rev() {
+            let is_same = match step.has(MemoStep::PLAIN) {
+                true => step.is_read_again(arch, memory),
+                false => step.reads() == 0 || self.are_read_again(step, &mut reads, memory),
+            };
+            if !is_same {
+                return (rest, None);
+            }
+            rest -= 1;
+        }
+        match steps.first() {
+            Some(end) if end.has(MemoStep::END) => (rest + 1, Some(End::Kept)),
+            _ if kept - rest > left => (rest + 1, Some(End::Limit)),
+            _ => (rest, None),
+        }
+    }
+
+    fn reason(&self, end: End) -> Stop {
+        match (end, self.state.stop) {
+            (End::Kept, Some(stop)) => stop,
+            _ => Stop::Limit,
+        }
+    }
+
+    /// Whether the words that a step has read which lie before these `reads` are what they were.
+    #[inline(never)]
+    fn are_read_again(&self, step: &MemoStep, reads: &mut usize, memory: &mut impl Memory) -> bool {
+        let begin = reads.saturating_sub(usize::from(step.reads()));
+        let read = self.reads.get(begin..*reads).unwrap_or_default();
+        *reads = begin;
+        read.iter().rev().all(|read| read.is_same(memory))
+    }
+
+    /// The part of a walk that was followed is the new one's: from `kept`, where it was joined, to the frame in front of the `rest`. Returns how
+    /// many are in front of the frame from which the walk goes on; it is the last of the new ones.
+    #[inline(never)]
+    fn diverge(&mut self, kept: usize, rest: usize) -> usize {
+        let mut from = rest;
+        // What a step through a signal frame restored is not kept.
+        while from < kept && !self.steps.get(from).is_some_and(|step| step.has(MemoStep::WHOLE)) {
+            from += 1;
+        }
+        let (passed, dropped) = (self.reads_of(from..kept), self.reads_of(rest..from));
+        // There is room for all that leaves the kept part.
+        self.new_steps -= kept - from;
+        copy(self.steps, from..kept, self.new_steps);
+        let end = self.state.reads;
+        self.new_reads -= passed;
+        copy(self.reads, end.saturating_sub(passed)..end, self.new_reads);
+        self.state.reads = end.saturating_sub(passed + dropped);
+        self.state.steps = rest;
+        from
+    }
+
+    /// Notes a frame.
+    #[inline(always)]
+    fn push_step(&mut self, step: MemoStep) {
+        if self.new_steps == self.state.steps {
+            self.make_room(step.reads());
         }
         if self.noting {
             self.new_steps -= 1;
@@ -366,46 +530,84 @@ impl<'m> Memo<'m> {
         }
     }
 
+    /// The kept part is in the way.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, reads: u16) {
+        self.clear();
+        if self.new_steps == 0 {
+            self.stop_noting(reads);
+        }
+    }
+
     /// Notes what the step at hand has read.
-    #[inline]
     fn push_read(&mut self, read: MemoRead) {
         if self.noting && self.new_reads == self.state.reads {
             self.clear();
             if self.new_reads == 0 {
-                self.stop_noting();
+                self.stop_noting(self.pending);
             }
         }
         if self.noting {
             self.new_reads -= 1;
-            if let (Some(place), Some(step)) = (self.reads.get_mut(self.new_reads), self.steps.get_mut(self.new_steps))
-            {
+            self.pending += 1;
+            if let Some(place) = self.reads.get_mut(self.new_reads) {
                 *place = read;
-                step.reads += 1;
             }
         }
     }
 
-    /// There is no room for more: the outermost frame that was noted stays as one from which no step is known.
+    /// There is no room for more: the outermost frame that was noted stays as one from which no step is known, and what that step
+    /// has read is given up.
     #[cold]
-    fn stop_noting(&mut self) {
-        self.noting = false;
-        if let Some(step) = self.steps.get_mut(self.new_steps) {
-            self.new_reads += step.reads as usize;
-            step.reads = 0;
+    fn stop_noting(&mut self, reads: u16) {
+        if self.noting {
+            self.new_reads += usize::from(reads);
         }
+        self.noting = false;
+        self.pending = 0;
     }
 
     /// Moves what is new behind so much of what was kept.
+    #[inline]
     fn keep(&mut self, steps: usize, reads: usize, stop: Option<Stop>) {
-        copy(self.steps, self.new_steps..self.steps.len(), steps);
+        let mut kept = steps;
+        for from in self.new_steps..self.steps.len() {
+            let Some(step) = self.steps.get(from).copied() else {
+                break;
+            };
+            self.state.put(&step, kept);
+            if let Some(place) = self.steps.get_mut(kept) {
+                *place = step;
+            }
+            kept += 1;
+        }
         copy(self.reads, self.new_reads..self.reads.len(), reads);
-        *self.state = MemoState {
-            steps: steps + self.steps.len() - self.new_steps,
-            reads: reads + self.reads.len() - self.new_reads,
-            stop,
-            was_short: !self.noting,
-        };
+        self.state.steps = kept;
+        self.state.reads = reads + self.reads.len() - self.new_reads;
+        self.state.stop = stop;
+        self.state.was_short = !self.noting;
     }
+}
+
+/// Whether the walk is where the last one was, and will stay with it for some frames. Unlike stacks often have a frame in common, and to follow
+/// that would cost more than it saves.
+#[inline(never)]
+fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory: &mut impl Memory) -> bool {
+    const ENOUGH: usize = 4;
+    if !kept.get(place).is_some_and(|kept| kept.is_like(&here)) {
+        return false;
+    }
+    let next = kept.get(place.saturating_sub(ENOUGH)..place).unwrap_or_default();
+    for step in next.iter().rev() {
+        if !step.has(MemoStep::PLAIN) {
+            break;
+        }
+        if !step.is_read_again(arch, memory) {
+            return false;
+        }
+    }
+    !next.is_empty()
 }
 
 /// `copy_within` that cannot panic: what would lie outside is left out. Mostly it is a frame or two.

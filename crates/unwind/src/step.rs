@@ -3,7 +3,7 @@
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
 
-use crate::cache::TableRule;
+use crate::cache::{PackedRule, TableRule};
 use crate::{Coverage, Memory, Modules, RuleCache, Table};
 
 /// What a frame's program counter is.
@@ -45,66 +45,107 @@ pub fn step(
     memory: &mut impl Memory,
     cache: &mut RuleCache<'_>,
 ) -> Result<AddressKind, Stop> {
-    let lookup = match kind {
-        AddressKind::Pc => registers.pc,
-        AddressKind::Ra => registers.pc.wrapping_sub(1),
-    };
-    match modules.coverage(lookup) {
-        Coverage::Table(table) => {
-            // Innermost addresses are mostly met once: they would only push out call sites, which come again and again.
-            let address = lookup.wrapping_sub(table.bias);
-            match kind {
-                AddressKind::Ra => match cache.get(table.id, address) {
-                    // Here it is known what a kept rule can be, and the compiler makes few instructions of it.
-                    Some(rule) => follow(arch, registers, kind, &rule, memory),
-                    None => {
-                        let rule = look_up(&table, address);
-                        cache.put(table.id, address, rule);
-                        follow_any(arch, registers, kind, &rule, memory)
-                    }
-                },
-                AddressKind::Pc => follow_any(arch, registers, kind, &look_up(&table, address), memory),
-            }
+    let found = find(arch, registers.pc, kind, modules, cache);
+    follow(arch, registers, kind, &found, memory)
+}
+
+/// What says how to leave a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// A rule that fits into a word.
+    Packed(PackedRule),
+    /// One that does not.
+    Rule(TableRule),
+    FramePointer,
+    NoModule,
+}
+
+impl Found {
+    /// Whether the step needs no registers but SP and FP.
+    pub(crate) fn is_narrow(&self, arch: &Arch) -> bool {
+        let rule = match self {
+            Found::FramePointer | Found::NoModule => return true,
+            Found::Packed(packed) => packed.unpack(arch),
+            Found::Rule(rule) => *rule,
+        };
+        let is_one = |location: Location| match location.base {
+            Base::Cfa => true,
+            Base::Register(number) => number == arch.sp.0 || number == arch.fp.0,
+        };
+        match rule {
+            TableRule::Caller { rule, .. } => is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one),
+            TableRule::Signal | TableRule::Outermost | TableRule::NotCovered => true,
         }
-        Coverage::FramePointer => frame_pointer_step(arch, registers, memory),
-        Coverage::NoModule => Err(Stop::NoModule),
     }
 }
 
-#[inline(never)]
-fn follow_any(
-    arch: &Arch,
-    registers: &mut Registers,
-    kind: AddressKind,
-    rule: &TableRule,
-    memory: &mut impl Memory,
-) -> Result<AddressKind, Stop> {
-    follow(arch, registers, kind, rule, memory)
-}
-
+/// The address by which a frame's rule is found.
 #[inline(always)]
-fn follow(
-    arch: &Arch,
-    registers: &mut Registers,
-    kind: AddressKind,
-    rule: &TableRule,
-    memory: &mut impl Memory,
-) -> Result<AddressKind, Stop> {
-    match rule {
-        TableRule::Caller {
-            rule,
-            signal_frame: true,
-        } if is_kernels(arch, rule) => signal_step(arch, registers, memory),
-        TableRule::Caller { rule, signal_frame } => rule_step(arch, registers, kind, rule, *signal_frame, memory),
-        TableRule::Outermost => Err(Stop::EndOfStack),
-        TableRule::NotCovered => Err(Stop::NoTable),
+fn looked_up(pc: u64, kind: AddressKind) -> u64 {
+    match kind {
+        AddressKind::Pc => pc,
+        AddressKind::Ra => pc.wrapping_sub(1),
     }
 }
 
+/// Finds the rule of a frame.
+#[inline(always)]
+pub(crate) fn find<M: Modules>(
+    arch: &Arch,
+    pc: u64,
+    kind: AddressKind,
+    modules: &M,
+    cache: &mut RuleCache<'_>,
+) -> Found {
+    if M::CAN_LAST
+        && kind == AddressKind::Ra
+        && pc != 0
+        && let Some(rule) = cache.at(pc)
+    {
+        return Found::Packed(rule);
+    }
+    let table = match modules.coverage(looked_up(pc, kind)) {
+        Coverage::Table(table) => table,
+        Coverage::FramePointer => return Found::FramePointer,
+        Coverage::NoModule => return Found::NoModule,
+    };
+    let address = looked_up(pc, kind).wrapping_sub(table.bias);
+    if kind == AddressKind::Ra
+        && let Some(rule) = cache.get(table.id, address)
+    {
+        return Found::Packed(rule);
+    }
+    look_up_and_keep(arch, pc, kind, &table, modules, cache)
+}
+
 #[inline(never)]
-fn look_up(table: &Table<'_>, address: u64) -> TableRule {
+fn look_up_and_keep(
+    arch: &Arch,
+    pc: u64,
+    kind: AddressKind,
+    table: &Table<'_>,
+    modules: &impl Modules,
+    cache: &mut RuleCache<'_>,
+) -> Found {
+    let address = looked_up(pc, kind).wrapping_sub(table.bias);
+    let rule = look_up(arch, table, address);
+    let Some(packed) = PackedRule::new(arch, rule) else {
+        return Found::Rule(rule);
+    };
+    // Innermost addresses are mostly met once: they would only push out call sites, which come again and again.
+    if kind == AddressKind::Ra {
+        match packed.is_plain() && modules.is_lasting(looked_up(pc, kind)) {
+            true => cache.put_at(pc, packed),
+            false => cache.put(table.id, address, packed),
+        }
+    }
+    Found::Packed(packed)
+}
+
+fn look_up(arch: &Arch, table: &Table<'_>, address: u64) -> TableRule {
     match table.section.lookup(address) {
         Ok(Some(found)) => match found.row.rule {
+            Some(rule) if found.function.signal_frame && is_kernels(arch, &rule) => TableRule::Signal,
             Some(rule) => TableRule::Caller {
                 rule,
                 signal_frame: found.function.signal_frame,
@@ -115,7 +156,28 @@ fn look_up(table: &Table<'_>, address: u64) -> TableRule {
     }
 }
 
-#[inline(always)]
+/// Takes a step by what was found.
+pub(crate) fn follow(
+    arch: &Arch,
+    registers: &mut Registers,
+    kind: AddressKind,
+    found: &Found,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
+    let rule = match found {
+        Found::Packed(packed) => packed.unpack(arch),
+        Found::Rule(rule) => *rule,
+        Found::FramePointer => return frame_pointer_step(arch, registers, memory),
+        Found::NoModule => return Err(Stop::NoModule),
+    };
+    match rule {
+        TableRule::Caller { rule, signal_frame } => rule_step(arch, registers, kind, &rule, signal_frame, memory),
+        TableRule::Signal => signal_step(arch, registers, memory),
+        TableRule::Outermost => Err(Stop::EndOfStack),
+        TableRule::NotCovered => Err(Stop::NoTable),
+    }
+}
+
 fn rule_step(
     arch: &Arch,
     registers: &mut Registers,
@@ -221,7 +283,6 @@ fn link_register(arch: &Arch) -> Location {
     }
 }
 
-#[inline(always)]
 fn evaluate(
     location: Location,
     cfa: Option<u64>,

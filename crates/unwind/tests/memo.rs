@@ -14,14 +14,15 @@ const STACK: u64 = 0x7000_0000;
 /// Return addresses below are those of code with frame pointers, at and above of the signal trampoline.
 const TRAMPOLINE: u64 = 0x5000;
 
-/// Code up to an address, and a signal trampoline.
+/// Code up to an address, and a signal trampoline. The code has a table or none, and its rules may be kept by address where bit 3 is set.
 struct Code {
     end: u64,
     trampoline: Vec<u8>,
+    table: Option<Vec<u8>>,
 }
 
 impl Code {
-    fn new(end: u64) -> Code {
+    fn new(end: u64, tabled: bool) -> Code {
         let from_sp = |offset| Location {
             base: Base::Register(7),
             offset,
@@ -33,27 +34,63 @@ impl Code {
             fp: Some(from_sp(120)),
             mangled_ra: false,
         };
-        let function = FunctionRows {
-            start: TRAMPOLINE - 1,
-            size: 0x100,
+        let function = |start, size, signal_frame, rule| FunctionRows {
+            start,
+            size,
             rows: vec![Row {
                 start: 0,
                 rule: Some(rule),
             }],
             repeat: None,
-            signal_frame: true,
+            signal_frame,
             pauth_key_b: false,
         };
         let options = Options::new(constants::Version::V3, constants::Abi::Amd64Little, 0);
+        let trampoline = function(TRAMPOLINE - 1, 0x100, true, rule);
+        let saved = |offset| Location {
+            base: Base::Cfa,
+            offset,
+            deref: true,
+        };
+        let plain = |offset| Rule {
+            cfa: Location {
+                base: Base::Register(6),
+                offset,
+                deref: false,
+            },
+            ra: saved(8 - offset),
+            fp: Some(saved(-offset)),
+            mangled_ra: false,
+        };
+        // Frames that are left by chains of frame pointers, as their code has them or by rules of other shapes.
+        let functions = (0..0x60).map(|index| {
+            let offset = if index % 4 == 0 { 24 } else { 16 };
+            function(index * 0x10, 0x10, false, plain(offset))
+        });
+        let functions: Vec<FunctionRows> = functions.collect();
         Code {
             end,
-            trampoline: section(&[function], &options).unwrap().bytes,
+            trampoline: section(&[trampoline], &options).unwrap().bytes,
+            table: tabled.then(|| section(&functions, &options).unwrap().bytes),
         }
     }
 }
 
 impl Modules for Code {
+    const CAN_LAST: bool = true;
+
+    fn is_lasting(&self, address: u64) -> bool {
+        address & 8 != 0
+    }
+
     fn coverage(&self, address: u64) -> Coverage<'_> {
+        if let Some(table) = self.table.as_deref().filter(|_| address < self.end.min(0x600)) {
+            return Coverage::Table(Table {
+                section: Section::parse(table, 0).unwrap(),
+                bias: 0,
+                id: 1,
+            });
+        }
         if (TRAMPOLINE - 1..TRAMPOLINE + 0xff).contains(&address) {
             return Coverage::Table(Table {
                 section: Section::parse(&self.trampoline, 0).unwrap(),
@@ -118,6 +155,7 @@ struct Lent {
     state: MemoState,
     steps: Vec<MemoStep>,
     reads: Vec<MemoRead>,
+    entries: Vec<CacheEntry>,
 }
 
 impl Lent {
@@ -126,6 +164,7 @@ impl Lent {
             state: MemoState::EMPTY,
             steps: vec![MemoStep::EMPTY; steps],
             reads: vec![MemoRead::EMPTY; reads],
+            entries: vec![CacheEntry::EMPTY; 64],
         }
     }
 
@@ -151,8 +190,6 @@ fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usi
     registers.set(ARCH.fp, STACK + 8 * first as u64);
     registers.set(Register(10), 1);
     let from = Position::interrupted(registers);
-    let mut entries = [CacheEntry::EMPTY; 16];
-    let mut cache = RuleCache::new(&mut entries);
     let fresh = || Words {
         words,
         read: 0,
@@ -164,12 +201,13 @@ fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usi
         &from,
         code,
         &mut fresh(),
-        &mut cache,
+        &mut RuleCache::new(&mut []),
         how.limit,
         |frame: Frame| expected.push(frame),
     );
     let mut memory = fresh();
-    let mut memo = lent.memo();
+    let mut cache = RuleCache::new(&mut lent.entries);
+    let mut memo = Memo::new(&mut lent.state, &mut lent.steps, &mut lent.reads);
     let found_stop = memo.walk(ARCH, &from, code, &mut memory, &mut cache, how.limit, |frame| {
         found.push(frame)
     });
@@ -188,8 +226,9 @@ proptest! {
              prop::option::weighted(0.3, 0usize..150)), 1..20),
         limits in prop::collection::vec(0usize..60, 1..5),
         (steps, reads) in (0usize..50, 0usize..130),
+        tabled in any::<bool>(),
     ) {
-        let code = [Code::new(1 << 12), Code::new(0x500)];
+        let code = [Code::new(1 << 12, tabled), Code::new(0x500, tabled)];
         let mut lent = Lent::new(steps, reads);
         let mut generation = 0;
         for (round, (place, address, skip, other, deeper, broken)) in changes.into_iter().enumerate() {
@@ -201,6 +240,7 @@ proptest! {
             if generation != usize::from(other) {
                 generation = usize::from(other);
                 lent.memo().clear();
+                RuleCache::new(&mut lent.entries).clear();
             }
             let words = stack(&frames);
             let limit = limits[round % limits.len()];
@@ -220,7 +260,7 @@ fn a_walk_that_was_taken_before_reads_its_words_once_and_looks_nothing_up() {
             self.0.coverage(address)
         }
     }
-    let code = Code::new(1 << 12);
+    let code = Code::new(1 << 12, false);
     let words = stack(&[(1, 0x20); 30]);
     let mut lent = Lent::new(40, 80);
     let all = How {
@@ -248,7 +288,7 @@ fn a_walk_that_was_taken_before_reads_its_words_once_and_looks_nothing_up() {
 
 #[test]
 fn a_limit_leaves_what_lies_beyond_known() {
-    let code = Code::new(1 << 12);
+    let code = Code::new(1 << 12, false);
     let words = stack(&[(0, 0x20); 30]);
     let mut lent = Lent::new(40, 80);
     let limits = |limit| How {
@@ -264,14 +304,15 @@ fn a_limit_leaves_what_lies_beyond_known() {
 
 #[test]
 fn too_little_room_is_told() {
-    let code = Code::new(1 << 12);
+    let code = Code::new(1 << 12, false);
     let words = stack(&[(0, 0x20); 30]);
     let all = How {
         skip: 0,
         limit: 100,
         broken: None,
     };
-    for (steps, reads, is_short) in [(31, 60, false), (30, 60, true), (31, 59, true), (200, 200, false)] {
+    // A step for each of the 31 frames and one for the end; a step's reads go into its frame once it is there.
+    for (steps, reads, is_short) in [(32, 2, false), (31, 2, true), (32, 1, true), (200, 200, false)] {
         let mut lent = Lent::new(steps, reads);
         for _ in 0..3 {
             compare(&mut lent, &code, &words, all);
@@ -282,7 +323,7 @@ fn too_little_room_is_told() {
 
 #[test]
 fn every_read_that_can_fail_fails_once() {
-    let code = Code::new(1 << 12);
+    let code = Code::new(1 << 12, false);
     let addresses = [0x20, TRAMPOLINE, 0x30, 0x40, 0x50, TRAMPOLINE, 0x60, 0x70];
     let frames: Vec<(u8, u64)> = addresses.iter().map(|&address| (2, address)).collect();
     let words = stack(&frames);

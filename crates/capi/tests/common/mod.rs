@@ -12,8 +12,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// How a program gets the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum Link<'l> {
     Shared,
+    /// The shared library that is there.
+    With(&'l Path),
     Static,
     /// Not at all: `LD_PRELOAD`, or `dlopen`.
     Not,
@@ -36,7 +38,7 @@ pub(crate) struct Program {
 }
 
 /// Compiles `source`, of this folder of programs. `None`, and said aloud, where there is no compiler.
-pub(crate) fn compile(source: &str, flags: &[&str], link: Link) -> Option<Program> {
+pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Program> {
     let folder = scratch();
     let path = folder.path().join(source.split('.').next().expect("a name"));
     let compiler = if source.ends_with(".cc") { "g++" } else { "cc" };
@@ -63,6 +65,10 @@ pub(crate) fn compile(source: &str, flags: &[&str], link: Link) -> Option<Progra
             .expect("cargo has built it");
             compile.arg(folder.path().join("libbacktrail.so.0"));
             compile.arg(format!("-Wl,-rpath,{}", folder.path().display()));
+        }
+        Link::With(library) => {
+            compile.arg(library);
+            compile.arg(format!("-Wl,-rpath,{}", library.parent().expect("a folder").display()));
         }
         Link::Static => {
             compile.arg(libraries().join("libbacktrail.a")).arg("-lm");
@@ -93,4 +99,18 @@ pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
         (Some(count), Some(depth)) => (count, depth),
         _ => panic!("no numbers: {}", finished.describe()),
     }
+}
+
+/// Builds another package of the workspace as this test was built; the folder where its programs and libraries are. Cargo builds only those
+/// of a test's own package.
+pub(crate) fn build(package: &str) -> PathBuf {
+    let target = libraries().parent().unwrap().parent().unwrap().to_owned();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build
+        .args(["build", "--quiet", "--package", package, "--target-dir"])
+        .arg(&target);
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let built = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
+    assert!(built.status.success(), "{}", built.describe());
+    target.join("debug")
 }

@@ -36,6 +36,20 @@ impl Peer {
     }
 }
 
+/// GNU libunwind with its headers, installed on the system; whether it is there.
+pub fn libunwind() -> bool {
+    let installed = || run(Command::new("pkg-config").args(["--exists", "libunwind"]));
+    let found = installed().or_else(|_| {
+        let (_directory, _lock) = locked_directory("libunwind").map_err(|error| error.to_string())?;
+        run(Command::new("apt-get").args(["install", "--yes", "--no-install-recommends", "libunwind-dev"]))?;
+        installed()
+    });
+    if let Err(why) = &found {
+        crate::skip(format_args!("libunwind: {why}"));
+    }
+    found.is_ok()
+}
+
 /// A directory for one peer under the workspace's target directory, locked against other test processes.
 fn locked_directory(name: &str) -> std::io::Result<(PathBuf, File)> {
     let directory = place::target().join("peers").join(name);

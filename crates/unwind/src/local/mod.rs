@@ -17,40 +17,139 @@ pub use memory::read_words;
 pub use modules::{Identity, Module, Snapshot, is_published, publish};
 pub use registers::{Captured, position_of};
 
-use backtrail_arch::Arch;
+use core::mem::MaybeUninit;
 
-use crate::{Frame, Memo, Position, RuleCache, Stop};
+use backtrail_arch::{Arch, Registers};
+
+use crate::walk::{Each, Sink};
+use crate::{Frame, Memo, MemoState, MemoStep, Position, RuleCache, Stop};
 use memory::OwnMemory;
 use modules::Published;
 use thread::Lent;
+
+/// The CPU, as a constant that the compiler knows.
+pub const ARCH: &Arch = &{ *Arch::native() };
 
 /// Walks the calling thread's stack, from `from` outwards: see [`walk`](crate::walk()).
 ///
 /// `from` is to be a frame of this thread that has not ended: [`Captured`] registers or those of interrupted code
 /// ([`position_of`]). With others the frames are wrong, but nothing else is.
-pub fn walk(from: &Position, limit: usize, mut visit: impl FnMut(Frame)) -> Stop {
-    let arch = Arch::native();
+pub fn walk(from: &Position, limit: usize, visit: impl FnMut(Frame)) -> Stop {
+    let first = MemoStep::new(ARCH, &from.registers, from.kind);
+    walk_from(first, &|| from.registers, limit, Each::new(visit)).stop
+}
+
+/// The return addresses behind a frame of the calling thread, as many as there is room for; how many there are. As [`walk`] from its
+/// [position](Captured::position), but quicker.
+pub fn return_addresses<'a>(from: &Captured, addresses: &'a mut [MaybeUninit<u64>]) -> &'a [u64] {
+    let limit = addresses.len();
+    let sink = Addresses { addresses, used: 0 };
+    let sink = walk_from(from.frame(), &|| from.position().registers, limit, sink);
+    sink.written()
+}
+
+/// Room for addresses, of which the first are written.
+struct Addresses<'a> {
+    addresses: &'a mut [MaybeUninit<u64>],
+    used: usize,
+}
+
+impl<'a> Addresses<'a> {
+    fn written(self) -> &'a [u64] {
+        let written = self.addresses.get(..self.used).unwrap_or_default();
+        // SAFETY: so many were written.
+        unsafe { written.assume_init_ref() }
+    }
+}
+
+impl Sink for Addresses<'_> {
+    #[inline(always)]
+    fn push(&mut self, frame: Frame) {
+        if let Some(place) = self.addresses.get_mut(self.used) {
+            place.write(frame.address);
+            self.used += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn push_kept(&mut self, steps: &[MemoStep]) {
+        let places = self.addresses.get_mut(self.used..).unwrap_or_default();
+        self.used += places.len().min(steps.len());
+        // Four at a time, the last of them first.
+        let (few, fours) = steps.as_rchunks::<4>();
+        let (places, last_places) = match places.split_at_mut_checked(4 * fours.len()) {
+            Some((places, last)) => (places.as_chunks_mut().0, last),
+            None => (places.as_chunks_mut().0, Default::default()),
+        };
+        for ([a, b, c, d], [w, x, y, z]) in places.iter_mut().zip(fours.iter().rev()) {
+            a.write(z.pc);
+            b.write(y.pc);
+            c.write(x.pc);
+            d.write(w.pc);
+        }
+        for (place, step) in last_places.iter_mut().zip(few.iter().rev()) {
+            place.write(step.pc);
+        }
+    }
+}
+
+#[inline(always)]
+fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit: usize, mut sink: S) -> S {
     let published = Published::now();
     thread::lend(|lent| match lent {
         Lent::All(mut state) => {
-            let mut memory = OwnMemory::new(state.bounds(), from.registers.get(arch.sp));
+            let mut window = None;
+            let mut memory = OwnMemory::new(state.bounds(), first.sp, &mut window);
             state.forget_what_changed(&published);
-            let modules = published.noting(state.volatile());
-            let (memo, steps, reads, entries) = state.parts();
+            let (volatile, memo, steps, reads, entries) = state.parts();
+            let modules = published.noting(volatile);
             let mut cache = RuleCache::new(entries);
             let mut memo = Memo::new(memo, steps, reads);
-            let stop = memo.walk(arch, from, &modules, &mut memory, &mut cache, limit, &mut visit);
+            let stop = memo.walk_from(
+                ARCH,
+                first,
+                registers,
+                &modules,
+                &mut memory,
+                &mut cache,
+                limit,
+                &mut sink,
+            );
             if modules.noted_too_many() {
                 memo.clear();
             }
-            let noted = modules.noted();
-            state.set_volatile(noted);
-            stop
+            sink.end(stop);
+            sink
         }
-        Lent::Bounds(bounds) => {
-            let mut memory = OwnMemory::new(bounds, from.registers.get(arch.sp));
-            let mut cache = RuleCache::new(&mut []);
-            crate::walk(arch, from, &published, &mut memory, &mut cache, limit, &mut visit)
-        }
+        Lent::Bounds(bounds) => walk_without(bounds, published, first, registers, limit, sink),
     })
+}
+
+#[cold]
+#[inline(never)]
+fn walk_without<S: Sink>(
+    bounds: &memory::Bounds,
+    published: Published,
+    first: MemoStep,
+    registers: &impl Fn() -> Registers,
+    limit: usize,
+    mut sink: S,
+) -> S {
+    let mut window = None;
+    let mut memory = OwnMemory::new(bounds, first.sp, &mut window);
+    let mut nothing = MemoState::EMPTY;
+    let mut memo = Memo::new(&mut nothing, &mut [], &mut []);
+    let mut cache = RuleCache::new(&mut []);
+    let stop = memo.walk_from(
+        ARCH,
+        first,
+        registers,
+        &published,
+        &mut memory,
+        &mut cache,
+        limit,
+        &mut sink,
+    );
+    sink.end(stop);
+    sink
 }

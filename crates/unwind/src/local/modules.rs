@@ -31,6 +31,12 @@ pub struct Module {
     pub identity: Option<Identity>,
 }
 
+impl Module {
+    fn holds(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
 /// What the loader says of a module, and how its `.eh_frame_hdr` begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -168,13 +174,20 @@ impl Published {
     /// Whether what was noted is still there.
     #[inline]
     pub(super) fn has_all(&self, volatile: &Volatile) -> bool {
+        volatile.count == 0 || self.has_each(volatile)
+    }
+
+    #[inline(never)]
+    fn has_each(&self, volatile: &Volatile) -> bool {
         volatile.iter().all(|address| self.find(address).is_some_and(is_there))
     }
 
-    pub(super) fn noting(self, volatile: Volatile) -> Noting {
+    #[inline(always)]
+    pub(super) fn noting(self, volatile: &Cell<Volatile>) -> Noting<'_> {
         Noting {
             published: self,
-            volatile: Cell::new(volatile),
+            volatile,
+            noted_too_many: Cell::new(false),
             last: Cell::new(None),
         }
     }
@@ -207,7 +220,7 @@ impl Modules for Published {
     }
 }
 
-/// Addresses in modules that can be unloaded, one for each through which a remembered walk went.
+/// Addresses in modules that can be unloaded, one for each through which remembered walks went, and of which rules are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Volatile {
     starts: [u64; 8],
@@ -224,48 +237,56 @@ impl Volatile {
         self.starts.into_iter().take(self.count)
     }
 
-    fn is_full(&self) -> bool {
-        self.count > self.starts.len()
+    fn has(&self, start: u64) -> bool {
+        self.iter().any(|noted| noted == start)
     }
 
-    fn add(&mut self, start: u64) {
-        if self.iter().any(|noted| noted == start) {
-            return;
-        }
-        if let Some(place) = self.starts.get_mut(self.count) {
+    /// Whether there was room.
+    fn add(&mut self, start: u64) -> bool {
+        let place = self.starts.get_mut(self.count);
+        let fits = place.is_some();
+        if let Some(place) = place {
             *place = start;
+            self.count += 1;
         }
-        self.count = (self.count + 1).min(self.starts.len() + 1);
+        fits
     }
 }
 
 /// The snapshot for a walk that will be remembered.
-pub(super) struct Noting {
+pub(super) struct Noting<'v> {
     published: Published,
-    volatile: Cell<Volatile>,
+    /// What to hold against the loader before the walk is used again.
+    volatile: &'v Cell<Volatile>,
+    noted_too_many: Cell<bool>,
     /// The module that was last found to be there; frames that follow each other are often of one.
     last: Cell<Option<&'static Module>>,
 }
 
-impl Noting {
+impl Noting<'_> {
+    /// Whether the walk went through more than can be held against it.
+    #[inline(always)]
     pub(super) fn noted_too_many(&self) -> bool {
-        self.volatile.get().is_full()
-    }
-
-    /// What to hold against the loader before the walk is used again.
-    pub(super) fn noted(&self) -> Volatile {
-        match self.noted_too_many() {
-            true => Volatile::NONE,
-            false => self.volatile.get(),
-        }
+        self.noted_too_many.get()
     }
 }
 
-impl Modules for Noting {
+impl Modules for Noting<'_> {
+    const CAN_LAST: bool = true;
+
+    #[inline]
+    fn is_lasting(&self, address: u64) -> bool {
+        // The rest is held against the loader before each walk.
+        let lasts = |module: &Module| module.identity.is_none() || self.volatile.get().has(module.start);
+        self.last
+            .get()
+            .is_some_and(|module| module.holds(address) && lasts(module))
+    }
+
     #[inline]
     fn coverage(&self, address: u64) -> Coverage<'_> {
         let last = self.last.get();
-        let module = match last.filter(|module| (module.start..module.end).contains(&address)) {
+        let module = match last.filter(|module| module.holds(address)) {
             Some(module) => module,
             None => match self.find(address) {
                 Some(module) => module,
@@ -276,17 +297,19 @@ impl Modules for Noting {
     }
 }
 
-impl Noting {
+impl Noting<'_> {
     #[inline(never)]
     fn find(&self, address: u64) -> Option<&'static Module> {
         let module = self.published.find(address)?;
-        if module.identity.is_some() {
+        let mut volatile = self.volatile.get();
+        if module.identity.is_some() && !volatile.has(module.start) {
             if !is_there(module) {
                 return None;
             }
-            let mut volatile = self.volatile.get();
-            volatile.add(module.start);
-            self.volatile.set(volatile);
+            match volatile.add(module.start) {
+                true => self.volatile.set(volatile),
+                false => self.noted_too_many.set(true),
+            }
         }
         self.last.set(Some(module));
         Some(module)

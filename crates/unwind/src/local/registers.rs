@@ -2,9 +2,10 @@
 
 use core::ffi::c_void;
 
-use backtrail_arch::{Arch, Register, Registers};
+use backtrail_arch::{Register, Registers};
 
-use crate::{AddressKind, Position};
+use super::ARCH;
+use crate::{AddressKind, MemoStep, Position};
 
 /// DWARF numbers of the registers that a call preserves, as they lie in [`Captured`].
 #[cfg(target_arch = "x86_64")]
@@ -26,9 +27,18 @@ pub struct Captured {
 }
 
 impl Captured {
+    /// The frame in which a walk begins.
+    #[inline(always)]
+    pub(super) fn frame(&self) -> MemoStep {
+        // One by one: what a word at a time has just been written comes late to a load of two.
+        // SAFETY: each is a field.
+        let word = |field: &u64| unsafe { core::ptr::from_ref(field).read_volatile() };
+        MemoStep::returning(ARCH.strip(word(&self.pc)), word(&self.sp), word(&self.preserved[0]))
+    }
+
     /// Where a walk of it begins.
     pub fn position(&self) -> Position {
-        let arch = Arch::native();
+        let arch = ARCH;
         let mut registers = Registers::new(arch.strip(self.pc));
         registers.set(arch.sp, self.sp);
         for (number, value) in PRESERVED.into_iter().zip(self.preserved) {
@@ -52,7 +62,7 @@ const BEFORE_UCONTEXT: i64 = 128;
 /// # Safety
 /// `ucontext` must point to a `ucontext_t`.
 pub unsafe fn position_of(ucontext: *const c_void) -> Position {
-    let frame = &Arch::native().signal_frame;
+    let frame = &ARCH.signal_frame;
     let read = |offset: i64| {
         // SAFETY: the offsets are those of fields of 8 bytes in the `ucontext_t` that the caller promises.
         unsafe {

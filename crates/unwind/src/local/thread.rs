@@ -5,21 +5,22 @@
 //! has ended; they are never unmapped. A forked child finds them wiped, and begins anew.
 
 use core::arch::{asm, global_asm};
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use super::memory::Bounds;
 use super::modules::{Published, Volatile};
 use super::syscall;
-use crate::{CacheEntry, MemoRead, MemoState, MemoStep};
+use crate::{CacheEntry, MemoRead, MemoState, MemoStep, RuleCache};
 
 /// Threads at a time that have a state; more are walked without, and slower.
 const MOST_THREADS: usize = 4096;
 const STEPS: usize = 1024;
-const READS: usize = 2 * STEPS;
+/// Some twenty for a signal frame, and few for other steps that read more than two words.
+const READS: usize = 512;
 const RULES: usize = 2048;
 
-/// About 98 KiB, of which a thread with short stacks touches a tenth.
+/// About 74 KiB, of which a thread with short stacks touches a tenth.
 #[repr(C, align(4096))]
 struct State {
     head: Head,
@@ -36,8 +37,9 @@ struct Head {
 }
 
 struct Body {
+    /// Of the snapshot that the rules are of; 0 where there are none.
     generation: u64,
-    volatile: Volatile,
+    volatile: Cell<Volatile>,
     memo: MemoState,
     steps: [MemoStep; STEPS],
     reads: [MemoRead; READS],
@@ -166,49 +168,75 @@ impl<'s> Lease<'s> {
         &self.head.bounds
     }
 
-    /// Forgets the last walk where a module that it went through may have gone.
-    #[inline]
+    /// Forgets the last walk, and rules, where a module may have gone that they are of.
+    #[inline(always)]
     pub(super) fn forget_what_changed(&mut self, published: &Published) {
-        if self.body.generation != published.generation() || !published.has_all(&self.body.volatile) {
-            self.body.generation = published.generation();
-            self.body.memo = MemoState::EMPTY;
-            self.body.volatile = Volatile::NONE;
+        if self.body.generation != published.generation() || !published.has_all(self.body.volatile.get_mut()) {
+            self.body.forget(published);
         }
     }
 
-    pub(super) fn volatile(&self) -> Volatile {
-        self.body.volatile
-    }
-
-    pub(super) fn set_volatile(&mut self, volatile: Volatile) {
-        self.body.volatile = volatile;
-    }
-
-    pub(super) fn parts(&mut self) -> (&mut MemoState, &mut [MemoStep], &mut [MemoRead], &mut [CacheEntry]) {
+    #[inline(always)]
+    pub(super) fn parts(&mut self) -> Parts<'_> {
         let body = &mut *self.body;
-        (&mut body.memo, &mut body.steps, &mut body.reads, &mut body.rules)
+        (
+            &body.volatile,
+            &mut body.memo,
+            &mut body.steps,
+            &mut body.reads,
+            &mut body.rules,
+        )
+    }
+}
+
+type Parts<'s> = (
+    &'s Cell<Volatile>,
+    &'s mut MemoState,
+    &'s mut [MemoStep],
+    &'s mut [MemoRead],
+    &'s mut [CacheEntry],
+);
+
+impl Body {
+    #[cold]
+    #[inline(never)]
+    fn forget(&mut self, published: &Published) {
+        // Pages that nobody has used yet stay so.
+        if self.generation != 0 {
+            RuleCache::new(&mut self.rules).clear();
+        }
+        self.generation = published.generation();
+        self.memo = MemoState::EMPTY;
+        self.volatile.set(Volatile::NONE);
     }
 }
 
 /// Lends the calling thread's state to a walk.
-#[inline]
+#[inline(always)]
 pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
-    let Some(state) = state() else {
-        return walk(Lent::Bounds(&Bounds::unknown()));
-    };
-    let head = &state.head;
+    let unknown = Bounds::unknown();
+    let state = state();
     // Only this thread and its handlers look at it, and a handler ends before what it has interrupted goes on.
-    if head.busy.load(Ordering::Relaxed) {
-        return walk(Lent::Bounds(&head.bounds));
+    let free = state.filter(|state| !state.head.busy.load(Ordering::Relaxed));
+    if let Some(state) = free {
+        state.head.busy.store(true, Ordering::Relaxed);
     }
-    head.busy.store(true, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: the state belongs to this thread, and no other walk of it is at work: that one would have set `busy`. A handler that comes
-    // now finds it set.
-    let body = unsafe { &mut *state.body.get() };
-    let result = walk(Lent::All(Lease { head, body }));
+    let lent = match (free, state) {
+        (Some(state), _) => Lent::All(Lease {
+            head: &state.head,
+            // SAFETY: the state belongs to this thread, and no other walk of it is at work: that one would have set `busy`. A handler that
+            // comes now finds it set.
+            body: unsafe { &mut *state.body.get() },
+        }),
+        (None, Some(state)) => Lent::Bounds(&state.head.bounds),
+        (None, None) => Lent::Bounds(&unknown),
+    };
+    let result = walk(lent);
     compiler_fence(Ordering::SeqCst);
-    head.busy.store(false, Ordering::Relaxed);
+    if let Some(state) = free {
+        state.head.busy.store(false, Ordering::Relaxed);
+    }
     result
 }
 
@@ -282,11 +310,10 @@ fn new_state(place: &AtomicPtr<State>) -> Option<&'static State> {
 fn begin(state: &State, bounds: Bounds) {
     state.head.bounds.set(bounds);
     // SAFETY: the caller owns the state and has not lent it yet. Steps, reads and rules are plain numbers, for which zeros and an earlier
-    // owner's will do: none is used before it is written, and rules hold for every thread.
+    // owner's will do: none is used before it is written, and rules hold for every thread and for their generation.
     unsafe {
         let body = state.body.get();
-        (&raw mut (*body).generation).write(0);
-        (&raw mut (*body).volatile).write(Volatile::NONE);
+        (&raw mut (*body).volatile).write(Cell::new(Volatile::NONE));
         (&raw mut (*body).memo).write(MemoState::EMPTY);
     }
     state.head.busy.store(false, Ordering::Relaxed);

@@ -1,0 +1,84 @@
+//! A backtrace for Rust.
+
+use std::ffi::c_void;
+use std::fmt;
+
+use crate::{backtrail_backtrace, backtrail_init, register};
+
+/// Makes the unwind tables of all modules that are loaded now; what [`backtrail_init`] does without options. Not in signal handlers.
+///
+/// # Errors
+/// The system's error where memory or the loader fails.
+pub fn init() -> std::io::Result<()> {
+    // SAFETY: without options.
+    match unsafe { backtrail_init(std::ptr::null()) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(-error)),
+    }
+}
+
+/// The return addresses of the active calls of a thread, the innermost first.
+///
+/// Taking one allocates nothing, takes no lock and does not panic, so signal handlers may, at any moment and on any stack. The modules
+/// must have been made known by [`init`] before; without it there is one frame.
+///
+/// Displayed, each frame is a line as
+/// [`backtrail_backtrace_symbols_fd`](crate::backtrail_backtrace_symbols_fd) writes it; nothing is looked up in any file.
+#[derive(Clone)]
+pub struct Backtrace {
+    addresses: [u64; Backtrace::MOST],
+    count: usize,
+}
+
+impl Backtrace {
+    /// Frames that are kept; what lies further outside is left out.
+    pub const MOST: usize = 128;
+
+    /// The stack of the caller, whose own address is the first.
+    #[inline(never)]
+    pub fn capture() -> Backtrace {
+        // The first is in this function.
+        let mut found = [std::ptr::null_mut::<c_void>(); Backtrace::MOST + 1];
+        // SAFETY: the buffer has this room, which an int can count.
+        let count = unsafe { backtrail_backtrace(found.as_mut_ptr(), found.len() as i32) };
+        let mut backtrace = Backtrace {
+            addresses: [0; Backtrace::MOST],
+            count: 0,
+        };
+        let callers = found.iter().take(usize::try_from(count).unwrap_or(0)).skip(1);
+        for (place, address) in backtrace.addresses.iter_mut().zip(callers) {
+            *place = address.addr() as u64;
+            backtrace.count += 1;
+        }
+        backtrace
+    }
+
+    /// The addresses where the calls return to.
+    pub fn addresses(&self) -> &[u64] {
+        self.addresses.get(..self.count).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Backtrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for &address in self.addresses() {
+            if let Some(named) = register::named(address) {
+                for chunk in named.name.utf8_chunks() {
+                    f.write_str(chunk.valid())?;
+                    if !chunk.invalid().is_empty() {
+                        f.write_str("\u{fffd}")?;
+                    }
+                }
+                write!(f, "(+{:#x}) ", address.wrapping_sub(named.bias))?;
+            }
+            writeln!(f, "[{address:#x}]")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Backtrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,218 @@
+//! Programs that crash, and what they say of it.
+
+mod common;
+
+use std::os::unix::process::ExitStatusExt;
+
+use backtrail_testkit::{available, command};
+use common::{Link, Program, build, compile, run};
+
+const FLAGS: &[&str] = &[
+    "-fomit-frame-pointer",
+    "-rdynamic",
+    "-Wno-infinite-recursion",
+    "-Wno-div-by-zero",
+];
+
+/// Signal, frames of the report as it has them, and its lines.
+struct Report {
+    frames: Vec<String>,
+    lines: Vec<String>,
+}
+
+impl Report {
+    fn of(program: &Program, how: &str, signal: i32, name: &str) -> Report {
+        let finished = run(program, &[how]);
+        assert_eq!(finished.status.signal(), Some(signal), "{how}: {}", finished.describe());
+        let lines: Vec<String> = finished.stderr.lines().map(str::to_owned).collect();
+        let heads: Vec<&String> = lines.iter().filter(|line| line.starts_with("crash: ")).collect();
+        assert_eq!(heads.len(), 1, "{how}: {}", finished.describe());
+        assert!(
+            heads[0].starts_with(&format!("crash: {name} (signal {signal}, ")),
+            "{}",
+            heads[0]
+        );
+        let frames = lines.iter().filter(|line| line.starts_with('#')).cloned().collect();
+        Report { frames, lines }
+    }
+
+    fn line(&self, start: &str) -> &str {
+        let mut found = self.lines.iter().filter_map(|line| line.strip_prefix(start));
+        found.next().unwrap_or_else(|| panic!("{start}: {:?}", self.lines))
+    }
+
+    /// The program's functions in the stack, by addr2line.
+    fn functions(&self, program: &Program) -> Vec<String> {
+        let path = std::fs::canonicalize(&program.path).unwrap();
+        let inside = format!(" {}(+", path.display());
+        let offsets = self.frames.iter().enumerate().filter_map(|(index, frame)| {
+            let offset = frame.split(&inside).nth(1)?.split(')').next()?;
+            let offset = u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap();
+            assert_eq!(frame.ends_with(" pc"), index == 0, "{frame}");
+            Some(format!("{:#x}", offset - u64::from(!frame.ends_with(" pc"))))
+        });
+        let mut resolve = std::process::Command::new("addr2line");
+        resolve.arg("-fe").arg(&path).args(offsets);
+        let resolved = available(command::run(&mut resolve, std::time::Duration::from_secs(30)));
+        let text = resolved.map(|resolved| resolved.stdout).unwrap_or_default();
+        text.lines().step_by(2).map(str::to_owned).collect()
+    }
+}
+
+/// Whether these come one after the other, perhaps with others between them.
+fn has_in_order(functions: &[String], expected: &[&str]) -> bool {
+    let mut rest = functions.iter();
+    expected.iter().all(|name| rest.any(|function| function == name))
+}
+
+#[test]
+fn every_way_to_crash_is_reported_and_kills_by_its_own_signal() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    for (how, signal, name, expected) in [
+        ("segv", libc::SIGSEGV, "SIGSEGV", &["touch", "die", "main"][..]),
+        ("null", libc::SIGSEGV, "SIGSEGV", &["call_null", "die", "main"]),
+        ("division", libc::SIGFPE, "SIGFPE", &["die", "main"]),
+        ("raise", libc::SIGFPE, "SIGFPE", &["die", "main"]),
+        ("abort", libc::SIGABRT, "SIGABRT", &["die", "main"]),
+        ("heap", libc::SIGABRT, "SIGABRT", &["corrupt", "die", "main"]),
+        // What lies above the buffer is gone.
+        ("smash", libc::SIGABRT, "SIGABRT", &["smash"]),
+        (
+            "overflow",
+            libc::SIGSEGV,
+            "SIGSEGV",
+            &["overflow", "overflow", "die", "main"],
+        ),
+        (
+            "thread",
+            libc::SIGSEGV,
+            "SIGSEGV",
+            &["overflow", "overflow", "overflow_in_thread"],
+        ),
+        ("twice", libc::SIGSEGV, "SIGSEGV", &["touch", "touch_in_thread"]),
+    ] {
+        let report = Report::of(&program, how, signal, name);
+        let functions = report.functions(&program);
+        if functions.is_empty() {
+            // There is no addr2line, which was said.
+            return;
+        }
+        assert!(
+            has_in_order(&functions, expected),
+            "{how}: {functions:?} {:?}",
+            report.lines
+        );
+        let end = report.line("end: ");
+        assert_eq!(
+            end == "the outermost frame",
+            how != "smash",
+            "{how}: {:?}",
+            report.lines
+        );
+        let cbf = report.line("cbf: ");
+        assert!(cbf.starts_with("02") && cbf.len() > 8, "{how}: {cbf}");
+    }
+}
+
+#[test]
+fn a_fault_is_told_with_its_address_and_modules_with_their_build_ids() {
+    let Some(program) = compile(
+        "crash.c",
+        &[FLAGS, &["-Wl,--build-id=0x0123456789abcdef"]].concat(),
+        Link::Static,
+    ) else {
+        return;
+    };
+    let report = Report::of(&program, "segv", libc::SIGSEGV, "SIGSEGV");
+    assert!(
+        report.line("crash: ").contains(" at address 0x10, process "),
+        "{:?}",
+        report.lines
+    );
+    let path = std::fs::canonicalize(&program.path).unwrap();
+    let own = format!(" build-id 0123456789abcdef {}", path.display());
+    let modules = || report.lines.iter().filter(|line| line.starts_with("module: 0x"));
+    assert!(modules().any(|line| line.ends_with(&own)), "{:?}", report.lines);
+    assert!(modules().any(|line| line.contains("libc.so")), "{:?}", report.lines);
+}
+
+#[test]
+fn a_deep_stack_is_told_with_both_ends() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    let report = Report::of(&program, "overflow", libc::SIGSEGV, "SIGSEGV");
+    let left_out: usize = report.line("... ").split(' ').next().unwrap().parse().unwrap();
+    assert!(left_out > 10_000, "{left_out}");
+    let last = report.frames.last().unwrap();
+    let number = last[1..].split(' ').next().unwrap();
+    assert_eq!(
+        number.parse::<usize>().unwrap() + 1,
+        left_out + report.frames.len(),
+        "{last}"
+    );
+}
+
+#[test]
+fn a_handler_that_was_there_before_comes_after_the_report() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    let finished = run(&program, &["before"]);
+    assert_eq!(finished.status.code(), Some(42), "{}", finished.describe());
+    assert!(finished.stderr.starts_with("crash: SIGSEGV"), "{}", finished.describe());
+}
+
+#[test]
+fn a_helper_reads_the_report_and_one_that_cannot_be_started_does_no_harm() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    let helper = program.folder.path().join("helper");
+    std::fs::write(&helper, "#!/bin/sh\nsed 's/^/helper says /'\n").unwrap();
+    std::fs::set_permissions(&helper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let finished = run(&program, &["segv", helper.to_str().unwrap()]);
+    assert_eq!(finished.status.signal(), Some(libc::SIGSEGV), "{}", finished.describe());
+    let told: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter(|line| !line.starts_with("helper says "))
+        .collect();
+    let repeated: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("helper says "))
+        .collect();
+    assert!(told.len() > 5, "{}", finished.describe());
+    assert_eq!(told, repeated);
+    let missing = run(&program, &["segv", "/nonexistent/helper"]);
+    assert_eq!(missing.status.signal(), Some(libc::SIGSEGV), "{}", missing.describe());
+    assert!(
+        missing.stderr.contains("end: the outermost frame"),
+        "{}",
+        missing.describe()
+    );
+}
+
+#[test]
+fn the_program_for_names_gives_functions_and_lines() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    let helper = build("backtrail-crash-names").join("backtrail-crash-names");
+    let finished = run(&program, &["segv", helper.to_str().unwrap()]);
+    assert_eq!(finished.status.signal(), Some(libc::SIGSEGV), "{}", finished.describe());
+    let named: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .collect();
+    let [touch, die, ..] = named[..] else {
+        panic!("{}", finished.describe());
+    };
+    assert!(touch.starts_with("touch+0x") && touch.contains("crash.c:"), "{touch}");
+    assert!(die.starts_with("die+0x"), "{die}");
+    assert!(named.iter().any(|call| call.starts_with("main+0x")), "{named:?}");
+}

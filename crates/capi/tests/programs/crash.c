@@ -1,0 +1,91 @@
+/* crash HOW [HELPER]
+ *
+ * Dies in one of many ways, reporting: overflow (of the stack), thread (the same in another thread), heap (corruption that the C library finds), null (a
+ * jump to address 0), smash (a buffer's end overwritten), segv, abort, raise (SIGFPE sent to itself), division, twice (in two threads at once),
+ * before (a handler that was there before exits with 42). */
+#define _GNU_SOURCE
+#include <backtrail.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define FRAME __attribute__((noinline, noclone))
+
+static volatile int zero;
+
+FRAME int overflow(int depth) {
+    volatile char space[256];
+    space[depth % 256] = 1;
+    return overflow(depth + 1) + space[depth % 256];
+}
+
+static void *overflow_in_thread(void *unused) {
+    if (backtrail_crash_thread() != 0) exit(3);
+    return (void *)(long)(overflow(0) + (unused != NULL));
+}
+
+FRAME void corrupt(void) {
+    char *block = malloc(64);
+    char *hidden = block;
+    __asm__("" : "+r"(hidden));
+    free(block);
+    free(hidden);
+}
+
+FRAME int call_null(void) {
+    int (*nothing)(void) = NULL;
+    __asm__("" : "+r"(nothing));
+    return nothing() + 1;
+}
+
+FRAME __attribute__((optimize("stack-protector-all"))) void smash(int length) {
+    char buffer[16];
+    char *begin = buffer;
+    __asm__("" : "+r"(begin));
+    memset(begin, 0x41, (size_t)length);
+    __asm__ volatile("" : : "r"(begin) : "memory");
+}
+
+FRAME int touch(volatile int *where) {
+    return *where + 1;
+}
+
+static void *touch_in_thread(void *where) {
+    return (void *)(long)touch(where);
+}
+
+static void earlier(int signal) {
+    (void)signal;
+    _exit(42);
+}
+
+FRAME int die(const char *how) {
+    if (!strcmp(how, "overflow")) return overflow(0) + 1;
+    if (!strcmp(how, "heap")) return corrupt(), 1;
+    if (!strcmp(how, "null")) return call_null() + 1;
+    if (!strcmp(how, "smash")) return smash(64), 1;
+    if (!strcmp(how, "segv") || !strcmp(how, "before")) return touch((int *)16) + 1;
+    if (!strcmp(how, "abort")) abort();
+    if (!strcmp(how, "raise")) return raise(SIGFPE) + 1;
+    if (!strcmp(how, "division")) return 1000 / zero + 1;
+    pthread_t threads[2];
+    int twice = !strcmp(how, "twice");
+    for (int i = 0; i <= twice; i++) pthread_create(&threads[i], NULL, twice ? touch_in_thread : overflow_in_thread, twice ? (void *)16 : NULL);
+    for (int i = 0; i <= twice; i++) pthread_join(threads[i], NULL);
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    struct backtrail_crash_options options = {.size = sizeof options};
+    struct rlimit no_core = {0, 0};
+    if (argc < 2) return 2;
+    if (argc > 2) options.helper = argv[2];
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (!strcmp(argv[1], "before")) signal(SIGSEGV, earlier);
+    if (backtrail_crash_install(&options) != 0) return 2;
+    return die(argv[1]) + 1;
+}

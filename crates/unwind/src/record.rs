@@ -1,0 +1,237 @@
+//! A frame that a walk came to, in half a cache line, and the plain steps from one to the next.
+
+use backtrail_arch::{Arch, Registers};
+
+use crate::cache::PackedRule;
+use crate::{AddressKind, Frame, Memory, Position};
+
+/// A frame that a walk came to, and the words that the step which led to it has read: those of a plain step here, in terms of what they
+/// gave; others in [`MemoRead`](crate::MemoRead)s.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoStep {
+    pub(crate) pc: u64,
+    pub(crate) sp: u64,
+    pub(crate) fp: u64,
+    /// Flags (bits 8 to 15), and behind a plain step all else that its rule has: whether and where from `sp` it has read the return address and
+    /// the frame pointer; behind another, how many words it has read (48 to 63).
+    how: u64,
+}
+
+impl MemoStep {
+    /// An unused place.
+    pub const EMPTY: MemoStep = MemoStep {
+        pc: 0,
+        sp: 0,
+        fp: 0,
+        how: 0,
+    };
+
+    /// A plain step has read the frame pointer; else it is the callee's.
+    const READ_FP: u64 = PackedRule::HAS_FP;
+    /// And that lies just below the return address.
+    const PAIR: u64 = PackedRule::PAIR;
+    const RA: u64 = 1 << 8;
+    const SP: u64 = 1 << 9;
+    const FP: u64 = 1 << 10;
+    const RETURNING: u64 = Self::RA | Self::SP | Self::FP;
+    /// SP and FP are all registers that are known, so that the frame is told by them. A step gives its caller no more, but that
+    /// through a signal frame.
+    pub(crate) const WHOLE: u64 = 1 << 11;
+    /// The step that led here needed no register but SP and FP.
+    pub(crate) const NARROW: u64 = 1 << 12;
+    /// That step has read the return address, and nothing else but the frame pointer.
+    pub(crate) const PLAIN: u64 = 1 << 13;
+    /// Not a frame: what the last step has read that found the end.
+    pub(crate) const END: u64 = 1 << 14;
+
+    #[inline]
+    pub(crate) fn new(arch: &Arch, registers: &Registers, kind: AddressKind) -> MemoStep {
+        let (sp, fp) = (registers.get(arch.sp), registers.get(arch.fp));
+        let flag = |holds: bool, flag: u64| if holds { flag } else { 0 };
+        MemoStep {
+            pc: registers.pc,
+            sp: sp.unwrap_or(0),
+            fp: fp.unwrap_or(0),
+            how: flag(kind == AddressKind::Ra, Self::RA)
+                | flag(sp.is_some(), Self::SP)
+                | flag(fp.is_some(), Self::FP)
+                | flag(registers.are_only(&[arch.sp, arch.fp]), Self::WHOLE),
+        }
+    }
+
+    /// A frame of which these are known, and other registers.
+    #[cfg(feature = "local")]
+    #[inline(always)]
+    pub(crate) fn returning(pc: u64, sp: u64, fp: u64) -> MemoStep {
+        MemoStep {
+            pc,
+            sp,
+            fp,
+            how: Self::RETURNING,
+        }
+    }
+
+    pub(crate) fn end(is_narrow: bool, reads: u16) -> MemoStep {
+        MemoStep {
+            how: Self::END | if is_narrow { Self::NARROW } else { 0 } | u64::from(reads) << 48,
+            ..MemoStep::EMPTY
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn has(&self, flag: u64) -> bool {
+        self.how & flag != 0
+    }
+
+    pub(crate) fn add(&mut self, flag: u64) {
+        self.how |= flag;
+    }
+
+    /// How many words a step that was not plain has read.
+    #[inline(always)]
+    pub(crate) fn reads(&self) -> u16 {
+        match self.has(Self::PLAIN) {
+            true => 0,
+            false => (self.how >> 48) as u16,
+        }
+    }
+
+    pub(crate) fn set_reads(&mut self, reads: u16) {
+        self.how = self.how << 16 >> 16 | u64::from(reads) << 48;
+    }
+
+    #[inline(always)]
+    fn ra_at(&self) -> u64 {
+        self.sp.wrapping_add_signed((self.how << 32) as i64 >> 48)
+    }
+
+    #[inline(always)]
+    fn fp_at(&self) -> u64 {
+        self.sp.wrapping_add_signed((self.how << 16) as i64 >> 48)
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> AddressKind {
+        match self.has(Self::RA) {
+            true => AddressKind::Ra,
+            false => AddressKind::Pc,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn frame(&self) -> Frame {
+        Frame {
+            address: self.pc,
+            kind: self.kind(),
+        }
+    }
+
+    /// Whether both are the same frame, as far as SP and FP tell.
+    #[inline(always)]
+    pub(crate) fn is_like(&self, other: &MemoStep) -> bool {
+        let told = Self::RA | Self::SP | Self::FP | Self::END;
+        let flags = (self.how ^ other.how) & told;
+        (self.pc ^ other.pc) | (self.sp ^ other.sp) | (self.fp ^ other.fp) | flags == 0
+    }
+
+    /// Whether it is a frame behind a call, whose SP and FP are known.
+    #[inline(always)]
+    pub(crate) fn is_returning(&self) -> bool {
+        self.how & Self::RETURNING == Self::RETURNING
+    }
+
+    /// All that is known of a [whole](MemoStep::WHOLE) one.
+    pub(crate) fn position(&self, arch: &Arch) -> Position {
+        let mut registers = Registers::new(self.pc);
+        for (flag, register, value) in [(Self::SP, arch.sp, self.sp), (Self::FP, arch.fp, self.fp)] {
+            if self.has(flag) {
+                registers.set(register, value);
+            }
+        }
+        Position {
+            registers,
+            kind: self.kind(),
+        }
+    }
+
+    /// The caller of this [returning](MemoStep::is_returning) frame by a [plain](PackedRule::is_plain) rule. `None` where anything is not as it
+    /// mostly is: what it is then is found out step [by step](crate::step).
+    #[inline(always)]
+    pub(crate) fn caller(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
+        // Where it can be foreseen, the CPU need not wait for the rule.
+        match PackedRule::of_frame_pointers(arch) {
+            common if rule == common => self.caller_by(arch, common, memory),
+            _ => self.caller_by(arch, rule, memory),
+        }
+    }
+
+    #[inline(always)]
+    fn caller_by(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
+        let base = if rule.is_from_fp() { self.fp } else { self.sp };
+        let cfa = base.wrapping_add_signed(rule.cfa_offset());
+        let sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
+        if sp <= self.sp {
+            return None;
+        }
+        let word_at = |offset: i64| cfa.wrapping_add_signed(offset);
+        let (fp, ra) = match rule.has_pair() {
+            true => memory.words_at_hand(word_at(rule.fp_offset()))?,
+            false => {
+                let ra = memory.word_at_hand(word_at(rule.ra_offset()))?;
+                match rule.has_fp() {
+                    true => (memory.word_at_hand(word_at(rule.fp_offset()))?, ra),
+                    false => (self.fp, ra),
+                }
+            }
+        };
+        let pc = arch.strip(ra);
+        if pc == 0 {
+            return None;
+        }
+        // From the stack pointer to the CFA is 0 but on one CPU, which saves nothing 2^15 bytes away from it.
+        let offset = -arch.sp_from_cfa as u64;
+        let how = rule.bits().wrapping_add(offset << 16 | offset << 32);
+        Some(MemoStep {
+            pc,
+            sp,
+            fp,
+            how: how | Self::RETURNING | Self::WHOLE | Self::NARROW | Self::PLAIN,
+        })
+    }
+
+    /// Notes the words that led here, the first and perhaps a second, if they are those of a plain step.
+    pub(crate) fn became_plain(&mut self, arch: &Arch, first: (u64, u64), second: Option<(u64, u64)>) -> bool {
+        let offset = |address: u64| {
+            let offset = i16::try_from(address.wrapping_sub(self.sp) as i64).ok()?;
+            Some(u64::from(offset as u16))
+        };
+        let Some(ra) = offset(first.0).filter(|_| self.has(Self::SP) && arch.strip(first.1) == self.pc) else {
+            return false;
+        };
+        let mut how = Self::PLAIN | ra << 16;
+        if let Some((address, word)) = second {
+            let Some(fp) = offset(address).filter(|_| self.has(Self::FP) && word == self.fp) else {
+                return false;
+            };
+            let pair = if address.checked_add(8) == Some(first.0) {
+                Self::PAIR
+            } else {
+                0
+            };
+            how |= Self::READ_FP | pair | fp << 32;
+        }
+        self.how |= how;
+        true
+    }
+
+    /// Whether the words that a plain step has read are what they were.
+    #[inline(always)]
+    pub(crate) fn is_read_again(&self, arch: &Arch, memory: &mut impl Memory) -> bool {
+        let mask = arch.strip(u64::MAX);
+        if self.has(Self::PAIR) {
+            return memory.are(self.fp_at(), self.fp, mask, self.pc);
+        }
+        memory.is(self.ra_at(), mask, self.pc)
+            && (!self.has(Self::READ_FP) || memory.is(self.fp_at(), u64::MAX, self.fp))
+    }
+}
