@@ -42,7 +42,10 @@ enum Chore {
     /// Add tables to programs that are run before and after, and to copies of all files of the system; writes docs/sframe-add.md.
     SframeAdd,
     /// Step programs from their first instruction to their last, and hold the unwound chain against their calls; writes docs/precision.md.
-    Precision { command: Vec<String> },
+    Precision {
+        /// Only these programs, by their names in the document, which is not written then.
+        program: Vec<String>,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -65,7 +68,7 @@ fn main() -> ExitCode {
         Chore::SframeSizes => sizes::run(),
         Chore::SframeAdd => additions::run(),
         Chore::SframeCheck => checks::run(),
-        Chore::Precision { command } => precision::run(&command),
+        Chore::Precision { program } => precision::run(&program),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

@@ -1,7 +1,8 @@
-/* steps_signals [ROUNDS]
+/* steps_signals [ROUNDS [MICROSECONDS]]
  *
  * Signals that come from the program itself, from a fault, and from a timer, on the thread's own and on alternate stacks, one within the other; handlers
- * that return, and one that jumps out. Meant to be stepped. */
+ * that return, and one that jumps out. Meant to be stepped: the timer's
+ * period has to be longer than its handler takes then. */
 #include "common.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -56,7 +57,7 @@ static FRAME int fault(int levels) { return levels ? fault(levels - 1) + 1 : gua
 static FRAME int jumped_out(void) { return sigsetjmp(out, 1) ? 1 : raise(SIGUSR1); }
 
 int main(int argc, char **argv) {
-    int rounds = (int)argument(argc, argv, 1, 1);
+    int rounds = (int)argument(argc, argv, 1, 1), period = (int)argument(argc, argv, 2, 3000);
     stack_t alternate;
     memset(&alternate, 0, sizeof alternate);
     alternate.ss_size = 1 << 16;
@@ -79,10 +80,10 @@ int main(int argc, char **argv) {
         mprotect(guarded, 4096, PROT_NONE);
         sum += (uint64_t)fault(5);
         handle(SIGALRM, on_timer, SA_RESTART | on);
-        struct itimerval each = {{0, 3000}, {0, 3000}}, never = {{0, 0}, {0, 0}};
+        struct itimerval each = {{0, period}, {0, period}}, never = {{0, 0}, {0, 0}};
         setitimer(ITIMER_REAL, &each, NULL);
         for (int i = 0; i < 10; i++) sum += busy(10, (uint64_t)i);
-        usleep(10000);
+        usleep(1000);
         setitimer(ITIMER_REAL, &never, NULL);
         handle(SIGUSR1, on_way_out, on);
         sum += (uint64_t)jumped_out();

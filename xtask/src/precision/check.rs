@@ -1,6 +1,7 @@
 //! At every instruction: the chain that the engine walks, held against the shadow of the calls.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use backtrail_arch::Registers;
 use backtrail_target::sys::read_process;
@@ -152,12 +153,27 @@ pub(crate) struct Seen {
     pub(crate) example: String,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) exact: u64,
     pub(crate) differing: u64,
     /// Frames that were compared and are the same.
     pub(crate) frames: u64,
+}
+
+/// When to end before the program does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) instructions: u64,
+    pub(crate) time: Duration,
+}
+
+/// Why a program can't be stepped, or was not to its end.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The machine does not allow it.
+    NotAllowed(String),
+    Broken(String),
 }
 
 /// What was seen of a program.
@@ -201,7 +217,7 @@ impl<C: Cpu> Checker<C> {
         sources.dedup();
         Checker {
             ways: ways.to_vec(),
-            library: Library::new(&sources),
+            library: Library::new(&sources, C::ARCH.name),
             code,
             spaces: FxHashMap::default(),
             stack: Stack::new(),
@@ -317,15 +333,7 @@ impl<C: Cpu> Checker<C> {
             let mut cache = RuleCache::new(&mut self.cache[number]);
             Memo::new(state, steps, reads).walk(C::ARCH, &from, &view, stack, &mut cache, LIMIT, visit)
         } else {
-            walk(
-                C::ARCH,
-                &from,
-                &view,
-                stack,
-                &mut RuleCache::new(&mut []),
-                LIMIT,
-                visit,
-            )
+            walk(C::ARCH, &from, &view, stack, &mut RuleCache::new(&mut []), LIMIT, visit)
         };
         let depth = shadow.depth();
         let counts = &mut self.outcome.counts[number];

@@ -1,39 +1,259 @@
 //! `cargo xtask precision`: programs are stepped from their first instruction to their last, and at every one the unwound chain is held
 //! against a shadow stack that was kept from their calls and returns.
+//!
+//! [`shadow`] is that stack, [`cpu`] says what an instruction does to it, [`ptrace`] and [`qemu`] run programs, [`check`] walks and compares, and
+//! [`causes`] asks why a chain differs.
 
 mod aarch64;
+mod causes;
 mod check;
 mod cpu;
-#[cfg(target_arch = "x86_64")]
+mod page;
+mod programs;
 mod ptrace;
+mod qemu;
 mod shadow;
 mod space;
 mod x86_64;
 
-use std::path::Path;
-use std::time::Duration;
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use check::{Checker, Way};
-use ptrace::Bounds;
+use backtrail_testkit::{place, scratch, skip};
+
+use causes::Causes;
+use check::{Bounds, Checker, Trouble, Way};
+use cpu::Cpu;
+use programs::{AARCH64_PROGRAMS, NATIVE, Subject};
 use space::{CodeIs, Source};
 
-/// All of a dynamically linked program.
+/// Instructions that are promised, of this machine and of AArch64.
+const PROMISED: [u64; 2] = [10_000_000, 1_000_000];
+
+/// No program takes longer.
+const BOUNDS: Bounds = Bounds {
+    instructions: 5_000_000,
+    time: Duration::from_secs(1200),
+};
+
+/// For programs as they are.
 const CONVERTED: [Way; 3] = [
-    Way { name: "version 3", source: Source::Sampling, remembered: false },
-    Way { name: "version 3, remembered", source: Source::Sampling, remembered: true },
-    Way { name: "version 2", source: Source::Version2, remembered: false },
+    Way {
+        name: "V3",
+        source: Source::Sampling,
+        remembered: false,
+    },
+    Way {
+        name: "V3, remembered",
+        source: Source::Sampling,
+        remembered: true,
+    },
+    Way {
+        name: "V2",
+        source: Source::Version2,
+        remembered: false,
+    },
 ];
 
-pub(crate) fn run(command: &[String]) -> Result<(), String> {
-    let started = std::time::Instant::now();
-    let mut checker = Checker::new(&CONVERTED, CodeIs::Executable);
-    let arguments: Vec<&str> = command[1..].iter().map(String::as_str).collect();
-    let done = ptrace::run(&mut checker, (Path::new(&command[0]), &arguments), &[], Bounds { instructions: 3_000_000, time: Duration::from_secs(100) });
-    println!("{done:?} {:?}", started.elapsed());
-    let o = &checker.outcome;
-    println!("{} {:?} deepest {} threads {} handlers {} redirected {}", o.instructions, o.counts, o.deepest, o.threads, o.handlers, o.redirected);
-    for (place, seen) in &o.places {
-        println!("{} {} {:#x} call {} {:?}: {} {}", place.way, place.module, place.svma, place.is_call, place.fault, seen.instructions, seen.example);
+/// For programs of which only `.sframe` is left.
+const OWN: [Way; 2] = [
+    Way {
+        name: ".sframe alone",
+        source: Source::Own,
+        remembered: false,
+    },
+    Way {
+        name: ".sframe alone, remembered",
+        source: Source::Own,
+        remembered: true,
+    },
+];
+
+/// Steps everything, prints what was seen, and writes it down. With names, only those programs, and nothing is written.
+pub(crate) fn run(names: &[String]) -> Result<(), String> {
+    let started = Instant::now();
+    let is_wanted = |subject: &&Subject| names.is_empty() || names.iter().any(|name| name == subject.name);
+    let native: Vec<&Subject> = match cfg!(target_arch = "x86_64") {
+        true => NATIVE.iter().filter(is_wanted).collect(),
+        false => {
+            skip("programs of x86-64 run there only");
+            Vec::new()
+        }
+    };
+    let emulated: Vec<&Subject> = AARCH64_PROGRAMS.iter().filter(is_wanted).collect();
+    let native = all(&native, &|subject| step_native(subject, BOUNDS))?;
+    let emulated = all(&emulated, &|subject| step_emulated(subject, BOUNDS))?;
+    let page = page_of(&native, &emulated);
+    println!("{page}{:.0} seconds", started.elapsed().as_secs_f64());
+    let mut broken: Vec<String> = native
+        .iter()
+        .chain(&emulated)
+        .flat_map(page::Result::unexplained)
+        .collect();
+    broken.extend(disagreements(native.iter().chain(&emulated)));
+    if names.is_empty() {
+        fs::write(place::workspace().join("docs/precision.md"), &page).map_err(|error| error.to_string())?;
+        for (results, promised) in [&native, &emulated].into_iter().zip(PROMISED) {
+            let sum: u64 = results.iter().map(|result| result.instructions).sum();
+            if sum < promised {
+                broken.push(format!("{sum} instructions where {promised} were promised"));
+            }
+        }
     }
-    Ok(())
+    match broken.is_empty() {
+        true => Ok(()),
+        false => Err(format!("promised otherwise:\n{}", broken.join("\n"))),
+    }
+}
+
+fn page_of(native: &[page::Result], emulated: &[page::Result]) -> String {
+    let mut page = String::from(include_str!("page.md"));
+    for (title, results) in [("x86-64, under ptrace", native), ("AArch64, under qemu-user", emulated)] {
+        page.push_str(&format!(
+            "\n## {title}\n\n{}\n### Where chains are not the same\n\n{}",
+            page::programs(results),
+            page::exceptions(results)
+        ));
+    }
+    page
+}
+
+/// What remembering has changed: nothing may.
+fn disagreements<'r>(results: impl Iterator<Item = &'r page::Result>) -> Vec<String> {
+    let mut all = Vec::new();
+    for result in results {
+        for (way, counts, _) in result.ways.iter().filter(|(way, ..)| way.remembered) {
+            let plain = result
+                .ways
+                .iter()
+                .find(|(other, ..)| other.source == way.source && !other.remembered);
+            if plain.is_some_and(|(_, plain, _)| plain != counts) {
+                all.push(format!(
+                    "{}: {} differs from walks that remember nothing",
+                    result.name, way.name
+                ));
+            }
+        }
+    }
+    all
+}
+
+/// Two at a time.
+fn all(
+    subjects: &[&Subject],
+    step: &(dyn Fn(&Subject) -> Result<page::Result, Trouble> + Sync),
+) -> Result<Vec<page::Result>, String> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<page::Result, Trouble>)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(subject) = subjects.get(number) else { return };
+                    eprintln!("stepping {}", subject.name);
+                    let result = step(subject);
+                    done.lock().expect("nobody panics").push((number, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("nobody panics");
+    done.sort_by_key(|(number, _)| *number);
+    let mut results = Vec::new();
+    for (number, result) in done {
+        match result {
+            Ok(result) => results.push(result),
+            Err(Trouble::NotAllowed(reason)) => skip(format!("{}: {reason}", subjects[number].name)),
+            Err(Trouble::Broken(error)) => return Err(format!("{}: {error}", subjects[number].name)),
+        }
+    }
+    Ok(results)
+}
+
+fn ways(subject: &Subject) -> &'static [Way] {
+    if subject.only_sframe { &OWN } else { &CONVERTED }
+}
+
+fn step_native(subject: &Subject, bounds: Bounds) -> Result<page::Result, Trouble> {
+    let checker = Checker::<x86_64::X86_64>::new(ways(subject), CodeIs::Executable);
+    step(subject, checker, |checker, command| {
+        ptrace::run(checker, command, subject.environment, bounds)
+    })
+}
+
+fn step_emulated(subject: &Subject, bounds: Bounds) -> Result<page::Result, Trouble> {
+    let checker = Checker::<aarch64::Aarch64>::new(ways(subject), CodeIs::Emulated);
+    step(subject, checker, |checker, command| {
+        qemu::run(checker, command, subject.environment, bounds)
+    })
+}
+
+fn step<C: Cpu>(
+    subject: &Subject,
+    mut checker: Checker<C>,
+    run: impl FnOnce(&mut Checker<C>, (&std::path::Path, &[&str])) -> Result<bool, Trouble>,
+) -> Result<page::Result, Trouble> {
+    let folder = scratch();
+    let built = subject
+        .build(folder.path())
+        .map_err(|missing| Trouble::NotAllowed(missing.to_string()))?;
+    let is_whole = run(&mut checker, (&built.path, subject.arguments))?;
+    let mut causes = Causes::new(C::ARCH, checker.library.modules(), &built.originals);
+    let outcome = &checker.outcome;
+    let ways = ways(subject).iter().enumerate().map(|(number, way)| {
+        let places = outcome.places.iter().filter(|(place, _)| place.way == number);
+        (*way, outcome.counts[number], causes.sort(way.source, places))
+    });
+    Ok(page::Result {
+        name: subject.name,
+        ways: ways.collect(),
+        instructions: outcome.instructions,
+        deepest: outcome.deepest,
+        threads: outcome.threads,
+        handlers: outcome.handlers,
+        redirected: outcome.redirected,
+        is_whole,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Bounds = Bounds {
+        instructions: 60_000,
+        time: Duration::from_secs(60),
+    };
+
+    fn is_precise(result: Result<page::Result, Trouble>) {
+        let result = match result {
+            Ok(result) => result,
+            Err(Trouble::NotAllowed(reason)) => return skip(reason),
+            Err(Trouble::Broken(error)) => panic!("{error}"),
+        };
+        assert_eq!(result.unexplained(), Vec::<String>::new());
+        assert_eq!(disagreements([&result].into_iter()), Vec::<String>::new());
+        for (way, counts, _) in &result.ways {
+            assert!(counts.exact > counts.differing * 9, "{}: {counts:?}", way.name);
+            assert!(counts.frames > 3 * counts.exact, "{}: {counts:?}", way.name);
+        }
+        assert!(result.instructions > 50_000, "{}", result.instructions);
+    }
+
+    #[test]
+    fn every_instruction_of_a_program() {
+        if cfg!(target_arch = "x86_64") {
+            is_precise(step_native(&NATIVE[8], SHORT));
+        }
+    }
+
+    #[test]
+    fn every_instruction_of_a_program_whose_calls_are_bound_at_the_start() {
+        if cfg!(target_arch = "x86_64") {
+            is_precise(step_native(&NATIVE[12], SHORT));
+        }
+    }
 }

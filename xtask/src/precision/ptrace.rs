@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use backtrail_arch::{Register, Registers};
 use nix::errno::Errno;
@@ -12,27 +12,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::check::{Checker, Thread};
+use super::check::{Bounds, Checker, Thread, Trouble};
 use super::shadow::Shadow;
 use super::x86_64::X86_64;
 
 /// What a shell does, so that it can be seized before there is anything of the program.
 const START: &str = "kill -STOP $$; exec \"$0\" \"$@\"";
-
-/// When to end before the program does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) instructions: u64,
-    pub(crate) time: Duration,
-}
-
-/// Why a program can't be stepped, or was not to its end.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The machine does not allow it.
-    NotAllowed(String),
-    Broken(String),
-}
 
 struct Tracer<'c> {
     checker: &'c mut Checker<X86_64>,
@@ -136,7 +121,11 @@ impl Tracer<'_> {
             },
             WaitStatus::PtraceEvent(tid, _, event) => self.on_event(tid, event),
             WaitStatus::Exited(tid, _) | WaitStatus::Signaled(tid, _, _) => {
-                if self.threads.remove(&tid).is_some_and(|thread| thread.pid == tid.as_raw()) {
+                if self
+                    .threads
+                    .remove(&tid)
+                    .is_some_and(|thread| thread.pid == tid.as_raw())
+                {
                     self.checker.end_process(tid.as_raw());
                 }
                 Ok(())
@@ -174,9 +163,7 @@ impl Tracer<'_> {
         ]
         .iter()
         .any(|new| event == *new as i32);
-        if is_new
-            && let (Ok(new), Some(parent)) = (ptrace::getevent(tid), self.threads.get(&tid))
-        {
+        if is_new && let (Ok(new), Some(parent)) = (ptrace::getevent(tid), self.threads.get(&tid)) {
             let new = Pid::from_raw(new as i32);
             let process = process_of(new).unwrap_or(new.as_raw());
             // A thread has a stack of its own, and so have some children.
@@ -253,6 +240,7 @@ fn sp(registers: &Registers) -> Option<u64> {
 }
 
 /// `None` where the thread has gone.
+#[cfg(target_arch = "x86_64")]
 fn registers(tid: Pid) -> Option<Registers> {
     let user = ptrace::getregs(tid).ok()?;
     let mut registers = Registers::new(user.rip);
@@ -264,4 +252,10 @@ fn registers(tid: Pid) -> Option<Registers> {
         registers.set(Register(number), value);
     }
     Some(registers)
+}
+
+/// Other machines are stepped under an emulator.
+#[cfg(not(target_arch = "x86_64"))]
+fn registers(_: Pid) -> Option<Registers> {
+    None
 }

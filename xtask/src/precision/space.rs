@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use backtrail_dwarf::build::{self, Skipped};
+use backtrail_dwarf::build;
 use backtrail_dwarf::tables::{self, Tables};
 use backtrail_elf::{Image, MappedFile, Symbols};
 use backtrail_sframe::write::Options;
@@ -30,21 +30,17 @@ pub(crate) struct Module {
     pub(crate) image: Image<'static>,
     pub(crate) symbols: Symbols,
     tables: HashMap<Source, Section<'static>>,
-    /// What has no rows in version 2.
-    pub(crate) skipped: Vec<Skipped>,
     /// A number for each of its tables begins here.
     id: u32,
 }
 
 impl Module {
-    fn new(path: PathBuf, bytes: &'static [u8], sources: &[Source], id: u32) -> Option<Module> {
-        let image = Image::parse(bytes).ok()?;
+    fn new(path: PathBuf, image: Image<'static>, sources: &[Source], id: u32) -> Module {
         let mut module = Module {
             path,
             symbols: Symbols::new(&image),
             image,
             tables: HashMap::new(),
-            skipped: Vec::new(),
             id,
         };
         for source in sources {
@@ -52,10 +48,10 @@ impl Module {
                 module.tables.insert(*source, section);
             }
         }
-        Some(module)
+        module
     }
 
-    fn table(&mut self, source: Source) -> Option<Section<'static>> {
+    fn table(&self, source: Source) -> Option<Section<'static>> {
         let image = &self.image;
         let (bytes, address) = match source {
             Source::Sampling => {
@@ -65,7 +61,6 @@ impl Module {
             Source::Version2 => {
                 let options = Options::new(Version::V2, tables::abi(image), 0);
                 let built = build::table(&tables::convert(image).ok()?, &options).ok()?;
-                self.skipped = built.skipped;
                 (built.bytes, 0)
             }
             Source::Own => {
@@ -96,13 +91,16 @@ impl Module {
 pub(crate) struct Library {
     modules: HashMap<(String, u64), Option<Rc<Module>>>,
     sources: Vec<Source>,
+    /// The CPU that modules must be for; an emulator's own are not.
+    cpu: &'static str,
 }
 
 impl Library {
-    pub(crate) fn new(sources: &[Source]) -> Library {
+    pub(crate) fn new(sources: &[Source], cpu: &'static str) -> Library {
         Library {
             modules: HashMap::new(),
             sources: sources.to_vec(),
+            cpu,
         }
     }
 
@@ -113,10 +111,11 @@ impl Library {
     fn get(&mut self, pid: i32, map: &MapsEntry) -> Option<Rc<Module>> {
         let key = (map.path.clone(), map.inode);
         let id = self.modules.len() as u32 * 4;
-        let sources = &self.sources;
+        let (sources, cpu) = (&self.sources, self.cpu);
         let module = self.modules.entry(key).or_insert_with(|| {
             let bytes = bytes_of(pid, map)?;
-            Module::new(PathBuf::from(&map.path), bytes, sources, id).map(Rc::new)
+            let image = Image::parse(bytes).ok().filter(|image| image.arch().name == cpu)?;
+            Some(Rc::new(Module::new(PathBuf::from(&map.path), image, sources, id)))
         });
         module.clone()
     }
@@ -149,7 +148,7 @@ pub(crate) enum CodeIs {
     /// Those that may be executed.
     Executable,
     /// Those of executable segments of files for this CPU: an emulator only reads them.
-    Emulated(&'static str),
+    Emulated,
 }
 
 /// The code of a process, by address.
@@ -165,7 +164,7 @@ impl Space {
         for map in maps {
             let may_be_code = match code {
                 CodeIs::Executable => map.executable,
-                CodeIs::Emulated(_) => map.path.starts_with('/'),
+                CodeIs::Emulated => map.path.starts_with('/'),
             };
             if !may_be_code || !(map.path.starts_with('/') || map.path == "[vdso]") || map.path == "/dev/zero" {
                 continue;
@@ -200,10 +199,10 @@ fn place(map: &MapsEntry, module: Rc<Module>, code: CodeIs) -> Option<Mapped> {
     let svma = module.image.svma_of_offset(map.file_offset)?;
     let is_code = match code {
         CodeIs::Executable => true,
-        CodeIs::Emulated(cpu) => {
+        CodeIs::Emulated => {
             let length = map.end - map.start;
             let overlaps = |range: &std::ops::Range<u64>| range.start < svma + length && svma < range.end;
-            module.image.arch().name == cpu && module.image.code_ranges().iter().any(overlaps)
+            module.image.code_ranges().iter().any(overlaps)
         }
     };
     is_code.then(|| Mapped {
