@@ -45,6 +45,9 @@ enum Chore {
     Precision {
         /// Only these programs, by their names in the document, which is not written then.
         program: Vec<String>,
+        /// A shorter look at each program, which is not written down.
+        #[arg(long)]
+        instructions: Option<u64>,
     },
     /// Write a man page for the command and for each of its verbs.
     Man {
@@ -68,7 +71,7 @@ fn main() -> ExitCode {
         Chore::SframeSizes => sizes::run(),
         Chore::SframeAdd => additions::run(),
         Chore::SframeCheck => checks::run(),
-        Chore::Precision { program } => precision::run(&program),
+        Chore::Precision { program, instructions } => precision::run(&program, instructions),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

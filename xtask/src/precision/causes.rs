@@ -82,7 +82,7 @@ struct Known {
     fdes: Vec<Range<u64>>,
     skipped: HashMap<Source, Vec<Skipped>>,
     /// Addresses at which the table is not what `.eh_frame` says.
-    mismatches: usize,
+    mismatches: Vec<Range<u64>>,
 }
 
 pub(crate) struct Causes<'c> {
@@ -171,7 +171,7 @@ impl<'c> Causes<'c> {
         };
         // What follows blames the call frame information; the row must be what that says.
         match rule {
-            Some(rule) if known.mismatches == 0 => match (rule.cfa.base, rule.ra.base) {
+            Some(rule) if !known.mismatches.iter().any(holds) => match (rule.cfa.base, rule.ra.base) {
                 (Base::Register(number), _)
                     if place.fault == Fault::Stopped("register not known")
                         && ![self.arch.sp.0, self.arch.fp.0].contains(&number) =>
@@ -212,12 +212,15 @@ impl Known {
     }
 }
 
-fn mismatches(module: &Module, image: &Image<'_>, source: Source, skipped: &[Skipped]) -> usize {
+fn mismatches(module: &Module, image: &Image<'_>, source: Source, skipped: &[Skipped]) -> Vec<Range<u64>> {
     let (Ok(Some(eh_frame)), Some(table)) = (image.eh_frame(), module.section(source)) else {
-        return 0;
+        return Vec::new();
     };
     let input = EhFrame::of_image(image, &eh_frame.data, eh_frame.address);
-    check::check(&input, table, skipped).mismatches.len()
+    let stubs = check::Stubs::of_image(image);
+    let report = check::check_linked(&input, table, skipped, stubs.as_ref());
+    let range = |mismatch: &check::Mismatch| mismatch.pc..mismatch.pc.saturating_add(mismatch.pcs);
+    report.mismatches.iter().map(range).collect()
 }
 
 /// The code that FDEs describe, as readelf reads them.

@@ -71,8 +71,13 @@ const OWN: [Way; 2] = [
     },
 ];
 
-/// Steps everything, prints what was seen, and writes it down. With names, only those programs, and nothing is written.
-pub(crate) fn run(names: &[String]) -> Result<(), String> {
+/// Steps everything, prints what was seen, and writes it down. With names only those programs, or with a limit only so many instructions of each, and
+/// nothing is written.
+pub(crate) fn run(names: &[String], limit: Option<u64>) -> Result<(), String> {
+    let bounds = Bounds {
+        instructions: limit.unwrap_or(BOUNDS.instructions),
+        ..BOUNDS
+    };
     let started = Instant::now();
     let is_wanted = |subject: &&Subject| names.is_empty() || names.iter().any(|name| name == subject.name);
     let native: Vec<&Subject> = match cfg!(target_arch = "x86_64") {
@@ -83,8 +88,8 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
         }
     };
     let emulated: Vec<&Subject> = AARCH64_PROGRAMS.iter().filter(is_wanted).collect();
-    let native = all(&native, &|subject| step_native(subject, BOUNDS))?;
-    let emulated = all(&emulated, &|subject| step_emulated(subject, BOUNDS))?;
+    let native = all(&native, &|subject| step_native(subject, bounds))?;
+    let emulated = all(&emulated, &|subject| step_emulated(subject, bounds))?;
     let page = page_of(&native, &emulated);
     println!("{page}{:.0} seconds", started.elapsed().as_secs_f64());
     let mut broken: Vec<String> = native
@@ -93,7 +98,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
         .flat_map(page::Result::unexplained)
         .collect();
     broken.extend(disagreements(native.iter().chain(&emulated)));
-    if names.is_empty() {
+    if names.is_empty() && limit.is_none() {
         fs::write(place::workspace().join("docs/precision.md"), &page).map_err(|error| error.to_string())?;
         for (results, promised) in [&native, &emulated].into_iter().zip(PROMISED) {
             let sum: u64 = results.iter().map(|result| result.instructions).sum();
@@ -154,7 +159,11 @@ fn all(
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(subject) = subjects.get(number) else { return };
                     eprintln!("stepping {}", subject.name);
+                    let started = Instant::now();
                     let result = step(subject);
+                    if let Ok(result) = &result {
+                        eprintln!("{}: {}", result.summary(), started.elapsed().as_secs());
+                    }
                     done.lock().expect("nobody panics").push((number, result));
                 }
             });

@@ -20,6 +20,21 @@ pub(crate) struct Result {
 }
 
 impl Result {
+    /// A line.
+    pub(crate) fn summary(&self) -> String {
+        let ways = self.ways.iter().map(|(way, counts, _)| {
+            let compared = counts.exact + counts.differing;
+            format!("{} {}", way.name, percent(counts.exact, compared))
+        });
+        format!(
+            "{}: {} instructions; {}; {} unexplained",
+            self.name,
+            number(self.instructions),
+            ways.collect::<Vec<_>>().join(", "),
+            self.unexplained().len()
+        )
+    }
+
     pub(crate) fn unexplained(&self) -> Vec<String> {
         let mut all = Vec::new();
         for (way, _, exceptions) in &self.ways {

@@ -195,17 +195,21 @@ impl Space {
     }
 }
 
+const PAGE: u64 = 4096;
+
+/// The executable segment that is mapped there, from the beginning of its first page, or a part of it.
 fn place(map: &MapsEntry, module: Rc<Module>, code: CodeIs) -> Option<Mapped> {
-    let svma = module.image.svma_of_offset(map.file_offset)?;
-    let is_code = match code {
-        CodeIs::Executable => true,
-        CodeIs::Emulated => {
-            let length = map.end - map.start;
-            let overlaps = |range: &std::ops::Range<u64>| range.start < svma + length && svma < range.end;
-            module.image.code_ranges().iter().any(overlaps)
-        }
-    };
-    is_code.then(|| Mapped {
+    let end = map.file_offset + (map.end - map.start);
+    let segment = module.image.segments().iter().find(|segment| {
+        let (first, last) = (segment.offset & !(PAGE - 1), segment.offset + segment.filesz);
+        let overlaps = match code {
+            CodeIs::Executable => first <= map.file_offset,
+            CodeIs::Emulated => first < end,
+        };
+        segment.is_load() && segment.is_executable() && overlaps && map.file_offset < last
+    })?;
+    let svma = segment.vaddr.wrapping_add(map.file_offset).wrapping_sub(segment.offset);
+    Some(Mapped {
         start: map.start,
         end: map.end,
         bias: map.start.wrapping_sub(svma),
