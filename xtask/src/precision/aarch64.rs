@@ -16,6 +16,7 @@ pub(crate) struct Aarch64;
 impl Cpu for Aarch64 {
     const ARCH: &'static Arch = &ARCH;
     const LONGEST: usize = 4;
+    const RETURNS_BY_STACK: bool = false;
 
     fn classify(code: &[u8]) -> Class {
         let Some(bytes) = code.first_chunk::<4>() else {

@@ -18,7 +18,7 @@ use backtrail_sframe::{Base, Version};
 use backtrail_testkit::command;
 
 use super::check::{Fault, Place, Seen};
-use super::space::{Module, Source};
+use super::space::{Module, Source, returns_above_frame};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -53,6 +53,14 @@ pub(crate) enum Cause {
     RegisterNotKept(&'static str),
     /// The row is that of where the code is about to jump.
     TellsOfTarget,
+    /// The row says that the return address lies above the frame.
+    ReturnAboveFrame,
+    /// The program's first instruction, whose row does not say yet that there is no caller.
+    Entry,
+    /// The program has replaced the return address.
+    Overwritten,
+    /// The C++ runtime has replaced what it saved by what the handler's frame is to have.
+    InstallsHandler,
     /// A mistake of ours.
     Unexplained(Fault),
 }
@@ -68,6 +76,14 @@ impl Cause {
                 format!("the frame is found by {register}, which SFrame does not restore")
             }
             Cause::TellsOfTarget => "hand-written: tells of the frame that it is about to jump to".into(),
+            Cause::ReturnAboveFrame => {
+                "hand-written: says that the return address lies above the frame, so that the caller's stack pointer is wrong".into()
+            }
+            Cause::Entry => "says only at its second instruction that it has no caller".into(),
+            Cause::Overwritten => "the program has overwritten this return address in memory".into(),
+            Cause::InstallsHandler => {
+                "the runtime has overwritten the registers that it saved, to resume in the handler's frame".into()
+            }
             Cause::Unexplained(fault) => format!("**unexplained**: {fault:?}"),
         }
     }
@@ -165,6 +181,9 @@ impl<'c> Causes<'c> {
         {
             return Cause::Inexpressible(skipped.reason);
         }
+        if place.fault == Fault::Overwritten {
+            return Cause::Overwritten;
+        }
         let rule = match section.lookup(place.svma) {
             Ok(Some(found)) => found.row.rule,
             _ => None,
@@ -181,6 +200,11 @@ impl<'c> Causes<'c> {
                 }
                 (_, Base::Register(number)) if !rule.ra.deref && number != self.arch.ra.0 && !place.is_call => {
                     Cause::TellsOfTarget
+                }
+                _ if place.fault == Fault::Surplus && place.svma == module.image.entry() => Cause::Entry,
+                _ if returns_above_frame(section, place.svma) == Some(true) => Cause::ReturnAboveFrame,
+                _ if place.fault != Fault::NotCovered && module.describe(place.svma).starts_with("_Unwind_") => {
+                    Cause::InstallsHandler
                 }
                 _ => Cause::Unexplained(place.fault),
             },

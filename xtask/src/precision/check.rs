@@ -131,6 +131,8 @@ pub(crate) enum Fault {
     EndNotMarked,
     /// The caller is another one.
     Wrong,
+    /// So it is, and its return address is no longer where its call has left it.
+    Overwritten,
     /// There is a caller where there is none.
     Surplus,
 }
@@ -338,7 +340,9 @@ impl<C: Cpu> Checker<C> {
         let depth = shadow.depth();
         let counts = &mut self.outcome.counts[number];
         let (right, fault) = match differs {
-            Some((at, _)) => (at, Some(if at < depth { Fault::Wrong } else { Fault::Surplus })),
+            Some((at, _)) if at >= depth => (at, Some(Fault::Surplus)),
+            Some((at, _)) if C::RETURNS_BY_STACK && is_overwritten(shadow, at, stack) => (at, Some(Fault::Overwritten)),
+            Some((at, _)) => (at, Some(Fault::Wrong)),
             None if visited < depth => (visited, Some(stopped(stop))),
             None if stop != Stop::EndOfStack => (visited, Some(Fault::EndNotMarked)),
             None => (visited, None),
@@ -349,7 +353,7 @@ impl<C: Cpu> Checker<C> {
             Some(fault) => {
                 counts.differing += 1;
                 let found = differs.map(|(_, frame)| frame);
-                let place = place_of(number, shadow, now.pc, right, fault, space);
+                let place = place_of(number, shadow, now.pc, right, fault, &view);
                 let seen = self.outcome.places.entry(place).or_default();
                 if seen.instructions == 0 {
                     seen.example = example(shadow, now.pc, right, found, stop, space);
@@ -360,13 +364,26 @@ impl<C: Cpu> Checker<C> {
     }
 }
 
-/// The frame whose step went wrong, and what was found instead.
 #[cold]
-fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, space: &Space) -> Place {
-    let frame = shadow.frame(pc, right.saturating_sub(1));
-    let is_call = frame.is_some_and(|frame| frame.kind == AddressKind::Ra);
-    let address = frame.map_or(pc, |frame| frame.address) - u64::from(is_call);
-    let (module, svma) = match space.find(address) {
+fn is_overwritten(shadow: &Shadow, frame: usize, stack: &mut Stack) -> bool {
+    let entry = shadow.entry(frame).filter(|entry| entry.kind == AddressKind::Ra);
+    entry.is_some_and(|entry| stack.word(entry.slot) != Some(entry.address))
+}
+
+/// The frame whose step went wrong. Where its callee says that the return address lies above its frame, that one gave it a wrong stack pointer.
+#[cold]
+fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, view: &View<'_>) -> Place {
+    let code = |number: usize| {
+        let frame = shadow.frame(pc, number)?;
+        let is_call = frame.kind == AddressKind::Ra;
+        Some((frame.address - u64::from(is_call), is_call))
+    };
+    let callee = right.checked_sub(2).and_then(code);
+    let (address, is_call) = match callee {
+        Some(callee) if view.returns_above_frame(callee.0) => callee,
+        _ => code(right.saturating_sub(1)).unwrap_or((pc, false)),
+    };
+    let (module, svma) = match view.space.find(address) {
         Some(mapped) => (
             mapped.module.path.to_string_lossy().into_owned(),
             address.wrapping_sub(mapped.bias),

@@ -51,6 +51,8 @@ pub(crate) trait Cpu {
     const ARCH: &'static Arch;
     /// Bytes of the longest instruction.
     const LONGEST: usize;
+    /// Whether the slot of a call holds its return address.
+    const RETURNS_BY_STACK: bool;
 
     /// Of the instruction that these bytes begin with.
     fn classify(code: &[u8]) -> Class;

@@ -43,6 +43,11 @@ impl Shadow {
         })
     }
 
+    /// The call that frame comes back from.
+    pub(crate) fn entry(&self, number: usize) -> Option<&Entry> {
+        self.entries.get(self.entries.len().checked_sub(number)?)
+    }
+
     /// Frames, the one that runs included.
     pub(crate) fn depth(&self) -> usize {
         self.entries.len() + 1

@@ -8,7 +8,7 @@ use backtrail_dwarf::build;
 use backtrail_dwarf::tables::{self, Tables};
 use backtrail_elf::{Image, MappedFile, Symbols};
 use backtrail_sframe::write::Options;
-use backtrail_sframe::{Section, Version};
+use backtrail_sframe::{Base, Section, Version};
 use backtrail_target::proc::{self, MapsEntry};
 use backtrail_target::sys::read_process;
 use backtrail_unwind::{Coverage, Modules, Table};
@@ -221,6 +221,32 @@ fn place(map: &MapsEntry, module: Rc<Module>, code: CodeIs) -> Option<Mapped> {
 pub(crate) struct View<'s> {
     pub(crate) space: &'s Space,
     pub(crate) source: Source,
+}
+
+impl View<'_> {
+    /// Whether a row of the function says that the return address lies above the frame, where no caller can have its own.
+    pub(crate) fn returns_above_frame(&self, address: u64) -> bool {
+        let rows = || {
+            let mapped = self.space.find(address)?;
+            let section = mapped.module.section(self.source)?;
+            returns_above_frame(section, address.wrapping_sub(mapped.bias))
+        };
+        rows().unwrap_or(false)
+    }
+}
+
+/// As [`View::returns_above_frame`], by the module's own address; `None` where there is no function.
+pub(crate) fn returns_above_frame(section: &Section<'_>, svma: u64) -> Option<bool> {
+    let found = section.lookup(svma).ok()??;
+    let function = section
+        .functions()
+        .flatten()
+        .find(|fde| fde.function() == found.function)?;
+    let above = function.rows().flatten().any(|row| {
+        row.rule
+            .is_some_and(|rule| rule.ra.deref && rule.ra.base == Base::Cfa && rule.ra.offset >= 0)
+    });
+    Some(above)
 }
 
 impl Modules for View<'_> {

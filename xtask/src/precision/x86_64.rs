@@ -19,6 +19,7 @@ pub(crate) struct X86_64;
 impl Cpu for X86_64 {
     const ARCH: &'static Arch = &ARCH;
     const LONGEST: usize = 15;
+    const RETURNS_BY_STACK: bool = true;
 
     fn classify(code: &[u8]) -> Class {
         let is_prefix = |byte: &u8| {
@@ -86,7 +87,9 @@ impl Cpu for X86_64 {
             if entry.in_register {
                 return ran.now.pc == entry.address || ran.class == Class::Return || now > entry.slot + 8;
             }
-            let popped = ran.class == Class::Pop && entry.slot == before && now == before + 8;
+            // If it is the return address still: who has left another one there pops that, to jump to it.
+            let popped =
+                ran.class == Class::Pop && entry.slot == before && now == before + 8 && word(before) == entry.address;
             entry.in_register = popped;
             entry.slot < now && !popped
         });
@@ -155,7 +158,10 @@ mod tests {
     fn a_return_address_in_a_register_is_the_callers_still() {
         let mut shadow = Shadow::default();
         run(&mut shadow, Class::Call, at(0x10, 0x1000), at(0x50, 0xff8), 0x15);
-        run(&mut shadow, Class::Pop, at(0x50, 0xff8), at(0x51, 0x1000), 0);
+        let mut other = shadow.clone();
+        run(&mut other, Class::Pop, at(0x50, 0xff8), at(0x51, 0x1000), 0x1234);
+        assert_eq!(other.depth(), 1);
+        run(&mut shadow, Class::Pop, at(0x50, 0xff8), at(0x51, 0x1000), 0x15);
         assert_eq!(shadow.depth(), 2);
         run(&mut shadow, Class::System, at(0x51, 0x1000), at(0x53, 0x1000), 0);
         assert_eq!(shadow.depth(), 2);
