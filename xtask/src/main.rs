@@ -6,6 +6,7 @@ mod figures;
 mod manual;
 mod precision;
 mod sizes;
+mod soak;
 mod test;
 mod tidy;
 
@@ -49,6 +50,18 @@ enum Chore {
         #[arg(long)]
         instructions: Option<u64>,
     },
+    /// Take ten million backtraces in signal handlers of a program that does everything at once, and hold each against what is known of its stack.
+    Soak {
+        /// Another number of them.
+        #[arg(long)]
+        samples: Option<u64>,
+        /// Samples a second of each thread; 10,000 unless told otherwise.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rate: Option<u32>,
+        /// No longer than this; an hour unless told otherwise.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+        seconds: Option<u32>,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -72,6 +85,7 @@ fn main() -> ExitCode {
         Chore::SframeAdd => additions::run(),
         Chore::SframeCheck => checks::run(),
         Chore::Precision { program, instructions } => precision::run(&program, instructions),
+        Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

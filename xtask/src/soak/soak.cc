@@ -7,8 +7,10 @@
 //   * it has as many frames of functions in the section `marked` as the thread has counted, or one more, where the count is behind;
 //   * what the context gives is what lies behind the handler.
 //
-// A stack that ends before is reported by the address at which it does; whoever runs this program holds those against the tables. Exits with 1
-// at the first stack that is wrong. Prints "KIND ADDRESS-KIND PATH OFFSET COUNT" lines, and "samples N complete N short N threads N children N loads N throws N".
+// A stack that ends before is reported by the address at which it does; whoever runs this program holds those against the tables. Two kinds are
+// counted apart: in a library that was loaded and whose table was not made yet, and while libgcc overwrites the return address and the registers that its own
+// frame has saved with those of the handler that it is about to resume in. Exits with 1 at the first stack that is wrong. Prints lines
+// "short KIND PATH OFFSET COUNT", and one that begins with "samples".
 #include <backtrail.h>
 #include <atomic>
 #include <cerrno>
@@ -18,6 +20,7 @@
 #include <cstring>
 #include <ctime>
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdexcept>
@@ -47,11 +50,23 @@ struct Base {
     int count;
 };
 
-static std::atomic<long> samples, complete, ended_early, thread_count, children, loads, throws_;
+static std::atomic<long> samples, complete, ended_early, unmade, installing, through_plugin, thread_count, children, loads, throws_;
 static std::atomic<bool> stopping;
 static Place places[PLACES];
 static long wanted, rate;
 static const char *plugin_path;
+
+/* Where the library lies while it is loaded, and whether its table is made; all of it is the same thread's. */
+static std::atomic<uintptr_t> plugin;
+static std::atomic<bool> plugin_made;
+static constexpr uintptr_t PLUGIN_SIZE = 0x5000;
+/* Where it has been, for what was seen there while nobody could say so. */
+static std::atomic<uintptr_t> plugin_places[256];
+/* Functions of libgcc that resume in handlers. */
+struct Range {
+    uintptr_t start, end;
+};
+static Range resuming[4];
 
 static __thread volatile int level __attribute__((tls_model("initial-exec")));
 static __thread Base base __attribute__((tls_model("initial-exec")));
@@ -69,6 +84,18 @@ static void say(const char *text) {
     say("and\n");
     backtrail_backtrace_symbols_fd(others, other_count, 2);
     _exit(1);
+}
+
+static bool is_in_plugin(void *frame, bool is_call) {
+    uintptr_t at = (uintptr_t)frame - is_call, start = plugin;
+    return start && at >= start && at < start + PLUGIN_SIZE;
+}
+
+static bool resumes(void **frames, int count) {
+    for (int i = 0; i < count; i++)
+        for (const Range &range : resuming)
+            if ((uintptr_t)frames[i] - (i > 0) - range.start < range.end - range.start) return true;
+    return false;
 }
 
 static void note(uintptr_t address) {
@@ -98,12 +125,22 @@ static void on_timer(int, siginfo_t *, void *context) {
         wrong("not what lies behind the handler", from, from_count, behind, behind_count);
     bool is_complete = from_count >= base.count && memcmp(from + from_count - base.count, base.frames, sizeof *from * (size_t)base.count) == 0;
     if (!is_complete) {
+        void *last = from[from_count - 1];
+        if (is_in_plugin(last, from_count > 1)) {
+            if (plugin_made) wrong("ends in a library whose table is made", from, from_count, base.frames, base.count);
+            unmade++;
+            return;
+        }
+        if (resumes(from, from_count)) {
+            installing++;
+            return;
+        }
         // The outermost frames are these or none of them.
         for (int i = 0; i < from_count; i++)
             for (int j = 0; j < base.count; j++)
                 if (from[i] == base.frames[j]) wrong("other outer frames", from, from_count, base.frames, base.count);
         ended_early++;
-        note((uintptr_t)from[from_count - 1] * 2 + (from_count > 1));
+        note((uintptr_t)last * 2 + (from_count > 1));
         return;
     }
     int marked = 0;
@@ -111,7 +148,18 @@ static void on_timer(int, siginfo_t *, void *context) {
         char *at = (char *)from[i] - (i > 0);
         marked += at >= __start_marked && at < __stop_marked;
     }
-    if (marked != level && marked != level + 1) wrong("marked frames", from, from_count, base.frames, base.count);
+    if (marked != level && marked != level + 1) {
+        if (resumes(from, from_count)) {
+            installing++;
+            return;
+        }
+        wrong("marked frames", from, from_count, base.frames, base.count);
+    }
+    for (int i = 0; i < from_count; i++)
+        if (is_in_plugin(from[i], i > 0)) {
+            through_plugin++;
+            break;
+        }
     complete++;
 }
 
@@ -203,12 +251,22 @@ MARKED static void loading(void) {
     Level counted;
     void *library = dlopen(plugin_path, RTLD_NOW);
     if (!library) _exit(5);
+    struct link_map *map;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) _exit(5);
+    for (std::atomic<uintptr_t> &place : plugin_places) {
+        uintptr_t none = 0;
+        if (place == map->l_addr || place.compare_exchange_strong(none, map->l_addr)) break;
+    }
+    plugin = map->l_addr;
     void *symbol = dlsym(library, "plugin_enter");
     enter entry;
     memcpy(&entry, &symbol, sizeof entry);
     if (backtrail_init(NULL) != 0) _exit(6);
+    plugin_made = true;
     for (int i = 0; i < 5; i++) sink = sink + (long)entry(called_back, 1);
+    plugin_made = false;
     dlclose(library);
+    plugin = 0;
     loads++;
 }
 
@@ -294,6 +352,14 @@ int main(int argc, char **argv) {
     action.sa_sigaction = on_timer;
     action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
     sigaction(SIGPROF, &action, NULL);
+    const char *names[] = {"_Unwind_RaiseException", "_Unwind_Resume", "_Unwind_Resume_or_Rethrow", "_Unwind_ForcedUnwind"};
+    for (int i = 0; i < 4; i++) {
+        Dl_info info;
+        const ElfW(Sym) *symbol;
+        void *at = dlsym(RTLD_DEFAULT, names[i]);
+        if (!at || !dladdr1(at, &info, (void **)&symbol, RTLD_DL_SYMENT)) return 8;
+        resuming[i] = {(uintptr_t)at, (uintptr_t)at + symbol->st_size};
+    }
     pthread_t all[4];
     for (intptr_t i = 0; i < 4; i++)
         if (pthread_create(&all[i], NULL, long_lived, (void *)i) != 0) return 7;
@@ -306,10 +372,16 @@ int main(int argc, char **argv) {
         Dl_info module;
         void *at = (void *)(address / 2);
         bool known = dladdr(at, &module) != 0;
+        for (std::atomic<uintptr_t> &place : plugin_places)
+            if (!known && place && address / 2 - place < PLUGIN_SIZE) {
+                module.dli_fname = plugin_path;
+                module.dli_fbase = (void *)place.load();
+                known = true;
+            }
         printf("short %s %s %#lx %ld\n", address % 2 ? "call" : "pc", known ? module.dli_fname : "?",
                known ? (unsigned long)((char *)at - (char *)module.dli_fbase) : (unsigned long)(uintptr_t)at, place.count.load());
     }
-    printf("samples %ld complete %ld short %ld threads %ld children %ld loads %ld throws %ld\n", samples.load(), complete.load(), ended_early.load(),
-           thread_count.load(), children.load(), loads.load(), throws_.load());
+    printf("samples %ld complete %ld short %ld unmade %ld installing %ld through_plugin %ld threads %ld children %ld loads %ld throws %ld\n", samples.load(),
+           complete.load(), ended_early.load(), unmade.load(), installing.load(), through_plugin.load(), thread_count.load(), children.load(), loads.load(), throws_.load());
     return 0;
 }
