@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::{available, command, program, scratch};
-use common::{Link, compared, compile, libraries, run};
+use common::{Link, compared, compile, libraries, preload, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -173,7 +173,7 @@ fn existing_programs_are_taken_over() {
     let Some(program) = compile("existing.c", &["-fomit-frame-pointer"], Link::Not) else {
         return;
     };
-    let preload = build_preload();
+    let preload = preload();
     let by_glibc = run(&program, &[]);
     let mut taken = Command::new(&program.path);
     taken.env("LD_PRELOAD", &preload);
@@ -190,19 +190,6 @@ fn existing_programs_are_taken_over() {
         .find(|line| line.contains("`backtrace'"))
         .unwrap_or_default();
     assert!(binding.contains("libbacktrail_preload.so"), "{binding}");
-}
-
-/// Cargo builds the libraries of this crate only; this one belongs to another that depends on it.
-fn build_preload() -> std::path::PathBuf {
-    let target = libraries().parent().unwrap().parent().unwrap().to_owned();
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args(["build", "--quiet", "--package", "backtrail-preload", "--target-dir"])
-        .arg(&target);
-    build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    let built = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
-    assert!(built.status.success(), "{}", built.describe());
-    target.join("debug/libbacktrail_preload.so")
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // soak SAMPLES RATE SECONDS PLUGIN
 //
-// Threads that allocate, throw, sort, print, load and unload a library, fork, and make more threads, while a timer of each interrupts it RATE times a second. The
+// Threads that allocate, throw, sort, print, load and unload a library, fork, and make more threads, while a timer of each interrupts it RATE times a second, and those with
+// an alternate stack a twentieth as often. The
 // handler takes both kinds of backtraces and compares them with what is known of the stack:
 //
 //   * it ends with the frames that every thread of its kind ends with;
@@ -109,7 +110,7 @@ static void note(uintptr_t address) {
 }
 
 static void on_timer(int, siginfo_t *, void *context) {
-    if (!armed) return;
+    if (!armed || stopping) return;
     int saved = errno;
     errno = 4711;
     guard_enter();
@@ -167,7 +168,7 @@ static void on_timer(int, siginfo_t *, void *context) {
 struct Timer {
     timer_t timer;
     stack_t alternate;
-    explicit Timer(bool on_alternate) {
+    explicit Timer(bool on_alternate, bool is_slow) {
         memset(&alternate, 0, sizeof alternate);
         if (on_alternate) {
             alternate.ss_size = 1 << 16;
@@ -180,7 +181,8 @@ struct Timer {
         event.sigev_signo = SIGPROF;
         event._sigev_un._tid = (int)syscall(SYS_gettid);
         if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) _exit(4);
-        long period = 1000000000 / rate;
+        // From an alternate stack, most of the thread's own is read through the kernel: at full rate there was time for nothing else.
+        long period = is_slow ? 20000000000 / rate : 1000000000 / rate;
         struct itimerspec each = {{period / 1000000000, period % 1000000000}, {0, period % 1000000000 ? period % 1000000000 : 1}};
         armed = 1;
         timer_settime(timer, 0, &each, NULL);
@@ -296,7 +298,7 @@ MARKED static void work(int kind, long rounds) {
 static void *short_lived(void *kind) {
     thread_count++;
     look_around();
-    Timer timer((intptr_t)kind % 2);
+    Timer timer((intptr_t)kind % 2, (intptr_t)kind % 2);
     work(0, 200);
     return NULL;
 }
@@ -314,7 +316,8 @@ MARKED static void forking(void) {
     pid_t child = fork();
     if (child == 0) {
         {
-            Timer timer(false);
+            // Its thread's alternate stack is there still.
+            Timer timer(false, true);
             work(0, 100);
         }
         _exit(0);
@@ -332,7 +335,7 @@ static void *long_lived(void *number) {
     intptr_t kind = (intptr_t)number;
     thread_count++;
     look_around();
-    Timer timer(kind % 2);
+    Timer timer(kind % 2, kind % 2);
     while (!stopping) {
         work((int)kind, 500);
         if (kind == 2) making_threads();

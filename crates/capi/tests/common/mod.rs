@@ -94,3 +94,16 @@ pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
         _ => panic!("no numbers: {}", finished.describe()),
     }
 }
+
+/// The drop-in. Cargo builds the libraries of this crate only; this one belongs to another that depends on it.
+pub(crate) fn preload() -> PathBuf {
+    let target = libraries().parent().unwrap().parent().unwrap().to_owned();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build
+        .args(["build", "--quiet", "--package", "backtrail-preload", "--target-dir"])
+        .arg(&target);
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    let built = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
+    assert!(built.status.success(), "{}", built.describe());
+    target.join("debug/libbacktrail_preload.so")
+}
