@@ -49,6 +49,9 @@ enum Chore {
         /// A shorter look at each program, which is not written down.
         #[arg(long)]
         instructions: Option<u64>,
+        /// One machine; what the document says of the other stays.
+        #[arg(long, value_parser = precision::MACHINES)]
+        only: Option<String>,
     },
     /// Take ten million backtraces in signal handlers of a program that does everything at once, and hold each against what is known of its stack.
     Soak {
@@ -84,7 +87,11 @@ fn main() -> ExitCode {
         Chore::SframeSizes => sizes::run(),
         Chore::SframeAdd => additions::run(),
         Chore::SframeCheck => checks::run(),
-        Chore::Precision { program, instructions } => precision::run(&program, instructions),
+        Chore::Precision {
+            program,
+            instructions,
+            only,
+        } => precision::run(&program, instructions, only.as_deref()),
         Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),

@@ -45,7 +45,8 @@ impl Cpu for Aarch64 {
 
     fn signal_entry(now: &Registers, _word: &mut dyn FnMut(u64) -> u64) -> SignalEntry {
         SignalEntry {
-            restorer: now.get(X30).unwrap_or(0),
+            // The emulator stops behind the handler's first instruction, which may have signed it.
+            restorer: ARCH.strip(now.get(X30).unwrap_or(0)),
             frame: 0,
             stack: UC_STACK,
         }

@@ -370,7 +370,8 @@ fn is_overwritten(shadow: &Shadow, frame: usize, stack: &mut Stack) -> bool {
     entry.is_some_and(|entry| stack.word(entry.slot) != Some(entry.address))
 }
 
-/// The frame whose step went wrong. Where its callee says that the return address lies above its frame, that one gave it a wrong stack pointer.
+/// The frame whose step went wrong. That may be its callee's doing: one that says that the return address lies above its frame gave it a wrong stack
+/// pointer, and one of the C++ runtime that resumes in a handler a wrong frame pointer.
 #[cold]
 fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, view: &View<'_>) -> Place {
     let code = |number: usize| {
@@ -380,7 +381,12 @@ fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, vi
     };
     let callee = right.checked_sub(2).and_then(code);
     let (address, is_call) = match callee {
-        Some(callee) if view.returns_above_frame(callee.0) => callee,
+        Some(callee)
+            if fault != Fault::NotCovered
+                && (view.returns_above_frame(callee.0) || view.function(callee.0).starts_with("_Unwind_")) =>
+        {
+            callee
+        }
         _ => code(right.saturating_sub(1)).unwrap_or((pc, false)),
     };
     let (module, svma) = match view.space.find(address) {

@@ -25,7 +25,14 @@ struct Tracer<'c> {
     /// Began before its parent told of it.
     unclaimed: Vec<Pid>,
     /// Was told of, and has not begun.
-    expected: HashMap<Pid, Thread>,
+    expected: HashMap<Pid, Child>,
+}
+
+/// What its parent was when it made a thread or process.
+struct Child {
+    process: i32,
+    shadow: Shadow,
+    sp: Option<u64>,
 }
 
 /// Steps `command` to its end, or to the bounds.
@@ -166,26 +173,21 @@ impl Tracer<'_> {
         if is_new && let (Ok(new), Some(parent)) = (ptrace::getevent(tid), self.threads.get(&tid)) {
             let new = Pid::from_raw(new as i32);
             let process = process_of(new).unwrap_or(new.as_raw());
-            // A thread has a stack of its own, and so have some children.
-            let same_stack = match (registers(tid), registers(new)) {
-                (Some(parent), Some(new)) => sp(&parent) == sp(&new),
-                _ => process != parent.pid,
-            };
-            let shadow = match same_stack {
-                true => parent.shadow.clone(),
-                false => Shadow::default(),
+            let child = Child {
+                process,
+                shadow: parent.shadow.clone(),
+                sp: registers(tid).as_ref().and_then(sp),
             };
             let parent = parent.pid;
             if process != parent {
                 self.checker.begin_process(process, Some(parent));
             }
-            let thread = Thread::new(process, shadow);
             match self.unclaimed.iter().position(|unclaimed| *unclaimed == new) {
                 Some(at) => {
                     self.unclaimed.remove(at);
-                    self.begin(new, thread);
+                    self.begin_child(new, child);
                 }
-                None => _ = self.expected.insert(new, thread),
+                None => _ = self.expected.insert(new, child),
             }
         }
         step(tid, None)
@@ -194,10 +196,20 @@ impl Tracer<'_> {
     /// The first stop of what was made by another one.
     fn on_new(&mut self, tid: Pid) -> Result<(), Trouble> {
         match self.expected.remove(&tid) {
-            Some(thread) => self.begin(tid, thread),
+            Some(child) => self.begin_child(tid, child),
             None => self.unclaimed.push(tid),
         }
         Ok(())
+    }
+
+    /// Only who goes on with its parent's stack goes back to its parent's callers: a thread has one of its own, and so have some children.
+    fn begin_child(&mut self, tid: Pid, child: Child) {
+        let own = registers(tid).as_ref().and_then(sp);
+        let shadow = match own == child.sp {
+            true => child.shadow,
+            false => Shadow::default(),
+        };
+        self.begin(tid, Thread::new(child.process, shadow));
     }
 
     fn begin(&mut self, tid: Pid, mut thread: Thread) {

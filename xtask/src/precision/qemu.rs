@@ -99,7 +99,12 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
                 checker.arrive(&mut thread, &registers);
             }
             Stopped::Signal(number) => {
+                let before = registers.pc;
                 registers = stub.registers()?;
+                // Unlike under ptrace, an instruction may have run before the signal is told.
+                if registers.pc != before {
+                    checker.arrive(&mut thread, &registers);
+                }
                 checker.signal(&mut thread, &registers);
                 signal = Some(number);
             }

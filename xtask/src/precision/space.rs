@@ -224,6 +224,14 @@ pub(crate) struct View<'s> {
 }
 
 impl View<'_> {
+    /// The name of the function at an address.
+    pub(crate) fn function(&self, address: u64) -> String {
+        let mapped = self.space.find(address);
+        mapped.map_or_else(String::new, |mapped| {
+            mapped.module.describe(address.wrapping_sub(mapped.bias))
+        })
+    }
+
     /// Whether a row of the function says that the return address lies above the frame, where no caller can have its own.
     pub(crate) fn returns_above_frame(&self, address: u64) -> bool {
         let rows = || {
