@@ -109,15 +109,7 @@ pub fn walk_stack(data: &[u8]) {
     registers.set(Register(head[11]), STACK + number(9));
     let from = Position::interrupted(registers);
     let plain = |arch: &Arch, memory: &mut Words<'_>, visit: &mut dyn FnMut(Frame)| {
-        walk(
-            arch,
-            &from,
-            &code,
-            memory,
-            &mut RuleCache::new(&mut []),
-            LIMIT,
-            |frame| visit(frame),
-        )
+        walk(arch, &from, &code, memory, &mut RuleCache::new(&mut []), LIMIT, visit)
     };
     let whole = walked(arch, stack, usize::MAX, plain);
     assert!(whole.count <= LIMIT && whole.count > 0);
@@ -129,8 +121,7 @@ pub fn walk_stack(data: &[u8]) {
     for _ in 0..2 {
         let found = walked(arch, stack, usize::MAX, |arch, memory, visit| {
             let mut cache = RuleCache::new(&mut entries);
-            Memo::new(&mut state, &mut steps, &mut reads)
-                .walk(arch, &from, &code, memory, &mut cache, LIMIT, |frame| visit(frame))
+            Memo::new(&mut state, &mut steps, &mut reads).walk(arch, &from, &code, memory, &mut cache, LIMIT, visit)
         });
         assert_eq!((found.frames, found.stop), (whole.frames, whole.stop));
     }

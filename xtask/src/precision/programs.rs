@@ -127,6 +127,11 @@ pub(crate) const NATIVE: [Subject; 13] = [
 
 /// Under qemu-user.
 pub(crate) const AARCH64_PROGRAMS: [Subject; 5] = [
+    only_sframe(subject(
+        "C, static, return addresses signed",
+        From::Source(AARCH64_STATIC, "steps.c"),
+        &["1"],
+    )),
     subject("C", From::Source(AARCH64, "steps.c"), &["1"]),
     subject(
         "C, return addresses signed",
@@ -139,11 +144,6 @@ pub(crate) const AARCH64_PROGRAMS: [Subject; 5] = [
         From::Source(AARCH64_SIGNED, "steps_signals.c"),
         &["2", "200000"],
     ),
-    only_sframe(subject(
-        "C, static, return addresses signed",
-        From::Source(AARCH64_STATIC, "steps.c"),
-        &["1"],
-    )),
 ];
 
 /// A program that is there, and where the `.eh_frame` is that it lacks.
