@@ -5,7 +5,9 @@ mod checks;
 mod figures;
 mod library;
 mod manual;
+mod precision;
 mod sizes;
+mod soak;
 mod test;
 mod tidy;
 
@@ -46,6 +48,29 @@ enum Chore {
         /// Below which folder; made if it is not there.
         prefix: PathBuf,
     },
+    /// Step programs from their first instruction to their last, and hold the unwound chain against their calls; writes docs/precision.md.
+    Precision {
+        /// Only these programs, by their names in the document, which is not written then.
+        program: Vec<String>,
+        /// A shorter look at each program, which is not written down.
+        #[arg(long)]
+        instructions: Option<u64>,
+        /// One machine; what the document says of the other stays.
+        #[arg(long, value_parser = precision::MACHINES)]
+        only: Option<String>,
+    },
+    /// Take ten million backtraces in signal handlers of a program that does everything at once, and hold each against what is known of its stack.
+    Soak {
+        /// Another number of them.
+        #[arg(long)]
+        samples: Option<u64>,
+        /// Samples a second of each thread; 10,000 unless told otherwise.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rate: Option<u32>,
+        /// No longer than this; an hour unless told otherwise.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+        seconds: Option<u32>,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -69,6 +94,12 @@ fn main() -> ExitCode {
         Chore::SframeAdd => additions::run(),
         Chore::SframeCheck => checks::run(),
         Chore::InstallLibrary { prefix } => library::install(&prefix),
+        Chore::Precision {
+            program,
+            instructions,
+            only,
+        } => precision::run(&program, instructions, only.as_deref()),
+        Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::{available, command, program, scratch};
-use common::{Link, build, compared, compile, libraries, run};
+use common::{Link, compared, compile, libraries, preload, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -227,7 +227,7 @@ fn existing_programs_are_taken_over() {
     let Some(program) = compile("existing.c", &["-fomit-frame-pointer"], Link::Not) else {
         return;
     };
-    let preload = build("backtrail-preload").join("libbacktrail_preload.so");
+    let preload = preload();
     let by_glibc = run(&program, &[]);
     let mut taken = Command::new(&program.path);
     taken.env("LD_PRELOAD", &preload);

@@ -11,6 +11,8 @@
 #![cfg_attr(not(feature = "local"), forbid(unsafe_code))]
 
 mod cache;
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(all(
     feature = "local",
     target_os = "linux",

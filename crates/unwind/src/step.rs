@@ -193,15 +193,16 @@ fn rule_step(
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let cfa = evaluate(rule.cfa, None, registers, memory)?;
     let caller_sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
-    // A leaf on a machine with a link register may have no frame at all; nothing else keeps SP. A signal may have
-    // come from another stack.
-    let may_stay = arch.link_register && kind == AddressKind::Pc;
+    // A leaf on a machine with a link register may have no frame at all, and glibc's vfork keeps its return address in a register;
+    // nothing else keeps SP. A signal may have come from another stack.
+    let may_stay = kind == AddressKind::Pc && (arch.link_register || !rule.ra.deref);
     if !signal_frame && (caller_sp < sp || caller_sp == sp && !may_stay) {
         return Err(Stop::DidNotAdvance);
     }
     let ra = arch.strip(evaluate(rule.ra, Some(cfa), registers, memory)?);
     let fp = match rule.fp {
         None => registers.get(arch.fp),
+        Some(location) if is_popped(arch, location, registers, sp, cfa) => registers.get(arch.fp),
         Some(location) => match evaluate(location, Some(cfa), registers, memory) {
             Ok(fp) => Some(fp),
             // In an epilogue the register is popped, and compilers go on saying that it is saved in a slot which by now
@@ -216,6 +217,17 @@ fn rule_step(
     }
     become_caller(arch, registers, ra, caller_sp, fp);
     Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
+}
+
+/// Whether FP, said to be saved where FP itself points, has been restored: what it points to does not lie in this frame. In epilogues of functions that
+/// realign their stack, compilers go on saying so (gcc 12).
+#[inline(always)]
+fn is_popped(arch: &Arch, saved: Location, registers: &Registers, sp: u64, cfa: u64) -> bool {
+    saved.deref
+        && saved.base == Base::Register(arch.fp.0)
+        && registers
+            .get(arch.fp)
+            .is_some_and(|fp| !(sp..cfa).contains(&fp.wrapping_add_signed(i64::from(saved.offset))))
 }
 
 /// Leaves known only what a step restores.

@@ -309,3 +309,84 @@ fn link_registers_count_in_the_innermost_frame_only() {
     let (frames, stop) = walk_all(arch, &start, &modules, &memory);
     assert_eq!((frames.len(), stop), (2, Stop::NotExpressible(aarch64::X30)));
 }
+
+/// glibc's vfork while it is in the kernel: nothing is left on the stack.
+#[test]
+fn a_return_address_may_be_in_a_register_of_the_innermost_frame() {
+    let arch = &x86_64::ARCH;
+    let popped = Rule {
+        cfa: at(Base::Register(7), 0, false),
+        ra: at(Base::Register(5), 0, false),
+        fp: None,
+        mangled_ra: false,
+    };
+    let modules = module(
+        &[
+            function(0x1000, &[(0, Some(popped))]),
+            function(0x2000, &[(0, Some(sp_rule(16, None)))]),
+            function(0x3000, &[(0, None)]),
+        ],
+        constants::Abi::Amd64Little,
+    );
+    let memory = Words(BTreeMap::from([(0x8008, BIAS + 0x3010)]));
+    let mut start = registers(arch, BIAS + 0x1008, 0x8000, 0);
+    start.set(Register(5), BIAS + 0x2010);
+    let (frames, stop) = walk_all(arch, &start, &modules, &memory);
+    assert_eq!(
+        (addresses(&frames), stop),
+        (vec![0x1008, 0x2010, 0x3010], Stop::EndOfStack)
+    );
+    // A caller with that rule would be a loop.
+    start.set(Register(5), BIAS + 0x1010);
+    let (frames, stop) = walk_all(arch, &start, &modules, &memory);
+    assert_eq!((frames.len(), stop), (2, Stop::DidNotAdvance));
+}
+
+/// The epilogue of a function that realigned its stack, after `pop %rbp`: the table still says that rbp is saved at (rbp), which is
+/// the caller's frame by now. gcc 12 makes it of a recursive function with an aligned array and `alloca`.
+#[test]
+fn a_frame_pointer_that_was_popped_is_the_callers() {
+    let arch = &x86_64::ARCH;
+    let saved_at_fp = at(Base::Register(6), 0, true);
+    let epilogue = Rule {
+        cfa: at(Base::Register(10), 0, false),
+        fp: Some(saved_at_fp),
+        ..sp_rule(0, None)
+    };
+    let realigned = Rule {
+        cfa: at(Base::Register(6), -8, true),
+        fp: Some(saved_at_fp),
+        ..sp_rule(0, None)
+    };
+    let modules = module(
+        &[
+            function(0x1000, &[(0, Some(epilogue))]),
+            function(0x2000, &[(0, Some(realigned))]),
+            function(0x3000, &[(0, Some(realigned))]),
+            function(0x4000, &[(0, None)]),
+        ],
+        constants::Abi::Amd64Little,
+    );
+    let memory = Words(BTreeMap::from([
+        (0x80f8, BIAS + 0x2010),
+        // The caller's frame, and the one above it.
+        (0x8140, 0x8240),
+        (0x8138, 0x8200),
+        (0x81f8, BIAS + 0x3010),
+        (0x8240, 0),
+        (0x8238, 0x8300),
+        (0x82f8, BIAS + 0x4010),
+    ]));
+    let mut start = registers(arch, BIAS + 0x1008, 0x8000, 0x8140);
+    start.set(Register(10), 0x8100);
+    let all = (vec![0x1008, 0x2010, 0x3010, 0x4010], Stop::EndOfStack);
+    let (frames, stop) = walk_all(arch, &start, &modules, &memory);
+    assert_eq!((addresses(&frames), stop), all);
+    // Before it is popped, the slot is where the table says.
+    let mut words = memory.0;
+    words.insert(0x8040, 0x8140);
+    let mut start = registers(arch, BIAS + 0x1008, 0x8000, 0x8040);
+    start.set(Register(10), 0x8100);
+    let (frames, stop) = walk_all(arch, &start, &modules, &Words(words));
+    assert_eq!((addresses(&frames), stop), all);
+}

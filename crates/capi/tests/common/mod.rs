@@ -114,3 +114,8 @@ pub(crate) fn build(package: &str) -> PathBuf {
     assert!(built.status.success(), "{}", built.describe());
     target.join("debug")
 }
+
+/// The drop-in.
+pub(crate) fn preload() -> PathBuf {
+    build("backtrail-preload").join("libbacktrail_preload.so")
+}

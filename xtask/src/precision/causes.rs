@@ -1,0 +1,270 @@
+//! Why a chain differs: the gaps and peculiarities of call frame information itself, told apart from mistakes of ours.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::time::Duration;
+
+use backtrail_arch::Arch;
+use backtrail_dwarf::build::{self, Skipped};
+use backtrail_dwarf::cfi::EhFrame;
+use backtrail_dwarf::check;
+use backtrail_dwarf::tables;
+use backtrail_elf::{Image, MappedFile};
+use backtrail_sframe::write::Options;
+use backtrail_sframe::{Base, Version};
+use backtrail_testkit::command;
+
+use super::check::{Fault, Place, Seen};
+use super::space::{Module, Source, returns_above_frame};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Places of one cause in one function.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exception {
+    /// Addresses in the module.
+    pub(crate) addresses: Vec<u64>,
+    pub(crate) instructions: u64,
+    pub(crate) example: String,
+}
+
+/// Where and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) module: String,
+    pub(crate) function: String,
+    pub(crate) cause: Cause,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// By readelf: no FDE covers the address.
+    NoInformation,
+    /// No file: what an emulator provides.
+    NoModule,
+    /// The module is without a table of its own.
+    NoTable,
+    /// What the FDE says has no words in this version.
+    Inexpressible(&'static str),
+    /// The frame is found by a register that no table keeps.
+    RegisterNotKept(&'static str),
+    /// The row is that of where the code is about to jump.
+    TellsOfTarget,
+    /// The row says that the return address lies above the frame.
+    ReturnAboveFrame,
+    /// The program's first instruction, whose row does not say yet that there is no caller.
+    Entry,
+    /// The program has replaced the return address.
+    Overwritten,
+    /// The C++ runtime has replaced what it saved by what the handler's frame is to have.
+    InstallsHandler,
+    /// A mistake of ours.
+    Unexplained(Fault),
+}
+
+impl Cause {
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Cause::NoInformation => "no call frame information".into(),
+            Cause::NoModule => "the emulator's own code, in no file".into(),
+            Cause::NoTable => "a file without a table".into(),
+            Cause::Inexpressible(reason) => format!("cannot be said in this version: {reason}"),
+            Cause::RegisterNotKept(register) => {
+                format!("the frame is found by {register}, which SFrame does not restore")
+            }
+            Cause::TellsOfTarget => "hand-written: tells of the frame that it is about to jump to".into(),
+            Cause::ReturnAboveFrame => {
+                "hand-written: says that the return address lies above the frame, so that the caller's stack pointer is wrong".into()
+            }
+            Cause::Entry => "says only at its second instruction that it has no caller".into(),
+            Cause::Overwritten => "the program has overwritten this return address in memory".into(),
+            Cause::InstallsHandler => {
+                "the runtime has overwritten the registers that it saved, to resume in the handler's frame".into()
+            }
+            Cause::Unexplained(fault) => format!("**unexplained**: {fault:?}"),
+        }
+    }
+
+    pub(crate) fn is_explained(&self) -> bool {
+        !matches!(self, Cause::Unexplained(_))
+    }
+}
+
+/// What is known of a module besides its tables, found when it is asked for.
+struct Known {
+    fdes: Vec<Range<u64>>,
+    skipped: HashMap<Source, Vec<Skipped>>,
+    /// Addresses at which the table is not what `.eh_frame` says.
+    mismatches: Vec<Range<u64>>,
+}
+
+pub(crate) struct Causes<'c> {
+    arch: &'static Arch,
+    modules: BTreeMap<String, Rc<Module>>,
+    known: HashMap<(String, Source), Known>,
+    /// Where the `.eh_frame` is that was taken out of a file.
+    originals: &'c HashMap<String, PathBuf>,
+}
+
+impl<'c> Causes<'c> {
+    pub(crate) fn new<'m>(
+        arch: &'static Arch,
+        modules: impl Iterator<Item = &'m Rc<Module>>,
+        originals: &'c HashMap<String, PathBuf>,
+    ) -> Self {
+        let by_path = |module: &Rc<Module>| (module.path.to_string_lossy().into_owned(), module.clone());
+        Causes {
+            arch,
+            modules: modules.map(by_path).collect(),
+            known: HashMap::new(),
+            originals,
+        }
+    }
+
+    /// Sorts what was seen of one source by cause.
+    pub(crate) fn sort<'p>(
+        &mut self,
+        source: Source,
+        places: impl Iterator<Item = (&'p Place, &'p Seen)>,
+    ) -> BTreeMap<Key, Exception> {
+        let mut sorted: BTreeMap<Key, Exception> = BTreeMap::new();
+        for (place, seen) in places {
+            let cause = self.of(source, place);
+            let exception = sorted.entry(self.key(place, cause)).or_default();
+            exception.addresses.push(place.svma);
+            exception.instructions += seen.instructions;
+            if exception.example.is_empty() {
+                exception.example.clone_from(&seen.example);
+            }
+        }
+        sorted
+    }
+
+    fn key(&self, place: &Place, cause: Cause) -> Key {
+        let module = self.modules.get(&place.module);
+        // A file without a table is one gap, not one for each function.
+        let function = match (&cause, module) {
+            (Cause::NoTable, _) => "all of it".into(),
+            (_, Some(module)) => module.describe(place.svma),
+            (_, None) => "?".into(),
+        };
+        Key {
+            module: super::space::short(Path::new(&place.module)),
+            function,
+            cause,
+        }
+    }
+
+    fn of(&mut self, source: Source, place: &Place) -> Cause {
+        let Some(module) = self.modules.get(&place.module).cloned() else {
+            return Cause::NoModule;
+        };
+        let Some(section) = module.section(source) else {
+            return Cause::NoTable;
+        };
+        let originals = self.originals;
+        let known = self
+            .known
+            .entry((place.module.clone(), source))
+            .or_insert_with(|| Known::of(&module, source, originals.get(&place.module)));
+        let holds = |range: &Range<u64>| range.contains(&place.svma);
+        if !known.fdes.iter().any(holds) {
+            return Cause::NoInformation;
+        }
+        let skipped = known.skipped.get(&source).into_iter().flatten();
+        if let Some(skipped) = skipped
+            .into_iter()
+            .find(|skipped| (skipped.start..skipped.end()).contains(&place.svma))
+        {
+            return Cause::Inexpressible(skipped.reason);
+        }
+        if place.fault == Fault::Overwritten {
+            return Cause::Overwritten;
+        }
+        let rule = match section.lookup(place.svma) {
+            Ok(Some(found)) => found.row.rule,
+            _ => None,
+        };
+        // What follows blames the call frame information; the row must be what that says.
+        match rule {
+            Some(rule) if !known.mismatches.iter().any(holds) => match (rule.cfa.base, rule.ra.base) {
+                (Base::Register(number), _)
+                    if place.fault == Fault::Stopped("register not known")
+                        && ![self.arch.sp.0, self.arch.fp.0].contains(&number) =>
+                {
+                    let name = self.arch.register_name(backtrail_arch::Register(number));
+                    Cause::RegisterNotKept(name.unwrap_or("a register"))
+                }
+                (_, Base::Register(number)) if !rule.ra.deref && number != self.arch.ra.0 && !place.is_call => {
+                    Cause::TellsOfTarget
+                }
+                _ if place.fault == Fault::Surplus && place.svma == module.image.entry() => Cause::Entry,
+                _ if returns_above_frame(section, place.svma) == Some(true) => Cause::ReturnAboveFrame,
+                _ if place.fault != Fault::NotCovered && module.describe(place.svma).starts_with("_Unwind_") => {
+                    Cause::InstallsHandler
+                }
+                _ => Cause::Unexplained(place.fault),
+            },
+            _ => Cause::Unexplained(place.fault),
+        }
+    }
+}
+
+impl Known {
+    fn of(module: &Module, source: Source, original: Option<&PathBuf>) -> Known {
+        let file = original.and_then(|path| MappedFile::open(path).ok());
+        let parsed = file.as_ref().and_then(|file| Image::parse(file.bytes()).ok());
+        let image = parsed.as_ref().unwrap_or(&module.image);
+        let version = match source {
+            Source::Version2 => Version::V2,
+            Source::Sampling | Source::Own => Version::V3,
+        };
+        let options = Options::new(version, tables::abi(image), 0);
+        let built = tables::convert(image)
+            .ok()
+            .and_then(|converted| build::table(&converted, &options).ok());
+        let skipped = built.map(|built| built.skipped).unwrap_or_default();
+        let mismatches = mismatches(module, image, source, &skipped);
+        Known {
+            fdes: fdes(image).unwrap_or_default(),
+            skipped: HashMap::from([(source, skipped)]),
+            mismatches,
+        }
+    }
+}
+
+fn mismatches(module: &Module, image: &Image<'_>, source: Source, skipped: &[Skipped]) -> Vec<Range<u64>> {
+    let (Ok(Some(eh_frame)), Some(table)) = (image.eh_frame(), module.section(source)) else {
+        return Vec::new();
+    };
+    let input = EhFrame::of_image(image, &eh_frame.data, eh_frame.address);
+    let stubs = check::Stubs::of_image(image);
+    let report = check::check_linked(&input, table, skipped, stubs.as_ref());
+    let range = |mismatch: &check::Mismatch| mismatch.pc..mismatch.pc.saturating_add(mismatch.pcs);
+    report.mismatches.iter().map(range).collect()
+}
+
+/// The code that FDEs describe, as readelf reads them.
+fn fdes(image: &Image<'_>) -> Option<Vec<Range<u64>>> {
+    let folder = backtrail_testkit::scratch();
+    let copy = folder.path().join("module");
+    std::fs::write(&copy, image.bytes()).ok()?;
+    let mut readelf = Command::new("readelf");
+    readelf.args(["--debug-dump=frames", "-W"]).arg(&copy);
+    let finished = command::run(&mut readelf, LIMIT).ok()?;
+    let range = |line: &str| {
+        let (start, end) = line
+            .split_once(" FDE ")?
+            .1
+            .split_once("pc=")?
+            .1
+            .trim()
+            .split_once("..")?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        Some(hex(start)?..hex(end)?)
+    };
+    Some(finished.stdout.lines().filter_map(range).collect())
+}

@@ -1,0 +1,234 @@
+//! What is stepped.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use backtrail_elf::{Image, MappedFile};
+use backtrail_testkit::{Missing, command, place};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+const C: &[&str] = &["gcc", "-O2", "-g", "-Wall", "-fomit-frame-pointer", "-pthread"];
+const STATIC_C: &[&str] = &[
+    "gcc",
+    "-O2",
+    "-g",
+    "-Wall",
+    "-fomit-frame-pointer",
+    "-pthread",
+    "-static",
+];
+const CPP: &[&str] = &[
+    "g++",
+    "-std=c++17",
+    "-O2",
+    "-g",
+    "-Wall",
+    "-fomit-frame-pointer",
+    "-pthread",
+];
+const RUST: &[&str] = &["rustc", "--edition", "2024", "-O"];
+const STATIC_RUST: &[&str] = &["rustc", "--edition", "2024", "-O", "-C", "target-feature=+crt-static"];
+const AARCH64: &[&str] = &[
+    "aarch64-linux-gnu-gcc",
+    "-O2",
+    "-g",
+    "-Wall",
+    "-fomit-frame-pointer",
+    "-pthread",
+];
+const AARCH64_SIGNED: &[&str] = &[
+    "aarch64-linux-gnu-gcc",
+    "-O2",
+    "-g",
+    "-Wall",
+    "-fomit-frame-pointer",
+    "-pthread",
+    "-mbranch-protection=standard",
+];
+const AARCH64_STATIC: &[&str] = &[
+    "aarch64-linux-gnu-gcc",
+    "-O2",
+    "-g",
+    "-Wall",
+    "-fomit-frame-pointer",
+    "-pthread",
+    "-mbranch-protection=standard",
+    "-static",
+];
+
+/// Where a program comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    /// Compiled: the compiler and its flags, and the source.
+    Source(&'static [&'static str], &'static str),
+    /// Two sources, the second one a library that is called by stubs, which are bound when they are first called or not.
+    Stubs(&'static [&'static str], &'static str),
+    /// The distribution's.
+    System(&'static str),
+}
+
+/// A program and what is done with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    pub(crate) from: From,
+    pub(crate) arguments: &'static [&'static str],
+    pub(crate) environment: &'static [(&'static str, &'static str)],
+    /// `.eh_frame` is taken out, and only `.sframe` is left.
+    pub(crate) only_sframe: bool,
+}
+
+const fn subject(name: &'static str, from: From, arguments: &'static [&'static str]) -> Subject {
+    Subject {
+        name,
+        from,
+        arguments,
+        environment: &[],
+        only_sframe: false,
+    }
+}
+
+const fn only_sframe(mut subject: Subject) -> Subject {
+    subject.only_sframe = true;
+    subject
+}
+
+/// On this machine. The longest come first, so that two at a time end together.
+pub(crate) const NATIVE: [Subject; 13] = [
+    subject("C++", From::Source(CPP, "steps_throws.cc"), &["4"]),
+    subject("C", From::Source(C, "steps.c"), &["2"]),
+    only_sframe(subject("C, static", From::Source(STATIC_C, "steps.c"), &["2"])),
+    subject("Rust", From::Source(RUST, "steps.rs"), &["4"]),
+    only_sframe(subject(
+        "Rust, static, without panics",
+        From::Source(STATIC_RUST, "steps.rs"),
+        &["4", "never"],
+    )),
+    subject("ls -lR", From::System("/bin/ls"), &["-lR", "/etc/apt"]),
+    subject("sort", From::System("/usr/bin/sort"), &["/etc/services"]),
+    subject("xz", From::System("/usr/bin/xz"), &["-0", "-c", "/etc/hostname"]),
+    subject("signals", From::Source(C, "steps_signals.c"), &["6", "20000"]),
+    only_sframe(subject(
+        "signals, static",
+        From::Source(STATIC_C, "steps_signals.c"),
+        &["6"],
+    )),
+    subject("stubs, bound lazily", From::Stubs(C, "lazy"), &["300"]),
+    subject("stubs, bound at the start", From::Stubs(C, "now"), &["300"]),
+    Subject {
+        environment: &[("LD_BIND_NOW", "1")],
+        ..subject("C, all bound at the start", From::Source(C, "steps.c"), &["1"])
+    },
+];
+
+/// Under qemu-user.
+pub(crate) const AARCH64_PROGRAMS: [Subject; 5] = [
+    only_sframe(subject(
+        "C, static, return addresses signed",
+        From::Source(AARCH64_STATIC, "steps.c"),
+        &["1"],
+    )),
+    subject("C", From::Source(AARCH64, "steps.c"), &["1"]),
+    subject(
+        "C, return addresses signed",
+        From::Source(AARCH64_SIGNED, "steps.c"),
+        &["1"],
+    ),
+    subject("stubs, bound lazily", From::Stubs(AARCH64_SIGNED, "lazy"), &["300"]),
+    subject(
+        "signals",
+        From::Source(AARCH64_SIGNED, "steps_signals.c"),
+        &["2", "200000"],
+    ),
+];
+
+/// A program that is there, and where the `.eh_frame` is that it lacks.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) path: PathBuf,
+    pub(crate) originals: HashMap<String, PathBuf>,
+}
+
+impl Subject {
+    /// Builds it in `folder`, which must be its own.
+    pub(crate) fn build(&self, folder: &Path) -> Result<Built, Missing> {
+        let mut built = Built {
+            path: folder.join("program"),
+            originals: HashMap::new(),
+        };
+        match self.from {
+            From::System(path) => match Path::new(path).is_file() {
+                true => built.path = path.into(),
+                false => return Err(Missing(format!("there is no {path}"))),
+            },
+            From::Source(compiler, source) => compile(compiler, &[source], &[], &built.path)?,
+            From::Stubs(compiler, binding) => {
+                let library = folder.join("libplt.so");
+                compile(compiler, &["plt_lib.c"], &["-fPIC", "-shared"], &library)?;
+                let there = [
+                    library.to_string_lossy().into_owned(),
+                    format!("-Wl,-rpath,{}", folder.display()),
+                    "-fplt".into(),
+                    format!("-Wl,-z,{binding}"),
+                ];
+                let there: Vec<&str> = there.iter().map(String::as_str).collect();
+                compile(compiler, &["steps_stubs.c"], &there, &built.path)?;
+            }
+        }
+        if self.only_sframe {
+            let original = folder.join("original");
+            fs::rename(&built.path, &original).map_err(|error| Missing(error.to_string()))?;
+            leave_only_sframe(&original, &built.path)?;
+            let path = fs::canonicalize(&built.path).unwrap_or(built.path.clone());
+            built.originals.insert(path.to_string_lossy().into_owned(), original);
+        }
+        Ok(built)
+    }
+}
+
+fn compile(compiler: &[&str], sources: &[&str], more: &[&str], to: &Path) -> Result<(), Missing> {
+    let mut compile = Command::new(compiler[0]);
+    compile.args(&compiler[1..]).arg("-o").arg(to);
+    compile.args(sources.iter().map(|source| place::programs().join(source)));
+    compile.args(more);
+    done(&mut compile)
+}
+
+fn done(build: &mut Command) -> Result<(), Missing> {
+    let finished = command::run(build, LIMIT)?;
+    match finished.status.success() {
+        true => Ok(()),
+        false => Err(Missing(format!("{build:?}: {}", finished.describe()))),
+    }
+}
+
+/// Adds a table as users do, and overwrites what it was made from with zeros: nobody can fall back on it.
+fn leave_only_sframe(from: &Path, to: &Path) -> Result<(), Missing> {
+    let binary = place::release("backtrail", "backtrail").map_err(Missing)?;
+    let mut add = Command::new(binary);
+    add.args(["sframe", "add", "--quiet", "-o"]).arg(to).arg(from);
+    done(&mut add)?;
+    let wipe = || {
+        let file = MappedFile::open(to)?;
+        let mut bytes = file.bytes().to_vec();
+        let image = Image::parse(file.bytes()).map_err(|error| std::io::Error::other(error.to_string()))?;
+        for name in [".eh_frame", ".eh_frame_hdr"] {
+            let data = image
+                .section_header(name)
+                .and_then(|section| Some((section.size, image.data_at(section.address)?)));
+            // Static programs have no search table.
+            let Some((size, data)) = data else { continue };
+            let start = data.as_ptr() as usize - file.bytes().as_ptr() as usize;
+            bytes[start..start + size as usize].fill(0);
+        }
+        let mode = fs::metadata(to)?.permissions();
+        fs::remove_file(to)?;
+        fs::write(to, bytes)?;
+        fs::set_permissions(to, mode)
+    };
+    wipe().map_err(|error| Missing(format!("{}: {error}", to.display())))
+}

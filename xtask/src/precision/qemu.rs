@@ -1,0 +1,194 @@
+//! Steps a program for AArch64 under qemu-user, by the protocol that its gdb stub speaks (GDB's manual, "Remote Protocol"). Only the first thread can be
+//! stepped; others run beside it.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use backtrail_arch::{Register, Registers};
+use backtrail_target::sys::read_process;
+
+use super::aarch64::Aarch64;
+use super::check::{Bounds, Checker, Thread, Trouble};
+use super::shadow::Shadow;
+
+/// x0 to x30, SP and PC in an answer to `g`.
+const REGISTERS: usize = 33;
+/// Qemu listens once it has loaded the program.
+const START: Duration = Duration::from_secs(20);
+/// An instruction that takes longer never ends.
+const STEP: Duration = Duration::from_secs(60);
+
+struct Stub {
+    stream: UnixStream,
+    buffer: Vec<u8>,
+}
+
+/// What a step ended with.
+enum Stopped {
+    Here,
+    Signal(u8),
+    Ended,
+}
+
+/// Steps `command` to its end, or to the bounds.
+pub(crate) fn run(
+    checker: &mut Checker<Aarch64>,
+    command: (&Path, &[&str]),
+    environment: &[(&str, &str)],
+    bounds: Bounds,
+) -> Result<bool, Trouble> {
+    let folder = backtrail_testkit::scratch();
+    let socket = folder.path().join("stub");
+    let (program, arguments) = command;
+    let mut qemu = Command::new("qemu-aarch64-static");
+    qemu.args(["-L", "/usr/aarch64-linux-gnu", "-g"])
+        .arg(&socket)
+        .arg(program)
+        .args(arguments);
+    qemu.envs(environment.iter().copied()).env("LC_ALL", "C");
+    qemu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = qemu
+        .spawn()
+        .map_err(|error| Trouble::NotAllowed(format!("qemu-aarch64-static: {error}")))?;
+    let done = connect(&mut child, &socket).and_then(|stub| step_all(checker, stub, child.id() as i32, bounds));
+    let _ = child.kill();
+    let _ = child.wait();
+    done
+}
+
+fn broken(error: io::Error) -> Trouble {
+    Trouble::Broken(format!("gdb stub: {error}"))
+}
+
+fn connect(child: &mut Child, socket: &Path) -> Result<Stub, Trouble> {
+    let started = Instant::now();
+    loop {
+        if let Ok(stream) = UnixStream::connect(socket) {
+            stream.set_read_timeout(Some(STEP)).map_err(broken)?;
+            return Ok(Stub {
+                stream,
+                buffer: Vec::new(),
+            });
+        }
+        if started.elapsed() > START || child.try_wait().map_err(broken)?.is_some() {
+            return Err(Trouble::Broken("qemu does not listen".into()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether it ended by itself.
+fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bounds) -> Result<bool, Trouble> {
+    let started = Instant::now();
+    stub.ask(b"?").map_err(broken)?;
+    checker.begin_process(pid, None);
+    checker.outcome.threads = 1;
+    let mut thread = Thread::new(pid, Shadow::default());
+    let mut registers = stub.registers()?;
+    check_memory(&mut stub, pid, &registers)?;
+    checker.arrive(&mut thread, &registers);
+    let mut signal = None;
+    loop {
+        match stub.step(signal.take())? {
+            Stopped::Ended => return Ok(true),
+            Stopped::Here => {
+                registers = stub.registers()?;
+                checker.arrive(&mut thread, &registers);
+            }
+            Stopped::Signal(number) => {
+                let before = registers.pc;
+                registers = stub.registers()?;
+                // Unlike under ptrace, an instruction may have run before the signal is told.
+                if registers.pc != before {
+                    checker.arrive(&mut thread, &registers);
+                }
+                checker.signal(&mut thread, &registers);
+                signal = Some(number);
+            }
+        }
+        if checker.outcome.instructions >= bounds.instructions || started.elapsed() > bounds.time {
+            return Ok(false);
+        }
+    }
+}
+
+/// Memory is read from qemu itself, where the program has it at the same addresses; that this is so is seen once.
+fn check_memory(stub: &mut Stub, pid: i32, registers: &Registers) -> Result<(), Trouble> {
+    let sp = registers.get(backtrail_arch::aarch64::SP).unwrap_or(0);
+    let told = stub.ask(format!("m{sp:x},40").as_bytes()).map_err(broken)?;
+    let mut bytes = [0; 0x40];
+    let read = read_process(pid, sp, &mut bytes).unwrap_or(0);
+    let own: String = bytes[..read].iter().map(|byte| format!("{byte:02x}")).collect();
+    match own.as_bytes() == told {
+        true => Ok(()),
+        false => Err(Trouble::NotAllowed("qemu has the program's memory elsewhere".into())),
+    }
+}
+
+impl Stub {
+    /// A packet and its answer, without what surrounds it.
+    fn ask(&mut self, packet: &[u8]) -> io::Result<Vec<u8>> {
+        let sum = packet.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+        let framed = [b"$", packet, b"#", format!("{sum:02x}").as_bytes()].concat();
+        self.stream.write_all(&framed)?;
+        loop {
+            let begin = self.buffer.iter().position(|byte| *byte == b'$');
+            let end = self.buffer.iter().position(|byte| *byte == b'#');
+            if let (Some(begin), Some(end)) = (begin, end)
+                && self.buffer.len() >= end + 3
+            {
+                let answer = self.buffer[begin + 1..end].to_vec();
+                self.buffer.drain(..end + 3);
+                self.stream.write_all(b"+")?;
+                return Ok(answer);
+            }
+            let mut more = [0; 4096];
+            match self.stream.read(&mut more)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => self.buffer.extend(&more[..count]),
+            }
+        }
+    }
+
+    fn step(&mut self, signal: Option<u8>) -> Result<Stopped, Trouble> {
+        let packet = match signal {
+            None => "s".to_owned(),
+            Some(number) => format!("vCont;S{number:02x}"),
+        };
+        let answer = match self.ask(packet.as_bytes()) {
+            Ok(answer) => answer,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Stopped::Ended),
+            Err(error) => return Err(broken(error)),
+        };
+        let number = answer.get(1..3).and_then(|hex| std::str::from_utf8(hex).ok());
+        match (answer.first(), number.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
+            (Some(b'W' | b'X'), _) => Ok(Stopped::Ended),
+            // SIGTRAP
+            (Some(b'T' | b'S'), Some(5)) => Ok(Stopped::Here),
+            (Some(b'T' | b'S'), Some(signal)) => Ok(Stopped::Signal(signal)),
+            _ => Err(Trouble::Broken(format!(
+                "gdb stub: {:?}",
+                String::from_utf8_lossy(&answer)
+            ))),
+        }
+    }
+
+    fn registers(&mut self) -> Result<Registers, Trouble> {
+        let answer = self.ask(b"g").map_err(broken)?;
+        let mut values = [0u64; REGISTERS];
+        for (value, hex) in values.iter_mut().zip(answer.chunks_exact(16)) {
+            // Bytes in the program's order: little-endian.
+            let text = std::str::from_utf8(hex).unwrap_or_default();
+            *value = u64::from_str_radix(text, 16).map_or(0, u64::swap_bytes);
+        }
+        let (pc, general) = values.split_last().expect("there are some");
+        let mut registers = Registers::new(*pc);
+        for (number, value) in (0u8..).zip(general) {
+            registers.set(Register(number), *value);
+        }
+        Ok(registers)
+    }
+}

@@ -1,0 +1,197 @@
+//! `cargo xtask soak`: millions of backtraces in signal handlers of a program that does everything at once, each held against what is known of
+//! its stack.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use backtrail_dwarf::tables::Tables;
+use backtrail_elf::{Image, MappedFile};
+use backtrail_testkit::{Missing, command, place, program, scratch, skip};
+
+/// What is promised.
+const SAMPLES: u64 = 10_000_000;
+const RATE: u32 = 10_000;
+
+/// Until the program has to have ended, besides the time that it is given.
+const GRACE: Duration = Duration::from_secs(300);
+
+/// What the program told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Its last line: names and numbers.
+    counts: Vec<(String, u64)>,
+    /// Stacks that ended early: where, how often, and whether the table has no row there.
+    early: Vec<(String, u64, bool)>,
+}
+
+impl Told {
+    fn count(&self, name: &str) -> u64 {
+        let found = self.counts.iter().find(|(counted, _)| counted == name);
+        found.map_or(0, |(_, count)| *count)
+    }
+}
+
+/// Runs it, and says what was seen.
+pub(crate) fn run(samples: Option<u64>, rate: Option<u32>, seconds: Option<u32>) -> Result<(), String> {
+    let library = place::release("backtrail-capi", "libbacktrail.so")?;
+    let samples = samples.unwrap_or(SAMPLES);
+    let told = match soak(&library, samples, rate.unwrap_or(RATE), seconds.unwrap_or(3600)) {
+        Ok(told) => told?,
+        Err(missing) => {
+            skip(missing);
+            return Ok(());
+        }
+    };
+    for (name, count) in &told.counts {
+        println!("{name:>16} {count}");
+    }
+    for (place, count, has_no_row) in &told.early {
+        let why = if *has_no_row { "no row" } else { "**a row**" };
+        println!("ended {count} times at {place}: {why}");
+    }
+    match told.count("samples") >= samples {
+        true => verdict(&told),
+        false => Err(format!("{} samples in the time given", told.count("samples"))),
+    }
+}
+
+/// That each stack was right, or ended where a table has a gap.
+fn verdict(told: &Told) -> Result<(), String> {
+    let unexplained: Vec<String> = told
+        .early
+        .iter()
+        .filter(|(_, _, has_no_row)| !has_no_row)
+        .map(|(place, count, _)| format!("{count} stacks ended at {place}, where the table has a row"))
+        .collect();
+    match unexplained.is_empty() {
+        true => Ok(()),
+        false => Err(unexplained.join("\n")),
+    }
+}
+
+fn source(name: &str) -> PathBuf {
+    place::workspace().join("xtask/src/soak").join(name)
+}
+
+fn built(compile: &mut Command) -> Result<(), Missing> {
+    let finished = command::run(compile, Duration::from_secs(120))?;
+    match finished.status.success() {
+        true => Ok(()),
+        false => Err(Missing(format!("{compile:?}: {}", finished.describe()))),
+    }
+}
+
+/// The program with this library, until so many samples or for so long. The inner error is a stack that was wrong, or a program that broke.
+fn soak(library: &Path, samples: u64, rate: u32, seconds: u32) -> Result<Result<Told, String>, Missing> {
+    let folder = scratch();
+    let plugin = program::PLUGIN.build()?;
+    let (guard, soak) = (folder.path().join("libguard.so"), folder.path().join("soak"));
+    built(
+        Command::new("cc")
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
+            .arg(&guard)
+            .arg(source("guard.c")),
+    )?;
+    // By its own name, which the program asks for.
+    let own = folder.path().join("libbacktrail.so.0");
+    std::fs::copy(library, &own).map_err(|error| Missing(format!("{}: {error}", library.display())))?;
+    built(
+        Command::new("g++")
+            .args(["-std=c++17", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+            // A marked function is to be all in its section.
+            .args(["-fomit-frame-pointer", "-fno-reorder-blocks-and-partition", "-I"])
+            .arg(place::workspace().join("crates/capi/include"))
+            .arg(source("soak.cc"))
+            .args([&own, &guard])
+            .arg(format!("-Wl,-rpath,{},-z,now", folder.path().display()))
+            .args(["-ldl", "-o"])
+            .arg(&soak),
+    )?;
+    let mut run = Command::new(&soak);
+    run.args([samples.to_string(), rate.to_string(), seconds.to_string()])
+        .arg(&plugin)
+        .env("LD_PRELOAD", &guard);
+    let finished = command::run(&mut run, Duration::from_secs(seconds.into()) + GRACE)?;
+    if !finished.status.success() {
+        return Ok(Err(finished.describe()));
+    }
+    Ok(Ok(told(&finished.stdout)))
+}
+
+fn told(text: &str) -> Told {
+    let mut told = Told {
+        counts: Vec::new(),
+        early: Vec::new(),
+    };
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["short", kind, path, offset, count] => {
+                let offset = u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap_or(0);
+                let at = offset.wrapping_sub(u64::from(kind == "call"));
+                let place = format!("{path}(+{at:#x})");
+                told.early
+                    .push((place, count.parse().unwrap_or(0), has_no_row(Path::new(path), at)));
+            }
+            _ => {
+                let pairs = words.chunks_exact(2);
+                told.counts = pairs
+                    .filter_map(|pair| Some((pair[0].to_owned(), pair[1].parse().ok()?)))
+                    .collect();
+            }
+        }
+    }
+    told
+}
+
+/// Whether the module's table says nothing of the address; of one that cannot be read nobody knows.
+fn has_no_row(path: &Path, svma: u64) -> bool {
+    let look = || {
+        let file = MappedFile::open(path).ok()?;
+        let image = Image::parse(file.bytes()).ok()?;
+        let table = Tables::without_cache().load(&image).ok()?;
+        let section = table.section().ok()?;
+        Some(section.lookup(svma) == Ok(None))
+    };
+    look().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_soak() {
+        let library = build_library();
+        let told = match soak(&library, 20_000, 1_000, 60) {
+            Ok(told) => told.unwrap(),
+            Err(missing) => return skip(missing),
+        };
+        assert_eq!(verdict(&told), Ok(()));
+        // A machine that others use gives fewer.
+        assert!(told.count("samples") > 5_000, "{told:?}");
+        assert!(told.count("complete") * 10 > told.count("samples") * 9, "{told:?}");
+        for name in ["threads", "children", "loads", "throws"] {
+            assert!(told.count(name) > 10, "{name}: {told:?}");
+        }
+    }
+
+    /// As cargo builds it for tests.
+    fn build_library() -> PathBuf {
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--package", "backtrail-capi"]);
+        build.current_dir(place::workspace());
+        let finished = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
+        assert!(finished.status.success(), "{}", finished.describe());
+        place::target().join("debug/libbacktrail.so")
+    }
+
+    #[test]
+    fn what_has_a_row_is_no_gap() {
+        let told = told("short call /nowhere 0x20 3\nsamples 7 complete 4\n");
+        assert_eq!(told.count("samples"), 7);
+        assert_eq!(told.early, [("/nowhere(+0x1f)".to_owned(), 3, false)]);
+        assert!(verdict(&told).is_err());
+    }
+}
