@@ -15,11 +15,14 @@ mod error;
 pub mod find;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod graph;
 mod layout;
+pub mod link;
 mod measure;
 pub mod print;
 mod read;
 mod spell;
+pub mod write;
 
 pub use constants::{Encoding, Flags, Kind, SymbolKind, Version};
 pub use error::{Error, ErrorKind, Foreign, Result};
