@@ -122,6 +122,16 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// The bytes of the section.
+    pub(super) fn section(&self) -> &[u8] {
+        &self.section
+    }
+
+    /// The file around the section, if it is an ELF file.
+    pub(super) fn image(&self) -> Option<&Image<'a>> {
+        self.image.as_ref()
+    }
+
     /// What is wrong with it.
     pub(super) fn failure(&self, what: impl std::fmt::Display) -> Failure {
         Failure::of(self.path, what)
@@ -178,7 +188,7 @@ impl<'a> Source<'a> {
         Some(symbols.collect())
     }
 
-    fn lent(&self) -> Lent<'_> {
+    pub(super) fn lent(&self) -> Lent<'_> {
         let strings = self.image.as_ref().and_then(|image| image.symbol_table(self.table()));
         Lent {
             strings: strings.map_or(&[], |(_, strings)| strings),

@@ -3,6 +3,7 @@
 mod find;
 mod input;
 mod json;
+mod link;
 mod print;
 mod show;
 
@@ -10,12 +11,13 @@ use clap::Subcommand;
 
 use crate::error::{Failure, Status};
 
-/// Show, print and find compact C types (CTF, the Compact C Type Format).
+/// Show, print, find and link compact C types (CTF, the Compact C Type Format).
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Show(show::Show),
     Print(print::Print),
     Find(find::Find),
+    Link(link::Link),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -23,5 +25,6 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Show(arguments) => show::run(&arguments),
         Command::Print(arguments) => print::run(&arguments),
         Command::Find(arguments) => find::run(&arguments),
+        Command::Link(arguments) => link::run(&arguments),
     }
 }
