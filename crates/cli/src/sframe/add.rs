@@ -106,7 +106,7 @@ fn not_linked(path: &Path, what: &str) -> Failure {
 }
 
 /// Writes the edited file: to `output`, as executable as the file at `path` was, or in its place.
-pub(super) fn store(
+pub(crate) fn store(
     path: &Path,
     output: Option<&Path>,
     write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
+use backtrail_ctype::constants::CTFA_MAGIC;
 use backtrail_ctype::{Archive, Dict, Error, Flags, Lent, Member, Symbol, SymbolKind, Types};
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_wire::Endian;
@@ -125,6 +126,11 @@ impl<'a> Source<'a> {
     /// The bytes of the section.
     pub(super) fn section(&self) -> &[u8] {
         &self.section
+    }
+
+    /// Whether it holds an archive, rather than dicts.
+    pub(super) fn is_archive(&self) -> bool {
+        self.section.starts_with(&CTFA_MAGIC.to_le_bytes())
     }
 
     /// The file around the section, if it is an ELF file.

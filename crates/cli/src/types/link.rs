@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use backtrail_ctype::link::{self, Linked, LinkedSymbol, Mode, Section, Symbols, Unit};
-use backtrail_ctype::write::{self, ExternalStrings};
-use backtrail_ctype::{Symbol, SymbolKind};
+use backtrail_ctype::Symbol;
+use backtrail_ctype::link::{self, Linked, Mode, Section, Symbols, Unit};
+use backtrail_ctype::write;
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_wire::Endian;
 use clap::{Args, ValueEnum, ValueHint};
 use rayon::prelude::*;
 
+use super::around::Around;
 use super::input::{self, Source};
 use crate::error::{Failure, Status};
 use crate::output;
@@ -32,33 +33,34 @@ pub(crate) struct Link {
     jobs: Option<NonZeroUsize>,
     #[command(flatten)]
     choice: Choice,
-    /// Print no summary.
-    #[arg(short, long)]
-    quiet: bool,
-}
-
-/// What is put into the section.
-#[derive(Args)]
-pub(super) struct Choice {
-    /// What units share.
-    #[arg(long, value_enum, default_value = "share-unconflicted")]
-    mode: ModeName,
     /// Tell the types of all functions and objects, by name.
     #[arg(long)]
     symbols: bool,
     /// The linked file that the section is for: its dynamic symbols get types, and names that it has are not told again.
     #[arg(long = "for", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "symbols")]
     linked: Option<PathBuf>,
-    /// Of that file, take all symbols, rather than the dynamic ones. Strip would make them unreadable.
+    /// Of that file, take all symbols, rather than the dynamic ones. Strip would make the section unreadable.
     #[arg(long, requires = "linked")]
     symtab: bool,
+    /// Print no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What is put into the section.
+#[derive(Args, Default)]
+pub(super) struct Choice {
+    /// What units share.
+    #[arg(long, value_enum, default_value = "share-unconflicted")]
+    mode: ModeName,
     /// Keep variables, those of functions among them.
     #[arg(long)]
     variables: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Default, ValueEnum)]
 enum ModeName {
+    #[default]
     /// All types but those to which units give one name.
     ShareUnconflicted,
     /// Of these, the types that several units have.
@@ -66,6 +68,19 @@ enum ModeName {
     /// All types; of those with one name, look-ups find the first.
     SingleDict,
 }
+
+impl ModeName {
+    fn mode(self) -> Mode {
+        match self {
+            ModeName::ShareUnconflicted => Mode::ShareUnconflicted,
+            ModeName::ShareDuplicated => Mode::ShareDuplicated,
+            ModeName::SingleDict => Mode::SingleDict,
+        }
+    }
+}
+
+/// Bytes of a pointer on the machines that are known.
+const POINTER: u8 = 8;
 
 pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.jobs.map_or(0, NonZeroUsize::get));
@@ -81,35 +96,28 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
     let files = files.collect::<Result<Vec<_>, Failure>>()?;
     let inputs = Inputs::find(&files)?;
     let opened = inputs.open()?;
-    let linked = match &arguments.choice.linked {
+    let linked = match &arguments.linked {
         Some(path) => Some((path.as_path(), input::open(path)?)),
         None => None,
     };
-    let around = linked
-        .as_ref()
-        .map(|(path, file)| Around::read(path, file, arguments.choice.symtab));
+    let around = linked.as_ref().map(|(path, file)| {
+        let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+        Around::read(path, &image, arguments.symtab)
+    });
     let around = around.transpose()?;
     let symbols = inputs.symbols();
     let units = inputs.units(&opened, &symbols)?;
-    let options = link::Options {
-        mode: match arguments.choice.mode {
-            ModeName::ShareUnconflicted => Mode::ShareUnconflicted,
-            ModeName::ShareDuplicated => Mode::ShareDuplicated,
-            ModeName::SingleDict => Mode::SingleDict,
-        },
-        symbols: match (&around, arguments.choice.symbols) {
-            (Some(around), _) if around.table == Table::Full => Symbols::Listed(&around.symbols),
-            (Some(around), _) => Symbols::Numbered(&around.symbols),
-            (None, true) => Symbols::Named,
-            (None, false) => Symbols::None,
-        },
-        variables: arguments.choice.variables,
+    let symbols = match (&around, arguments.symbols) {
+        (Some(around), _) => around.symbols(),
+        (None, true) => Symbols::Named,
+        (None, false) => Symbols::None,
     };
-    let linked = link::link(&units, &options).map_err(|error| {
-        let unit = units.get(error.unit).map_or(&b""[..], |unit| unit.name);
-        Failure::new(format_args!("{}: {}", String::from_utf8_lossy(unit), error.kind))
-    })?;
-    let section = inputs.write(&linked, around.as_ref())?;
+    let linked = link_units(&units, &arguments.choice, symbols)?;
+    let options = match &around {
+        Some(around) => around.options(inputs.endian),
+        None => write::Options::new(inputs.endian),
+    };
+    let section = write_section(&linked, &options)?;
     output::to(&arguments.output, |out| out.write_all(&section))?;
     if !arguments.quiet {
         summary(&units, &linked, section.len());
@@ -117,7 +125,29 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
+/// Links units as the options say.
+pub(super) fn link_units<'a>(
+    units: &[Unit<'a>],
+    choice: &Choice,
+    symbols: Symbols<'a>,
+) -> Result<Linked<'a>, Failure> {
+    let options = link::Options {
+        mode: choice.mode.mode(),
+        symbols,
+        variables: choice.variables,
+    };
+    link::link(units, &options).map_err(|error| {
+        let unit = units.get(error.unit).map_or(&b""[..], |unit| unit.name);
+        Failure::new(format_args!("{}: {}", String::from_utf8_lossy(unit), error.kind))
+    })
+}
+
+/// The bytes of a section for a 64-bit machine.
+pub(super) fn write_section(linked: &Linked<'_>, options: &write::Options<'_>) -> Result<Vec<u8>, Failure> {
+    linked.write(options, POINTER).map_err(Failure::new)
+}
+
+pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
     let read: usize = units.iter().map(|unit| unit.types.len()).sum();
     let own: usize = linked.children.iter().map(|(_, child)| child.types.len()).sum();
     eprintln!(
@@ -190,19 +220,10 @@ impl<'a> Inputs<'a> {
         let units = units.collect::<Result<Vec<_>, Failure>>()?;
         Ok(units.into_iter().flatten().collect())
     }
-
-    fn write(&self, linked: &Linked<'_>, around: Option<&Around<'_>>) -> Result<Vec<u8>, Failure> {
-        let options = write::Options {
-            strings: around.map(|around| &around.strings),
-            dynamic: around.is_some_and(|around| around.table == Table::Dynamic),
-            ..write::Options::new(self.endian)
-        };
-        linked.write(&options, 8).map_err(Failure::new)
-    }
 }
 
 /// Compilers tell the types of all functions that a unit declares. Only those it has are its own.
-fn keep_defined(unit: &mut Unit<'_>, image: &Image<'_>) {
+pub(super) fn keep_defined(unit: &mut Unit<'_>, image: &Image<'_>) {
     let Some((entries, _)) = image.symbol_table(Table::Full) else {
         return;
     };
@@ -213,50 +234,4 @@ fn keep_defined(unit: &mut Unit<'_>, image: &Image<'_>) {
         symbol.local = found.copied().unwrap_or(false);
         found.is_some()
     });
-}
-
-/// The file that a section is made for.
-struct Around<'a> {
-    table: Table,
-    symbols: Vec<LinkedSymbol<'a>>,
-    strings: ExternalStrings<'a>,
-}
-
-impl<'a> Around<'a> {
-    fn read(path: &Path, file: &'a MappedFile, symtab: bool) -> Result<Around<'a>, Failure> {
-        let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
-        let table = if symtab { Table::Full } else { Table::Dynamic };
-        let mut around = Around {
-            table,
-            symbols: Vec::new(),
-            strings: ExternalStrings::default(),
-        };
-        let Some((entries, strings)) = image.symbol_table(table) else {
-            return match symtab {
-                true => Err(Failure::of(path, "no symbol table").help("without --symtab, dynamic symbols are taken")),
-                // A program that is linked statically.
-                false => Ok(around),
-            };
-        };
-        around.strings = ExternalStrings::new(strings);
-        let mut source = &b""[..];
-        for entry in entries {
-            if entry.is_file {
-                source = entry.name;
-            }
-            let kind = match (entry.is_object, entry.is_function) {
-                (true, _) => SymbolKind::Object,
-                (_, true) => SymbolKind::Function,
-                _ => continue,
-            };
-            if Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value).is_some() {
-                around.symbols.push(LinkedSymbol {
-                    name: entry.name,
-                    kind,
-                    file: entry.is_local.then_some(source),
-                });
-            }
-        }
-        Ok(around)
-    }
 }

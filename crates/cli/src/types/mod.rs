@@ -1,5 +1,8 @@
 //! `backtrail types`: compact C types.
 
+pub(crate) mod add;
+mod around;
+mod build;
 mod find;
 mod input;
 mod json;
@@ -11,12 +14,14 @@ use clap::Subcommand;
 
 use crate::error::{Failure, Status};
 
-/// Show, print, find and link compact C types (CTF, the Compact C Type Format).
+/// Show, print, find, make and link compact C types (CTF, the Compact C Type Format).
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Show(show::Show),
     Print(print::Print),
     Find(find::Find),
+    Build(build::Build),
+    Add(add::Add),
     Link(link::Link),
 }
 
@@ -25,6 +30,8 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Show(arguments) => show::run(&arguments),
         Command::Print(arguments) => print::run(&arguments),
         Command::Find(arguments) => find::run(&arguments),
+        Command::Build(arguments) => build::run(&arguments),
+        Command::Add(arguments) => add::run(&arguments),
         Command::Link(arguments) => link::run(&arguments),
     }
 }

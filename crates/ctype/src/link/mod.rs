@@ -25,10 +25,10 @@ use core::fmt;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::constants::CTF_SECTION;
+use crate::constants::{CTF_SECTION, Flags};
 use crate::error::Error;
 use crate::graph::Graph;
-use crate::read::{Archive, Dict, Lent, Symbol, TypeId, Types};
+use crate::read::{Archive, Dict, Header, Lent, Symbol, TypeId, Types};
 use crate::write::{self, Contents, WriteError};
 use classes::Classes;
 use emit::{Child, Parent};
@@ -93,21 +93,43 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Opens every dict of an archive, or the one that there is.
+    /// Opens every dict of an archive, or the one that there is, or all that a linker which does not know the format has put behind each
+    /// other.
     pub fn open(bytes: &'a [u8], lent: Lent<'a>) -> Result<Section<'a>, Error> {
         let archive = Archive::parse(bytes)?;
-        let mut dicts = Vec::new();
+        let units = concatenated(bytes);
+        if units.len() > 1 {
+            let dicts = units.into_iter().map(|(offset, unit)| {
+                let dict = Dict::open(unit, lent).map_err(|error| error.shifted(offset))?;
+                Ok((CTF_SECTION, dict, None))
+            });
+            let dicts = dicts.collect::<Result<_, Error>>()?;
+            return Ok(Section { dicts });
+        }
+        let mut dicts: Vec<(&[u8], Dict<'_>, Option<usize>)> = Vec::new();
         let mut opened: FxHashMap<usize, usize> = FxHashMap::default();
         for member in archive.members() {
             let member = member?;
             opened.entry(member.offset).or_insert(dicts.len());
             dicts.push((member.name, member.open(lent)?, None));
         }
-        for index in 0..dicts.len() {
-            let parent = archive.parent_of(&dicts[index].1)?;
-            dicts[index].2 = parent.and_then(|parent| opened.get(&parent.offset)).copied();
-        }
+        let parents = dicts.iter().map(|(_, dict, _)| {
+            let parent = archive.parent_of(dict)?;
+            Ok(parent.and_then(|parent| opened.get(&parent.offset)).copied())
+        });
+        let parents = parents.collect::<Result<Vec<_>, Error>>()?;
+        dicts.iter_mut().zip(parents).for_each(|(dict, parent)| dict.2 = parent);
         Ok(Section { dicts })
+    }
+
+    /// How many dicts there are.
+    pub fn len(&self) -> usize {
+        self.dicts.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.dicts.is_empty()
     }
 
     /// A unit for each dict. `symbols` are those of the file, as [`Dict::symbol_types`] wants them.
@@ -120,6 +142,23 @@ impl<'a> Section<'a> {
         });
         units.collect()
     }
+}
+
+/// Dicts behind each other, with zeros between them: where each begins, and its bytes. What is compressed does not tell where it ends.
+fn concatenated(bytes: &[u8]) -> Vec<(usize, &[u8])> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let Ok(header) = Header::parse(rest) else { break };
+        let len = match header.flags.contains(Flags::COMPRESS) {
+            true => rest.len(),
+            false => header.size().saturating_add(header.body_size()).min(rest.len()),
+        };
+        found.push((at, &rest[..len]));
+        let zeros = rest[len..].iter().take_while(|&&byte| byte == 0).count();
+        at += len + zeros;
+    }
+    found
 }
 
 /// How units are linked.
