@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use backtrail_elf::{Image, edit};
 use clap::{Args, ValueHint};
 
-use super::build::{self, Making};
+use super::build::{self, Lent, Making};
 use super::input;
 use crate::error::{Failure, Status};
 use crate::sframe::add::store;
@@ -41,7 +41,7 @@ fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failur
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
     let section = match build::from_input_sections(path, &image, making)? {
         Some(section) => Some(section),
-        None => build::from_debug_information(path, &image, making)?,
+        None => build::from_debug_information(path, &image, Lent::Yes, making)?,
     };
     let section = section.ok_or_else(|| build::no_debug_information(path))?;
     let edited = edit::set_section(file.bytes(), ".ctf", &section).map_err(|error| Failure::of(path, error))?;

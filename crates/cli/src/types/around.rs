@@ -63,6 +63,11 @@ impl<'a> Around<'a> {
         }
     }
 
+    /// The same for a section that is read without the file.
+    pub(super) fn symbols_by_name(&self) -> Symbols<'_> {
+        Symbols::Listed(&self.symbols)
+    }
+
     /// How its section is written.
     pub(super) fn options(&self, endian: Endian) -> write::Options<'_> {
         write::Options {

@@ -57,7 +57,7 @@ impl Making {
 pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     let file = input::open(&arguments.file)?;
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(&arguments.file, error))?;
-    let section = from_debug_information(&arguments.file, &image, &arguments.making)?;
+    let section = from_debug_information(&arguments.file, &image, Lent::No, &arguments.making)?;
     let Some(section) = section else {
         return Err(no_debug_information(&arguments.file));
     };
@@ -73,6 +73,7 @@ pub(super) fn no_debug_information(path: &Path) -> Failure {
 pub(super) fn from_debug_information(
     path: &Path,
     image: &Image<'_>,
+    lent: Lent,
     making: &Making,
 ) -> Result<Option<Vec<u8>>, Failure> {
     let search = Search::new();
@@ -83,7 +84,9 @@ pub(super) fn from_debug_information(
     let debug_image = debug_file.as_ref().map(parse).transpose()?;
     let with_dwarf = debug_image.as_ref().unwrap_or(image);
     let at = debug.as_deref().unwrap_or(path);
-    let supplementary = with_dwarf.debugaltlink().and_then(|link| search.supplementary(at, &link));
+    let supplementary = with_dwarf
+        .debugaltlink()
+        .and_then(|link| search.supplementary(at, &link));
     let supplementary = supplementary.as_deref().map(input::open).transpose()?;
     let supplementary = supplementary.as_ref().map(parse).transpose()?;
     let failed = |error| Failure::of(at, error);
@@ -92,17 +95,13 @@ pub(super) fn from_debug_information(
     };
     let parts = Parts::read(&sections).map_err(failed)?;
     let made = parts.make();
-    let section = write_for(path, image, &made.units, making)?;
+    let section = write_for(path, image, &made.units, lent, making)?;
     tell_left_out(path, &made.left_out);
     Ok(Some(section))
 }
 
 /// The section linked from what a linker that does not know the format has put behind each other; `None` where the file has no such thing.
-pub(super) fn from_input_sections(
-    path: &Path,
-    image: &Image<'_>,
-    making: &Making,
-) -> Result<Option<Vec<u8>>, Failure> {
+pub(super) fn from_input_sections(path: &Path, image: &Image<'_>, making: &Making) -> Result<Option<Vec<u8>>, Failure> {
     if image.section_header(".ctf").is_none() {
         return Ok(None);
     }
@@ -114,15 +113,32 @@ pub(super) fn from_input_sections(
     }
     let mut units = opened.units(&[]).map_err(|error| source.failure(error))?;
     units.iter_mut().for_each(|unit| link::keep_defined(unit, image));
-    write_for(path, image, &units, making).map(Some)
+    write_for(path, image, &units, Lent::Yes, making).map(Some)
 }
 
-fn write_for(path: &Path, image: &Image<'_>, units: &[Unit<'_>], making: &Making) -> Result<Vec<u8>, Failure> {
+/// Whether a section may need its file to be read: for names that the file has anyway, and symbols by their numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lent {
+    Yes,
+    No,
+}
+
+fn write_for(
+    path: &Path,
+    image: &Image<'_>,
+    units: &[Unit<'_>],
+    lent: Lent,
+    making: &Making,
+) -> Result<Vec<u8>, Failure> {
     let linked_file = matches!(image.kind(), Kind::Executable | Kind::Shared);
-    let around = linked_file.then(|| Around::read(path, image, making.symtab)).transpose()?;
+    let around = linked_file
+        .then(|| Around::read(path, image, making.symtab))
+        .transpose()?;
+    let alone = write::Options::new(image.endian());
     let (symbols, options) = match &around {
-        Some(around) => (around.symbols(), around.options(image.endian())),
-        None => (Symbols::Named, write::Options::new(image.endian())),
+        Some(around) if lent == Lent::Yes => (around.symbols(), around.options(image.endian())),
+        Some(around) => (around.symbols_by_name(), alone),
+        None => (Symbols::Named, alone),
     };
     let linked: Linked<'_> = link::link_units(units, &making.choice, symbols)?;
     let section = link::write_section(&linked, &options)?;

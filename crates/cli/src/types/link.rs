@@ -126,11 +126,7 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
 }
 
 /// Links units as the options say.
-pub(super) fn link_units<'a>(
-    units: &[Unit<'a>],
-    choice: &Choice,
-    symbols: Symbols<'a>,
-) -> Result<Linked<'a>, Failure> {
+pub(super) fn link_units<'a>(units: &[Unit<'a>], choice: &Choice, symbols: Symbols<'a>) -> Result<Linked<'a>, Failure> {
     let options = link::Options {
         mode: choice.mode.mode(),
         symbols,

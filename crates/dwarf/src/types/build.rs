@@ -7,7 +7,7 @@ use gimli::constants as dw;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::All;
-use super::dies::{Die, NONE, Parsed, is_type};
+use super::dies::{Die, NONE, Parsed, Ref, is_type};
 use super::left_out::{LeftOut, Reason};
 
 /// `CTF_FP_*` ("Floating-point types"), by the encoding and the size in bytes.
@@ -43,6 +43,11 @@ pub(super) struct Builder<'p, 'd> {
 
 /// The unit's types, its functions and its variables.
 pub(super) fn unit<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
+    units(all, std::iter::once(number as usize))
+}
+
+/// What several units have, as one.
+pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> (Unit<'d>, LeftOut) {
     let mut builder = Builder {
         all,
         graph: Graph::new(),
@@ -52,11 +57,13 @@ pub(super) fn unit<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
         unrepresented: None,
         left_out: LeftOut::default(),
     };
-    let parsed = &all.units[number as usize];
     let mut unit = Unit::default();
     let mut seen = FxHashSet::default();
-    for (index, die) in parsed.dies.iter().enumerate() {
-        let at = (number, index as u32);
+    let dies = numbers.flat_map(|number| {
+        let dies = all.units[number].dies.iter().enumerate();
+        dies.map(move |(index, die)| ((number as u32, index as u32), die))
+    });
+    for (at, die) in dies {
         if is_type(die.tag) {
             builder.type_at(at);
         } else if die.parent == NONE && matches!(die.tag, dw::DW_TAG_subprogram | dw::DW_TAG_variable) {
@@ -83,7 +90,9 @@ impl<'d> Builder<'_, 'd> {
         let end = (self.die(at).end as usize).min(parsed.dies.len());
         let range = at.1 as usize + 1..end.max(at.1 as usize + 1);
         let children = range.filter(|&index| parsed.dies[index].parent == at.1);
-        children.map(|index| ((at.0, index as u32), parsed.dies[index])).collect()
+        children
+            .map(|index| ((at.0, index as u32), parsed.dies[index]))
+            .collect()
     }
 
     /// The id of the type that an entry has; `void` for none.
@@ -106,6 +115,13 @@ impl<'d> Builder<'_, 'd> {
         let mut seen_through = at;
         for _ in 0..MAX_ATOMIC {
             let die = self.die(seen_through);
+            // What a type unit has.
+            if let Some(signature @ Ref::Signature(_)) = die.origin
+                && let Some(to) = self.all.resolve(seen_through.0, signature)
+            {
+                seen_through = to;
+                continue;
+            }
             if !matches!(die.tag, dw::DW_TAG_atomic_type | dw::DW_TAG_immutable_type) {
                 break;
             }
@@ -189,7 +205,9 @@ impl<'d> Builder<'_, 'd> {
             offset: 0,
             bits: u16::try_from(size.saturating_mul(8)).unwrap_or(u16::MAX),
         };
-        let float = FLOATS.iter().find(|(ate, bytes, _)| (*ate, *bytes) == (die.encoding, size));
+        let float = FLOATS
+            .iter()
+            .find(|(ate, bytes, _)| (*ate, *bytes) == (die.encoding, size));
         if let Some((_, _, format)) = float {
             return Body::Number(Kind::Float, size, encoding(*format));
         }
@@ -325,8 +343,6 @@ impl<'d> Builder<'_, 'd> {
                 _ => {}
             }
         }
-        // A declaration that says nothing of arguments: any number may follow.
-        variadic |= arguments.is_empty() && !die.prototyped;
         Function {
             returns,
             arguments: self.graph.add_arguments(arguments),
@@ -335,13 +351,7 @@ impl<'d> Builder<'_, 'd> {
     }
 
     /// A function or variable that the unit has; those that it only declares have their types in the unit that has them.
-    fn symbol(
-        &mut self,
-        at: Place,
-        die: &Die<'d>,
-        unit: &mut Unit<'d>,
-        seen: &mut FxHashSet<(SymbolKind, &'d [u8])>,
-    ) {
+    fn symbol(&mut self, at: Place, die: &Die<'d>, unit: &mut Unit<'d>, seen: &mut FxHashSet<(SymbolKind, &'d [u8])>) {
         let origin = die.origin.and_then(|origin| self.all.resolve(at.0, origin));
         let declared = origin.map(|origin| *self.die(origin));
         let name = match (die.name, &declared) {

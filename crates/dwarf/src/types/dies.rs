@@ -33,7 +33,7 @@ pub(super) struct Die<'d> {
     pub(super) name: &'d [u8],
     /// `DW_AT_type`
     pub(super) of: Option<Ref>,
-    /// `DW_AT_specification` or `DW_AT_abstract_origin`
+    /// `DW_AT_specification`, `DW_AT_abstract_origin` or `DW_AT_signature`: where the rest is said.
     pub(super) origin: Option<Ref>,
     /// The entry around it, and where its own end.
     pub(super) parent: u32,
@@ -269,7 +269,9 @@ impl<'d> Die<'d> {
         match name {
             dw::DW_AT_name => self.name = dwarf.attr_string(unit, value)?.slice(),
             dw::DW_AT_type => self.of = reference(&value),
-            dw::DW_AT_specification | dw::DW_AT_abstract_origin => self.origin = reference(&value),
+            dw::DW_AT_specification | dw::DW_AT_abstract_origin | dw::DW_AT_signature => {
+                self.origin = reference(&value)
+            }
             dw::DW_AT_byte_size => self.size = attribute.udata_value(),
             dw::DW_AT_bit_size => self.bits = attribute.udata_value(),
             dw::DW_AT_data_bit_offset => self.place.data_bits = attribute.udata_value(),

@@ -176,6 +176,13 @@ impl<'d> Parts<'d> {
             result.units.extend(unit);
             result.left_out.merge(left_out);
         }
+        // Units need not refer to all of them: what the variables of a function are of, is none of their types.
+        if !all.types.is_empty() {
+            let numbers = (0..all.units.len()).filter(|&number| matches!(all.units[number].kind, UnitKind::Type(..)));
+            let (unit, left_out) = build::units(all, numbers);
+            result.units.push(unit);
+            result.left_out.merge(left_out);
+        }
         result
     }
 }
@@ -188,7 +195,10 @@ fn parse_all<'d>(
     while let Some(header) = units.next()? {
         headers.push(header);
     }
-    headers.into_par_iter().map(|header| dies::parse(dwarf, header)).collect()
+    headers
+        .into_par_iter()
+        .map(|header| dies::parse(dwarf, header))
+        .collect()
 }
 
 /// Assembly among them, whose units have no types.
@@ -211,7 +221,11 @@ impl All<'_> {
             Ref::Unit(offset) => self.entry(unit, offset),
             Ref::Info(offset) => {
                 let of_supplementary = (self.own..self.supplementary).contains(&(unit as usize));
-                let range = if of_supplementary { self.own..self.supplementary } else { 0..self.own };
+                let range = if of_supplementary {
+                    self.own..self.supplementary
+                } else {
+                    0..self.own
+                };
                 self.in_section(range, offset)
             }
             Ref::Supplementary(offset) => self.in_section(self.own..self.supplementary, offset),

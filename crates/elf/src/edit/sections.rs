@@ -132,8 +132,13 @@ pub(super) fn takes(draft: &Draft<'_>, index: usize, len: usize) -> bool {
     section.kind == SHT_PROGBITS
         && section.size >= len as u64
         && section.file_end() <= draft.view.len() as u64
-        && others.filter(|(_, other)| other.has_bytes()).all(|(_, other)| apart(other.offset, other.file_end()))
-        && draft.segments.iter().all(|segment| apart(segment.offset, segment.file_end()))
+        && others
+            .filter(|(_, other)| other.has_bytes())
+            .all(|(_, other)| apart(other.offset, other.file_end()))
+        && draft
+            .segments
+            .iter()
+            .all(|segment| apart(segment.offset, segment.file_end()))
         && apart(draft.shoff, draft.sections_end())
         && apart(0, draft.table_end())
 }
