@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod constants;
+pub mod diff;
 pub mod dump;
 mod error;
 pub mod find;

@@ -3,6 +3,7 @@
 pub(crate) mod add;
 mod around;
 mod build;
+mod diff;
 mod find;
 mod input;
 mod json;
@@ -14,7 +15,7 @@ use clap::Subcommand;
 
 use crate::error::{Failure, Status};
 
-/// Show, print, find, make and link compact C types (CTF, the Compact C Type Format).
+/// Show, print, find, make, link and compare compact C types (CTF, the Compact C Type Format).
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Show(show::Show),
@@ -23,6 +24,7 @@ pub(crate) enum Command {
     Build(build::Build),
     Add(add::Add),
     Link(link::Link),
+    Diff(diff::Diff),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -33,5 +35,6 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Build(arguments) => build::run(&arguments),
         Command::Add(arguments) => add::run(&arguments),
         Command::Link(arguments) => link::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
     }
 }

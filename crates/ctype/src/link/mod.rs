@@ -132,15 +132,22 @@ impl<'a> Section<'a> {
         self.dicts.is_empty()
     }
 
-    /// A unit for each dict. `symbols` are those of the file, as [`Dict::symbol_types`] wants them.
-    pub fn units<'s>(&'s self, symbols: &'s [Symbol<'s>]) -> Result<Vec<Unit<'s>>, Error> {
-        let units = self.dicts.iter().map(|(name, dict, parent)| {
+    /// Each dict, with its parent.
+    pub fn types(&self) -> impl Iterator<Item = Types<'_>> {
+        self.dicts.iter().map(|(_, dict, parent)| {
             let parent = parent
                 .and_then(|parent| self.dicts.get(parent))
                 .map(|(_, dict, _)| dict);
-            Unit::read(Types::with_parent(dict, parent), name, symbols)
-        });
-        units.collect()
+            Types::with_parent(dict, parent)
+        })
+    }
+
+    /// A unit for each dict. `symbols` are those of the file, as [`Dict::symbol_types`] wants them.
+    pub fn units<'s>(&'s self, symbols: &'s [Symbol<'s>]) -> Result<Vec<Unit<'s>>, Error> {
+        let units = self.dicts.iter().zip(self.types());
+        units
+            .map(|((name, ..), types)| Unit::read(types, name, symbols))
+            .collect()
     }
 }
 

@@ -141,4 +141,6 @@ pub(super) fn takes(draft: &Draft<'_>, index: usize, len: usize) -> bool {
             .all(|segment| apart(segment.offset, segment.file_end()))
         && apart(draft.shoff, draft.sections_end())
         && apart(0, draft.table_end())
+        // Their headers change too.
+        && draft.segments.iter().all(|segment| segment.file_end() <= draft.shoff || draft.sections_end() <= segment.offset)
 }
