@@ -47,7 +47,7 @@ fn mutations() {
         .filter_map(|(compiler, flags)| seed(compiler, flags))
         .collect();
     assert!(seeds.len() > 2);
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let end = Instant::now() + Duration::from_secs(2);
     let mut runs = 0;
     while Instant::now() < end {
@@ -58,7 +58,7 @@ fn mutations() {
                 let range = &ranges[random.below(ranges.len())];
                 let at = range.start + random.below(range.len());
                 data[at] = match random.below(3) {
-                    0 => random.next() as u8,
+                    0 => random.below(256) as u8,
                     1 => data[at].wrapping_add(1),
                     _ => [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
                 };

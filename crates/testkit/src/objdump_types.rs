@@ -76,7 +76,7 @@ impl Dicts {
     }
 
     /// The types and symbols of `other` that these lack: those of a unit are looked for in the unit and in the parent,
-    /// those of the parent anywhere.
+    /// those of the parent anywhere. A declaration is there if the parent has the definition.
     pub fn missing(&self, other: &Dicts) -> Vec<String> {
         let mut missing = Vec::new();
         let empty = Dict::default();
@@ -85,6 +85,27 @@ impl Dicts {
             let own = self.get(name).unwrap_or(&empty);
             let anywhere =
                 |has: &dyn Fn(&Dict) -> bool| has(own) || has(parent) || (name.is_empty() && self.0.values().any(has));
+            // What is declared for want of one definition may have one here, and what refers to it then says so.
+            let defined = |text: &str| {
+                let name = text.split_once("(kind 9) ").map(|(_, name)| format!(") {name} (size "));
+                let defines = |text: &String, name: &str| {
+                    ["(kind 6", "(kind 7", "(kind 8"]
+                        .iter()
+                        .any(|kind| text.starts_with(kind))
+                        && text.contains(name)
+                };
+                name.is_some_and(|name| parent.types.iter().any(|text| defines(text, &name)))
+            };
+            // A member that is only declared, where here it is what the unit has.
+            let has_member = |text: &str| {
+                let first = text.lines().next().unwrap_or_default();
+                let vague = text.lines().skip(1).any(|line| line.contains(": (kind 9) "));
+                vague
+                    && self
+                        .0
+                        .values()
+                        .any(|dict| dict.types.iter().any(|own| own.lines().next() == Some(first)))
+            };
             let types = theirs
                 .types
                 .iter()
@@ -93,7 +114,8 @@ impl Dicts {
                 .symbols
                 .iter()
                 .filter(|text| !anywhere(&|dict| dict.symbols.contains(*text)));
-            missing.extend(types.chain(symbols).map(|text| format!("{name}: {text}")));
+            let lacking = types.chain(symbols).filter(|text| !defined(text) && !has_member(text));
+            missing.extend(lacking.map(|text| format!("{name}: {text}")));
         }
         missing
     }

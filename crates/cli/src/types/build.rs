@@ -112,7 +112,7 @@ pub(super) fn from_input_sections(path: &Path, image: &Image<'_>, making: &Makin
         return Ok(None);
     }
     let mut units = opened.units(&[]).map_err(|error| source.failure(error))?;
-    units.iter_mut().for_each(|unit| link::keep_defined(unit, image));
+    units.iter_mut().for_each(|unit| link::tell_declared(unit, image));
     write_for(path, image, &units, Lent::Yes, making).map(Some)
 }
 

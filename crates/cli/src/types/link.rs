@@ -106,7 +106,8 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
     });
     let around = around.transpose()?;
     let symbols = inputs.symbols();
-    let units = inputs.units(&opened, &symbols)?;
+    let told = arguments.symbols || around.is_some();
+    let units = inputs.units(&opened, &symbols, told)?;
     let symbols = match (&around, arguments.symbols) {
         (Some(around), _) => around.symbols(),
         (None, true) => Symbols::Named,
@@ -204,12 +205,13 @@ impl<'a> Inputs<'a> {
         &'s self,
         opened: &'s [Section<'s>],
         symbols: &'s [Vec<Symbol<'s>>],
+        told: bool,
     ) -> Result<Vec<Unit<'s>>, Failure> {
         let inputs = self.sources.par_iter().zip(opened).zip(symbols);
         let units = inputs.map(|(((_, source), section), symbols)| {
             let mut units = section.units(symbols).map_err(|error| source.failure(error))?;
-            if let Some(image) = source.image() {
-                units.iter_mut().for_each(|unit| keep_defined(unit, image));
+            if let Some(image) = source.image().filter(|_| told) {
+                units.iter_mut().for_each(|unit| tell_declared(unit, image));
             }
             Ok(units)
         });
@@ -218,16 +220,16 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Compilers tell the types of all functions that a unit declares. Only those it has are its own.
-pub(super) fn keep_defined(unit: &mut Unit<'_>, image: &Image<'_>) {
+/// Compilers tell the types of all functions that a unit declares. Tells those from the ones that it has.
+pub(super) fn tell_declared(unit: &mut Unit<'_>, image: &Image<'_>) {
     let Some((entries, _)) = image.symbol_table(Table::Full) else {
         return;
     };
     let defined = entries.filter(|entry| !entry.is_undefined && (entry.is_function || entry.is_object));
     let local: HashMap<&[u8], bool> = defined.map(|entry| (entry.name, entry.is_local)).collect();
-    unit.symbols.retain_mut(|symbol| {
+    for symbol in &mut unit.symbols {
         let found = local.get(symbol.name);
+        symbol.declared = found.is_none();
         symbol.local = found.copied().unwrap_or(false);
-        found.is_some()
-    });
+    }
 }

@@ -161,14 +161,19 @@ impl Classes {
         name.map_or(&[], |name| &name.definitions)
     }
 
-    /// For each class those that refer to it by more than its name.
+    /// For each class those that refer to it by more than its name: by what it is, or by having it as a member or element, which without
+    /// its size would have no place.
     fn citers(&self, units: &[Unit<'_>]) -> Vec<Vec<ClassId>> {
         let mut citers = vec![Vec::new(); self.all.len()];
         for (number, class) in self.all.iter().enumerate() {
             let graph = &units[class.unit as usize].types;
-            graph.references(&graph.nodes()[class.index as usize], |id| {
+            let node = &graph.nodes()[class.index as usize];
+            let contains = matches!(node.body, Body::Aggregate(..) | Body::Array(_));
+            graph.references(node, |id| {
                 let Some(to) = graph.index(id) else { return };
-                if counts_by_name(&graph.nodes()[to]).is_none() {
+                let other = &graph.nodes()[to];
+                let whole = contains && matches!(other.body, Body::Aggregate(..));
+                if whole || counts_by_name(other).is_none() {
                     let to = self.of[class.unit as usize][to];
                     citers[to as usize].push(number as ClassId);
                 }
@@ -177,7 +182,7 @@ impl Classes {
         citers
     }
 
-    /// What refers to an ambiguous type is ambiguous too, unless it means its name alone.
+    /// What refers to an ambiguous type is ambiguous too, unless its name is enough.
     fn spread(&mut self, citers: &[Vec<ClassId>], mut pending: Vec<ClassId>) {
         while let Some(class) = pending.pop() {
             if !std::mem::replace(&mut self.all[class as usize].ambiguous, true) {

@@ -20,6 +20,8 @@ pub struct UnitSymbol<'a> {
     pub id: TypeId,
     /// Whether no other unit can mean it (`STB_LOCAL`).
     pub local: bool,
+    /// Whether the unit only declares it: its type counts where no unit has it, as that of what a library has.
+    pub declared: bool,
 }
 
 impl<'a> UnitSymbol<'a> {
@@ -33,6 +35,7 @@ impl<'a> UnitSymbol<'a> {
                     kind,
                     id,
                     local: false,
+                    declared: false,
                 });
             }
         }
@@ -119,6 +122,7 @@ struct Candidate {
     unit: usize,
     id: TypeId,
     local: bool,
+    declared: bool,
 }
 
 /// Puts each symbol into the parent's table or a child's. `place` tells where the linked types have one of a unit's.
@@ -182,6 +186,7 @@ fn candidates<'a>(
                     unit,
                     id,
                     local: symbol.local,
+                    declared: symbol.declared,
                 });
             }
         }
@@ -194,7 +199,8 @@ fn named<'a>(units: &[Unit<'a>], place: &dyn Fn(usize, TypeId) -> Option<TypeId>
     let mut all: Vec<_> = candidates(units, place).into_iter().collect();
     all.sort_unstable_by_key(|(key, _)| (key.0 as u8, key.1));
     for ((kind, name), candidates) in all {
-        let first = &candidates[0];
+        let candidates: Vec<&Candidate> = candidates.iter().filter(|candidate| !candidate.declared).collect();
+        let Some(first) = candidates.first() else { continue };
         let one = !first.id.is_child() && candidates.iter().all(|candidate| candidate.id == first.id);
         let told = if one { &candidates[..1] } else { &candidates[..] };
         for candidate in told {
@@ -250,20 +256,20 @@ fn of_file<'a>(
 /// units could be meant that do not agree.
 fn choose<'c>(symbol: &LinkedSymbol<'_>, all: &'c [Candidate], units: &[Unit<'_>]) -> Option<&'c Candidate> {
     let Some(file) = symbol.file else {
-        let mut global = all.iter().filter(|candidate| !candidate.local);
-        return global.next();
+        let mut global = all.iter().filter(|candidate| !candidate.local && !candidate.declared);
+        // What a library has and the program has a copy of is only declared.
+        return global
+            .next()
+            .or_else(|| all.iter().find(|candidate| candidate.declared));
     };
     let is_of_file = |candidate: &&Candidate| {
         let name = units[candidate.unit].name;
         let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
         base == file
     };
-    let of_file: Vec<&Candidate> = all.iter().filter(is_of_file).collect();
-    let possible = if of_file.is_empty() {
-        all.iter().collect()
-    } else {
-        of_file
-    };
+    let own = || all.iter().filter(|candidate| !candidate.declared);
+    let of_file: Vec<&Candidate> = own().filter(is_of_file).collect();
+    let possible = if of_file.is_empty() { own().collect() } else { of_file };
     let first = *possible.first()?;
     possible
         .iter()

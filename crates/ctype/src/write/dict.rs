@@ -31,8 +31,13 @@ pub fn dict(contents: &Contents<'_>, options: &Options<'_>) -> Result<Vec<u8>, W
     Ok(bytes)
 }
 
+/// From so many bytes on, the last per cent would take as long as all the rest of linking.
+const LARGE: usize = 256 << 10;
+const LEVEL_OF_LARGE: u32 = 7;
+
 fn compress(body: &[u8], level: u32) -> Vec<u8> {
-    let mut packer = ZlibEncoder::new(Vec::new(), Compression::new(level.min(9)));
+    let most = if body.len() < LARGE { 9 } else { LEVEL_OF_LARGE };
+    let mut packer = ZlibEncoder::new(Vec::new(), Compression::new(level.min(most)));
     // A vector takes everything.
     let packed = packer.write_all(body).and_then(|()| packer.finish());
     packed.unwrap_or_else(|_| body.to_vec())

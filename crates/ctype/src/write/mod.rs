@@ -87,7 +87,7 @@ pub struct Options<'s> {
     pub dynamic: bool,
     /// Dicts of at least so many bytes are compressed, where that makes them smaller.
     pub compress_from: usize,
-    /// How hard: 0 to 9.
+    /// How hard: 0 to 9. Large dicts are compressed at level 7 at most.
     pub level: u32,
 }
 

@@ -4,7 +4,7 @@ use backtrail_ctype::graph::{Body, Function, Graph, Node};
 use backtrail_ctype::link::{Unit, UnitSymbol};
 use backtrail_ctype::{Array, Encoding, Enumerator, Kind, Slice, StructMember, SymbolKind, TypeId};
 use gimli::constants as dw;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::All;
 use super::dies::{Die, NONE, Parsed, Ref, is_type};
@@ -58,7 +58,7 @@ pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> 
         left_out: LeftOut::default(),
     };
     let mut unit = Unit::default();
-    let mut seen = FxHashSet::default();
+    let mut seen = FxHashMap::default();
     let dies = numbers.flat_map(|number| {
         let dies = all.units[number].dies.iter().enumerate();
         dies.map(move |(index, die)| ((number as u32, index as u32), die))
@@ -350,8 +350,14 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
-    /// A function or variable that the unit has; those that it only declares have their types in the unit that has them.
-    fn symbol(&mut self, at: Place, die: &Die<'d>, unit: &mut Unit<'d>, seen: &mut FxHashSet<(SymbolKind, &'d [u8])>) {
+    /// A function or variable that the unit has or declares.
+    fn symbol(
+        &mut self,
+        at: Place,
+        die: &Die<'d>,
+        unit: &mut Unit<'d>,
+        seen: &mut FxHashMap<(SymbolKind, &'d [u8]), usize>,
+    ) {
         let origin = die.origin.and_then(|origin| self.all.resolve(at.0, origin));
         let declared = origin.map(|origin| *self.die(origin));
         let name = match (die.name, &declared) {
@@ -377,19 +383,26 @@ impl<'d> Builder<'_, 'd> {
                 (SymbolKind::Object, self.type_of(&typed.1, typed.0))
             }
         };
-        if name.is_empty() || die.declaration {
+        if name.is_empty() {
             return;
         }
-        if seen.insert((kind, name)) {
-            unit.symbols.push(UnitSymbol {
-                name,
-                kind,
-                id,
-                local: !external,
-            });
-            if kind == SymbolKind::Object {
-                unit.variables.push((name, id));
-            }
+        let symbol = UnitSymbol {
+            name,
+            kind,
+            id,
+            local: !external,
+            declared: die.declaration,
+        };
+        let next = unit.symbols.len();
+        let known = *seen.entry((kind, name)).or_insert(next);
+        match unit.symbols.get_mut(known) {
+            None => unit.symbols.push(symbol),
+            // The definition follows its declaration.
+            Some(known) if known.declared && !symbol.declared => *known = symbol,
+            Some(_) => return,
+        }
+        if kind == SymbolKind::Object && !symbol.declared {
+            unit.variables.push((name, id));
         }
     }
 }
