@@ -30,6 +30,7 @@ const TOOLS: [(&str, &str); 24] = [
     ("mold", "mold"),
     ("eu-elflint", "elfutils"),
     ("patchelf", "patchelf"),
+    ("dwz", "dwz"),
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     ("/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross"),
     ("s390x-linux-gnu-gcc", "gcc-s390x-linux-gnu"),

@@ -19,6 +19,7 @@ use crate::error::{Failure, Status};
 use crate::output::Durable;
 use crate::sframe::add::How;
 use crate::sframe::{add, version};
+use crate::types;
 
 /// Run a linker, or a compiler that runs one, and add stack-trace tables to what it makes.
 ///
@@ -29,6 +30,10 @@ pub(crate) struct Link {
     /// Version of SFrame. Only version 3 can say everything that compilers write.
     #[arg(long, value_name = "VERSION", default_value = "3", value_parser = version())]
     sframe: Version,
+    /// Add compact C types too: linked from what compilers made (a linker that does not know them must have put them behind each
+    /// other), or made from debug information.
+    #[arg(long)]
+    types: bool,
     /// Fail where no tables can be added.
     #[arg(long)]
     strict: bool,
@@ -51,6 +56,13 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     }
     if Stamp::of(&output) == before || !is_linked(&output) {
         return Ok(Status::Done);
+    }
+    if arguments.types {
+        match types::add::after_linking(&output) {
+            Ok(()) => {}
+            Err(failure) if arguments.strict => return Err(failure),
+            Err(failure) => failure.warn("no types were added"),
+        }
     }
     let options = |image: &Image<'_>| Options::new(arguments.sframe, tables::abi(image), 0);
     let how = How {

@@ -2,11 +2,15 @@
 
 use std::io::{self, Write};
 
+use backtrail_wire::Endian;
+
 use crate::constants::{CTF_SECTION, SymbolKind};
 use crate::dump::{self, Style};
-use crate::find;
+use crate::link::{self, Mode};
 use crate::print::{Name, Options, Printer};
+use crate::write::{self, Contents};
 use crate::{AlignmentRule, Archive, Dict, Lent, Measures, Symbol, Types};
+use crate::{diff, find};
 
 /// Dicts of an archive that are looked at: many may lie at one place.
 const MAX_DICTS: usize = 8;
@@ -100,6 +104,80 @@ pub fn print_ctype(data: &[u8]) {
             }
         }
     });
+}
+
+/// Links what the dicts have, in every mode; what was linked is written, read again, and linked again.
+pub fn link_ctype(data: &[u8]) {
+    let lent = Lent {
+        strings: STRINGS,
+        pointer: 8,
+    };
+    let Ok(section) = link::Section::open(data, lent) else {
+        return;
+    };
+    if section.len() > MAX_DICTS {
+        return;
+    }
+    let Ok(units) = section.units(&SYMBOLS) else { return };
+    for mode in [Mode::ShareUnconflicted, Mode::ShareDuplicated, Mode::SingleDict] {
+        let options = link::Options {
+            mode,
+            symbols: link::Symbols::Named,
+            variables: true,
+        };
+        let linked = match link::link(&units, &options) {
+            Ok(linked) => linked,
+            Err(error) => {
+                assert!(error.unit < units.len() && !error.to_string().is_empty());
+                continue;
+            }
+        };
+        let read: usize = units.iter().map(|unit| unit.types.len()).sum();
+        let written: usize = linked.children.iter().map(|(_, child)| child.types.len()).sum();
+        // What is ambiguous may be declared in the parent besides.
+        assert!(linked.parent.types.len() + written <= 2 * read);
+        let Ok(bytes) = linked.write(&write::Options::new(Endian::Little), 8) else {
+            continue;
+        };
+        let again = link::Section::open(&bytes, Lent::default()).expect("what was written opens");
+        let again = again.units(&[]).expect("what was written can be read");
+        link::link(&again, &options).expect("what was linked can be linked");
+    }
+    for types in section.types() {
+        let Ok(contents) = Contents::read(types, &SYMBOLS) else {
+            continue;
+        };
+        if let Ok(bytes) = write::dict(&contents, &write::Options::new(Endian::Big)) {
+            let dict = Dict::open(&bytes, Lent::default()).expect("what was written opens");
+            let again = Contents::read(dict.types(), &[]).expect("what was written can be read");
+            assert_eq!(again.types.len(), contents.types.len());
+        }
+    }
+}
+
+/// Compares the first half with all of it: whatever they are, nothing has changed between a file and itself.
+pub fn diff_ctype(data: &[u8]) {
+    let lent = Lent {
+        strings: STRINGS,
+        pointer: 8,
+    };
+    let (one, other) = (&data[..data.len() / 2], data);
+    let sections = [one, other].map(|bytes| link::Section::open(bytes, lent).ok());
+    let side = |section: &'_ Option<link::Section<'_>>| -> usize { section.as_ref().map_or(0, link::Section::len) };
+    if side(&sections[0]) > MAX_DICTS || side(&sections[1]) > MAX_DICTS {
+        return;
+    }
+    let sides = sections.each_ref().map(|section| {
+        let mut side = diff::Side::default();
+        for (number, types) in section.iter().flat_map(link::Section::types).enumerate() {
+            let name = if number == 0 { String::new() } else { number.to_string() };
+            side.units.push((name, types));
+        }
+        side
+    });
+    for change in diff::compare(&sides[0], &sides[1]) {
+        assert!(!change.detail.is_empty() && !change.name.is_empty());
+    }
 }
 
 fn each_dict(data: &[u8], mut look: impl FnMut(Types<'_>)) {

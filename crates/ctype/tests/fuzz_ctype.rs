@@ -83,6 +83,8 @@ fn all(data: &[u8]) {
     fuzz::read_ctype(data);
     fuzz::show_ctype(data);
     fuzz::print_ctype(data);
+    fuzz::link_ctype(data);
+    fuzz::diff_ctype(data);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
 use backtrail_arch::{aarch64, s390x, x86_64};
+use backtrail_ctype::link;
 use backtrail_elf::{Image, Kind, edit};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
@@ -8,7 +9,7 @@ use backtrail_wire::Endian;
 
 use crate::cfi::{self, EhFrame};
 use crate::whole::Whole;
-use crate::{build, check, objects, tables};
+use crate::{build, check, objects, tables, types};
 
 /// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what holds for every input.
 pub fn cfi(data: &[u8]) {
@@ -57,6 +58,28 @@ pub fn build(data: &[u8]) {
             built.skipped
         );
     }
+}
+
+/// Makes types of the debug information in the ELF file `data`, and links them.
+pub fn types(data: &[u8]) {
+    let Ok(image) = Image::parse(data) else { return };
+    let Ok(Some(sections)) = types::Sections::load(&image, None) else {
+        return;
+    };
+    let Ok(parts) = types::Parts::read(&sections) else {
+        return;
+    };
+    let made = parts.make();
+    let entries = image.section_header(".debug_info").map_or(0, |section| section.size);
+    for unit in &made.units {
+        for node in unit.types.nodes() {
+            unit.types
+                .references(node, |id| assert!(unit.types.get(id).is_some(), "a type that there is"));
+        }
+        // Each entry makes a few types at most; compressed sections hide how many there are.
+        assert!(image.section_header(".debug_info").is_none() || unit.types.len() as u64 <= 4 * entries + 4);
+    }
+    let _ = link::link(&made.units, &link::Options::default());
 }
 
 /// Adds a table of each version to the ELF file `data`, as the command does: it is found again, says what `.eh_frame` says, and adding once

@@ -44,9 +44,44 @@ fn touch(image: &Image<'_>) {
     }
 }
 
+/// Puts a section that is not loaded into the file `data`, a larger one in its place, and a small one again: each is found, nothing that is
+/// loaded changes, and the third takes no more room than the second.
+fn section(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    let mut lens = Vec::new();
+    for len in [64, 700, 5] {
+        let contents: Vec<u8> = (0..len).map(|index| index as u8 | 1).collect();
+        let Ok(edited) = edit::set_section(&bytes, ".types", &contents) else {
+            return;
+        };
+        let after = edited.to_vec();
+        let image = Image::parse(&after).expect("what was written can be read");
+        let found = image
+            .section(".types")
+            .expect("its section is whole")
+            .expect("it is there");
+        assert_eq!(found.data, contents);
+        let before = Image::parse(&bytes).expect("an unreadable file is not edited");
+        assert_eq!(before.segments(), image.segments());
+        // The ELF header says where the sections are.
+        for load in before
+            .segments()
+            .iter()
+            .filter(|load| load.is_load() && load.offset >= 64)
+        {
+            let own = |image: &Image<'_>| image.data_at(load.vaddr).map(<[u8]>::to_vec);
+            assert!(own(&before) == own(&image), "{load:x?}");
+        }
+        lens.push(after.len());
+        bytes = after;
+    }
+    assert!(lens[1] == lens[2], "{lens:?}");
+}
+
 /// Puts tables, a small and a large one, into the file `data`, and checks what holds whatever the file is: the table is found where it
 /// was said to be, what was loaded still is, adding again changes nothing, and what was added can be taken out again.
 pub fn edit(data: &[u8]) {
+    section(data);
     let stripped = edit::remove_table(data).map(|edited| edited.map(|edited| edited.to_vec()));
     for len in [64, 70_000] {
         let table: Vec<u8> = (0..len).map(|index| index as u8 | 1).collect();

@@ -14,6 +14,19 @@ impl<'a> Image<'a> {
     /// Fails where a relocation has a type that tables about code don't have, or lies outside the section, and where
     /// relocations come without addends or in LLVM's compact form.
     pub fn relocated(&self, section: &Section<'a>) -> Result<Option<SectionData<'a>>> {
+        self.relocate(section, false)
+    }
+
+    /// The first section with this name, as [`Image::relocated`] gives it; a section `.debug_*` is also found under its older
+    /// compressed name. Relocations of other types, those of places in memory among them, leave their bytes as they are.
+    pub fn debug_section(&self, name: &str) -> Result<Option<SectionData<'a>>> {
+        match self.section_header(name) {
+            Some(section) if self.kind() == Kind::Relocatable => self.relocate(section, true),
+            _ => self.section(name),
+        }
+    }
+
+    fn relocate(&self, section: &Section<'a>, lenient: bool) -> Result<Option<SectionData<'a>>> {
         let Some(mut contents) = self.contents(section)? else {
             return Ok(None);
         };
@@ -30,12 +43,12 @@ impl<'a> Image<'a> {
             if table.kind != SHT_RELA {
                 return Err(Error::new(ErrorKind::RelocationSort(table.kind), table.offset));
             }
-            self.apply(table, section.address, contents.data.to_mut())?;
+            self.apply(table, section.address, lenient, contents.data.to_mut())?;
         }
         Ok(Some(contents))
     }
 
-    fn apply(&self, table: &Section<'a>, address: u64, data: &mut [u8]) -> Result<()> {
+    fn apply(&self, table: &Section<'a>, address: u64, lenient: bool, data: &mut [u8]) -> Result<()> {
         let Some(entries) = self.raw(table)? else { return Ok(()) };
         let symbols = match self.sections().get(table.link as usize) {
             Some(symbols) => self.raw(symbols)?.unwrap_or_default(),
@@ -50,8 +63,11 @@ impl<'a> Image<'a> {
         for at in (0..entries.len() / RELA_BYTES).map(|entry| entry * RELA_BYTES) {
             let file_offset = table.offset.saturating_add(at as u64);
             let (offset, info) = (entries.u64(at)?, entries.u64(at + 8)?);
-            let field = Field::of(self.arch(), info as u32)
-                .ok_or(Error::new(ErrorKind::Relocation(info as u32), file_offset))?;
+            let field = match Field::of(self.arch(), info as u32) {
+                Some(field) => field,
+                None if lenient => continue,
+                None => return Err(Error::new(ErrorKind::Relocation(info as u32), file_offset)),
+            };
             let Some(field_data) = to_usize(offset)
                 .checked_add(field.bytes)
                 .and_then(|end| data.get_mut(to_usize(offset)..end))

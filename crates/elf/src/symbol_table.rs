@@ -10,6 +10,10 @@ use crate::image::to_usize;
 const SHN_ABS: u16 = 0xfff1;
 /// `STT_OBJECT`
 const STT_OBJECT: u8 = 1;
+/// `STT_FILE`
+const STT_FILE: u8 = 4;
+/// `STB_LOCAL`
+const STB_LOCAL: u8 = 0;
 
 /// Which of a file's symbol tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,10 @@ pub struct SymbolEntry<'a> {
     pub is_object: bool,
     /// `STT_FUNC`
     pub is_function: bool,
+    /// `STT_FILE`: the name is that of the source of the local symbols that follow.
+    pub is_file: bool,
+    /// `STB_LOCAL`: no other object can mean it.
+    pub is_local: bool,
     /// `SHN_UNDEF`: it is defined elsewhere.
     pub is_undefined: bool,
     /// `SHN_ABS`: its value is no address.
@@ -55,13 +63,16 @@ impl<'a> Image<'a> {
 
 fn entry<'a>(entries: Bytes<'a>, at: usize, strings: &'a [u8]) -> Option<SymbolEntry<'a>> {
     let name = Bytes::new(strings, entries.endian()).cursor(to_usize(entries.u32(at).ok()?.into()));
-    let kind = entries.u8(at + 4).ok()? & 0xf;
+    let info = entries.u8(at + 4).ok()?;
+    let (binding, kind) = (info >> 4, info & 0xf);
     let section = entries.u16(at + 6).ok()?;
     Some(SymbolEntry {
         name: { name }.c_str().unwrap_or_default(),
         value: entries.u64(at + 8).ok()?,
         is_object: kind == STT_OBJECT,
         is_function: kind == STT_FUNC,
+        is_file: kind == STT_FILE,
+        is_local: binding == STB_LOCAL,
         is_undefined: section == SHN_UNDEF,
         is_absolute: section == SHN_ABS,
     })

@@ -8,6 +8,7 @@
 
 pub mod command;
 pub mod elf_file;
+pub mod objdump_types;
 pub mod peers;
 pub mod perf;
 pub mod place;

@@ -160,7 +160,7 @@ pub(super) fn store_edited(
 }
 
 /// Writes what `write` writes, likewise.
-pub(super) fn store(
+pub(crate) fn store(
     path: &Path,
     output: Option<&Path>,
     write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,

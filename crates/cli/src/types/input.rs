@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
+use backtrail_ctype::constants::CTFA_MAGIC;
 use backtrail_ctype::{Archive, Dict, Error, Flags, Lent, Member, Symbol, SymbolKind, Types};
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_wire::Endian;
@@ -122,6 +123,21 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// The bytes of the section.
+    pub(super) fn section(&self) -> &[u8] {
+        &self.section
+    }
+
+    /// Whether it holds an archive, rather than dicts.
+    pub(super) fn is_archive(&self) -> bool {
+        self.section.starts_with(&CTFA_MAGIC.to_le_bytes())
+    }
+
+    /// The file around the section, if it is an ELF file.
+    pub(super) fn image(&self) -> Option<&Image<'a>> {
+        self.image.as_ref()
+    }
+
     /// What is wrong with it.
     pub(super) fn failure(&self, what: impl std::fmt::Display) -> Failure {
         Failure::of(self.path, what)
@@ -178,7 +194,7 @@ impl<'a> Source<'a> {
         Some(symbols.collect())
     }
 
-    fn lent(&self) -> Lent<'_> {
+    pub(super) fn lent(&self) -> Lent<'_> {
         let strings = self.image.as_ref().and_then(|image| image.symbol_table(self.table()));
         Lent {
             strings: strings.map_or(&[], |(_, strings)| strings),

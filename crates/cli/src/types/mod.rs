@@ -1,8 +1,13 @@
 //! `backtrail types`: compact C types.
 
+pub(crate) mod add;
+mod around;
+mod build;
+mod diff;
 mod find;
 mod input;
 mod json;
+mod link;
 mod print;
 mod show;
 
@@ -10,12 +15,16 @@ use clap::Subcommand;
 
 use crate::error::{Failure, Status};
 
-/// Show, print and find compact C types (CTF, the Compact C Type Format).
+/// Show, print, find, make, link and compare compact C types (CTF, the Compact C Type Format).
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Show(show::Show),
     Print(print::Print),
     Find(find::Find),
+    Build(build::Build),
+    Add(add::Add),
+    Link(link::Link),
+    Diff(diff::Diff),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -23,5 +32,9 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Show(arguments) => show::run(&arguments),
         Command::Print(arguments) => print::run(&arguments),
         Command::Find(arguments) => find::run(&arguments),
+        Command::Build(arguments) => build::run(&arguments),
+        Command::Add(arguments) => add::run(&arguments),
+        Command::Link(arguments) => link::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
     }
 }

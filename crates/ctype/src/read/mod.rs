@@ -3,12 +3,14 @@
 mod archive;
 mod dict;
 mod header;
+mod names;
 mod symbols;
 mod types;
 
 pub use archive::{Archive, Member};
 pub use dict::{Dict, Lent};
 pub use header::Header;
+pub use names::NameIndex;
 pub use symbols::Symbol;
 pub use types::{Array, Enumerator, Members, Slice, StructMember, Type, TypeId, Types};
 

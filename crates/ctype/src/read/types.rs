@@ -42,7 +42,7 @@ impl TypeId {
         self.0 & CHILD != 0
     }
 
-    fn index(self) -> u32 {
+    pub(crate) fn index(self) -> u32 {
         self.0 & !CHILD
     }
 }

@@ -1,4 +1,4 @@
-//! Editing files: a table is put into one, or taken out.
+//! Editing files: a table is put into one, or taken out; a section that is not loaded is put into a linked one.
 //!
 //! In a linked file nothing that is loaded changes its address, but for what stood in the way of longer program headers and is found by
 //! headers alone (the interpreter's path, notes, the tables of dynamic symbols). The places for a table, in this order:
@@ -107,6 +107,53 @@ pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
         view,
         tail: Vec::new(),
     }))
+}
+
+/// Puts a section that is not loaded into the linked file `bytes`, in the place of one with this name that is not loaded either.
+///
+/// It comes behind everything else, unless it fits where the old one was.
+///
+/// Fails where the file is none that can be edited, and where it has no sections.
+pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edited<'a>> {
+    let mut draft = Draft::parse(View::new(bytes))?;
+    if draft.sections.is_empty() {
+        return Err(Error::new(ErrorKind::SectionHeaders, 0));
+    }
+    if record::undo(bytes).is_none() {
+        nothing_appended(&draft)?;
+    }
+    let name = [name.as_bytes(), &[0]].concat();
+    let old = draft.find_section(u32::MAX, &name[..name.len() - 1]);
+    let old = old.filter(|&index| !draft.sections[index].is_loaded());
+    let mut tail = Vec::new();
+    if let Some(index) = old.filter(|&index| sections::takes(&draft, index, data.len())) {
+        let section = &mut draft.sections[index];
+        let mut padded = data.to_vec();
+        padded.resize(section.size as usize, 0);
+        section.size = data.len() as u64;
+        section.flags = 0;
+        let (offset, table, shoff) = (section.offset, draft.encode_sections(), draft.shoff);
+        draft.view.patch(offset, &padded);
+        draft.view.patch(shoff, &table);
+    } else {
+        let before = draft.view.len() as u64;
+        tail.resize((before.next_multiple_of(8) - before) as usize, 0);
+        let index = old.unwrap_or(draft.sections.len());
+        let header = sections::unloaded(before + tail.len() as u64, data.len() as u64);
+        match draft.sections.get_mut(index) {
+            Some(section) => *section = header,
+            None => draft.sections.push(header),
+        }
+        tail.extend_from_slice(data);
+        sections::append(&mut draft, &[(index, &name)], 0, before, &mut tail);
+        let header = draft.encode_header();
+        draft.view.patch(0, &header);
+    }
+    Ok(Edited {
+        lead: Vec::new(),
+        view: draft.view,
+        tail,
+    })
 }
 
 /// Programs that carry data behind their last section (archives, mostly) find it by the file's end, which must not move.

@@ -112,3 +112,35 @@ pub(super) fn loaded(kind: u32, offset: u64, address: u64, size: u64) -> Section
         ..SectionHeader::default()
     }
 }
+
+/// The header of a section for the bytes at `offset`, which are not loaded.
+pub(super) fn unloaded(offset: u64, size: u64) -> SectionHeader {
+    SectionHeader {
+        kind: SHT_PROGBITS,
+        offset,
+        size,
+        align: 1,
+        ..SectionHeader::default()
+    }
+}
+
+/// Whether a section has room for so many bytes that nothing else has a part of.
+pub(super) fn takes(draft: &Draft<'_>, index: usize, len: usize) -> bool {
+    let section = &draft.sections[index];
+    let apart = |start: u64, end: u64| end <= section.offset || section.file_end() <= start;
+    let others = draft.sections.iter().enumerate().filter(|(other, _)| *other != index);
+    section.kind == SHT_PROGBITS
+        && section.size >= len as u64
+        && section.file_end() <= draft.view.len() as u64
+        && others
+            .filter(|(_, other)| other.has_bytes())
+            .all(|(_, other)| apart(other.offset, other.file_end()))
+        && draft
+            .segments
+            .iter()
+            .all(|segment| apart(segment.offset, segment.file_end()))
+        && apart(draft.shoff, draft.sections_end())
+        && apart(0, draft.table_end())
+        // Their headers change too.
+        && draft.segments.iter().all(|segment| segment.file_end() <= draft.shoff || draft.sections_end() <= segment.offset)
+}

@@ -1,0 +1,49 @@
+//! `backtrail types add`: types into the file.
+
+use std::path::{Path, PathBuf};
+
+use backtrail_elf::{Image, edit};
+use clap::{Args, ValueHint};
+
+use super::build::{self, Lent, Making};
+use super::input;
+use crate::error::{Failure, Status};
+use crate::sframe::add::store;
+
+/// Put a section of types into an executable or shared library: linked from what its linker has put behind each other, or made
+/// from debug information.
+///
+/// Nothing that is loaded changes. The file is replaced when all is written.
+#[derive(Args)]
+pub(crate) struct Add {
+    /// An executable or shared library.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    /// Where to; without it, FILE itself is replaced.
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    making: Making,
+}
+
+pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
+    add(&arguments.file, arguments.output.as_deref(), &arguments.making)?;
+    Ok(Status::Done)
+}
+
+/// Adds types to what a linker has made, in place.
+pub(crate) fn after_linking(path: &Path) -> Result<(), Failure> {
+    add(path, None, &Making::quietly())
+}
+
+fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failure> {
+    let file = input::open(path)?;
+    let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+    let section = match build::from_input_sections(path, &image, making)? {
+        Some(section) => Some(section),
+        None => build::from_debug_information(path, &image, Lent::Yes, making)?,
+    };
+    let section = section.ok_or_else(|| build::no_debug_information(path))?;
+    let edited = edit::set_section(file.bytes(), ".ctf", &section).map_err(|error| Failure::of(path, error))?;
+    store(path, output, |out| edited.write_to(out))
+}

@@ -1,0 +1,79 @@
+//! The linked file that a section is made for: its symbols, and the names that it has anyway.
+
+use std::path::Path;
+
+use backtrail_ctype::link::{LinkedSymbol, Symbols};
+use backtrail_ctype::write::{self, ExternalStrings};
+use backtrail_ctype::{Symbol, SymbolKind};
+use backtrail_elf::{Image, Table};
+use backtrail_wire::Endian;
+
+use crate::error::Failure;
+
+/// What is lent to the linker of types.
+pub(super) struct Around<'a> {
+    table: Table,
+    symbols: Vec<LinkedSymbol<'a>>,
+    strings: ExternalStrings<'a>,
+}
+
+impl<'a> Around<'a> {
+    /// Of a linked file: its dynamic symbols, or all where `symtab` says so. `path` is for messages.
+    pub(super) fn read(path: &Path, image: &Image<'a>, symtab: bool) -> Result<Around<'a>, Failure> {
+        let table = if symtab { Table::Full } else { Table::Dynamic };
+        let mut around = Around {
+            table,
+            symbols: Vec::new(),
+            strings: ExternalStrings::default(),
+        };
+        let Some((entries, strings)) = image.symbol_table(table) else {
+            return match symtab {
+                true => Err(Failure::of(path, "no symbol table").help("without --symtab, dynamic symbols are taken")),
+                // A program that is linked statically.
+                false => Ok(around),
+            };
+        };
+        around.strings = ExternalStrings::new(strings);
+        let mut source = &b""[..];
+        for entry in entries {
+            if entry.is_file {
+                source = entry.name;
+            }
+            let kind = match (entry.is_object, entry.is_function) {
+                (true, _) => SymbolKind::Object,
+                (_, true) => SymbolKind::Function,
+                _ => continue,
+            };
+            if Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value).is_some() {
+                around.symbols.push(LinkedSymbol {
+                    name: entry.name,
+                    kind,
+                    file: entry.is_local.then_some(source),
+                });
+            }
+        }
+        Ok(around)
+    }
+
+    /// How its symbols are told.
+    pub(super) fn symbols(&self) -> Symbols<'_> {
+        match self.table {
+            Table::Full => Symbols::Listed(&self.symbols),
+            Table::Dynamic => Symbols::Numbered(&self.symbols),
+        }
+    }
+
+    /// The same for a section that is read without the file.
+    pub(super) fn symbols_by_name(&self) -> Symbols<'_> {
+        Symbols::Listed(&self.symbols)
+    }
+
+    /// How its section is written.
+    pub(super) fn options(&self, endian: Endian) -> write::Options<'_> {
+        write::Options {
+            strings: Some(&self.strings),
+            dynamic: self.table == Table::Dynamic,
+            ..write::Options::new(endian)
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `backtrail types build`: types made from debug information.
+
+use std::path::{Path, PathBuf};
+
+use backtrail_ctype::link::{Linked, Section, Symbols, Unit};
+use backtrail_ctype::write;
+use backtrail_dwarf::types::{LeftOut, Parts, Sections};
+use backtrail_elf::debugfile::Search;
+use backtrail_elf::{Image, Kind, MappedFile};
+use clap::{Args, ValueHint};
+
+use super::around::Around;
+use super::input::{self, Source};
+use super::link::{self, Choice};
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Make types from debug information (DWARF) of C units, as the bytes of a section.
+///
+/// Debug information that is in a separate file is found as gdb finds it.
+#[derive(Args)]
+pub(crate) struct Build {
+    /// An executable, shared library or object.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    /// Where to; '-': standard output.
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+    #[command(flatten)]
+    making: Making,
+}
+
+/// How types are made and told.
+#[derive(Args)]
+pub(super) struct Making {
+    #[command(flatten)]
+    choice: Choice,
+    /// Tell the types of all symbols, rather than the dynamic ones. Strip would make the section unreadable.
+    #[arg(long)]
+    symtab: bool,
+    /// Print no summary; what was left out is still told.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Making {
+    /// As `backtrail link` makes them.
+    pub(super) fn quietly() -> Making {
+        Making {
+            choice: Choice::default(),
+            symtab: false,
+            quiet: true,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
+    let file = input::open(&arguments.file)?;
+    let image = Image::parse(file.bytes()).map_err(|error| Failure::of(&arguments.file, error))?;
+    let section = from_debug_information(&arguments.file, &image, Lent::No, &arguments.making)?;
+    let Some(section) = section else {
+        return Err(no_debug_information(&arguments.file));
+    };
+    output::to(&arguments.output, |out| out.write_all(&section))?;
+    Ok(Status::Done)
+}
+
+pub(super) fn no_debug_information(path: &Path) -> Failure {
+    Failure::of(path, "no debug information").help("compile with -g")
+}
+
+/// The section made from the debug information of a file; `None` where it has none.
+pub(super) fn from_debug_information(
+    path: &Path,
+    image: &Image<'_>,
+    lent: Lent,
+    making: &Making,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let search = Search::new();
+    let debug = search.debug_file(path, image).filter(|found| found != path);
+    let own = image.section_header(".debug_info").is_some() || image.section_header(".zdebug_info").is_some();
+    let debug = debug.filter(|_| !own);
+    let debug_file = debug.as_deref().map(input::open).transpose()?;
+    let debug_image = debug_file.as_ref().map(parse).transpose()?;
+    let with_dwarf = debug_image.as_ref().unwrap_or(image);
+    let at = debug.as_deref().unwrap_or(path);
+    let supplementary = with_dwarf
+        .debugaltlink()
+        .and_then(|link| search.supplementary(at, &link));
+    let supplementary = supplementary.as_deref().map(input::open).transpose()?;
+    let supplementary = supplementary.as_ref().map(parse).transpose()?;
+    let failed = |error| Failure::of(at, error);
+    let Some(sections) = Sections::load(with_dwarf, supplementary.as_ref()).map_err(failed)? else {
+        return Ok(None);
+    };
+    let parts = Parts::read(&sections).map_err(failed)?;
+    let made = parts.make();
+    let section = write_for(path, image, &made.units, lent, making)?;
+    tell_left_out(path, &made.left_out);
+    Ok(Some(section))
+}
+
+/// The section linked from what a linker that does not know the format has put behind each other; `None` where the file has no such thing.
+pub(super) fn from_input_sections(path: &Path, image: &Image<'_>, making: &Making) -> Result<Option<Vec<u8>>, Failure> {
+    if image.section_header(".ctf").is_none() {
+        return Ok(None);
+    }
+    let source = Source::find(path, image.bytes())?;
+    let opened = Section::open(source.section(), source.lent()).map_err(|error| source.failure(error))?;
+    let unlinked = opened.len() > 1 && !source.is_archive();
+    if !unlinked {
+        return Ok(None);
+    }
+    let mut units = opened.units(&[]).map_err(|error| source.failure(error))?;
+    units.iter_mut().for_each(|unit| link::tell_declared(unit, image));
+    write_for(path, image, &units, Lent::Yes, making).map(Some)
+}
+
+/// Whether a section may need its file to be read: for names that the file has anyway, and symbols by their numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lent {
+    Yes,
+    No,
+}
+
+fn write_for(
+    path: &Path,
+    image: &Image<'_>,
+    units: &[Unit<'_>],
+    lent: Lent,
+    making: &Making,
+) -> Result<Vec<u8>, Failure> {
+    let linked_file = matches!(image.kind(), Kind::Executable | Kind::Shared);
+    let around = linked_file
+        .then(|| Around::read(path, image, making.symtab))
+        .transpose()?;
+    let alone = write::Options::new(image.endian());
+    let (symbols, options) = match &around {
+        Some(around) if lent == Lent::Yes => (around.symbols(), around.options(image.endian())),
+        Some(around) => (around.symbols_by_name(), alone),
+        None => (Symbols::Named, alone),
+    };
+    let linked: Linked<'_> = link::link_units(units, &making.choice, symbols)?;
+    let section = link::write_section(&linked, &options)?;
+    if !making.quiet {
+        link::summary(units, &linked, section.len());
+    }
+    Ok(section)
+}
+
+fn tell_left_out(path: &Path, left_out: &LeftOut) {
+    for (reason, (count, first)) in &left_out.0 {
+        let name = if first.is_empty() { "without a name" } else { first };
+        eprintln!("{}: left out: {reason}: {count} (the first: {name})", path.display());
+    }
+}
+
+fn parse(file: &MappedFile) -> Result<Image<'_>, Failure> {
+    Image::parse(file.bytes()).map_err(|error| Failure::new(format_args!("debug file: {error}")))
+}

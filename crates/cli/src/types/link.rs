@@ -1,0 +1,235 @@
+//! `backtrail types link`: the types of many files into one section.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use backtrail_ctype::Symbol;
+use backtrail_ctype::link::{self, Linked, Mode, Section, Symbols, Unit};
+use backtrail_ctype::write;
+use backtrail_elf::{Image, MappedFile, Table};
+use backtrail_wire::Endian;
+use clap::{Args, ValueEnum, ValueHint};
+use rayon::prelude::*;
+
+use super::around::Around;
+use super::input::{self, Source};
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Link types: each once, those to which units give one name in a dict of each unit.
+///
+/// The result is the bytes of a section.
+#[derive(Args)]
+pub(crate) struct Link {
+    /// Object files, or files with the bytes of a .ctf section.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Where to; '-': standard output.
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+    /// Threads; as many as the machine has CPUs, if nothing is said. The result is the same.
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    #[command(flatten)]
+    choice: Choice,
+    /// Tell the types of all functions and objects, by name.
+    #[arg(long)]
+    symbols: bool,
+    /// The linked file that the section is for: its dynamic symbols get types, and names that it has are not told again.
+    #[arg(long = "for", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "symbols")]
+    linked: Option<PathBuf>,
+    /// Of that file, take all symbols, rather than the dynamic ones. Strip would make the section unreadable.
+    #[arg(long, requires = "linked")]
+    symtab: bool,
+    /// Print no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What is put into the section.
+#[derive(Args, Default)]
+pub(super) struct Choice {
+    /// What units share.
+    #[arg(long, value_enum, default_value = "share-unconflicted")]
+    mode: ModeName,
+    /// Keep variables, those of functions among them.
+    #[arg(long)]
+    variables: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum ModeName {
+    #[default]
+    /// All types but those to which units give one name.
+    ShareUnconflicted,
+    /// Of these, the types that several units have.
+    ShareDuplicated,
+    /// All types; of those with one name, look-ups find the first.
+    SingleDict,
+}
+
+impl ModeName {
+    fn mode(self) -> Mode {
+        match self {
+            ModeName::ShareUnconflicted => Mode::ShareUnconflicted,
+            ModeName::ShareDuplicated => Mode::ShareDuplicated,
+            ModeName::SingleDict => Mode::SingleDict,
+        }
+    }
+}
+
+/// Bytes of a pointer on the machines that are known.
+const POINTER: u8 = 8;
+
+pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.jobs.map_or(0, NonZeroUsize::get));
+    let pool = pool.build().map_err(Failure::new)?;
+    pool.install(|| link_files(arguments))
+}
+
+fn link_files(arguments: &Link) -> Result<Status, Failure> {
+    let files = arguments
+        .files
+        .iter()
+        .map(|path| Ok((path.as_path(), input::open(path)?)));
+    let files = files.collect::<Result<Vec<_>, Failure>>()?;
+    let inputs = Inputs::find(&files)?;
+    let opened = inputs.open()?;
+    let linked = match &arguments.linked {
+        Some(path) => Some((path.as_path(), input::open(path)?)),
+        None => None,
+    };
+    let around = linked.as_ref().map(|(path, file)| {
+        let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+        Around::read(path, &image, arguments.symtab)
+    });
+    let around = around.transpose()?;
+    let symbols = inputs.symbols();
+    let told = arguments.symbols || around.is_some();
+    let units = inputs.units(&opened, &symbols, told)?;
+    let symbols = match (&around, arguments.symbols) {
+        (Some(around), _) => around.symbols(),
+        (None, true) => Symbols::Named,
+        (None, false) => Symbols::None,
+    };
+    let linked = link_units(&units, &arguments.choice, symbols)?;
+    let options = match &around {
+        Some(around) => around.options(inputs.endian),
+        None => write::Options::new(inputs.endian),
+    };
+    let section = write_section(&linked, &options)?;
+    output::to(&arguments.output, |out| out.write_all(&section))?;
+    if !arguments.quiet {
+        summary(&units, &linked, section.len());
+    }
+    Ok(Status::Done)
+}
+
+/// Links units as the options say.
+pub(super) fn link_units<'a>(units: &[Unit<'a>], choice: &Choice, symbols: Symbols<'a>) -> Result<Linked<'a>, Failure> {
+    let options = link::Options {
+        mode: choice.mode.mode(),
+        symbols,
+        variables: choice.variables,
+    };
+    link::link(units, &options).map_err(|error| {
+        let unit = units.get(error.unit).map_or(&b""[..], |unit| unit.name);
+        Failure::new(format_args!("{}: {}", String::from_utf8_lossy(unit), error.kind))
+    })
+}
+
+/// The bytes of a section for a 64-bit machine.
+pub(super) fn write_section(linked: &Linked<'_>, options: &write::Options<'_>) -> Result<Vec<u8>, Failure> {
+    linked.write(options, POINTER).map_err(Failure::new)
+}
+
+pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
+    let read: usize = units.iter().map(|unit| unit.types.len()).sum();
+    let own: usize = linked.children.iter().map(|(_, child)| child.types.len()).sum();
+    eprintln!(
+        "{} units, {read} types; {} shared, {own} in {} dicts of units; {bytes} bytes",
+        units.len(),
+        linked.parent.types.len(),
+        linked.children.len()
+    );
+}
+
+/// The files with types.
+struct Inputs<'a> {
+    sources: Vec<(&'a Path, Source<'a>)>,
+    endian: Endian,
+}
+
+impl<'a> Inputs<'a> {
+    fn find(files: &'a [(&'a Path, MappedFile)]) -> Result<Inputs<'a>, Failure> {
+        let mut sources = Vec::new();
+        for (path, file) in files {
+            match Source::find(path, file.bytes()) {
+                Ok(source) => sources.push((*path, source)),
+                Err(failure) => failure.warn("it has no part in the result"),
+            }
+        }
+        let Some((first, source)) = sources.first() else {
+            return Err(Failure::new("none of the files has types"));
+        };
+        let endian_of = |source: &Source<'_>| source.image().map(Image::endian);
+        let endian = endian_of(source);
+        if let Some((path, ..)) = sources.iter().find(|(_, source)| endian_of(source) != endian) {
+            let what = format_args!("of another machine than {}", first.display());
+            return Err(Failure::of(path, what));
+        }
+        Ok(Inputs {
+            sources,
+            endian: endian.unwrap_or(Endian::Little),
+        })
+    }
+
+    fn open(&self) -> Result<Vec<Section<'_>>, Failure> {
+        let opened = self.sources.par_iter().map(|(_, source)| {
+            let opened = Section::open(source.section(), source.lent());
+            opened.map_err(|error| source.failure(error))
+        });
+        opened.collect()
+    }
+
+    /// The symbols of each file, for tables that number them.
+    fn symbols(&self) -> Vec<Vec<Symbol<'_>>> {
+        let sources = self.sources.par_iter();
+        sources
+            .map(|(_, source)| source.symbols().unwrap_or_default())
+            .collect()
+    }
+
+    fn units<'s>(
+        &'s self,
+        opened: &'s [Section<'s>],
+        symbols: &'s [Vec<Symbol<'s>>],
+        told: bool,
+    ) -> Result<Vec<Unit<'s>>, Failure> {
+        let inputs = self.sources.par_iter().zip(opened).zip(symbols);
+        let units = inputs.map(|(((_, source), section), symbols)| {
+            let mut units = section.units(symbols).map_err(|error| source.failure(error))?;
+            if let Some(image) = source.image().filter(|_| told) {
+                units.iter_mut().for_each(|unit| tell_declared(unit, image));
+            }
+            Ok(units)
+        });
+        let units = units.collect::<Result<Vec<_>, Failure>>()?;
+        Ok(units.into_iter().flatten().collect())
+    }
+}
+
+/// Compilers tell the types of all functions that a unit declares. Tells those from the ones that it has.
+pub(super) fn tell_declared(unit: &mut Unit<'_>, image: &Image<'_>) {
+    let Some((entries, _)) = image.symbol_table(Table::Full) else {
+        return;
+    };
+    let defined = entries.filter(|entry| !entry.is_undefined && (entry.is_function || entry.is_object));
+    let local: HashMap<&[u8], bool> = defined.map(|entry| (entry.name, entry.is_local)).collect();
+    for symbol in &mut unit.symbols {
+        let found = local.get(symbol.name);
+        symbol.declared = found.is_none();
+        symbol.local = found.copied().unwrap_or(false);
+    }
+}

@@ -1,0 +1,240 @@
+//! What users of a type rely on: its size, its members and where they lie, its values.
+
+use std::fmt;
+
+use crate::constants::Kind;
+use crate::error::{ErrorKind, Result};
+use crate::measure::{AlignmentRule, Measures};
+use crate::print::Plain;
+use crate::read::{TypeId, Types};
+
+/// Nameless structs in each other, and members of one type with those of its nameless ones.
+const MAX_DEPTH: usize = 40;
+const MAX_MEMBERS: usize = 1 << 18;
+
+/// A type as its users see it.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// Of a typedef that names another type: that type.
+    of: Option<String>,
+    size: Option<u64>,
+    members: Vec<Member>,
+    values: Vec<(String, i32)>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Member {
+    /// With those that it is in, if they have a nameless type.
+    path: String,
+    declaration: String,
+    bit_offset: u64,
+    bits: Option<u16>,
+    size: Option<u64>,
+}
+
+/// One difference.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Aspect {
+    Size(Option<u64>, Option<u64>),
+    Of(String, String),
+    Moved(String, u64, u64),
+    Resized(String, String, String),
+    Removed(String),
+    /// Whether anything else is where it was.
+    Added(String, u64),
+    ValueChanged(String, i32, i32),
+    ValueRemoved(String),
+    ValueAdded(String, i32),
+}
+
+impl Layout {
+    pub(super) fn of(types: Types<'_>, id: TypeId) -> Result<Layout> {
+        let mut layout = Layout::default();
+        let mut reader = Reader {
+            types,
+            plain: Plain::new(types),
+            measures: Measures::new(types, AlignmentRule::StrictestMember),
+        };
+        let found = types.get(id)?;
+        let body = match found.kind() {
+            Kind::Typedef => types.get(found.reference()?)?,
+            _ => found,
+        };
+        layout.size = reader.measures.size(id).ok();
+        let nameless = body.name()?.is_empty();
+        match body.kind() {
+            Kind::Struct | Kind::Union if nameless || found.kind() != Kind::Typedef => {
+                reader.members(body.id(), "", 0, 0, &mut layout.members)?;
+            }
+            Kind::Enum if nameless || found.kind() != Kind::Typedef => {
+                for value in body.enumerators()? {
+                    let value = value?;
+                    layout
+                        .values
+                        .push((String::from_utf8_lossy(value.name).into_owned(), value.value));
+                }
+            }
+            // What it names has its own changes.
+            _ => layout.of = Some(reader.plain.declaration(body.id(), "")?),
+        }
+        Ok(layout)
+    }
+
+    pub(super) fn compare(&self, new: &Layout) -> Vec<Aspect> {
+        let mut aspects = Vec::new();
+        if self.size != new.size {
+            aspects.push(Aspect::Size(self.size, new.size));
+        }
+        if self.of != new.of {
+            let text = |of: &Option<String>| of.clone().unwrap_or_else(|| "a type of its own".to_owned());
+            aspects.push(Aspect::Of(text(&self.of), text(&new.of)));
+        }
+        self.compare_members(new, &mut aspects);
+        for (name, value) in &self.values {
+            match new.values.iter().find(|(other, _)| other == name) {
+                None => aspects.push(Aspect::ValueRemoved(name.clone())),
+                Some((_, now)) if now != value => aspects.push(Aspect::ValueChanged(name.clone(), *value, *now)),
+                Some(_) => {}
+            }
+        }
+        for (name, value) in &new.values {
+            if !self.values.iter().any(|(other, _)| other == name) {
+                aspects.push(Aspect::ValueAdded(name.clone(), *value));
+            }
+        }
+        aspects
+    }
+
+    fn compare_members(&self, new: &Layout, aspects: &mut Vec<Aspect>) {
+        // Names may repeat in nameless unions: the first of a name is the first of it.
+        let mut taken = vec![false; new.members.len()];
+        for member in &self.members {
+            let mut all = new.members.iter().enumerate();
+            let found = all.find(|(index, other)| !taken[*index] && other.path == member.path);
+            let Some((index, now)) = found else {
+                aspects.push(Aspect::Removed(member.path.clone()));
+                continue;
+            };
+            taken[index] = true;
+            if now.bit_offset != member.bit_offset {
+                aspects.push(Aspect::Moved(member.path.clone(), member.bit_offset, now.bit_offset));
+            }
+            if (&now.declaration, now.bits, now.size) != (&member.declaration, member.bits, member.size) {
+                let (before, after) = (member.text(), now.text());
+                aspects.push(Aspect::Resized(member.path.clone(), before, after));
+            }
+        }
+        for (member, taken) in new.members.iter().zip(taken) {
+            if !taken {
+                aspects.push(Aspect::Added(member.path.clone(), member.bit_offset));
+            }
+        }
+    }
+}
+
+impl Member {
+    fn text(&self) -> String {
+        let bits = self.bits.map_or(String::new(), |bits| format!(" : {bits}"));
+        let size = self.size.map_or(String::new(), |size| format!(" ({size} bytes)"));
+        format!("{}{bits}{size}", self.declaration)
+    }
+}
+
+struct Reader<'d> {
+    types: Types<'d>,
+    plain: Plain<'d>,
+    measures: Measures<'d>,
+}
+
+impl Reader<'_> {
+    fn members(&mut self, id: TypeId, path: &str, base: u64, depth: usize, out: &mut Vec<Member>) -> Result<()> {
+        let found = self.types.get(id)?;
+        if depth > MAX_DEPTH || out.len() > MAX_MEMBERS {
+            return Err(found.error(ErrorKind::TooLong(id.0)));
+        }
+        for member in found.members()? {
+            let member = member?;
+            let name = String::from_utf8_lossy(member.name);
+            let path = match (path.is_empty(), name.is_empty()) {
+                (_, true) => path.to_owned(),
+                (true, false) => name.into_owned(),
+                (false, false) => format!("{path}.{name}"),
+            };
+            let bit_offset = base.saturating_add(member.offset);
+            let of = self.types.get(member.id)?;
+            let (bits, id) = match of.kind() {
+                Kind::Slice => {
+                    let slice = of.slice()?;
+                    (Some(slice.bits), slice.of)
+                }
+                _ => (None, member.id),
+            };
+            let inner = self.nameless(id)?;
+            if !member.name.is_empty() {
+                out.push(Member {
+                    declaration: self.plain.declaration(id, "")?,
+                    size: self.measures.size(id).ok(),
+                    path: path.clone(),
+                    bit_offset,
+                    bits,
+                });
+            }
+            if let Some(inner) = inner {
+                self.members(inner, &path, bit_offset, depth + 1, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The nameless struct or union that a member, or each element of it, is.
+    fn nameless(&self, id: TypeId) -> Result<Option<TypeId>> {
+        let mut found = self.types.get(id)?;
+        for _ in 0..MAX_DEPTH {
+            match found.kind() {
+                Kind::Array => found = self.types.get(found.array()?.contents)?,
+                kind if kind.is_qualifier() => found = self.types.get(found.reference()?)?,
+                Kind::Struct | Kind::Union if found.name()?.is_empty() => return Ok(Some(found.id())),
+                _ => break,
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Aspect {
+    /// Whether those who were compiled before would look in the wrong place, or see other values. A member in what was padding, or
+    /// a value more, is none of their business.
+    pub(super) fn is_breaking(&self) -> bool {
+        !matches!(self, Aspect::Added(..) | Aspect::ValueAdded(..))
+    }
+}
+
+impl fmt::Display for Aspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Aspect::Size(Some(old), Some(new)) => write!(f, "{old} bytes, now {new}"),
+            Aspect::Size(Some(old), None) => write!(f, "{old} bytes, now of no known size"),
+            Aspect::Size(None, new) => write!(f, "of no known size, now {} bytes", new.unwrap_or(0)),
+            Aspect::Of(old, new) => write!(f, "was {old}, is {new}"),
+            Aspect::Moved(name, old, new) => write!(f, "{name} was at {}, is at {}", Place(*old), Place(*new)),
+            Aspect::Resized(name, old, new) => write!(f, "{name} was {old}, is {new}"),
+            Aspect::Removed(name) => write!(f, "{name} is gone"),
+            Aspect::Added(name, at) => write!(f, "{name} is new at {}", Place(*at)),
+            Aspect::ValueChanged(name, old, new) => write!(f, "{name} was {old}, is {new}"),
+            Aspect::ValueRemoved(name) => write!(f, "{name} is gone"),
+            Aspect::ValueAdded(name, value) => write!(f, "{name} = {value} is new"),
+        }
+    }
+}
+
+/// Bytes, and bits where it is not whole ones.
+struct Place(u64);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 % 8 {
+            0 => write!(f, "{}", self.0 / 8),
+            bit => write!(f, "{} bit {bit}", self.0 / 8),
+        }
+    }
+}

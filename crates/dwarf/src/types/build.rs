@@ -1,0 +1,408 @@
+//! Entries of debug information into a graph of types.
+
+use backtrail_ctype::graph::{Body, Function, Graph, Node};
+use backtrail_ctype::link::{Unit, UnitSymbol};
+use backtrail_ctype::{Array, Encoding, Enumerator, Kind, Slice, StructMember, SymbolKind, TypeId};
+use gimli::constants as dw;
+use rustc_hash::FxHashMap;
+
+use super::All;
+use super::dies::{Die, NONE, Parsed, Ref, is_type};
+use super::left_out::{LeftOut, Reason};
+
+/// `CTF_FP_*` ("Floating-point types"), by the encoding and the size in bytes.
+const FLOATS: [(dw::DwAte, u64, u8); 8] = [
+    (dw::DW_ATE_float, 4, 1),
+    (dw::DW_ATE_float, 8, 2),
+    (dw::DW_ATE_float, 16, 6),
+    (dw::DW_ATE_float, 12, 6),
+    (dw::DW_ATE_complex_float, 8, 3),
+    (dw::DW_ATE_complex_float, 16, 4),
+    (dw::DW_ATE_complex_float, 32, 5),
+    (dw::DW_ATE_complex_float, 24, 5),
+];
+
+/// See-through types in a row; real ones are not more than two.
+const MAX_ATOMIC: usize = 64;
+
+/// An entry of some unit: the unit's number among all, and its own there.
+pub(super) type Place = (u32, u32);
+
+/// Makes the types of one unit.
+pub(super) struct Builder<'p, 'd> {
+    all: &'p All<'d>,
+    graph: Graph<'d>,
+    ids: FxHashMap<Place, TypeId>,
+    /// Types that have an id and are still to be made.
+    pending: Vec<(Place, TypeId)>,
+    void: Option<TypeId>,
+    /// What stands for types that are not represented.
+    unrepresented: Option<TypeId>,
+    pub(super) left_out: LeftOut,
+}
+
+/// The unit's types, its functions and its variables.
+pub(super) fn unit<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
+    units(all, std::iter::once(number as usize))
+}
+
+/// What several units have, as one.
+pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> (Unit<'d>, LeftOut) {
+    let mut builder = Builder {
+        all,
+        graph: Graph::new(),
+        ids: FxHashMap::default(),
+        pending: Vec::new(),
+        void: None,
+        unrepresented: None,
+        left_out: LeftOut::default(),
+    };
+    let mut unit = Unit::default();
+    let mut seen = FxHashMap::default();
+    let dies = numbers.flat_map(|number| {
+        let dies = all.units[number].dies.iter().enumerate();
+        dies.map(move |(index, die)| ((number as u32, index as u32), die))
+    });
+    for (at, die) in dies {
+        if is_type(die.tag) {
+            builder.type_at(at);
+        } else if die.parent == NONE && matches!(die.tag, dw::DW_TAG_subprogram | dw::DW_TAG_variable) {
+            builder.symbol(at, die, &mut unit, &mut seen);
+        }
+        builder.make_pending();
+    }
+    unit.types = builder.graph;
+    (unit, builder.left_out)
+}
+
+impl<'d> Builder<'_, 'd> {
+    fn die(&self, at: Place) -> &Die<'d> {
+        &self.all.units[at.0 as usize].dies[at.1 as usize]
+    }
+
+    fn parsed(&self, at: Place) -> &Parsed<'d> {
+        &self.all.units[at.0 as usize]
+    }
+
+    /// The entries right in another.
+    fn children(&self, at: Place) -> Vec<(Place, Die<'d>)> {
+        let parsed = self.parsed(at);
+        let end = (self.die(at).end as usize).min(parsed.dies.len());
+        let range = at.1 as usize + 1..end.max(at.1 as usize + 1);
+        let children = range.filter(|&index| parsed.dies[index].parent == at.1);
+        children
+            .map(|index| ((at.0, index as u32), parsed.dies[index]))
+            .collect()
+    }
+
+    /// The id of the type that an entry has; `void` for none.
+    fn type_of(&mut self, die: &Die<'d>, at: Place) -> TypeId {
+        let Some(reference) = die.of else { return self.void() };
+        match self.all.resolve(at.0, reference) {
+            Some(to) if is_type(self.die(to).tag) => self.type_at(to),
+            _ => {
+                self.left_out.add(Reason::Reference, die.name);
+                self.unrepresented()
+            }
+        }
+    }
+
+    /// The id of the type that an entry is. It is made later if it was not yet.
+    fn type_at(&mut self, at: Place) -> TypeId {
+        if let Some(&known) = self.ids.get(&at) {
+            return known;
+        }
+        let mut seen_through = at;
+        for _ in 0..MAX_ATOMIC {
+            let die = self.die(seen_through);
+            // What a type unit has.
+            if let Some(signature @ Ref::Signature(_)) = die.origin
+                && let Some(to) = self.all.resolve(seen_through.0, signature)
+            {
+                seen_through = to;
+                continue;
+            }
+            if !matches!(die.tag, dw::DW_TAG_atomic_type | dw::DW_TAG_immutable_type) {
+                break;
+            }
+            match die.of.and_then(|of| self.all.resolve(seen_through.0, of)) {
+                Some(to) if is_type(self.die(to).tag) => seen_through = to,
+                _ => return self.void(),
+            }
+        }
+        if let Some(&known) = self.ids.get(&seen_through) {
+            self.ids.insert(at, known);
+            return known;
+        }
+        let id = self.graph.add_nameless(Body::Unknown);
+        self.ids.insert(seen_through, id);
+        self.ids.insert(at, id);
+        self.pending.push((seen_through, id));
+        id
+    }
+
+    fn void(&mut self) -> TypeId {
+        let signed = Encoding {
+            format: Encoding::SIGNED,
+            offset: 0,
+            bits: 0,
+        };
+        let void = Node {
+            name: &b"void"[..],
+            root: true,
+            body: Body::Number(Kind::Integer, 0, signed),
+        };
+        *self.void.get_or_insert_with(|| self.graph.add(void))
+    }
+
+    fn unrepresented(&mut self) -> TypeId {
+        *self
+            .unrepresented
+            .get_or_insert_with(|| self.graph.add_nameless(Body::Unknown))
+    }
+
+    fn make_pending(&mut self) {
+        while let Some((at, id)) = self.pending.pop() {
+            let die = *self.die(at);
+            let body = self.body(at, &die);
+            let name = match body {
+                Body::Array(_) | Body::Function(_) | Body::Reference(Kind::Pointer, _) => &[],
+                Body::Reference(kind, _) if kind.is_qualifier() => &[],
+                _ => die.name,
+            };
+            self.graph.replace(id, Node { name, root: true, body });
+        }
+    }
+
+    fn body(&mut self, at: Place, die: &Die<'d>) -> Body {
+        let mut reference = |kind| Body::Reference(kind, self.type_of(die, at));
+        match die.tag {
+            dw::DW_TAG_pointer_type => reference(Kind::Pointer),
+            dw::DW_TAG_typedef => reference(Kind::Typedef),
+            dw::DW_TAG_const_type => reference(Kind::Const),
+            dw::DW_TAG_volatile_type => reference(Kind::Volatile),
+            dw::DW_TAG_restrict_type => reference(Kind::Restrict),
+            dw::DW_TAG_base_type => self.number(die),
+            dw::DW_TAG_structure_type => self.aggregate(Kind::Struct, at, die),
+            dw::DW_TAG_union_type => self.aggregate(Kind::Union, at, die),
+            dw::DW_TAG_enumeration_type => self.enumeration(at, die),
+            dw::DW_TAG_array_type => self.array(at, die),
+            dw::DW_TAG_subroutine_type => Body::Function(self.function(at, die)),
+            dw::DW_TAG_unspecified_type => Body::Reference(Kind::Typedef, self.void()),
+            tag => self.cannot(Reason::Kind(tag), die),
+        }
+    }
+
+    fn cannot(&mut self, reason: Reason, die: &Die<'d>) -> Body {
+        self.left_out.add(reason, die.name);
+        Body::Unknown
+    }
+
+    fn number(&mut self, die: &Die<'d>) -> Body {
+        let size = die.size.unwrap_or(0);
+        let encoding = |format| Encoding {
+            format,
+            offset: 0,
+            bits: u16::try_from(size.saturating_mul(8)).unwrap_or(u16::MAX),
+        };
+        let float = FLOATS
+            .iter()
+            .find(|(ate, bytes, _)| (*ate, *bytes) == (die.encoding, size));
+        if let Some((_, _, format)) = float {
+            return Body::Number(Kind::Float, size, encoding(*format));
+        }
+        let format = match die.encoding {
+            dw::DW_ATE_boolean => Encoding::BOOL,
+            dw::DW_ATE_signed => Encoding::SIGNED,
+            dw::DW_ATE_unsigned => 0,
+            dw::DW_ATE_signed_char => Encoding::SIGNED | Encoding::CHAR,
+            dw::DW_ATE_unsigned_char => Encoding::CHAR,
+            other => return self.cannot(Reason::Encoding(other), die),
+        };
+        Body::Number(Kind::Integer, size, encoding(format))
+    }
+
+    fn aggregate(&mut self, kind: Kind, at: Place, die: &Die<'d>) -> Body {
+        if die.declaration {
+            return Body::Forward(kind);
+        }
+        let mut members = Vec::new();
+        for (place, member) in self.children(at) {
+            // Without a type it is none of C's.
+            if member.tag != dw::DW_TAG_member || member.of.is_none() {
+                continue;
+            }
+            if member.place.computed {
+                self.left_out.add(Reason::Place, member.name);
+                continue;
+            }
+            members.push(self.member(place, &member));
+        }
+        Body::Aggregate(kind, die.size.unwrap_or(0), self.graph.add_members(members))
+    }
+
+    fn member(&mut self, at: Place, member: &Die<'d>) -> StructMember<'d> {
+        let id = self.type_of(member, at);
+        let start = member.place.bytes.wrapping_mul(8);
+        let Some(bits) = member.bits else {
+            let offset = member.place.data_bits.unwrap_or(start);
+            return StructMember {
+                name: member.name,
+                offset,
+                id,
+            };
+        };
+        let offset = match (member.place.data_bits, member.place.bits_from_top) {
+            (Some(offset), _) => offset,
+            (None, None) => start,
+            (None, Some(top)) if self.all.big => start.wrapping_add(top),
+            // Counted from the other end of the storage.
+            (None, Some(top)) => {
+                let storage = member.size.or_else(|| self.size_of(member, at)).unwrap_or(4);
+                let end = start.wrapping_add(storage.wrapping_mul(8));
+                end.wrapping_sub(top).wrapping_sub(bits)
+            }
+        };
+        let slice = Slice {
+            of: id,
+            offset: 0,
+            bits: u16::try_from(bits).unwrap_or(u16::MAX),
+        };
+        let bytes = bits.div_ceil(8).max(1).next_power_of_two();
+        StructMember {
+            name: member.name,
+            offset,
+            id: self.graph.add_nameless(Body::Slice(bytes, slice)),
+        }
+    }
+
+    /// Bytes of a number behind typedefs and qualifiers.
+    fn size_of(&self, die: &Die<'d>, at: Place) -> Option<u64> {
+        let mut at = self.all.resolve(at.0, die.of?)?;
+        for _ in 0..MAX_ATOMIC {
+            let die = self.die(at);
+            if die.size.is_some() {
+                return die.size;
+            }
+            at = self.all.resolve(at.0, die.of?)?;
+        }
+        None
+    }
+
+    fn enumeration(&mut self, at: Place, die: &Die<'d>) -> Body {
+        if die.declaration {
+            return Body::Forward(Kind::Enum);
+        }
+        let mut values = Vec::new();
+        for (_, value) in self.children(at) {
+            if value.tag != dw::DW_TAG_enumerator {
+                continue;
+            }
+            match value.value.and_then(|value| i32::try_from(value).ok()) {
+                Some(number) => values.push(Enumerator {
+                    name: value.name,
+                    value: number,
+                }),
+                None => self.left_out.add(Reason::Enumerator, value.name),
+            }
+        }
+        Body::Enum(die.size.unwrap_or(4), self.graph.add_values(values))
+    }
+
+    fn array(&mut self, at: Place, die: &Die<'d>) -> Body {
+        if die.vector {
+            return self.cannot(Reason::Vector, die);
+        }
+        let mut contents = self.type_of(die, at);
+        let mut dimensions = Vec::new();
+        for (place, dimension) in self.children(at) {
+            if dimension.tag == dw::DW_TAG_subrange_type {
+                // What is left open, or computed, has no elements.
+                let Ok(count) = u32::try_from(dimension.count.unwrap_or(0)) else {
+                    return self.cannot(Reason::Elements, die);
+                };
+                dimensions.push((self.type_of(&dimension, place), count));
+            }
+        }
+        // The last one is the innermost.
+        let outermost = dimensions.first().copied();
+        for &(index, count) in dimensions.iter().skip(1).rev() {
+            contents = self.graph.add_nameless(Body::Array(Array { contents, index, count }));
+        }
+        let (index, count) = outermost.unwrap_or((contents, 0));
+        Body::Array(Array { contents, index, count })
+    }
+
+    fn function(&mut self, at: Place, die: &Die<'d>) -> Function {
+        let returns = self.type_of(die, at);
+        let (mut arguments, mut variadic) = (Vec::new(), false);
+        for (place, child) in self.children(at) {
+            match child.tag {
+                dw::DW_TAG_formal_parameter => arguments.push(self.type_of(&child, place)),
+                dw::DW_TAG_unspecified_parameters => variadic = true,
+                _ => {}
+            }
+        }
+        Function {
+            returns,
+            arguments: self.graph.add_arguments(arguments),
+            variadic,
+        }
+    }
+
+    /// A function or variable that the unit has or declares.
+    fn symbol(
+        &mut self,
+        at: Place,
+        die: &Die<'d>,
+        unit: &mut Unit<'d>,
+        seen: &mut FxHashMap<(SymbolKind, &'d [u8]), usize>,
+    ) {
+        let origin = die.origin.and_then(|origin| self.all.resolve(at.0, origin));
+        let declared = origin.map(|origin| *self.die(origin));
+        let name = match (die.name, &declared) {
+            (b"", Some(declared)) => declared.name,
+            (name, _) => name,
+        };
+        let external = die.external || declared.is_some_and(|declared| declared.external);
+        let (kind, id) = match die.tag {
+            dw::DW_TAG_subprogram => {
+                // A copy of the code of a function that is described elsewhere has no parameters that are typed.
+                let described = match (origin, declared) {
+                    (Some(origin), Some(declared)) if die.of.is_none() && !die.prototyped => (origin, declared),
+                    _ => (at, *die),
+                };
+                let function = self.function(described.0, &described.1);
+                (SymbolKind::Function, self.graph.add_nameless(Body::Function(function)))
+            }
+            _ => {
+                let typed = match (die.of, origin, declared) {
+                    (None, Some(origin), Some(declared)) => (origin, declared),
+                    _ => (at, *die),
+                };
+                (SymbolKind::Object, self.type_of(&typed.1, typed.0))
+            }
+        };
+        if name.is_empty() {
+            return;
+        }
+        let symbol = UnitSymbol {
+            name,
+            kind,
+            id,
+            local: !external,
+            declared: die.declaration,
+        };
+        let next = unit.symbols.len();
+        let known = *seen.entry((kind, name)).or_insert(next);
+        match unit.symbols.get_mut(known) {
+            None => unit.symbols.push(symbol),
+            // The definition follows its declaration.
+            Some(known) if known.declared && !symbol.declared => *known = symbol,
+            Some(_) => return,
+        }
+        if kind == SymbolKind::Object && !symbol.declared {
+            unit.variables.push((name, id));
+        }
+    }
+}

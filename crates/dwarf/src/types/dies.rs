@@ -1,0 +1,334 @@
+//! The entries of a unit that types are made of, in one pass.
+
+use gimli::{
+    AttributeValue, DwAt, DwLang, DwTag, EndianSlice, RunTimeEndian, Unit, UnitHeader, UnitOffset, UnitSectionOffset,
+    UnitType, constants as dw,
+};
+
+pub(super) type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
+pub(super) type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
+
+/// No entry.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// An entry elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ref {
+    /// By its offset in the unit.
+    Unit(u64),
+    /// In `.debug_info`.
+    Info(u64),
+    /// In `.debug_info` of the supplementary file.
+    Supplementary(u64),
+    /// The type of a type unit, by its signature.
+    Signature(u64),
+}
+
+/// An entry, as far as types need it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Die<'d> {
+    /// Offset in the unit.
+    pub(super) offset: u64,
+    pub(super) tag: DwTag,
+    pub(super) name: &'d [u8],
+    /// `DW_AT_type`
+    pub(super) of: Option<Ref>,
+    /// `DW_AT_specification`, `DW_AT_abstract_origin` or `DW_AT_signature`: where the rest is said.
+    pub(super) origin: Option<Ref>,
+    /// The entry around it, and where its own end.
+    pub(super) parent: u32,
+    pub(super) end: u32,
+    pub(super) size: Option<u64>,
+    pub(super) bits: Option<u64>,
+    /// Bits from the start of what it is a member of, or what gives them.
+    pub(super) place: Place,
+    /// `DW_AT_encoding`
+    pub(super) encoding: dw::DwAte,
+    /// `DW_AT_const_value`
+    pub(super) value: Option<i128>,
+    /// `DW_AT_count`, or what `DW_AT_upper_bound` makes of it.
+    pub(super) count: Option<u64>,
+    pub(super) declaration: bool,
+    pub(super) external: bool,
+    pub(super) prototyped: bool,
+    pub(super) vector: bool,
+}
+
+/// Where a member is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// `DW_AT_data_member_location`
+    pub(super) bytes: u64,
+    /// `DW_AT_data_bit_offset`
+    pub(super) data_bits: Option<u64>,
+    /// `DW_AT_bit_offset`, from the most significant bit of the storage.
+    pub(super) bits_from_top: Option<u64>,
+    /// It is an expression.
+    pub(super) computed: bool,
+}
+
+/// A unit.
+pub(super) struct Parsed<'d> {
+    /// Where it begins in its section.
+    pub(super) start: u64,
+    pub(super) name: Vec<u8>,
+    pub(super) language: Option<DwLang>,
+    pub(super) kind: UnitKind,
+    pub(super) dies: Vec<Die<'d>>,
+}
+
+/// What sort of unit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnitKind {
+    Compilation,
+    Partial,
+    /// Its signature, and the type's offset.
+    Type(u64, u64),
+    /// The rest is in another file.
+    Skeleton,
+}
+
+/// Whether the entry is one that types are made of.
+fn matters(tag: DwTag) -> bool {
+    is_type(tag)
+        || matches!(
+            tag,
+            dw::DW_TAG_member
+                | dw::DW_TAG_enumerator
+                | dw::DW_TAG_subrange_type
+                | dw::DW_TAG_formal_parameter
+                | dw::DW_TAG_unspecified_parameters
+                | dw::DW_TAG_subprogram
+                | dw::DW_TAG_variable
+        )
+}
+
+/// Whether the entry is a type.
+pub(super) fn is_type(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        dw::DW_TAG_base_type
+            | dw::DW_TAG_unspecified_type
+            | dw::DW_TAG_pointer_type
+            | dw::DW_TAG_structure_type
+            | dw::DW_TAG_union_type
+            | dw::DW_TAG_class_type
+            | dw::DW_TAG_interface_type
+            | dw::DW_TAG_enumeration_type
+            | dw::DW_TAG_array_type
+            | dw::DW_TAG_subroutine_type
+            | dw::DW_TAG_typedef
+            | dw::DW_TAG_const_type
+            | dw::DW_TAG_volatile_type
+            | dw::DW_TAG_restrict_type
+            | dw::DW_TAG_atomic_type
+            | dw::DW_TAG_immutable_type
+            | dw::DW_TAG_reference_type
+            | dw::DW_TAG_rvalue_reference_type
+            | dw::DW_TAG_ptr_to_member_type
+            | dw::DW_TAG_string_type
+            | dw::DW_TAG_set_type
+            | dw::DW_TAG_file_type
+    )
+}
+
+/// Reads a unit.
+pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gimli::Result<Parsed<'d>> {
+    let UnitSectionOffset(start) = header.offset();
+    let kind = match header.type_() {
+        UnitType::Compilation => UnitKind::Compilation,
+        UnitType::Partial => UnitKind::Partial,
+        UnitType::Type {
+            type_signature,
+            type_offset,
+        }
+        | UnitType::SplitType {
+            type_signature,
+            type_offset,
+        } => UnitKind::Type(type_signature.0, type_offset.0 as u64),
+        UnitType::Skeleton(_) => UnitKind::Skeleton,
+        UnitType::SplitCompilation(_) => UnitKind::Compilation,
+    };
+    let unit = dwarf.unit(header)?;
+    let mut parsed = Parsed {
+        start: start as u64,
+        name: name(&unit),
+        language: None,
+        kind,
+        dies: Vec::new(),
+    };
+    let mut entries = unit.entries_raw(None)?;
+    // For each depth the entry that was kept there, if its own are to be kept too.
+    let mut around: Vec<u32> = Vec::new();
+    while !entries.is_empty() {
+        let depth = usize::try_from(entries.next_depth()).unwrap_or(0);
+        let offset = entries.next_offset();
+        let Some(abbreviation) = entries.read_abbreviation()? else {
+            continue;
+        };
+        let next = parsed.dies.len() as u32;
+        for &ended in around.get(depth..).unwrap_or_default() {
+            if let Some(die) = parsed.dies.get_mut(ended as usize) {
+                die.end = next;
+            }
+        }
+        around.resize(depth, NONE);
+        let (tag, specs) = (abbreviation.tag(), abbreviation.attributes());
+        let parent = around.last().copied().unwrap_or(NONE);
+        let root = depth == 0;
+        if !root && !(matters(tag) && is_kept(tag, depth, parent)) {
+            entries.skip_attributes(specs)?;
+            around.push(NONE);
+            continue;
+        }
+        let mut die = Die::new(offset, tag, parent);
+        for &spec in specs {
+            let attribute = entries.read_attribute(spec)?;
+            match (root, attribute.name()) {
+                (true, dw::DW_AT_language) => {
+                    if let AttributeValue::Language(language) = attribute.value() {
+                        parsed.language = Some(language);
+                    }
+                }
+                (true, dw::DW_AT_dwo_name | dw::DW_AT_GNU_dwo_name) => parsed.kind = UnitKind::Skeleton,
+                (true, _) => {}
+                (false, name) => die.set(dwarf, &unit, name, attribute.value(), &attribute)?,
+            }
+        }
+        match root {
+            true => around.push(NONE),
+            false => {
+                parsed.dies.push(die);
+                around.push(next);
+            }
+        }
+    }
+    let end = parsed.dies.len() as u32;
+    for ended in around {
+        if let Some(die) = parsed.dies.get_mut(ended as usize) {
+            die.end = end;
+        }
+    }
+    Ok(parsed)
+}
+
+/// As GNU tools name it: with the folder in front, if it is not told from the root.
+fn name(unit: &Unit<Slice<'_>>) -> Vec<u8> {
+    let name = unit.name.map(|name| name.slice()).unwrap_or_default();
+    match unit.comp_dir.map(|folder| folder.slice()) {
+        Some(folder) if !name.starts_with(b"/") && !folder.is_empty() => [folder, b"/", name].concat(),
+        _ => name.to_vec(),
+    }
+}
+
+/// Parameters are those of functions and function types, variables those of the unit itself.
+fn is_kept(tag: DwTag, depth: usize, parent: u32) -> bool {
+    match tag {
+        dw::DW_TAG_variable => depth == 1,
+        dw::DW_TAG_member
+        | dw::DW_TAG_enumerator
+        | dw::DW_TAG_subrange_type
+        | dw::DW_TAG_formal_parameter
+        | dw::DW_TAG_unspecified_parameters => parent != NONE,
+        _ => true,
+    }
+}
+
+impl<'d> Die<'d> {
+    fn new(offset: UnitOffset, tag: DwTag, parent: u32) -> Die<'d> {
+        Die {
+            offset: offset.0 as u64,
+            tag,
+            name: &[],
+            of: None,
+            origin: None,
+            parent,
+            end: 0,
+            size: None,
+            bits: None,
+            place: Place::default(),
+            encoding: dw::DwAte(0),
+            value: None,
+            count: None,
+            declaration: false,
+            external: false,
+            prototyped: false,
+            vector: false,
+        }
+    }
+
+    fn set(
+        &mut self,
+        dwarf: &Dwarf<'d>,
+        unit: &Unit<Slice<'d>>,
+        name: DwAt,
+        value: AttributeValue<Slice<'d>>,
+        attribute: &gimli::Attribute<Slice<'d>>,
+    ) -> gimli::Result<()> {
+        let flag = || matches!(value, AttributeValue::Flag(true));
+        match name {
+            dw::DW_AT_name => self.name = dwarf.attr_string(unit, value)?.slice(),
+            dw::DW_AT_type => self.of = reference(&value),
+            dw::DW_AT_specification | dw::DW_AT_abstract_origin | dw::DW_AT_signature => {
+                self.origin = reference(&value)
+            }
+            dw::DW_AT_byte_size => self.size = attribute.udata_value(),
+            dw::DW_AT_bit_size => self.bits = attribute.udata_value(),
+            dw::DW_AT_data_bit_offset => self.place.data_bits = attribute.udata_value(),
+            dw::DW_AT_bit_offset => self.place.bits_from_top = attribute.udata_value(),
+            dw::DW_AT_data_member_location => match (attribute.udata_value(), value) {
+                (Some(bytes), _) => self.place.bytes = bytes,
+                (None, AttributeValue::Exprloc(expression)) => match constant_offset(expression, unit) {
+                    Some(bytes) => self.place.bytes = bytes,
+                    None => self.place.computed = true,
+                },
+                _ => self.place.computed = true,
+            },
+            dw::DW_AT_encoding => {
+                if let AttributeValue::Encoding(encoding) = value {
+                    self.encoding = encoding;
+                }
+            }
+            dw::DW_AT_const_value => {
+                self.value = match value {
+                    AttributeValue::Sdata(value) => Some(value.into()),
+                    AttributeValue::Udata(value) => Some(value.into()),
+                    _ => attribute.udata_value().map(i128::from),
+                }
+            }
+            dw::DW_AT_count => self.count = attribute.udata_value(),
+            dw::DW_AT_upper_bound => {
+                self.count = match value {
+                    // -1: no elements.
+                    AttributeValue::Sdata(last) => u64::try_from(last.saturating_add(1)).ok(),
+                    _ => attribute.udata_value().map(|last| last.wrapping_add(1)),
+                }
+            }
+            dw::DW_AT_declaration => self.declaration = flag(),
+            dw::DW_AT_external => self.external = flag(),
+            dw::DW_AT_prototyped => self.prototyped = flag(),
+            dw::DW_AT_GNU_vector => self.vector = flag(),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn reference(value: &AttributeValue<Slice<'_>>) -> Option<Ref> {
+    Some(match *value {
+        AttributeValue::UnitRef(offset) => Ref::Unit(offset.0 as u64),
+        AttributeValue::DebugInfoRef(offset) => Ref::Info(offset.0 as u64),
+        AttributeValue::DebugInfoRefSup(offset) => Ref::Supplementary(offset.0 as u64),
+        AttributeValue::DebugTypesRef(signature) => Ref::Signature(signature.0),
+        _ => return None,
+    })
+}
+
+/// The only expression that compilers use for the place of a member (DWARF 2).
+fn constant_offset(expression: gimli::Expression<Slice<'_>>, unit: &Unit<Slice<'_>>) -> Option<u64> {
+    let mut operations = expression.operations(unit.encoding());
+    match (operations.next().ok()??, operations.next()) {
+        (gimli::Operation::PlusConstant { value }, Ok(None)) => Some(value),
+        _ => None,
+    }
+}

@@ -1,0 +1,255 @@
+//! Compact C types from debug information: DWARF 2 to 5 of C compilers.
+//!
+//! Each unit becomes a graph of types ([`backtrail_ctype::link::Unit`]), which the linker takes as it takes what compilers made.
+//! It is what `gcc -gctf` writes, and what that should write: arrays of arrays have their dimensions in C's order, large structs
+//! their sizes. `_Atomic`, for which the format has no word, is seen through. What can't be said is counted with its reason.
+
+mod build;
+mod dies;
+mod left_out;
+
+use std::borrow::Cow;
+
+use backtrail_ctype::link::Unit;
+use backtrail_elf::Image;
+use backtrail_wire::Endian;
+use gimli::{DwLang, EndianSlice, RunTimeEndian, SectionId, constants as dw};
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::lines::Error;
+use dies::{Dwarf, Parsed, Ref, UnitKind};
+pub use left_out::{LeftOut, Reason};
+
+/// The sections that types are told by.
+const SECTIONS: [SectionId; 9] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
+];
+
+/// The sections of a file, decompressed and, in an object, relocated: what types borrow their names from.
+pub struct Sections<'a> {
+    main: Loaded<'a>,
+    /// Of the file that `.gnu_debugaltlink` names.
+    supplementary: Option<Loaded<'a>>,
+    endian: RunTimeEndian,
+}
+
+struct Loaded<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
+
+impl<'a> Sections<'a> {
+    /// Reads the sections of `image`, and of the supplementary file (dwz) where it has one. `None` where there is no debug
+    /// information.
+    pub fn load(image: &Image<'a>, supplementary: Option<&Image<'a>>) -> Result<Option<Sections<'a>>, Error> {
+        let main = Loaded::load(image)?;
+        if main.get(SectionId::DebugInfo).is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Sections {
+            main,
+            supplementary: supplementary.map(Loaded::load).transpose()?,
+            endian: match image.endian() {
+                Endian::Little => RunTimeEndian::Little,
+                Endian::Big => RunTimeEndian::Big,
+            },
+        }))
+    }
+
+    fn dwarf<'d>(&'d self, of: &'d Loaded<'a>) -> Result<Dwarf<'d>, Error> {
+        let mut dwarf = gimli::Dwarf::load(|id| Ok::<_, gimli::Error>(EndianSlice::new(of.get(id), self.endian)))?;
+        if let Some(supplementary) = &self.supplementary {
+            dwarf.load_sup(|id| Ok::<_, gimli::Error>(EndianSlice::new(supplementary.get(id), self.endian)))?;
+        }
+        Ok(dwarf)
+    }
+}
+
+impl<'a> Loaded<'a> {
+    fn load(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
+        let mut found = Vec::new();
+        for id in SECTIONS {
+            if let Some(section) = image.debug_section(id.name()).map_err(Error::Elf)? {
+                found.push((id, section.data));
+            }
+        }
+        Ok(Loaded(found))
+    }
+
+    fn get(&self, id: SectionId) -> &[u8] {
+        let section = self.0.iter().find(|(found, _)| *found == id);
+        section.map_or(&[], |(_, data)| data)
+    }
+}
+
+/// The names of units, which are put together from their parts: what [`Made`] borrows besides the sections.
+pub struct Parts<'d>(All<'d>);
+
+/// What was made.
+pub struct Made<'d> {
+    /// Each C unit's types, functions and variables.
+    pub units: Vec<Unit<'d>>,
+    /// What is not among them.
+    pub left_out: LeftOut,
+}
+
+/// All units of a file and of its supplementary one.
+struct All<'d> {
+    units: Vec<Parsed<'d>>,
+    /// Those of the file itself: the supplementary file's, and type units, follow.
+    own: usize,
+    supplementary: usize,
+    types: FxHashMap<u64, u32>,
+    big: bool,
+}
+
+impl<'d> Parts<'d> {
+    /// Reads all units, in parallel.
+    pub fn read(sections: &'d Sections<'_>) -> Result<Parts<'d>, Error> {
+        let dwarf = sections.dwarf(&sections.main)?;
+        let mut units = parse_all(&dwarf, dwarf.units())?;
+        let own = units.len();
+        if let Some(supplementary) = &sections.supplementary {
+            let dwarf = sections.dwarf(supplementary)?;
+            units.extend(parse_all(&dwarf, dwarf.units())?);
+        }
+        let supplementary = units.len();
+        let mut headers = Vec::new();
+        let mut all = dwarf.type_units();
+        while let Some(header) = all.next()? {
+            headers.push(header);
+        }
+        let parsed = headers.into_par_iter().map(|header| dies::parse(&dwarf, header));
+        units.extend(parsed.collect::<gimli::Result<Vec<_>>>()?);
+        let mut types = FxHashMap::default();
+        for (number, unit) in units.iter().enumerate() {
+            if let UnitKind::Type(signature, _) = unit.kind {
+                types.insert(signature, number as u32);
+            }
+        }
+        Ok(Parts(All {
+            units,
+            own,
+            supplementary,
+            types,
+            big: sections.endian == RunTimeEndian::Big,
+        }))
+    }
+
+    /// Makes the types, in parallel.
+    pub fn make<'p>(&'p self) -> Made<'p>
+    where
+        'd: 'p,
+    {
+        let all = &self.0;
+        let made = (0..all.own).into_par_iter().map(|number| {
+            let parsed = &all.units[number];
+            let mut left_out = LeftOut::default();
+            match (parsed.kind, parsed.language) {
+                (UnitKind::Skeleton, _) => left_out.add(Reason::Split, &parsed.name),
+                (UnitKind::Compilation, Some(language)) if !is_c(language) => {
+                    left_out.add(Reason::Language(language), &parsed.name);
+                }
+                (UnitKind::Compilation, _) => {
+                    let (unit, left_out) = build::unit(all, number as u32);
+                    let unit = Unit {
+                        name: &parsed.name[..],
+                        ..unit
+                    };
+                    return (Some(unit), left_out);
+                }
+                (UnitKind::Partial | UnitKind::Type(..), _) => {}
+            }
+            (None, left_out)
+        });
+        let mut result = Made {
+            units: Vec::new(),
+            left_out: LeftOut::default(),
+        };
+        for (unit, left_out) in made.collect::<Vec<_>>() {
+            result.units.extend(unit);
+            result.left_out.merge(left_out);
+        }
+        // Units need not refer to all of them: what the variables of a function are of, is none of their types.
+        if !all.types.is_empty() {
+            let numbers = (0..all.units.len()).filter(|&number| matches!(all.units[number].kind, UnitKind::Type(..)));
+            let (unit, left_out) = build::units(all, numbers);
+            result.units.push(unit);
+            result.left_out.merge(left_out);
+        }
+        result
+    }
+}
+
+fn parse_all<'d>(
+    dwarf: &Dwarf<'d>,
+    mut units: gimli::DebugInfoUnitHeadersIter<dies::Slice<'d>>,
+) -> gimli::Result<Vec<Parsed<'d>>> {
+    let mut headers = Vec::new();
+    while let Some(header) = units.next()? {
+        headers.push(header);
+    }
+    headers
+        .into_par_iter()
+        .map(|header| dies::parse(dwarf, header))
+        .collect()
+}
+
+/// Assembly among them, whose units have no types.
+fn is_c(language: DwLang) -> bool {
+    matches!(
+        language,
+        dw::DW_LANG_C89
+            | dw::DW_LANG_C
+            | dw::DW_LANG_C99
+            | dw::DW_LANG_C11
+            | dw::DW_LANG_C17
+            | dw::DW_LANG_Mips_Assembler
+    )
+}
+
+impl All<'_> {
+    /// The entry that a unit refers to.
+    fn resolve(&self, unit: u32, reference: Ref) -> Option<build::Place> {
+        match reference {
+            Ref::Unit(offset) => self.entry(unit, offset),
+            Ref::Info(offset) => {
+                let of_supplementary = (self.own..self.supplementary).contains(&(unit as usize));
+                let range = if of_supplementary {
+                    self.own..self.supplementary
+                } else {
+                    0..self.own
+                };
+                self.in_section(range, offset)
+            }
+            Ref::Supplementary(offset) => self.in_section(self.own..self.supplementary, offset),
+            Ref::Signature(signature) => {
+                let &unit = self.types.get(&signature)?;
+                match self.units[unit as usize].kind {
+                    UnitKind::Type(_, offset) => self.entry(unit, offset),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    fn in_section(&self, range: std::ops::Range<usize>, offset: u64) -> Option<build::Place> {
+        let start = range.start;
+        let units = self.units.get(range)?;
+        let after = units.partition_point(|unit| unit.start <= offset);
+        let number = after.checked_sub(1)?;
+        self.entry((start + number) as u32, offset - units[number].start)
+    }
+
+    fn entry(&self, unit: u32, offset: u64) -> Option<build::Place> {
+        let dies = &self.units.get(unit as usize)?.dies;
+        let index = dies.binary_search_by_key(&offset, |die| die.offset).ok()?;
+        Some((unit, index as u32))
+    }
+}
