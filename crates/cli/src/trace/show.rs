@@ -92,7 +92,7 @@ impl Printer {
         }
     }
 
-    fn event(&mut self, line: &mut String, event: &Event<'_>) {
+    fn event(&mut self, line: &mut Vec<u8>, event: &Event<'_>) {
         match self {
             Printer::Text(writer) => writer.event(line, event),
             Printer::Json(writer) => writer.event(line, event),
@@ -100,16 +100,23 @@ impl Printer {
     }
 }
 
+/// Text is written in pieces of so many bytes.
+const CHUNK: usize = 64 << 10;
+
 /// Prints up to the end, or up to the error that it gives back.
 fn print(events: &mut Events, printer: &mut Printer, out: &mut dyn Write) -> io::Result<Option<TraceError>> {
-    let mut line = String::new();
-    loop {
+    let mut lines = Vec::with_capacity(2 * CHUNK);
+    let stopped = loop {
         match events.next() {
-            Ok(Some(event)) => printer.event(&mut line, &event),
-            Ok(None) => return Ok(None),
-            Err(error) => return Ok(Some(error)),
+            Ok(Some(event)) => printer.event(&mut lines, &event),
+            Ok(None) => break None,
+            Err(error) => break Some(error),
         }
-        out.write_all(line.as_bytes())?;
-        line.clear();
-    }
+        if lines.len() >= CHUNK {
+            out.write_all(&lines)?;
+            lines.clear();
+        }
+    };
+    out.write_all(&lines)?;
+    Ok(stopped)
 }

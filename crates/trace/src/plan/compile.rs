@@ -1,8 +1,8 @@
 //! From a description to a plan: checks every class, gives registers to the fields that others refer to.
 
 use super::{
-    ArrayPlan, Count, DescriptionError, DescriptionErrorKind, EventPlan, Field, FieldId, OptionPlan, Plan, Shape,
-    StreamPlan,
+    ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventPlan, Field, FieldId, OptionPlan, Plan,
+    Shape, StreamPlan,
 };
 use crate::constants::MAX_NESTING;
 use crate::description::{
@@ -79,6 +79,7 @@ impl Compiler {
         if description.streams.len() > 1 && !by_file && !self.has_role(packet_header, Role::StreamClassId) {
             return Err(self.error(DescriptionErrorKind::NoStreamId));
         }
+        let environment = crate::text::environment(&description.environment);
         let after_packet_header = self.defined.len();
         let mut ids = HashSet::new();
         let mut streams = Vec::new();
@@ -92,13 +93,11 @@ impl Compiler {
                 return Err(self.error(DescriptionErrorKind::DuplicateStream(class.id)));
             }
             let clock = match class.clock {
-                Some(index) => Some(
-                    description
-                        .clocks
-                        .get(index)
-                        .cloned()
-                        .ok_or_else(|| self.error(DescriptionErrorKind::UnknownClock(index)))?,
-                ),
+                Some(index) => {
+                    let clock = description.clocks.get(index).cloned();
+                    let unknown = self.error(DescriptionErrorKind::UnknownClock(index));
+                    Some(ClockPlan::new(clock.ok_or(unknown)?))
+                }
                 None => None,
             };
             let packet_context = self.root(Scope::PacketContext, class.packet_context.as_ref())?;
@@ -117,6 +116,7 @@ impl Compiler {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
                 events.push(EventPlan {
+                    heading: format!("{environment}{}: ", event.name).into_bytes().into(),
                     context: self.root(Scope::EventContext, event.context.as_ref())?,
                     payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
                 });
@@ -404,6 +404,7 @@ impl Compiler {
         let id = self.fields.len() as FieldId;
         self.fields.push(Field {
             name: name.into(),
+            label: format!("{name} = ").into_bytes().into(),
             align,
             outer_align,
             slot,

@@ -49,6 +49,8 @@ pub(crate) struct Decoder<'a> {
     pub(crate) roles: &'a mut Roles,
     /// Cycles of the stream's clock at the last timestamp.
     pub(crate) clock: &'a mut u64,
+    /// Byte order of the field before.
+    pub(crate) order: &'a mut Option<Endian>,
 }
 
 type Result<T> = std::result::Result<T, DecodeError>;
@@ -221,6 +223,7 @@ impl Decoder<'_> {
     fn bits(&mut self, size: u32, order: Endian) -> Result<u64> {
         let start = self.position;
         self.skip(u64::from(size))?;
+        let before = self.order.replace(order);
         let byte = (start / 8) as usize;
         if start.is_multiple_of(8) {
             let value = match (size, self.data.get(byte..)) {
@@ -240,6 +243,10 @@ impl Decoder<'_> {
             if let Some(value) = value {
                 return Ok(value);
             }
+        }
+        // Neighbours within a byte fill it from the same end (CTF 1.8.3, section 4.1.5).
+        if !start.is_multiple_of(8) && before.is_some_and(|before| before != order) {
+            return Err(self.error(DecodeErrorKind::ByteOrder));
         }
         read_bits(self.data, start, size, order).map_err(|_| self.error(DecodeErrorKind::Truncated))
     }

@@ -8,6 +8,7 @@ mod stream;
 
 pub use content::{Key, KeyError};
 pub use event::{Chosen, Elements, Event, Fields, Flags, IntegerValue, Labels, Value, WideText};
+pub(crate) use event::{PlainClass, View, float};
 pub use find::find_traces;
 pub use merge::Events;
 pub(crate) use stream::{Contents, decode_all, packet_contents};

@@ -7,6 +7,7 @@ use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKE
 use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};
+use backtrail_wire::Endian;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -124,6 +125,8 @@ pub(super) struct State {
     /// Next event's place in the packet, in bits.
     position: u64,
     clock: u64,
+    /// Byte order of the last field.
+    order: Option<Endian>,
     registers: Vec<u64>,
     /// The packet context, as long as there is one.
     pub(super) packet_tape: Vec<Node>,
@@ -135,6 +138,8 @@ pub(super) struct State {
     pub(super) context: Option<usize>,
     pub(super) payload: Option<usize>,
     pub(super) timestamp: Option<u64>,
+    /// That in nanoseconds from the clock's origin.
+    pub(super) time: Option<i64>,
 }
 
 /// What is read of a packet before its size is known.
@@ -301,9 +306,10 @@ impl StreamReader {
 
     /// When the current event is due: at its time, but not before the packet that it is the first one of.
     pub(super) fn merge_time(&self) -> Option<i64> {
-        let event = self.event();
-        let time = event.time()?;
-        let begin = self.state.due.and_then(|cycles| event.clock()?.nanoseconds_at(cycles));
+        let time = self.state.time?;
+        let Some(due) = self.state.due else { return Some(time) };
+        let clock = self.plan.streams[self.state.packet.stream_class].clock.as_ref()?;
+        let begin = clock.nanoseconds_at(due);
         Some(begin.map_or(time, |begin| begin.max(time)))
     }
 
@@ -407,6 +413,7 @@ impl State {
             tape: &mut self.packet_tape,
             roles: &mut roles,
             clock: &mut self.clock,
+            order: &mut self.order,
         };
         if let Some(header) = plan.packet_header {
             decoder.field(header)?;
@@ -441,6 +448,10 @@ impl State {
             let id = plan.description().streams[stream_class].id;
             return Err(wrong(DecodeErrorKind::StreamClassChanged(id)));
         }
+        let instance_id = decoder.roles.get(Role::StreamInstanceId);
+        if self.has_packet && instance_id != self.packet.instance_id {
+            return Err(wrong(DecodeErrorKind::StreamChanged(instance_id.unwrap_or(0))));
+        }
         let class = &plan.streams[stream_class];
         decoder.tape.clear();
         self.has_context = class.packet_context.is_some();
@@ -449,12 +460,24 @@ impl State {
         }
         self.position = decoder.position;
         let (packet_bits, content_bits) = sizes(&roles, self.position, rest, self.cut)?;
+        for cycles in [Role::Timestamp, Role::TimestampEnd]
+            .into_iter()
+            .filter_map(|role| roles.get(role))
+        {
+            if class
+                .clock
+                .as_ref()
+                .is_some_and(|clock| clock.nanoseconds_at(cycles).is_none())
+            {
+                return Err(wrong(DecodeErrorKind::Clock(cycles)));
+            }
+        }
         Ok(Packet {
             offset,
             stream_class,
             packet_bits,
             content_bits,
-            instance_id: roles.get(Role::StreamInstanceId),
+            instance_id,
             begin: roles.get(Role::Timestamp),
             end: roles.get(Role::TimestampEnd),
             sequence_number: roles.get(Role::SequenceNumber),
@@ -503,6 +526,7 @@ impl State {
             tape: &mut self.tape,
             roles: &mut roles,
             clock: &mut self.clock,
+            order: &mut self.order,
         };
         if let Some(header) = class.event_header {
             decoder.field(header)?;
@@ -529,6 +553,13 @@ impl State {
         self.event = index;
         let timed = roles.get(Role::Timestamp).is_some() || self.packet.begin.is_some();
         self.timestamp = timed.then_some(self.clock);
+        self.time = match (&class.clock, self.timestamp) {
+            (Some(clock), Some(cycles)) => Some(clock.nanoseconds_at(cycles).ok_or(DecodeError {
+                kind: DecodeErrorKind::Clock(cycles),
+                bit: start,
+            })?),
+            _ => None,
+        };
         Ok(())
     }
 }
