@@ -28,7 +28,7 @@ pub mod fuzz;
 pub use description::Description;
 pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
 pub use json::JsonWriter;
-pub use metadata::Dialect;
+pub use metadata::{Dialect, SourceLine};
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
     Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Key, KeyError, Labels, Options, Packet, Problem,

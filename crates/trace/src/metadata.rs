@@ -4,7 +4,7 @@ use crate::constants::{
     METADATA_PACKET_HEADER_BYTES, METADATA_PACKET_MAGIC, PACKET_MAGIC, PMETA_PACKET_HEADER_BYTES, RECORD_SEPARATOR,
 };
 use crate::description::{Clock, Description, StreamClass};
-use crate::error::TraceErrorKind;
+use crate::error::{TraceError, TraceErrorKind};
 use crate::plan::Plan;
 use crate::read::{Contents, packet_contents};
 use crate::{json2, rfc, tsdl};
@@ -107,15 +107,19 @@ pub(crate) fn packet_order(packet: &[u8]) -> Option<Endian> {
 fn rfc_description(metadata: &[u8], data_order: Option<Endian>) -> Result<Description, TraceErrorKind> {
     let order = packet_order(metadata).unwrap_or(Endian::NATIVE);
     let contents = rfc_metadata(metadata, order)?;
-    // Each string is an entry, and what lies between entries does not matter.
-    let text: Vec<u8> = contents
-        .text
-        .iter()
-        .map(|&byte| if byte == 0 { b'\n' } else { byte })
-        .collect();
+    let text = lines(contents.text);
     let mut description = rfc::parse(utf8(&text)?, data_order.unwrap_or(order)).map_err(TraceErrorKind::Tsdl)?;
     description.session = contents.session;
     Ok(description)
+}
+
+/// Each string of the RFC's metadata is an entry, and what lies between entries does not matter.
+fn lines(mut strings: Vec<u8>) -> Vec<u8> {
+    strings
+        .iter_mut()
+        .filter(|byte| **byte == 0)
+        .for_each(|byte| *byte = b'\n');
+    strings
 }
 
 fn rfc_metadata(metadata: &[u8], order: Endian) -> Result<Contents, TraceErrorKind> {
@@ -127,6 +131,49 @@ fn rfc_metadata(metadata: &[u8], order: Endian) -> Result<Contents, TraceErrorKi
     };
     let plan = Plan::new(description).map_err(TraceErrorKind::Description)?;
     packet_contents(&plan, metadata)
+}
+
+/// The text that a metadata file holds, without the packets that it may be in.
+fn text(metadata: &[u8]) -> Option<String> {
+    let bytes = match detect(metadata).ok()? {
+        Dialect::V1_8 => unpack(metadata, (1, 8)).ok()?.map(|packets| packets.text),
+        Dialect::V2 => unpack(metadata, (2, 0)).ok()?.map(|packets| packets.text),
+        Dialect::Rfc1_1 => {
+            let order = packet_order(metadata).unwrap_or(Endian::NATIVE);
+            Some(lines(rfc_metadata(metadata, order).ok()?.text))
+        }
+    };
+    String::from_utf8(bytes.unwrap_or_else(|| metadata.to_vec())).ok()
+}
+
+/// The line of metadata in which an error is, for people. It is read anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// Number of the line, from 1.
+    pub number: u32,
+    /// Column of the error in characters, from 1.
+    pub column: u32,
+    /// The line.
+    pub text: String,
+}
+
+impl TraceError {
+    /// Where in the metadata's text the error is, as long as the file is there.
+    pub fn source_line(&self) -> Option<SourceLine> {
+        let (number, column) = match &self.kind {
+            TraceErrorKind::Tsdl(error) => (error.position.line, error.position.column),
+            TraceErrorKind::Json2(error) => (error.line, error.column),
+            _ => return None,
+        };
+        let text = text(&std::fs::read(&self.path).ok()?)?;
+        let line = text.lines().nth(number.checked_sub(1)? as usize)?;
+        Some(SourceLine {
+            number,
+            column,
+            // Columns of a fragment are counted from behind its separator.
+            text: line.trim_start_matches(char::from(RECORD_SEPARATOR)).to_owned(),
+        })
+    }
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, TraceErrorKind> {
