@@ -32,7 +32,7 @@ pub use metadata::{Dialect, SourceLine};
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
     Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Key, KeyError, Labels, Options, Packet, Problem,
-    Recover, Statistics, StreamReader, Trace, Value, WideText, find_traces,
+    Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText, find_traces, render,
 };
 pub use text::{ClockFormat, TextWriter};
 pub use validate::{Finding, FindingKind, check};

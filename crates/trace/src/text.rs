@@ -2,7 +2,7 @@
 
 use crate::description::{Base, EnvironmentValue};
 use crate::plan::Shape;
-use crate::read::{Event, Flags, IntegerValue, Labels, PlainClass, Value, View, float};
+use crate::read::{Event, Fields, Flags, IntegerValue, Labels, PlainClass, Value, View, float};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -67,14 +67,9 @@ impl TextWriter {
     /// Appends the rest of the line, from the environment on.
     pub fn fields(text: &mut Vec<u8>, event: &Event<'_>) {
         text.extend_from_slice(event.heading());
-        let mut separator: &[u8] = b"";
-        // Sizes and counters are the reader's business, and what is left may be nothing.
-        if let Some(context) = event.packet_context()
-            && context.without_roles().next().is_some()
-        {
-            context.view.members(text, context.node, true);
-            separator = b", ";
-        }
+        let context = event.packet_context_text();
+        text.extend_from_slice(context);
+        let mut separator: &[u8] = if context.is_empty() { b"" } else { b", " };
         for fields in [event.stream_context(), event.context(), event.payload()]
             .into_iter()
             .flatten()
@@ -104,6 +99,15 @@ impl TextWriter {
 }
 
 const PER_SECOND: u64 = 1_000_000_000;
+
+/// What lines have of their packet's context. Sizes and counters are the reader's business, and what is left may be nothing.
+pub(crate) fn packet_context(context: Fields<'_>) -> Vec<u8> {
+    let mut text = Vec::new();
+    if context.without_roles().next().is_some() {
+        context.view.members(&mut text, context.node, true);
+    }
+    text
+}
 
 /// What a line has before the event's name.
 pub(crate) fn environment(environment: &[(String, EnvironmentValue)]) -> String {
@@ -148,10 +152,15 @@ impl View<'_> {
             text.extend_from_slice(separator);
             text.extend_from_slice(&field.label);
             separator = b", ";
-            if without_roles && matches!(field.shape, Shape::Struct(_)) {
-                self.members(text, member, true);
-            } else {
-                self.print(text, member);
+            match (&field.shape, self.bits(member)) {
+                // What there is most of.
+                (Shape::Integer(class), Some(bits)) => {
+                    number(text, &IntegerValue::plain(bits, class));
+                    member += 1;
+                    continue;
+                }
+                (Shape::Struct(_), _) if without_roles => self.members(text, member, true),
+                _ => self.print(text, member),
             }
             member = self.after(member);
         }
@@ -358,6 +367,9 @@ fn general(text: &mut Vec<u8>, value: f64) {
     if value.abs() < 1e6 && value.trunc() == value && !(value == 0.0 && value.is_sign_negative()) {
         return text.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
     }
+    if six_digits(text, value).is_some() {
+        return;
+    }
     // Rust's own exponent form rounds to the digits that decide which form C takes.
     let scientific = format!("{value:.5e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -372,6 +384,41 @@ fn general(text: &mut Vec<u8>, value: f64) {
     }
 }
 
+/// The same for numbers from 0.0001 to a million, where the digits can be had by one exact factor and do not hang on a tie; `None`
+/// for all others.
+fn six_digits(text: &mut Vec<u8>, value: f64) -> Option<()> {
+    const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+    /// Far more than a product of six digits is off.
+    const DOUBT: f64 = 1e-6;
+    let size = value.abs();
+    if !(1e-4..1e6).contains(&size) {
+        return None;
+    }
+    let factor = POWERS.iter().position(|power| size * power >= 1e5)?;
+    let scaled = size * POWERS[factor];
+    let below = scaled.floor();
+    if (scaled - below - 0.5).abs() < DOUBT || (1e6 - scaled).abs() < 1.0 || (scaled - 1e5).abs() < DOUBT {
+        return None;
+    }
+    let mut digits = (scaled + 0.5) as u64;
+    let mut decimals = factor;
+    while decimals > 0 && digits.is_multiple_of(10) {
+        (digits, decimals) = (digits / 10, decimals - 1);
+    }
+    if value < 0.0 {
+        text.push(b'-');
+    }
+    let one = 10u64.pow(decimals as u32);
+    decimal(text, digits / one);
+    if decimals > 0 {
+        let start = text.len();
+        // With a one before them, zeros are not lost.
+        decimal(text, one + digits % one);
+        text[start] = b'.';
+    }
+    Some(())
+}
+
 fn without_zeros(number: &str) -> &str {
     match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),
@@ -381,6 +428,46 @@ fn without_zeros(number: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    /// Both ways of rounding agree, also near ties and powers of ten.
+    #[test]
+    fn the_short_way_to_six_digits_is_right() {
+        let mut state = 1u64;
+        let mut values = vec![
+            0.00099999949,
+            0.0001,
+            999_999.49,
+            99_999.95,
+            0.5,
+            1.5,
+            123.4565,
+            1e5,
+            100_000.5,
+        ];
+        for _ in 0..20_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let digits = (state >> 40) as f64;
+            values.push(digits / 10f64.powi((state >> 8) as i32 & 15));
+            values.push(f64::from_bits(
+                0x3f00_0000_0000_0000 + (state >> 4) % 0x1200_0000_0000_000,
+            ));
+        }
+        let mut short_ones = 0;
+        for value in values.iter().flat_map(|&value| [value, -value]) {
+            let mut text = Vec::new();
+            if super::six_digits(&mut text, value).is_none() {
+                continue;
+            }
+            short_ones += 1;
+            // Six significant digits of the exact number, read back: the same number as the shorter text.
+            let exact: f64 = format!("{value:.5e}").parse().unwrap();
+            let ours: f64 = std::str::from_utf8(&text).unwrap().parse().unwrap();
+            assert_eq!(ours, exact, "{value}");
+        }
+        assert!(short_ones > 10_000, "{short_ones}");
+    }
+
     #[test]
     fn like_the_format_g_of_c() {
         for (value, expected) in [

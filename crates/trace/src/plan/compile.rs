@@ -1,15 +1,15 @@
 //! From a description to a plan: checks every class, gives registers to the fields that others refer to.
 
 use super::{
-    ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventPlan, Field, FieldId, OptionPlan, Plan,
-    Shape, StreamPlan,
+    ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventIds, EventPlan, Field, FieldId,
+    OptionPlan, Plan, Shape, StreamPlan,
 };
 use crate::constants::MAX_NESTING;
 use crate::description::{
     Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
     Storage, Struct, Variant,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 pub(super) fn compile(description: Description) -> Result<Plan> {
     let mut compiler = Compiler {
@@ -107,12 +107,12 @@ impl Compiler {
             }
             let event_context = self.root(Scope::StreamEventContext, class.event_context.as_ref())?;
             let mut events = Vec::new();
-            let mut events_by_id = HashMap::new();
+            let mut events_by_id = EventIds::default();
             let after_stream = self.defined.len();
             for (index, event) in class.events.iter().enumerate() {
                 self.defined.truncate(after_stream);
                 self.place.event = Some(event.id);
-                if events_by_id.insert(event.id, index).is_some() {
+                if events_by_id.insert(event.id, index) {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
                 events.push(EventPlan {

@@ -31,7 +31,40 @@ pub(crate) struct StreamPlan {
     pub(crate) event_context: Option<FieldId>,
     /// In the description's order.
     pub(crate) events: Vec<EventPlan>,
-    pub(crate) events_by_id: HashMap<u64, usize>,
+    pub(crate) events_by_id: EventIds,
+}
+
+/// Which event class has an id. Ids are mostly small and dense.
+#[derive(Debug, Default)]
+pub(crate) struct EventIds {
+    /// By id; [`u32::MAX`] for none.
+    dense: Vec<u32>,
+    others: HashMap<u64, usize>,
+}
+
+impl EventIds {
+    /// Ids below this are looked up in a table.
+    const DENSE: u64 = 4096;
+
+    /// Whether there was one with this id already.
+    pub(crate) fn insert(&mut self, id: u64, index: usize) -> bool {
+        if id >= EventIds::DENSE {
+            return self.others.insert(id, index).is_some();
+        }
+        let place = id as usize;
+        if self.dense.len() <= place {
+            self.dense.resize(place + 1, u32::MAX);
+        }
+        std::mem::replace(&mut self.dense[place], index as u32) != u32::MAX
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u64) -> Option<usize> {
+        match self.dense.get(id as usize) {
+            Some(&index) if id < EventIds::DENSE => (index != u32::MAX).then_some(index as usize),
+            _ => self.others.get(&id).copied(),
+        }
+    }
 }
 
 /// A clock, and how its cycles become nanoseconds.

@@ -75,6 +75,11 @@ impl<'a> Event<'a> {
         self.state.time
     }
 
+    /// What its line of text has of the packet's context.
+    pub(crate) fn packet_context_text(&self) -> &'a [u8] {
+        &self.state.context_text
+    }
+
     /// What its line of text has before the fields.
     pub(crate) fn heading(&self) -> &'a [u8] {
         &self.plan.streams[self.state.packet.stream_class].events[self.state.event].heading
@@ -147,6 +152,14 @@ impl<'a> View<'a> {
         match self.tape.get(node).map(|node| node.raw) {
             Some(Raw::Group { end, .. }) => end as usize,
             _ => node + 1,
+        }
+    }
+
+    /// The bits of a number.
+    pub(crate) fn bits(&self, node: usize) -> Option<u64> {
+        match self.tape[node].raw {
+            Raw::Bits(bits) => Some(bits),
+            _ => None,
         }
     }
 

@@ -4,6 +4,7 @@ mod content;
 mod event;
 mod find;
 mod merge;
+mod parallel;
 mod stream;
 
 pub use content::{Key, KeyError};
@@ -11,6 +12,7 @@ pub use event::{Chosen, Elements, Event, Fields, Flags, IntegerValue, Labels, Va
 pub(crate) use event::{PlainClass, View, float};
 pub use find::find_traces;
 pub use merge::Events;
+pub use parallel::{Rendered, render};
 pub(crate) use stream::{Contents, decode_all, packet_contents};
 pub use stream::{Packet, Problem, Statistics, StreamReader};
 

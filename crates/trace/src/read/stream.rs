@@ -131,6 +131,10 @@ pub(super) struct State {
     /// The packet context, as long as there is one.
     pub(super) packet_tape: Vec<Node>,
     pub(super) has_context: bool,
+    /// What the current event's header says.
+    roles: Roles,
+    /// What each line of text has of the packet's context.
+    pub(super) context_text: Vec<u8>,
     /// The event: each struct from its node on.
     pub(super) tape: Vec<Node>,
     pub(super) event: usize,
@@ -356,6 +360,11 @@ impl StreamReader {
         self.state.due = due.into_iter().flatten().max();
         self.state.packet = packet;
         self.state.has_packet = true;
+        self.state.context_text.clear();
+        if let Some(context) = self.event().packet_context() {
+            let text = crate::text::packet_context(context);
+            self.state.context_text = text;
+        }
         let result = self.state.unpack(self.options.key);
         result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
         if let Some(missing) = (packet.packet_bits / 8)
@@ -515,7 +524,8 @@ impl State {
     pub(super) fn decode_event(&mut self, plan: &Plan) -> Result<(), DecodeError> {
         let class = &plan.streams[self.packet.stream_class];
         let start = self.position;
-        let mut roles = Roles::default();
+        let roles = &mut self.roles;
+        roles.clear();
         self.tape.clear();
         let mut decoder = Decoder {
             plan,
@@ -524,7 +534,7 @@ impl State {
             position: start,
             registers: &mut self.registers,
             tape: &mut self.tape,
-            roles: &mut roles,
+            roles,
             clock: &mut self.clock,
             order: &mut self.order,
         };
@@ -540,7 +550,7 @@ impl State {
                 .map_or(0, |event| event.id),
         };
         let unknown = decoder.error(DecodeErrorKind::UnknownEventClass(id));
-        let index = *class.events_by_id.get(&id).ok_or(unknown)?;
+        let index = class.events_by_id.get(id).ok_or(unknown)?;
         let event = &class.events[index];
         let mut decode = |root: Option<u32>| root.map(|root| decoder.field(root)).transpose();
         self.event_context = decode(class.event_context)?;
@@ -551,7 +561,7 @@ impl State {
         }
         self.position = decoder.position;
         self.event = index;
-        let timed = roles.get(Role::Timestamp).is_some() || self.packet.begin.is_some();
+        let timed = self.roles.get(Role::Timestamp).is_some() || self.packet.begin.is_some();
         self.timestamp = timed.then_some(self.clock);
         self.time = match (&class.clock, self.timestamp) {
             (Some(clock), Some(cycles)) => Some(clock.nanoseconds_at(cycles).ok_or(DecodeError {
