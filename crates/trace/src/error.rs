@@ -275,12 +275,17 @@ pub enum CreateErrorKind {
 
 impl std::fmt::Display for CreateError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: ", self.path.display())?;
-        match &self.kind {
+        write!(f, "{}: {}", self.path.display(), self.kind)
+    }
+}
+
+impl std::fmt::Display for CreateErrorKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
             CreateErrorKind::Io(error) => error.fmt(f),
             CreateErrorKind::NotEmpty => write!(f, "directory is not empty"),
             CreateErrorKind::StreamName => write!(f, "no name for a new stream's file"),
-            CreateErrorKind::Dialect(dialect) => write!(f, "traces of {dialect} are not written"),
+            CreateErrorKind::Dialect(dialect) => write!(f, "traces of {dialect} are neither written nor converted"),
             CreateErrorKind::Tsdl(error) => error.fmt(f),
             CreateErrorKind::Json2(error) => error.fmt(f),
             CreateErrorKind::Description(error) => error.fmt(f),

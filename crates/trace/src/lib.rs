@@ -36,4 +36,4 @@ pub use read::{
 };
 pub use text::{ClockFormat, TextWriter};
 pub use validate::{Finding, FindingKind, check};
-pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter};
+pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert};

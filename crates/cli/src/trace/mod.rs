@@ -1,6 +1,7 @@
 //! `backtrail trace`: Common Trace Format, to text.
 
 mod check;
+mod convert;
 mod info;
 mod show;
 
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     Show(show::Show),
     Info(info::Info),
     Check(check::Check),
+    Convert(convert::Convert),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -27,6 +29,7 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Show(arguments) => show::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
     }
 }
 
