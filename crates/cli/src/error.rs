@@ -44,6 +44,8 @@ pub(crate) enum Failure {
     Message {
         /// What is wrong, and where; with the file's name before it if there is one.
         text: String,
+        /// Lines that show the place.
+        excerpt: Vec<String>,
         /// A way out.
         help: Option<String>,
     },
@@ -63,6 +65,7 @@ impl Failure {
     pub(crate) fn new(what: impl Display) -> Failure {
         Failure::Message {
             text: what.to_string(),
+            excerpt: Vec::new(),
             help: None,
         }
     }
@@ -93,6 +96,14 @@ impl Failure {
         self
     }
 
+    /// Adds lines that show the place.
+    pub(crate) fn show(mut self, lines: Vec<String>) -> Failure {
+        if let Failure::Message { excerpt, .. } = &mut self {
+            *excerpt = lines;
+        }
+        self
+    }
+
     /// Tells it as something that did not stop the command, with what follows from it.
     pub(crate) fn warn(&self, so: impl Display) {
         if let Failure::Message { text, .. } = self {
@@ -102,10 +113,13 @@ impl Failure {
 
     /// Tells it on standard error.
     pub(crate) fn report(&self) -> ExitCode {
-        let Failure::Message { text, help } = self else {
+        let Failure::Message { text, excerpt, help } = self else {
             return ExitCode::SUCCESS;
         };
         eprintln!("backtrail: {}", one_line(text));
+        for line in excerpt {
+            eprintln!("{}", one_line(line));
+        }
         if let Some(help) = help {
             eprintln!("help: {}", one_line(help));
         }
@@ -156,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_message_is_one_line() {
-        let Failure::Message { text, help } = Failure::of("a\nb", "bad").help("none") else {
+        let Failure::Message { text, help, .. } = Failure::of("a\nb", "bad").help("none") else {
             panic!("not a message");
         };
         assert_eq!(one_line(&text), "a\\nb: bad");

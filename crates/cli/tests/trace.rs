@@ -293,3 +293,49 @@ fn texts_of_the_judge() {
     }
     assert!(agree >= 140, "{agree}");
 }
+
+#[test]
+fn errors_in_metadata_show_their_line() {
+    let folder = scratch();
+    let metadata = folder.path().join("metadata");
+    for (text, what, number, line, place) in [
+        (
+            "/* CTF 1.8 */\ntrace {\n\tmajor = 1; minor = $;\n};\n",
+            "3:21: unexpected character '$'",
+            "3",
+            " major = 1; minor = $;",
+            20,
+        ),
+        (
+            "\x1e{\"type\":\"preamble\",\"version\":2}\n\x1e{\"type\":}\n",
+            "2:9: fragment 2: malformed JSON",
+            "2",
+            "{\"type\":}",
+            8,
+        ),
+    ] {
+        fs::write(&metadata, text).unwrap();
+        let output = backtrail(&["show"], &[folder.path()]);
+        assert_eq!(output.status.code(), Some(2));
+        let mark = " ".repeat(place);
+        assert_eq!(
+            stderr(&output),
+            format!(
+                "backtrail: {}: {what}\n  |\n{number} | {line}\n  | {mark}^\n",
+                metadata.display()
+            )
+        );
+    }
+}
+
+#[test]
+fn of_a_long_line_the_place_is_shown() {
+    let folder = scratch();
+    let text = format!("/* CTF 1.8 */ {} $ {}", "a ".repeat(500), "b".repeat(500));
+    fs::write(folder.path().join("metadata"), text).unwrap();
+    let errors = stderr(&backtrail(&["show"], &[folder.path()]));
+    let lines: Vec<&str> = errors.lines().collect();
+    assert!(lines.iter().skip(1).all(|line| line.len() < 160), "{errors}");
+    let mark = lines[3].find('^').unwrap();
+    assert_eq!(&lines[2][mark..=mark], "$", "{errors}");
+}

@@ -9,6 +9,9 @@ pub const METADATA_PACKET_MAGIC: u32 = 0x75d1_1d57;
 /// Bytes of the header of a metadata packet (CTF 1.8.3, section 7.1), unpadded.
 pub const METADATA_PACKET_HEADER_BYTES: usize = 37;
 
+/// Bytes of the header of a packet of CTF 2 metadata (CTF2-PMETA-1.0).
+pub const PMETA_PACKET_HEADER_BYTES: usize = 44;
+
 /// Bytes of the header of every packet of the RFC (RFC 5).
 pub const RFC_PACKET_HEADER_BYTES: usize = 48;
 

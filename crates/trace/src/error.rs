@@ -34,12 +34,18 @@ pub enum DecodeErrorKind {
     UnknownStreamClass(u64),
     /// A packet of a stream of another class than the packets before.
     StreamClassChanged(u64),
+    /// A packet of the stream with this id among those of another stream of its class.
+    StreamChanged(u64),
+    /// So many cycles are more nanoseconds from the clock's origin than signed 64 bits hold.
+    Clock(u64),
     /// The metadata has no event class with this id.
     UnknownEventClass(u64),
     /// No option of a variant is chosen by this value of its tag.
     NoOption(u64),
     /// An event of no bits at all: there would be infinitely many.
     EmptyEvent,
+    /// A field begins within a byte whose other bits are of a field of the other byte order.
+    ByteOrder,
     /// More elements than the packet's size explains.
     TooManyFields,
     /// A LEB128 number of more than 64 bits.
@@ -81,9 +87,12 @@ impl std::fmt::Display for DecodeError {
             Kind::ContentSize(bits) => write!(f, "content size of {bits} bits does not fit the packet")?,
             Kind::UnknownStreamClass(id) => write!(f, "no stream class has the id {id}")?,
             Kind::StreamClassChanged(id) => write!(f, "packet of stream class {id} among those of another")?,
+            Kind::StreamChanged(id) => write!(f, "packet of stream {id} among those of another")?,
+            Kind::Clock(cycles) => write!(f, "{cycles} cycles are too far from the clock's origin")?,
             Kind::UnknownEventClass(id) => write!(f, "no event class has the id {id}")?,
             Kind::NoOption(tag) => write!(f, "no option of the variant is for {tag}")?,
             Kind::EmptyEvent => write!(f, "event of no bits")?,
+            Kind::ByteOrder => write!(f, "fields of different byte orders share a byte")?,
             Kind::TooManyFields => write!(f, "more elements than the packet can hold")?,
             Kind::Leb128 => write!(f, "variable-length integer of more than 64 bits")?,
             Kind::Session(id) => write!(f, "packet of session {id:#x}, not of the metadata's")?,
@@ -180,8 +189,6 @@ pub struct TraceError {
 pub enum TraceErrorKind {
     /// The operating system says so.
     Io(std::io::Error),
-    /// Metadata of a dialect that is not read.
-    Dialect(Dialect),
     /// Metadata of no known dialect: its first bytes.
     UnknownDialect([u8; 4]),
     /// A packet of the metadata is malformed, at this byte of the file.
@@ -217,7 +224,6 @@ impl std::fmt::Display for TraceErrorKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             TraceErrorKind::Io(error) => error.fmt(f),
-            TraceErrorKind::Dialect(dialect) => write!(f, "metadata is {dialect}, which is not read here"),
             TraceErrorKind::UnknownDialect(bytes) => {
                 write!(f, "metadata of no known kind, it begins with {bytes:02x?}")
             }
@@ -269,12 +275,17 @@ pub enum CreateErrorKind {
 
 impl std::fmt::Display for CreateError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: ", self.path.display())?;
-        match &self.kind {
+        write!(f, "{}: {}", self.path.display(), self.kind)
+    }
+}
+
+impl std::fmt::Display for CreateErrorKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
             CreateErrorKind::Io(error) => error.fmt(f),
             CreateErrorKind::NotEmpty => write!(f, "directory is not empty"),
             CreateErrorKind::StreamName => write!(f, "no name for a new stream's file"),
-            CreateErrorKind::Dialect(dialect) => write!(f, "traces of {dialect} are not written"),
+            CreateErrorKind::Dialect(dialect) => write!(f, "traces of {dialect} are neither written nor converted"),
             CreateErrorKind::Tsdl(error) => error.fmt(f),
             CreateErrorKind::Json2(error) => error.fmt(f),
             CreateErrorKind::Description(error) => error.fmt(f),

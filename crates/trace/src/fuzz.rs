@@ -67,7 +67,7 @@ pub fn trace(data: &[u8]) {
     };
     let stream = StreamReader::of_bytes(Arc::new(plan), stream.to_vec(), None, options);
     let mut events = Events::new(vec![stream]);
-    let (mut text, mut line) = (TextWriter::new(ClockFormat::Seconds), String::new());
+    let (mut text, mut line) = (TextWriter::new(ClockFormat::Seconds), Vec::new());
     while let Ok(Some(event)) = events.next() {
         line.clear();
         text.event(&mut line, &event);

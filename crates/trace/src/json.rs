@@ -1,7 +1,7 @@
 //! Events as JSON, an object a line.
 
 use crate::read::{Event, Fields, Value};
-use std::fmt::Write;
+use std::io::Write;
 
 /// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name), `name`, `ts` (nanoseconds
 /// from the clock's origin), where there are such `packet` (fields of the packet's context) and `context`, and `fields`.
@@ -14,30 +14,30 @@ pub struct JsonWriter;
 
 impl JsonWriter {
     /// Appends the event's line to `text`.
-    pub fn event(&self, text: &mut String, event: &Event<'_>) {
-        // Writing to a String cannot fail.
+    pub fn event(&self, text: &mut Vec<u8>, event: &Event<'_>) {
+        // Writing to memory cannot fail.
         let _ = line(text, event);
     }
 }
 
-fn line(text: &mut String, event: &Event<'_>) -> std::fmt::Result {
+fn line(text: &mut Vec<u8>, event: &Event<'_>) -> std::io::Result<()> {
     match event.section() {
         Some(name) => {
-            text.push_str("{\"section\": ");
+            text.extend_from_slice(b"{\"section\": ");
             string(text, name);
         }
         None => {
-            text.push_str("{\"stream\": ");
+            text.extend_from_slice(b"{\"stream\": ");
             let file = event.path().file_name().unwrap_or_default();
             string(text, &file.to_string_lossy());
         }
     }
-    text.push_str(", \"name\": ");
+    text.extend_from_slice(b", \"name\": ");
     string(text, event.name());
-    text.push_str(", \"ts\": ");
+    text.extend_from_slice(b", \"ts\": ");
     match event.time() {
         Some(time) => write!(text, "{time}")?,
-        None => text.push_str("null"),
+        None => text.extend_from_slice(b"null"),
     }
     if let Some(context) = event.packet_context() {
         object(text, ", \"packet\": ", &mut context.without_roles(), true)?;
@@ -48,46 +48,46 @@ fn line(text: &mut String, event: &Event<'_>) -> std::fmt::Result {
     let payload = event.payload();
     let mut fields = payload.iter().flat_map(Fields::iter);
     object(text, ", \"fields\": ", &mut fields, false)?;
-    text.push_str("}\n");
+    text.extend_from_slice(b"}\n");
     Ok(())
 }
 
 /// Fields as an object, or nothing where there are none and they are not `needed`.
 fn object<'a>(
-    text: &mut String,
+    text: &mut Vec<u8>,
     before: &str,
     fields: &mut dyn Iterator<Item = (&'a str, Value<'a>)>,
     only_if_any: bool,
-) -> std::fmt::Result {
+) -> std::io::Result<()> {
     let mut separator = "";
     for (name, field) in fields {
         if separator.is_empty() {
-            text.push_str(before);
-            text.push('{');
+            text.extend_from_slice(before.as_bytes());
+            text.push(b'{');
         }
-        text.push_str(separator);
+        text.extend_from_slice(separator.as_bytes());
         string(text, name);
-        text.push_str(": ");
+        text.extend_from_slice(b": ");
         value(text, &field)?;
         separator = ", ";
     }
     match (separator, only_if_any) {
         ("", true) => {}
         ("", false) => {
-            text.push_str(before);
-            text.push_str("{}");
+            text.extend_from_slice(before.as_bytes());
+            text.extend_from_slice(b"{}");
         }
-        _ => text.push('}'),
+        _ => text.push(b'}'),
     }
     Ok(())
 }
 
-fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
+fn value(text: &mut Vec<u8>, field: &Value<'_>) -> std::io::Result<()> {
     match field {
         Value::Integer(integer) => write!(text, "{integer}"),
         Value::Float(float) if float.is_finite() => write!(text, "{float:?}"),
         Value::Float(_) => {
-            text.push_str("null");
+            text.extend_from_slice(b"null");
             Ok(())
         }
         Value::Text(bytes) => {
@@ -99,9 +99,9 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
             Ok(())
         }
         Value::Blob(bytes) => {
-            text.push('"');
+            text.push(b'"');
             bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))?;
-            text.push('"');
+            text.push(b'"');
             Ok(())
         }
         Value::Boolean(is_true) => write!(text, "{is_true}"),
@@ -111,7 +111,7 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
                 string(text, name);
                 Ok(())
             })?;
-            text.push('}');
+            text.push(b'}');
             Ok(())
         }
         Value::Struct(fields) => object(text, "", &mut fields.iter(), false),
@@ -121,33 +121,33 @@ fn value(text: &mut String, field: &Value<'_>) -> std::fmt::Result {
     }
 }
 
-fn one(text: &mut String, field: Option<Value<'_>>) -> std::fmt::Result {
+fn one(text: &mut Vec<u8>, field: Option<Value<'_>>) -> std::io::Result<()> {
     match field {
         Some(field) => value(text, &field),
         None => {
-            text.push_str("null");
+            text.extend_from_slice(b"null");
             Ok(())
         }
     }
 }
 
 fn list<T>(
-    text: &mut String,
+    text: &mut Vec<u8>,
     elements: impl Iterator<Item = T>,
-    mut write: impl FnMut(&mut String, T) -> std::fmt::Result,
-) -> std::fmt::Result {
-    text.push('[');
+    mut write: impl FnMut(&mut Vec<u8>, T) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    text.push(b'[');
     for (index, element) in elements.enumerate() {
         if index > 0 {
-            text.push_str(", ");
+            text.extend_from_slice(b", ");
         }
         write(text, element)?;
     }
-    text.push(']');
+    text.push(b']');
     Ok(())
 }
 
-fn string(text: &mut String, value: &str) {
+fn string(text: &mut Vec<u8>, value: &str) {
     // A string has no value that JSON lacks.
-    text.push_str(&serde_json::to_string(value).unwrap_or_default());
+    let _ = serde_json::to_writer(text, value);
 }

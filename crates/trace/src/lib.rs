@@ -28,12 +28,12 @@ pub mod fuzz;
 pub use description::Description;
 pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
 pub use json::JsonWriter;
-pub use metadata::Dialect;
+pub use metadata::{Dialect, SourceLine};
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
     Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Key, KeyError, Labels, Options, Packet, Problem,
-    Recover, Statistics, StreamReader, Trace, Value, WideText, find_traces,
+    Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText, find_traces, render,
 };
 pub use text::{ClockFormat, TextWriter};
 pub use validate::{Finding, FindingKind, check};
-pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter};
+pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert};

@@ -1,8 +1,10 @@
 //! Which dialect the metadata is in, and the text of it.
 
-use crate::constants::{METADATA_PACKET_HEADER_BYTES, METADATA_PACKET_MAGIC, PACKET_MAGIC, RECORD_SEPARATOR};
+use crate::constants::{
+    METADATA_PACKET_HEADER_BYTES, METADATA_PACKET_MAGIC, PACKET_MAGIC, PMETA_PACKET_HEADER_BYTES, RECORD_SEPARATOR,
+};
 use crate::description::{Clock, Description, StreamClass};
-use crate::error::TraceErrorKind;
+use crate::error::{TraceError, TraceErrorKind};
 use crate::plan::Plan;
 use crate::read::{Contents, packet_contents};
 use crate::{json2, rfc, tsdl};
@@ -15,10 +17,8 @@ pub enum Dialect {
     Rfc1_1,
     /// CTF 1.8: TSDL metadata.
     V1_8,
-    /// CTF 2: JSON metadata.
+    /// CTF 2: JSON metadata, also in packets (CTF2-PMETA-1.0).
     V2,
-    /// CTF 2 whose metadata is in packets (CTF2-PMETA).
-    V2Packets,
 }
 
 impl Dialect {
@@ -27,7 +27,7 @@ impl Dialect {
         match self {
             Dialect::Rfc1_1 => "rfc1.1",
             Dialect::V1_8 => "1.8",
-            Dialect::V2 | Dialect::V2Packets => "2",
+            Dialect::V2 => "2",
         }
     }
 }
@@ -38,7 +38,6 @@ impl std::fmt::Display for Dialect {
             Dialect::Rfc1_1 => "RFC v1.1",
             Dialect::V1_8 => "CTF 1.8",
             Dialect::V2 => "CTF 2",
-            Dialect::V2Packets => "CTF 2 in packets",
         })
     }
 }
@@ -53,11 +52,7 @@ pub(crate) fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
         if magic == METADATA_PACKET_MAGIC {
             // The major version is the last byte but one of the header.
             let major = metadata.get(METADATA_PACKET_HEADER_BYTES - 2);
-            return Ok(if major == Some(&2) {
-                Dialect::V2Packets
-            } else {
-                Dialect::V1_8
-            });
+            return Ok(if major == Some(&2) { Dialect::V2 } else { Dialect::V1_8 });
         }
         if u64::from(magic) == PACKET_MAGIC {
             return Ok(Dialect::Rfc1_1);
@@ -79,21 +74,24 @@ pub(crate) fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
 pub(crate) fn parse(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dialect, Description), TraceErrorKind> {
     let dialect = detect(metadata)?;
     let description = match dialect {
-        Dialect::V2 => json2::parse(utf8(metadata)?).map_err(TraceErrorKind::Json2)?,
+        Dialect::V2 => {
+            let unpacked = unpack(metadata, (2, 0))?;
+            let text = utf8(unpacked.as_ref().map_or(metadata, |packets| &packets.text))?;
+            json2::parse(text).map_err(TraceErrorKind::Json2)?
+        }
         Dialect::V1_8 => {
-            let unpacked = unpack(metadata)?;
-            let text = utf8(unpacked.as_ref().map_or(metadata, |(text, _)| text))?;
+            let unpacked = unpack(metadata, (1, 8))?;
+            let text = utf8(unpacked.as_ref().map_or(metadata, |packets| &packets.text))?;
             let description = tsdl::parse(text).map_err(TraceErrorKind::Tsdl)?;
             // Packets of metadata are in the byte order that they tell (CTF 1.8.3, section 7.1).
-            if let Some((_, order)) = unpacked
-                && description.byte_order.is_some_and(|told| told != order)
+            if let Some(packets) = unpacked
+                && description.byte_order.is_some_and(|told| told != packets.order)
             {
                 return Err(TraceErrorKind::MetadataOrder);
             }
             description
         }
         Dialect::Rfc1_1 => rfc_description(metadata, data_order)?,
-        other => return Err(TraceErrorKind::Dialect(other)),
     };
     Ok((dialect, description))
 }
@@ -109,15 +107,19 @@ pub(crate) fn packet_order(packet: &[u8]) -> Option<Endian> {
 fn rfc_description(metadata: &[u8], data_order: Option<Endian>) -> Result<Description, TraceErrorKind> {
     let order = packet_order(metadata).unwrap_or(Endian::NATIVE);
     let contents = rfc_metadata(metadata, order)?;
-    // Each string is an entry, and what lies between entries does not matter.
-    let text: Vec<u8> = contents
-        .text
-        .iter()
-        .map(|&byte| if byte == 0 { b'\n' } else { byte })
-        .collect();
+    let text = lines(contents.text);
     let mut description = rfc::parse(utf8(&text)?, data_order.unwrap_or(order)).map_err(TraceErrorKind::Tsdl)?;
     description.session = contents.session;
     Ok(description)
+}
+
+/// Each string of the RFC's metadata is an entry, and what lies between entries does not matter.
+fn lines(mut strings: Vec<u8>) -> Vec<u8> {
+    strings
+        .iter_mut()
+        .filter(|byte| **byte == 0)
+        .for_each(|byte| *byte = b'\n');
+    strings
 }
 
 fn rfc_metadata(metadata: &[u8], order: Endian) -> Result<Contents, TraceErrorKind> {
@@ -131,50 +133,121 @@ fn rfc_metadata(metadata: &[u8], order: Endian) -> Result<Contents, TraceErrorKi
     packet_contents(&plan, metadata)
 }
 
+/// The text that a metadata file holds, without the packets that it may be in.
+fn text(metadata: &[u8]) -> Option<String> {
+    let bytes = match detect(metadata).ok()? {
+        Dialect::V1_8 => unpack(metadata, (1, 8)).ok()?.map(|packets| packets.text),
+        Dialect::V2 => unpack(metadata, (2, 0)).ok()?.map(|packets| packets.text),
+        Dialect::Rfc1_1 => {
+            let order = packet_order(metadata).unwrap_or(Endian::NATIVE);
+            Some(lines(rfc_metadata(metadata, order).ok()?.text))
+        }
+    };
+    String::from_utf8(bytes.unwrap_or_else(|| metadata.to_vec())).ok()
+}
+
+/// The line of metadata in which an error is, for people. It is read anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// Number of the line, from 1.
+    pub number: u32,
+    /// Column of the error in characters, from 1.
+    pub column: u32,
+    /// The line.
+    pub text: String,
+}
+
+impl TraceError {
+    /// Where in the metadata's text the error is, as long as the file is there.
+    pub fn source_line(&self) -> Option<SourceLine> {
+        let (number, column) = match &self.kind {
+            TraceErrorKind::Tsdl(error) => (error.position.line, error.position.column),
+            TraceErrorKind::Json2(error) => (error.line, error.column),
+            _ => return None,
+        };
+        let text = text(&std::fs::read(&self.path).ok()?)?;
+        let line = text.lines().nth(number.checked_sub(1)? as usize)?;
+        Some(SourceLine {
+            number,
+            column,
+            // Columns of a fragment are counted from behind its separator.
+            text: line.trim_start_matches(char::from(RECORD_SEPARATOR)).to_owned(),
+        })
+    }
+}
+
 fn utf8(bytes: &[u8]) -> Result<&str, TraceErrorKind> {
     std::str::from_utf8(bytes).map_err(|error| TraceErrorKind::Utf8(error.valid_up_to() as u64))
 }
 
-/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1), and their byte order; `None` where it is plain text.
-fn unpack(metadata: &[u8]) -> Result<Option<(Vec<u8>, Endian)>, TraceErrorKind> {
+/// The contents of a metadata stream that consists of packets.
+struct Unpacked {
+    text: Vec<u8>,
+    order: Endian,
+}
+
+/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0); `None` where it is plain text.
+fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceErrorKind> {
     let order = [Endian::Little, Endian::Big]
         .into_iter()
         .find(|&order| Bytes::new(metadata, order).u32(0) == Ok(METADATA_PACKET_MAGIC));
     let Some(order) = order else { return Ok(None) };
     let bytes = Bytes::new(metadata, order);
+    // That of CTF 2 is longer. Who takes it for as long as that of 1.8 is understood too: content begins with a separator.
+    let header = match metadata.get(METADATA_PACKET_HEADER_BYTES) {
+        Some(&first) if version.0 == 2 && first != RECORD_SEPARATOR => PMETA_PACKET_HEADER_BYTES,
+        _ => METADATA_PACKET_HEADER_BYTES,
+    };
     let mut text = Vec::new();
+    let mut uuid = None;
     let mut offset = 0;
     // Less than a header at the end is a leftover of a longer packet's write.
-    while offset == 0 || metadata.len() - offset >= METADATA_PACKET_HEADER_BYTES {
-        let (content, next) = metadata_packet(bytes, offset).ok_or(TraceErrorKind::MetadataPacket(offset as u64))?;
-        text.extend_from_slice(content);
-        offset = next.min(metadata.len());
+    while offset == 0 || metadata.len() - offset >= header {
+        let wrong = TraceErrorKind::MetadataPacket(offset as u64);
+        let Some(packet) = metadata_packet(bytes, offset, header, version) else {
+            return Err(wrong);
+        };
+        if *uuid.get_or_insert(packet.uuid) != packet.uuid {
+            return Err(wrong);
+        }
+        text.extend_from_slice(packet.content);
+        offset = packet.next.min(metadata.len());
     }
-    Ok(Some((text, order)))
+    Ok(Some(Unpacked { text, order }))
 }
 
-/// The content of the metadata packet at `offset`, and where the next one is.
-fn metadata_packet(bytes: Bytes<'_>, offset: usize) -> Option<(&[u8], usize)> {
+struct MetadataPacket<'m> {
+    uuid: &'m [u8],
+    content: &'m [u8],
+    /// Where the next one is.
+    next: usize,
+}
+
+/// The metadata packet at `offset`.
+fn metadata_packet(bytes: Bytes<'_>, offset: usize, header: usize, version: (u8, u8)) -> Option<MetadataPacket<'_>> {
     let mut cursor = bytes.cursor(offset);
     let magic = cursor.u32().ok()?;
-    cursor.slice(16 + 4).ok()?;
+    let uuid = cursor.slice(16).ok()?;
+    let _checksum = cursor.u32().ok()?;
     let content_bits = cursor.u32().ok()?;
     let packet_bits = cursor.u32().ok()?;
     let schemes = cursor.slice(3).ok()?;
-    let version = (cursor.u8().ok()?, cursor.u8().ok()?);
+    let told = (cursor.u8().ok()?, cursor.u8().ok()?);
     let content = content_bits as usize / 8;
     let packet = packet_bits as usize / 8;
     let sound = magic == METADATA_PACKET_MAGIC
         && schemes == [0; 3]
-        && version == (1, 8)
-        && (METADATA_PACKET_HEADER_BYTES..=packet).contains(&content)
+        && told == version
+        && (header..=packet).contains(&content)
         && content_bits.is_multiple_of(8)
         && packet_bits.is_multiple_of(8);
     if !sound {
         return None;
     }
-    let next = offset.checked_add(packet)?;
-    let header = METADATA_PACKET_HEADER_BYTES;
     bytes.slice(offset, packet).ok()?;
-    Some((bytes.slice(offset + header, content - header).ok()?, next))
+    Some(MetadataPacket {
+        uuid,
+        content: bytes.slice(offset + header, content - header).ok()?,
+        next: offset.checked_add(packet)?,
+    })
 }

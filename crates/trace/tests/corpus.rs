@@ -26,13 +26,13 @@ fn print(path: &Path) -> Result<String, TraceError> {
             streams.push(trace.stream(index, Options::default())?);
         }
     }
-    let mut text = String::new();
+    let mut text = Vec::new();
     let mut events = Events::new(streams);
     let mut writer = TextWriter::new(ClockFormat::Seconds);
     while let Some(event) = events.next()? {
         writer.event(&mut text, &event);
     }
-    Ok(text)
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Lines of equal time may come in any order, so the differences of time, which depend on it, are left out.

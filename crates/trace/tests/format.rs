@@ -353,7 +353,7 @@ fn other_files_are_refused_by_name() {
     let mut packets = vec![0x57, 0x1d, 0xd1, 0x75];
     packets.resize(35, 0);
     packets.extend([2, 0]);
-    assert!(matches!(open(&packets), TraceErrorKind::Dialect(Dialect::V2Packets)));
+    assert!(matches!(open(&packets), TraceErrorKind::MetadataPacket(0)));
     assert!(matches!(
         open(b"\x7fELF\x02\x01\x01\x00"),
         TraceErrorKind::UnknownDialect([0x7f, b'E', b'L', b'F'])

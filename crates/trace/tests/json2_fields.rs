@@ -23,12 +23,13 @@ fn fields_that_only_ctf_2_has() {
         .unwrap()
         .events(Options::default())
         .unwrap();
-    let (mut text, mut json) = (String::new(), String::new());
+    let (mut text, mut json) = (Vec::new(), Vec::new());
     let mut writer = TextWriter::new(ClockFormat::Seconds);
     while let Some(event) = events.next().unwrap() {
         writer.event(&mut text, &event);
         JsonWriter.event(&mut json, &event);
     }
+    let (text, json) = (String::from_utf8(text).unwrap(), String::from_utf8(json).unwrap());
     assert_eq!(text, TEXT);
     assert_eq!(
         json.lines().nth(1).unwrap(),

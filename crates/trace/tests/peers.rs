@@ -10,7 +10,7 @@ use std::path::Path;
 fn our_text(directory: &Path) -> (String, u64) {
     let trace = Trace::open(directory).unwrap();
     let mut events: Events = trace.events(Options::default()).unwrap();
-    let mut text = String::new();
+    let mut text = Vec::new();
     let mut writer = TextWriter::new(ClockFormat::Seconds);
     while let Some(event) = events.next().unwrap() {
         writer.event(&mut text, &event);
@@ -20,7 +20,7 @@ fn our_text(directory: &Path) -> (String, u64) {
         (statistics.discarded, statistics.lost_packets, statistics.damaged),
         (0, 0, 0)
     );
-    (text, statistics.events)
+    (String::from_utf8(text).unwrap(), statistics.events)
 }
 
 fn peer_text(peer: &Peer, directory: &Path) -> String {

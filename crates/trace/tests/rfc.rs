@@ -25,7 +25,7 @@ fn directory(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
 fn read(directory: &Path, options: Options, json: bool) -> Result<String, TraceError> {
     let trace = Trace::open(directory)?;
     let mut events = trace.events(options)?;
-    let mut text = String::new();
+    let mut text = Vec::new();
     let mut writer = TextWriter::new(ClockFormat::Seconds);
     while let Some(event) = events.next()? {
         match json {
@@ -33,7 +33,7 @@ fn read(directory: &Path, options: Options, json: bool) -> Result<String, TraceE
             false => writer.event(&mut text, &event),
         }
     }
-    Ok(text)
+    Ok(String::from_utf8(text).unwrap())
 }
 
 fn json(files: &[(&str, Vec<u8>)]) -> Result<String, TraceError> {

@@ -4,7 +4,23 @@
 use crate::{Endian, Error, ErrorKind, Result};
 
 /// Reads `width` bits (0 to 64) that begin `bit_offset` bits into `data`, zero-extended.
+#[inline]
 pub fn read_bits(data: &[u8], bit_offset: u64, width: u32, endian: Endian) -> Result<u64> {
+    // Nearly always eight bytes from the first one are there and hold all bits.
+    let first = (bit_offset % 8) as u32;
+    if let Some(window) = data.get((bit_offset / 8) as usize..).and_then(<[u8]>::first_chunk::<8>)
+        && (1..=64).contains(&width)
+        && first + width <= 64
+    {
+        return Ok(match endian {
+            Endian::Little => (u64::from_le_bytes(*window) >> first) & (u64::MAX >> (64 - width)),
+            Endian::Big => (u64::from_be_bytes(*window) << first) >> (64 - width),
+        });
+    }
+    read_bits_bytewise(data, bit_offset, width, endian)
+}
+
+fn read_bits_bytewise(data: &[u8], bit_offset: u64, width: u32, endian: Endian) -> Result<u64> {
     check_range(data.len(), bit_offset, width)?;
     let mut value = 0u64;
     let mut done = 0u32;
@@ -103,6 +119,19 @@ mod tests {
                         read_bits(&data, after, 40, endian).unwrap(),
                         read_bits(&[0xa5; 16], after, 40, endian).unwrap()
                     );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn both_ways_of_reading_agree() {
+        let data: [u8; 24] = core::array::from_fn(|index| (index as u8).wrapping_mul(0x9d) ^ 0x5a);
+        for endian in [Endian::Little, Endian::Big] {
+            for offset in 0..data.len() as u64 * 8 + 8 {
+                for width in 0..=66 {
+                    let bytewise = read_bits_bytewise(&data, offset, width, endian);
+                    assert_eq!(read_bits(&data, offset, width, endian), bytewise);
                 }
             }
         }

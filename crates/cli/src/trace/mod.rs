@@ -1,6 +1,7 @@
 //! `backtrail trace`: Common Trace Format, to text.
 
 mod check;
+mod convert;
 mod info;
 mod show;
 
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     Show(show::Show),
     Info(info::Info),
     Check(check::Check),
+    Convert(convert::Convert),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -27,6 +29,7 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Show(arguments) => show::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
     }
 }
 
@@ -55,7 +58,7 @@ impl Input {
         let directories = self.directories()?;
         directories
             .iter()
-            .map(|directory| Trace::open(directory).map_err(Failure::new))
+            .map(|directory| Trace::open(directory).map_err(|error| failure(&error)))
             .collect()
     }
 
@@ -82,13 +85,34 @@ fn read_key(path: &Path) -> Result<Key, Failure> {
 
 /// A trace's error with the way out that there is.
 fn failure(error: &TraceError) -> Failure {
-    let failure = Failure::new(error);
+    let failure = Failure::new(error).show(excerpt(error));
     match &error.kind {
         TraceErrorKind::Packet { error, .. } if error.kind == DecodeErrorKind::NoKey => {
             failure.help("--key-file FILE names the file with the key")
         }
         _ => failure,
     }
+}
+
+/// The line of metadata in which an error is, with a mark below its place. Of a long line what is around the place.
+fn excerpt(error: &TraceError) -> Vec<String> {
+    /// Of each side of the place.
+    const MOST: usize = 70;
+    let Some(line) = error.source_line() else {
+        return Vec::new();
+    };
+    let place = line.column.saturating_sub(1) as usize;
+    let before = place.saturating_sub(MOST);
+    // Tabs would move the mark.
+    let shown = line.text.chars().map(|c| if c == '\t' { ' ' } else { c });
+    let shown: String = shown.skip(before).take(2 * MOST).collect();
+    let (number, mark) = (line.number.to_string(), " ".repeat(place - before));
+    let margin = " ".repeat(number.len());
+    vec![
+        format!("{margin} |"),
+        format!("{number} | {}", shown.trim_end()),
+        format!("{margin} | {mark}^"),
+    ]
 }
 
 /// Says on standard error what a stream has lost, as babeltrace2 does.

@@ -1,9 +1,13 @@
 //! `backtrail trace show`.
 
 use std::io::{self, Write};
+use std::num::NonZero;
+use std::ops::ControlFlow;
+use std::thread::available_parallelism;
 
 use backtrail_trace::{
-    ClockFormat, Event, Events, JsonWriter, Options, Recover, TextWriter, TraceError, TraceErrorKind,
+    ClockFormat, Event, JsonWriter, Options, Recover, Rendered, StreamReader, TextWriter, TraceError, TraceErrorKind,
+    render,
 };
 use clap::Args;
 
@@ -32,15 +36,18 @@ pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
     if arguments.recover {
         options.recover = Recover::NextPacket;
     }
-    let mut events = open(arguments, options).map_err(|error| hinted(error, arguments.recover))?;
-    let mut printer = Printer::new(arguments);
-    let mut stopped = None;
+    let streams = open(arguments, options).map_err(|error| hinted(error, arguments.recover))?;
+    let mut rendered = Rendered {
+        streams: Vec::new(),
+        error: None,
+    };
     output::to_stdout(|out| {
-        stopped = print(&mut events, &mut printer, out)?;
-        Ok(())
+        let mut printer = Printer::new(arguments, out);
+        rendered = printer.print(streams);
+        printer.finish()
     })?;
-    events.streams().iter().for_each(tell_losses);
-    match stopped {
+    rendered.streams.iter().for_each(tell_losses);
+    match rendered.error {
         Some(error) => Err(hinted(ShowError::Trace(error), arguments.recover)),
         None => Ok(Status::Done),
     }
@@ -65,51 +72,78 @@ fn hinted(error: ShowError, recovering: bool) -> Failure {
     }
 }
 
-fn open(arguments: &Show, options: Options) -> Result<Events, ShowError> {
+fn open(arguments: &Show, options: Options) -> Result<Vec<StreamReader>, ShowError> {
     let mut streams = Vec::new();
     for trace in arguments.input.open().map_err(ShowError::Other)? {
         for index in 0..trace.streams().len() {
             streams.push(trace.stream(index, options).map_err(ShowError::Trace)?);
         }
     }
-    Ok(Events::new(streams))
+    Ok(streams)
 }
 
-enum Printer {
-    Text(TextWriter),
-    Json(JsonWriter),
+/// Text is written in pieces of so many bytes.
+const CHUNK: usize = 64 << 10;
+
+/// Streams are decoded by at most so many threads: the one that merges what they decode has no more to do than that.
+const MOST_THREADS: usize = 8;
+
+struct Printer<'o> {
+    json: bool,
+    writer: TextWriter,
+    lines: Vec<u8>,
+    out: &'o mut dyn Write,
+    result: io::Result<()>,
 }
 
-impl Printer {
-    fn new(arguments: &Show) -> Printer {
+impl Printer<'_> {
+    fn new<'o>(arguments: &Show, out: &'o mut dyn Write) -> Printer<'o> {
         let format = match arguments.clock_seconds {
             true => ClockFormat::Seconds,
             false => ClockFormat::TimeOfDay,
         };
-        match arguments.json {
-            true => Printer::Json(JsonWriter),
-            false => Printer::Text(TextWriter::new(format)),
+        Printer {
+            json: arguments.json,
+            writer: TextWriter::new(format),
+            lines: Vec::with_capacity(2 * CHUNK),
+            out,
+            result: Ok(()),
         }
     }
 
-    fn event(&mut self, line: &mut String, event: &Event<'_>) {
-        match self {
-            Printer::Text(writer) => writer.event(line, event),
-            Printer::Json(writer) => writer.event(line, event),
+    /// Prints all events, up to the first error.
+    fn print(&mut self, streams: Vec<StreamReader>) -> Rendered {
+        let json = self.json;
+        let make = move |event: &Event<'_>, bytes: &mut Vec<u8>| match json {
+            true => JsonWriter.event(bytes, event),
+            false => TextWriter::fields(bytes, event),
+        };
+        let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        render(streams, threads, make, |time, bytes| {
+            if !json {
+                self.writer.time(&mut self.lines, time);
+            }
+            self.lines.extend_from_slice(bytes);
+            match self.lines.len() < CHUNK {
+                true => ControlFlow::Continue(()),
+                false => self.flush(),
+            }
+        })
+    }
+
+    fn flush(&mut self) -> ControlFlow<()> {
+        self.result = self.out.write_all(&self.lines);
+        self.lines.clear();
+        match self.result {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
         }
     }
-}
 
-/// Prints up to the end, or up to the error that it gives back.
-fn print(events: &mut Events, printer: &mut Printer, out: &mut dyn Write) -> io::Result<Option<TraceError>> {
-    let mut line = String::new();
-    loop {
-        match events.next() {
-            Ok(Some(event)) => printer.event(&mut line, &event),
-            Ok(None) => return Ok(None),
-            Err(error) => return Ok(Some(error)),
+    fn finish(mut self) -> io::Result<()> {
+        if self.result.is_ok() {
+            let _ = self.flush();
         }
-        out.write_all(line.as_bytes())?;
-        line.clear();
+        self.result
     }
 }

@@ -1,4 +1,4 @@
-//! babeltrace2 in the two series that are in use: 2.0 reads CTF 1.8, 2.1 also CTF 2.
+//! babeltrace2 in the two series that are in use: 2.0 reads CTF 1.8, 2.1 also CTF 2; and babeltrace 1.5, which is older and faster.
 
 use super::debian::Unpacked;
 use super::{Peer, locked_directory, run};
@@ -21,6 +21,28 @@ pub fn babeltrace2_2_1() -> Option<Peer> {
         skip(format_args!("babeltrace2 2.1: {why}"));
     }
     found.ok()
+}
+
+/// babeltrace 1.5, the C reader before babeltrace2.
+pub fn babeltrace1() -> Option<Peer> {
+    let found = installed_1();
+    if let Err(why) = &found {
+        skip(format_args!("babeltrace 1.5: {why}"));
+    }
+    found.ok()
+}
+
+fn installed_1() -> Result<Peer, String> {
+    let peer = Peer {
+        program: "babeltrace".into(),
+        arguments: Vec::new(),
+    };
+    let works = || run(peer.command().arg("--list"));
+    if works().is_err() {
+        let (_directory, _lock) = locked_directory("babeltrace-1.5").map_err(|error| error.to_string())?;
+        run(Command::new("apt-get").args(["install", "--yes", "--no-install-recommends", "babeltrace"]))?;
+    }
+    works().map(|_| peer)
 }
 
 fn installed_2_0() -> Result<Peer, String> {

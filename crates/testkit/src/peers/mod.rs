@@ -6,11 +6,13 @@
 mod babeltrace;
 mod binutils;
 mod debian;
+mod lttng;
 mod mold;
 mod source;
 
-pub use babeltrace::{babeltrace2_2_0, babeltrace2_2_1};
+pub use babeltrace::{babeltrace1, babeltrace2_2_0, babeltrace2_2_1};
 pub use binutils::{Binutils, Machine, Release};
+pub use lttng::Lttng;
 pub use mold::mold_3;
 pub use source::{binutils_source, zlib};
 

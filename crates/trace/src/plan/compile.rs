@@ -1,15 +1,15 @@
 //! From a description to a plan: checks every class, gives registers to the fields that others refer to.
 
 use super::{
-    ArrayPlan, Count, DescriptionError, DescriptionErrorKind, EventPlan, Field, FieldId, OptionPlan, Plan, Shape,
-    StreamPlan,
+    ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventIds, EventPlan, Field, FieldId,
+    OptionPlan, Plan, Shape, StreamPlan,
 };
 use crate::constants::MAX_NESTING;
 use crate::description::{
     Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
     Storage, Struct, Variant,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 pub(super) fn compile(description: Description) -> Result<Plan> {
     let mut compiler = Compiler {
@@ -79,6 +79,7 @@ impl Compiler {
         if description.streams.len() > 1 && !by_file && !self.has_role(packet_header, Role::StreamClassId) {
             return Err(self.error(DescriptionErrorKind::NoStreamId));
         }
+        let environment = crate::text::environment(&description.environment);
         let after_packet_header = self.defined.len();
         let mut ids = HashSet::new();
         let mut streams = Vec::new();
@@ -92,13 +93,11 @@ impl Compiler {
                 return Err(self.error(DescriptionErrorKind::DuplicateStream(class.id)));
             }
             let clock = match class.clock {
-                Some(index) => Some(
-                    description
-                        .clocks
-                        .get(index)
-                        .cloned()
-                        .ok_or_else(|| self.error(DescriptionErrorKind::UnknownClock(index)))?,
-                ),
+                Some(index) => {
+                    let clock = description.clocks.get(index).cloned();
+                    let unknown = self.error(DescriptionErrorKind::UnknownClock(index));
+                    Some(ClockPlan::new(clock.ok_or(unknown)?))
+                }
                 None => None,
             };
             let packet_context = self.root(Scope::PacketContext, class.packet_context.as_ref())?;
@@ -108,15 +107,16 @@ impl Compiler {
             }
             let event_context = self.root(Scope::StreamEventContext, class.event_context.as_ref())?;
             let mut events = Vec::new();
-            let mut events_by_id = HashMap::new();
+            let mut events_by_id = EventIds::default();
             let after_stream = self.defined.len();
             for (index, event) in class.events.iter().enumerate() {
                 self.defined.truncate(after_stream);
                 self.place.event = Some(event.id);
-                if events_by_id.insert(event.id, index).is_some() {
+                if events_by_id.insert(event.id, index) {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
                 events.push(EventPlan {
+                    heading: format!("{environment}{}: ", event.name).into_bytes().into(),
                     context: self.root(Scope::EventContext, event.context.as_ref())?,
                     payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
                 });
@@ -404,6 +404,7 @@ impl Compiler {
         let id = self.fields.len() as FieldId;
         self.fields.push(Field {
             name: name.into(),
+            label: format!("{name} = ").into_bytes().into(),
             align,
             outer_align,
             slot,

@@ -27,11 +27,26 @@ pub(crate) enum Raw {
 
 /// The values of the integers with roles, as far as they were met.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Roles([Option<u64>; Role::COUNT]);
+pub(crate) struct Roles {
+    /// A bit for each role that was met: cheaper to clear than the values.
+    met: u32,
+    values: [u64; Role::COUNT],
+}
+
+const _: () = assert!(Role::COUNT <= u32::BITS as usize);
 
 impl Roles {
     pub(crate) fn get(&self, role: Role) -> Option<u64> {
-        self.0[role as usize]
+        (self.met >> role as u32 & 1 == 1).then(|| self.values[role as usize])
+    }
+
+    fn set(&mut self, role: Role, value: u64) {
+        self.met |= 1 << role as u32;
+        self.values[role as usize] = value;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.met = 0;
     }
 }
 
@@ -49,6 +64,8 @@ pub(crate) struct Decoder<'a> {
     pub(crate) roles: &'a mut Roles,
     /// Cycles of the stream's clock at the last timestamp.
     pub(crate) clock: &'a mut u64,
+    /// Byte order of the field before.
+    pub(crate) order: &'a mut Option<Endian>,
 }
 
 type Result<T> = std::result::Result<T, DecodeError>;
@@ -69,7 +86,7 @@ impl Decoder<'_> {
             Shape::String(encoding) => self.string(encoding.unit_bytes())?,
             Shape::Struct(members) => {
                 for &member in members {
-                    self.field(member)?;
+                    self.member(member)?;
                 }
                 self.group(members.len() as u64)
             }
@@ -100,6 +117,17 @@ impl Decoder<'_> {
         Ok(place)
     }
 
+    /// A member of a struct: mostly a number, which needs no second look.
+    fn member(&mut self, id: FieldId) -> Result<()> {
+        let field = self.plan.field(id);
+        let Shape::Integer(integer) = &field.shape else {
+            return self.field(id).map(|_| ());
+        };
+        self.align(field)?;
+        let value = self.integer(field, integer)?;
+        self.push(id, Raw::Bits(value)).map(|_| ())
+    }
+
     fn group(&self, count: u64) -> Raw {
         Raw::Group {
             end: self.tape.len() as u32,
@@ -107,6 +135,7 @@ impl Decoder<'_> {
         }
     }
 
+    #[inline]
     fn integer(&mut self, field: &Field, integer: &Integer) -> Result<u64> {
         let bits = match integer.storage {
             Storage::Bits => self.bits(integer.size, integer.byte_order)?,
@@ -132,7 +161,7 @@ impl Decoder<'_> {
             self.registers[slot as usize] = value;
         }
         if let Some(role) = integer.role {
-            self.roles.0[role as usize] = Some(value);
+            self.roles.set(role, value);
             if role == Role::Timestamp {
                 *self.clock = advance(*self.clock, bits, integer.size);
             }
@@ -162,7 +191,7 @@ impl Decoder<'_> {
         let end = (self.limit / 8) as usize;
         let tail = self.data.get(start..end).unwrap_or_default();
         let end = match unit {
-            1 => tail.iter().position(|&byte| byte == 0),
+            1 => memchr::memchr(0, tail),
             _ => tail
                 .chunks_exact(unit)
                 .position(|unit| unit.iter().all(|&byte| byte == 0)),
@@ -218,32 +247,19 @@ impl Decoder<'_> {
         Ok(Raw::Packed { bit, count })
     }
 
+    #[inline]
     fn bits(&mut self, size: u32, order: Endian) -> Result<u64> {
         let start = self.position;
         self.skip(u64::from(size))?;
-        let byte = (start / 8) as usize;
-        if start.is_multiple_of(8) {
-            let value = match (size, self.data.get(byte..)) {
-                (8, Some(tail)) => tail.first().map(|&value| u64::from(value)),
-                (32, Some(tail)) => tail.first_chunk().map(|raw: &[u8; 4]| {
-                    u64::from(match order {
-                        Endian::Little => u32::from_le_bytes(*raw),
-                        Endian::Big => u32::from_be_bytes(*raw),
-                    })
-                }),
-                (64, Some(tail)) => tail.first_chunk().map(|raw: &[u8; 8]| match order {
-                    Endian::Little => u64::from_le_bytes(*raw),
-                    Endian::Big => u64::from_be_bytes(*raw),
-                }),
-                _ => None,
-            };
-            if let Some(value) = value {
-                return Ok(value);
-            }
+        let before = self.order.replace(order);
+        // Neighbours within a byte fill it from the same end (CTF 1.8.3, section 4.1.5).
+        if !start.is_multiple_of(8) && before.is_some_and(|before| before != order) {
+            return Err(self.error(DecodeErrorKind::ByteOrder));
         }
         read_bits(self.data, start, size, order).map_err(|_| self.error(DecodeErrorKind::Truncated))
     }
 
+    #[inline]
     fn align(&mut self, field: &Field) -> Result<()> {
         let padding = self.position.wrapping_neg() & (field.align - 1);
         if padding == 0 {
@@ -252,6 +268,7 @@ impl Decoder<'_> {
         self.skip(padding)
     }
 
+    #[inline]
     fn skip(&mut self, bits: u64) -> Result<()> {
         if bits > self.limit.saturating_sub(self.position) {
             return Err(self.error(DecodeErrorKind::Truncated));
@@ -260,6 +277,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
+    #[inline]
     fn push(&mut self, field: FieldId, raw: Raw) -> Result<usize> {
         let place = self.tape.len();
         if place as u64 >= self.limit.saturating_add(MAX_EMPTY_FIELDS).min(u64::from(u32::MAX)) {

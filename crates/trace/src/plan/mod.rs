@@ -25,17 +25,79 @@ pub(crate) type FieldId = u32;
 
 #[derive(Debug)]
 pub(crate) struct StreamPlan {
-    pub(crate) clock: Option<Clock>,
+    pub(crate) clock: Option<ClockPlan>,
     pub(crate) packet_context: Option<FieldId>,
     pub(crate) event_header: Option<FieldId>,
     pub(crate) event_context: Option<FieldId>,
     /// In the description's order.
     pub(crate) events: Vec<EventPlan>,
-    pub(crate) events_by_id: HashMap<u64, usize>,
+    pub(crate) events_by_id: EventIds,
+}
+
+/// Which event class has an id. Ids are mostly small and dense.
+#[derive(Debug, Default)]
+pub(crate) struct EventIds {
+    /// By id; [`u32::MAX`] for none.
+    dense: Vec<u32>,
+    others: HashMap<u64, usize>,
+}
+
+impl EventIds {
+    /// Ids below this are looked up in a table.
+    const DENSE: u64 = 4096;
+
+    /// Whether there was one with this id already.
+    pub(crate) fn insert(&mut self, id: u64, index: usize) -> bool {
+        if id >= EventIds::DENSE {
+            return self.others.insert(id, index).is_some();
+        }
+        let place = id as usize;
+        if self.dense.len() <= place {
+            self.dense.resize(place + 1, u32::MAX);
+        }
+        std::mem::replace(&mut self.dense[place], index as u32) != u32::MAX
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u64) -> Option<usize> {
+        match self.dense.get(id as usize) {
+            Some(&index) if id < EventIds::DENSE => (index != u32::MAX).then_some(index as usize),
+            _ => self.others.get(&id).copied(),
+        }
+    }
+}
+
+/// A clock, and how its cycles become nanoseconds.
+#[derive(Debug)]
+pub(crate) struct ClockPlan {
+    pub(crate) clock: Clock,
+    /// Nanoseconds from the origin to cycle 0 of a clock of nanoseconds, where 64 bits hold them.
+    zero: Option<i64>,
+}
+
+impl ClockPlan {
+    pub(crate) fn new(clock: Clock) -> ClockPlan {
+        let zero = match clock.frequency {
+            1_000_000_000 => clock.nanoseconds_at(0),
+            _ => None,
+        };
+        ClockPlan { clock, zero }
+    }
+
+    /// [`Clock::nanoseconds_at`], without wide numbers where that is possible.
+    #[inline]
+    pub(crate) fn nanoseconds_at(&self, cycles: u64) -> Option<i64> {
+        match self.zero {
+            Some(zero) => zero.checked_add_unsigned(cycles),
+            None => self.clock.nanoseconds_at(cycles),
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct EventPlan {
+    /// What its line of text has before the fields: the environment, the name.
+    pub(crate) heading: Box<[u8]>,
     pub(crate) context: Option<FieldId>,
     pub(crate) payload: Option<FieldId>,
 }
@@ -44,6 +106,8 @@ pub(crate) struct EventPlan {
 pub(crate) struct Field {
     /// As a member of a struct; otherwise empty.
     pub(crate) name: Box<str>,
+    /// What text has before the member's value: its name and ` = `.
+    pub(crate) label: Box<[u8]>,
     /// Bits, a power of two.
     pub(crate) align: u64,
     /// What it asks of the structs around it. More than its own alignment where a part of it has a greater one.

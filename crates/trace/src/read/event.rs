@@ -61,7 +61,8 @@ impl<'a> Event<'a> {
 
     /// The stream's clock, where it has one.
     pub fn clock(&self) -> Option<&'a Clock> {
-        self.plan.streams[self.state.packet.stream_class].clock.as_ref()
+        let class = &self.plan.streams[self.state.packet.stream_class];
+        class.clock.as_ref().map(|plan| &plan.clock)
     }
 
     /// Cycles of the stream's clock, with the high bits that short timestamps leave out.
@@ -69,9 +70,19 @@ impl<'a> Event<'a> {
         self.state.timestamp
     }
 
-    /// Nanoseconds from the clock's origin; `None` without a clock, or where signed 64 bits don't hold them.
+    /// Nanoseconds from the clock's origin; `None` without a clock.
     pub fn time(&self) -> Option<i64> {
-        self.clock()?.nanoseconds_at(self.cycles()?)
+        self.state.time
+    }
+
+    /// What its line of text has of the packet's context.
+    pub(crate) fn packet_context_text(&self) -> &'a [u8] {
+        &self.state.context_text
+    }
+
+    /// What its line of text has before the fields.
+    pub(crate) fn heading(&self) -> &'a [u8] {
+        &self.plan.streams[self.state.packet.stream_class].events[self.state.event].heading
     }
 
     /// The packet context, sizes and counters included.
@@ -125,37 +136,41 @@ impl<'a> Event<'a> {
 
 /// A tape and what it was made from.
 #[derive(Clone, Copy, Debug)]
-struct View<'a> {
+pub(crate) struct View<'a> {
     plan: &'a Plan,
     data: &'a [u8],
     tape: &'a [Node],
 }
 
 impl<'a> View<'a> {
-    fn field(&self, node: usize) -> &'a Field {
+    pub(crate) fn field(&self, node: usize) -> &'a Field {
         self.plan.field(self.tape[node].field)
     }
 
     /// The node after this one and all that it holds.
-    fn after(&self, node: usize) -> usize {
+    pub(crate) fn after(&self, node: usize) -> usize {
         match self.tape.get(node).map(|node| node.raw) {
             Some(Raw::Group { end, .. }) => end as usize,
             _ => node + 1,
         }
     }
 
-    fn value(&self, node: usize) -> Option<Value<'a>> {
+    /// The bits of a number.
+    pub(crate) fn bits(&self, node: usize) -> Option<u64> {
+        match self.tape[node].raw {
+            Raw::Bits(bits) => Some(bits),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn value(&self, node: usize) -> Option<Value<'a>> {
         let raw = self.tape.get(node)?.raw;
         Some(match (&self.field(node).shape, raw) {
-            (Shape::Integer(class), Raw::Bits(bits)) => Value::Integer(IntegerValue {
-                bits,
-                class,
-                mappings: &[],
-            }),
+            (Shape::Integer(class), Raw::Bits(bits)) => Value::Integer(IntegerValue::plain(bits, class)),
             (Shape::Enumeration(class, mappings), Raw::Bits(bits)) => {
                 Value::Integer(IntegerValue { bits, class, mappings })
             }
-            (Shape::Float(class), Raw::Bits(bits)) => float(class.size, bits),
+            (Shape::Float(class), Raw::Bits(bits)) => Value::Float(float(class.size, bits)),
             (shape, Raw::Bytes { start, end }) => self.text(shape, self.data.get(start..end)?),
             (Shape::Array(array), Raw::Packed { bit, count }) if array.blob => {
                 let start = (bit / 8) as usize;
@@ -197,39 +212,53 @@ impl<'a> View<'a> {
         }
     }
 
-    fn packed(&self, node: usize, bit: u64, index: u64) -> Option<Value<'a>> {
+    /// The elements of an array of plain numbers: their class, and their bits as on the tape. `None` for other arrays.
+    pub(crate) fn plain_elements(&self, node: usize) -> Option<(PlainClass<'a>, impl Iterator<Item = u64> + use<'a>)> {
+        let Raw::Packed { bit, count } = self.tape.get(node)?.raw else {
+            return None;
+        };
         let Shape::Array(array) = &self.field(node).shape else {
             return None;
         };
-        let bit = bit + index * array.stride?;
-        match &self.plan.field(array.element).shape {
-            Shape::Integer(class) => {
-                let bits = read_bits(self.data, bit, class.size, class.byte_order).ok()?;
-                let bits = if class.signed {
-                    sign_extend(bits, class.size) as u64
-                } else {
-                    bits
-                };
-                Some(Value::Integer(IntegerValue {
-                    bits,
-                    class,
-                    mappings: &[],
-                }))
+        let (class, size, order, signed) = match &self.plan.field(array.element).shape {
+            Shape::Integer(class) => (PlainClass::Integer(class), class.size, class.byte_order, class.signed),
+            Shape::Float(class) => (PlainClass::Float(class.size), class.size, class.byte_order, false),
+            _ => return None,
+        };
+        let (data, stride) = (self.data, array.stride?);
+        let values = (0..count).map(move |index| {
+            let bits = read_bits(data, bit + index * stride, size, order).unwrap_or(0);
+            match signed {
+                true => sign_extend(bits, size) as u64,
+                false => bits,
             }
-            Shape::Float(class) => Some(float(
-                class.size,
-                read_bits(self.data, bit, class.size, class.byte_order).ok()?,
-            )),
-            _ => None,
+        });
+        Some((class, values))
+    }
+}
+
+/// The class of plain elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PlainClass<'a> {
+    Integer(&'a Integer),
+    /// Of so many bits.
+    Float(u32),
+}
+
+impl<'a> PlainClass<'a> {
+    fn value(self, bits: u64) -> Value<'a> {
+        match self {
+            PlainClass::Integer(class) => Value::Integer(IntegerValue::plain(bits, class)),
+            PlainClass::Float(size) => Value::Float(float(size, bits)),
         }
     }
 }
 
-fn float<'a>(size: u32, bits: u64) -> Value<'a> {
-    Value::Float(match size {
+pub(crate) fn float(size: u32, bits: u64) -> f64 {
+    match size {
         32 => f64::from(f32::from_bits(bits as u32)),
         _ => f64::from_bits(bits),
-    })
+    }
 }
 
 /// Text of fixed length ends at its first zero byte.
@@ -426,6 +455,19 @@ pub struct IntegerValue<'a> {
 }
 
 impl<'a> IntegerValue<'a> {
+    pub(crate) fn plain(bits: u64, class: &'a Integer) -> IntegerValue<'a> {
+        IntegerValue {
+            bits,
+            class,
+            mappings: &[],
+        }
+    }
+
+    /// The number, of a signed class as its two's complement.
+    pub(crate) fn bits(&self) -> u64 {
+        self.bits
+    }
+
     /// The number.
     pub fn value(&self) -> i128 {
         match self.class.signed {
@@ -489,8 +531,8 @@ impl<'a> Iterator for Labels<'a> {
 /// The fields of a struct.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
-    view: View<'a>,
-    node: usize,
+    pub(crate) view: View<'a>,
+    pub(crate) node: usize,
 }
 
 impl<'a> Fields<'a> {
@@ -545,10 +587,11 @@ impl<'a> Elements<'a> {
     /// All of them, in their order.
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let Elements { view, node, count } = *self;
+        let mut plain = view.plain_elements(node);
         let mut next = node + 1;
-        (0..count).map_while(move |index| match view.tape[node].raw {
-            Raw::Packed { bit, .. } => view.packed(node, bit, index),
-            _ => {
+        (0..count).map_while(move |_| match &mut plain {
+            Some((class, values)) => Some(class.value(values.next()?)),
+            None => {
                 let value = view.value(next);
                 next = view.after(next);
                 value

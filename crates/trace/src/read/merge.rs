@@ -5,6 +5,7 @@ use super::stream::{Statistics, StreamReader};
 use crate::error::TraceError;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 /// Events of several streams, the earliest first; of equal times those of the first stream first. Events without a time
 /// come before all others. A stream whose packet claims to begin later than its first event waits for that time, as in
@@ -14,8 +15,10 @@ pub struct Events {
     streams: Vec<StreamReader>,
     /// Streams that have an event, by its time.
     heap: BinaryHeap<Reverse<(Option<i64>, usize)>>,
-    /// Streams whose next event was not yet decoded: at the beginning all, then the one that was lent.
+    /// Streams that are not yet in the heap.
     pending: Vec<usize>,
+    /// Whether the event of the heap's first stream was lent, so that the next one is due.
+    lent: bool,
 }
 
 impl Events {
@@ -24,6 +27,7 @@ impl Events {
         Events {
             heap: BinaryHeap::with_capacity(streams.len()),
             pending: (0..streams.len()).collect(),
+            lent: false,
             streams,
         }
     }
@@ -33,15 +37,33 @@ impl Events {
     pub fn next(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         while let Some(index) = self.pending.pop() {
             if self.streams[index].advance()? {
-                let time = self.streams[index].merge_time();
-                self.heap.push(Reverse((time, index)));
+                self.heap.push(Reverse((self.streams[index].merge_time(), index)));
             }
         }
-        let Some(Reverse((_, index))) = self.heap.pop() else {
+        if std::mem::take(&mut self.lent)
+            && let Some(mut first) = self.heap.peek_mut()
+        {
+            let index = first.0.1;
+            let advanced = self.streams[index].advance();
+            // Mostly it stays the first one, which costs next to nothing.
+            match advanced {
+                Ok(true) => first.0.0 = self.streams[index].merge_time(),
+                _ => {
+                    PeekMut::pop(first);
+                }
+            }
+            advanced?;
+        }
+        let Some(Reverse((_, index))) = self.heap.peek() else {
             return Ok(None);
         };
-        self.pending.push(index);
-        Ok(Some(self.streams[index].event()))
+        self.lent = true;
+        Ok(Some(self.streams[*index].event()))
+    }
+
+    /// The streams as they are now.
+    pub fn into_streams(self) -> Vec<StreamReader> {
+        self.streams
     }
 
     /// The streams, for their statistics.

@@ -4,12 +4,15 @@ mod content;
 mod event;
 mod find;
 mod merge;
+mod parallel;
 mod stream;
 
 pub use content::{Key, KeyError};
 pub use event::{Chosen, Elements, Event, Fields, Flags, IntegerValue, Labels, Value, WideText};
+pub(crate) use event::{PlainClass, View, float};
 pub use find::find_traces;
 pub use merge::Events;
+pub use parallel::{Rendered, render};
 pub(crate) use stream::{Contents, decode_all, packet_contents};
 pub use stream::{Packet, Problem, Statistics, StreamReader};
 

@@ -7,6 +7,7 @@ use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKE
 use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};
+use backtrail_wire::Endian;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -124,10 +125,16 @@ pub(super) struct State {
     /// Next event's place in the packet, in bits.
     position: u64,
     clock: u64,
+    /// Byte order of the last field.
+    order: Option<Endian>,
     registers: Vec<u64>,
     /// The packet context, as long as there is one.
     pub(super) packet_tape: Vec<Node>,
     pub(super) has_context: bool,
+    /// What the current event's header says.
+    roles: Roles,
+    /// What each line of text has of the packet's context.
+    pub(super) context_text: Vec<u8>,
     /// The event: each struct from its node on.
     pub(super) tape: Vec<Node>,
     pub(super) event: usize,
@@ -135,6 +142,8 @@ pub(super) struct State {
     pub(super) context: Option<usize>,
     pub(super) payload: Option<usize>,
     pub(super) timestamp: Option<u64>,
+    /// That in nanoseconds from the clock's origin.
+    pub(super) time: Option<i64>,
 }
 
 /// What is read of a packet before its size is known.
@@ -301,9 +310,10 @@ impl StreamReader {
 
     /// When the current event is due: at its time, but not before the packet that it is the first one of.
     pub(super) fn merge_time(&self) -> Option<i64> {
-        let event = self.event();
-        let time = event.time()?;
-        let begin = self.state.due.and_then(|cycles| event.clock()?.nanoseconds_at(cycles));
+        let time = self.state.time?;
+        let Some(due) = self.state.due else { return Some(time) };
+        let clock = self.plan.streams[self.state.packet.stream_class].clock.as_ref()?;
+        let begin = clock.nanoseconds_at(due);
         Some(begin.map_or(time, |begin| begin.max(time)))
     }
 
@@ -350,6 +360,11 @@ impl StreamReader {
         self.state.due = due.into_iter().flatten().max();
         self.state.packet = packet;
         self.state.has_packet = true;
+        self.state.context_text.clear();
+        if let Some(context) = self.event().packet_context() {
+            let text = crate::text::packet_context(context);
+            self.state.context_text = text;
+        }
         let result = self.state.unpack(self.options.key);
         result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
         if let Some(missing) = (packet.packet_bits / 8)
@@ -407,6 +422,7 @@ impl State {
             tape: &mut self.packet_tape,
             roles: &mut roles,
             clock: &mut self.clock,
+            order: &mut self.order,
         };
         if let Some(header) = plan.packet_header {
             decoder.field(header)?;
@@ -441,6 +457,10 @@ impl State {
             let id = plan.description().streams[stream_class].id;
             return Err(wrong(DecodeErrorKind::StreamClassChanged(id)));
         }
+        let instance_id = decoder.roles.get(Role::StreamInstanceId);
+        if self.has_packet && instance_id != self.packet.instance_id {
+            return Err(wrong(DecodeErrorKind::StreamChanged(instance_id.unwrap_or(0))));
+        }
         let class = &plan.streams[stream_class];
         decoder.tape.clear();
         self.has_context = class.packet_context.is_some();
@@ -449,12 +469,24 @@ impl State {
         }
         self.position = decoder.position;
         let (packet_bits, content_bits) = sizes(&roles, self.position, rest, self.cut)?;
+        for cycles in [Role::Timestamp, Role::TimestampEnd]
+            .into_iter()
+            .filter_map(|role| roles.get(role))
+        {
+            if class
+                .clock
+                .as_ref()
+                .is_some_and(|clock| clock.nanoseconds_at(cycles).is_none())
+            {
+                return Err(wrong(DecodeErrorKind::Clock(cycles)));
+            }
+        }
         Ok(Packet {
             offset,
             stream_class,
             packet_bits,
             content_bits,
-            instance_id: roles.get(Role::StreamInstanceId),
+            instance_id,
             begin: roles.get(Role::Timestamp),
             end: roles.get(Role::TimestampEnd),
             sequence_number: roles.get(Role::SequenceNumber),
@@ -492,7 +524,8 @@ impl State {
     pub(super) fn decode_event(&mut self, plan: &Plan) -> Result<(), DecodeError> {
         let class = &plan.streams[self.packet.stream_class];
         let start = self.position;
-        let mut roles = Roles::default();
+        let roles = &mut self.roles;
+        roles.clear();
         self.tape.clear();
         let mut decoder = Decoder {
             plan,
@@ -501,8 +534,9 @@ impl State {
             position: start,
             registers: &mut self.registers,
             tape: &mut self.tape,
-            roles: &mut roles,
+            roles,
             clock: &mut self.clock,
+            order: &mut self.order,
         };
         if let Some(header) = class.event_header {
             decoder.field(header)?;
@@ -516,7 +550,7 @@ impl State {
                 .map_or(0, |event| event.id),
         };
         let unknown = decoder.error(DecodeErrorKind::UnknownEventClass(id));
-        let index = *class.events_by_id.get(&id).ok_or(unknown)?;
+        let index = class.events_by_id.get(id).ok_or(unknown)?;
         let event = &class.events[index];
         let mut decode = |root: Option<u32>| root.map(|root| decoder.field(root)).transpose();
         self.event_context = decode(class.event_context)?;
@@ -527,8 +561,15 @@ impl State {
         }
         self.position = decoder.position;
         self.event = index;
-        let timed = roles.get(Role::Timestamp).is_some() || self.packet.begin.is_some();
+        let timed = self.roles.get(Role::Timestamp).is_some() || self.packet.begin.is_some();
         self.timestamp = timed.then_some(self.clock);
+        self.time = match (&class.clock, self.timestamp) {
+            (Some(clock), Some(cycles)) => Some(clock.nanoseconds_at(cycles).ok_or(DecodeError {
+                kind: DecodeErrorKind::Clock(cycles),
+                bit: start,
+            })?),
+            _ => None,
+        };
         Ok(())
     }
 }

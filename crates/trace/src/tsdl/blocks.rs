@@ -49,7 +49,7 @@ pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
             }
             continue;
         };
-        let contents = Contents::of(block, &mut types)?;
+        let contents = Contents::of(block, name == "env", &mut types)?;
         match name.as_str() {
             "trace" => {
                 if blocks.trace.is_some() {
@@ -71,6 +71,7 @@ pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
             _ => {}
         }
     }
+    types.check_lengths()?;
     Ok(blocks)
 }
 
@@ -93,7 +94,7 @@ struct Contents<'b> {
 }
 
 impl<'b> Contents<'b> {
-    fn of(block: &'b Block, types: &mut Types) -> Result<Contents<'b>> {
+    fn of(block: &'b Block, again: bool, types: &mut Types) -> Result<Contents<'b>> {
         let mut contents = Contents {
             position: block.position,
             attributes: Vec::new(),
@@ -104,7 +105,8 @@ impl<'b> Contents<'b> {
         for statement in &block.statements {
             match statement {
                 Statement::Attribute { path, position, value } => {
-                    if !names.insert(path.as_str()) {
+                    // Of an environment's entries the last one counts.
+                    if !names.insert(path.as_str()) && !again {
                         return error(ErrorKind::Duplicate, *position);
                     }
                     contents.attributes.push((path, *position, value));
@@ -162,8 +164,10 @@ fn trace(contents: &Contents<'_>) -> Result<TraceBlock> {
     }
     let header = contents.bindings.iter().find(|(path, _)| *path == "packet.header");
     trace.packet_header = header.map(|(_, class)| class.clone());
-    if trace.byte_order.is_none() {
-        return error(ErrorKind::Missing("byte_order"), contents.position);
+    for needed in ["byte_order", "major", "minor"] {
+        if !contents.attributes.iter().any(|&(name, ..)| name == needed) {
+            return error(ErrorKind::Missing(needed), contents.position);
+        }
     }
     Ok(trace)
 }
@@ -172,8 +176,10 @@ fn environment(contents: &Contents<'_>, environment: &mut Vec<(String, Environme
     for &(name, position, value) in &contents.attributes {
         let value = match value {
             Value::Text(text) => EnvironmentValue::String(text.clone()),
-            Value::Number { .. } => EnvironmentValue::Integer(value.as_i64("env", position)?),
-            Value::Path(_) => return error(ErrorKind::Value("env"), position),
+            Value::Number { negative: true, .. } => EnvironmentValue::Integer(value.as_i64("env", position)?),
+            // What does not fit has wrapped around for as long as there are readers.
+            Value::Number { magnitude, .. } => EnvironmentValue::Integer(*magnitude as i64),
+            Value::Path(word) => EnvironmentValue::String(word.clone()),
         };
         match environment.iter_mut().find(|(key, _)| key == name) {
             Some((_, old)) => *old = value,

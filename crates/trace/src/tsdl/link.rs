@@ -3,7 +3,7 @@
 use super::blocks::{Blocks, EventBlock, StreamBlock};
 use super::syntax::{Dimension, Path};
 use super::types::{Raw, RawClass, RawInteger, RawMember};
-use super::{Error, ErrorKind, Position, Result, error};
+use super::{Error, ErrorKind, Position, Result, error, reserved};
 use crate::description::{
     Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Mapping, Member, Range,
     Reference, Role, Scope, Storage, StreamClass, Struct, Variant, VariantOption,
@@ -149,6 +149,7 @@ impl Linker<'_> {
             kind: ErrorKind::TooLarge,
             position: raw.position,
         })?;
+        reserved::check(scope, &raw)?;
         let mut way = Way {
             scope,
             frames: Vec::new(),
@@ -165,9 +166,9 @@ impl Linker<'_> {
 
     fn class<'r>(&self, raw: &'r Raw, way: &mut Way<'r>, name: &str, position: Position) -> Result<FieldClass> {
         Ok(match &raw.class {
-            RawClass::Integer(integer) => FieldClass::Integer(self.integer(integer, way, name)?),
+            RawClass::Integer(integer) => FieldClass::Integer(self.integer(integer, way, name, position)?),
             RawClass::Enum { integer, mappings } => FieldClass::Enumeration(Enumeration {
-                integer: self.integer(integer, way, name)?,
+                integer: self.integer(integer, way, name, position)?,
                 mappings: mappings.clone(),
             }),
             RawClass::Float { size, align, order } => FieldClass::Float(Float {
@@ -184,7 +185,7 @@ impl Linker<'_> {
         })
     }
 
-    fn integer(&self, raw: &RawInteger, way: &Way<'_>, name: &str) -> Result<Integer> {
+    fn integer(&self, raw: &RawInteger, way: &Way<'_>, name: &str, position: Position) -> Result<Integer> {
         let mut integer = Integer {
             size: raw.size,
             align: raw.align,
@@ -203,21 +204,24 @@ impl Linker<'_> {
             integer.clock = Some(clock);
         }
         if !way.in_array {
-            self.assign_role(&mut integer, way, name);
+            self.assign_role(&mut integer, way, name, position)?;
         }
         Ok(integer)
     }
 
     /// Roles by the reserved names of sections 5 and 6.
-    fn assign_role(&self, integer: &mut Integer, way: &Way<'_>, name: &str) {
+    fn assign_role(&self, integer: &mut Integer, way: &Way<'_>, name: &str, position: Position) -> Result<()> {
         let at_top = way.path.len() == 1;
         let is_timestamp = match way.scope {
-            Scope::PacketContext => at_top && matches!(name, "timestamp_begin" | "timestamp_end"),
+            Scope::PacketContext => matches!(name, "timestamp_begin" | "timestamp_end"),
             Scope::EventHeader => name == "timestamp",
             _ => false,
         };
         // Traces with one clock may leave out what their timestamps count, and even the clock.
-        if is_timestamp && integer.clock.is_none() && self.clocks.len() <= 1 {
+        if is_timestamp && integer.clock.is_none() {
+            if self.clocks.len() > 1 {
+                return error(ErrorKind::UnknownClock, position);
+            }
             integer.clock = Some(0);
             self.needs_clock.set(self.clocks.is_empty());
         }
@@ -225,8 +229,8 @@ impl Linker<'_> {
             (Scope::PacketHeader, "magic") if at_top => Some(Role::Magic),
             (Scope::PacketHeader, "stream_id") if at_top => Some(Role::StreamClassId),
             (Scope::PacketHeader, "stream_instance_id") if at_top => Some(Role::StreamInstanceId),
-            (Scope::PacketContext, "timestamp_begin") if at_top && integer.clock.is_some() => Some(Role::Timestamp),
-            (Scope::PacketContext, "timestamp_end") if at_top && integer.clock.is_some() => Some(Role::TimestampEnd),
+            (Scope::PacketContext, "timestamp_begin") if integer.clock.is_some() => Some(Role::Timestamp),
+            (Scope::PacketContext, "timestamp_end") if integer.clock.is_some() => Some(Role::TimestampEnd),
             (Scope::PacketContext, "content_size") if at_top => Some(Role::ContentSize),
             (Scope::PacketContext, "packet_size") if at_top => Some(Role::PacketSize),
             (Scope::PacketContext, "packet_seq_num") if at_top => Some(Role::SequenceNumber),
@@ -235,6 +239,7 @@ impl Linker<'_> {
             (Scope::EventHeader, _) if integer.clock.is_some() => Some(Role::Timestamp),
             _ => None,
         };
+        Ok(())
     }
 
     fn structure<'r>(&self, members: &'r [RawMember], min_align: u32, way: &mut Way<'r>) -> Result<Struct> {
@@ -305,6 +310,9 @@ impl Linker<'_> {
                 ranges: label_ranges(mappings, &option.name),
                 class,
             });
+        }
+        if linked.iter().all(|option| option.ranges.is_empty()) {
+            return error(ErrorKind::NoLabel, position);
         }
         Ok(Variant {
             tag: reference,
@@ -410,7 +418,7 @@ fn visible_name(is_taken: impl Fn(&str) -> bool, name: &str) -> String {
     }
 }
 
-fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
+pub(super) fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
     let find = |name: &str| mappings.iter().find(|mapping| mapping.name == name);
     find(option)
         .or_else(|| option.strip_prefix('_').and_then(find))

@@ -8,6 +8,7 @@ mod blocks;
 pub(crate) mod cursor;
 pub(crate) mod lexer;
 mod link;
+mod reserved;
 mod syntax;
 mod types;
 mod write;
@@ -77,6 +78,10 @@ pub enum ErrorKind {
     Abstract,
     /// There is no section of this name.
     UnknownSection,
+    /// A field with this reserved name is not of the class, or not at the place, that the name asks for.
+    Reserved(&'static str),
+    /// No option of the variant has the name of a label of its tag.
+    NoLabel,
 }
 
 impl std::fmt::Display for Error {
@@ -103,6 +108,8 @@ impl std::fmt::Display for Error {
             ErrorKind::NotAStruct => write!(f, "expected a struct"),
             ErrorKind::Abstract => write!(f, "abstract type where a concrete one is needed"),
             ErrorKind::UnknownSection => write!(f, "unknown section"),
+            ErrorKind::Reserved(name) => write!(f, "field with the reserved name {name} is not what it must be"),
+            ErrorKind::NoLabel => write!(f, "no option of the variant has the name of a label of its tag"),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::cursor::Cursor;
 use super::lexer::{Token, TokenKind};
 use super::{Error, ErrorKind, KEYWORDS, Position, Result, error};
 use crate::constants::MAX_NESTING;
+use std::rc::Rc;
 
 /// A block, its definitions and attributes in the order in which they stand.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub(super) enum Statement {
     Alias {
         position: Position,
         name: String,
-        class: Type,
+        class: Rc<Type>,
     },
     /// `struct name { … };` and the like.
     Definition(Type),
@@ -79,7 +80,7 @@ pub(super) enum Specifier {
     },
     /// Made by a declarator: `type name[length]`.
     Array {
-        element: Box<Type>,
+        element: Rc<Type>,
         length: Dimension,
     },
 }
@@ -97,7 +98,7 @@ pub(super) enum Item {
     Field {
         name: String,
         position: Position,
-        class: Type,
+        class: Rc<Type>,
     },
     Statement(Statement),
 }
@@ -262,7 +263,7 @@ impl Parser<'_> {
 
     fn typealias(&mut self) -> Result<Statement> {
         self.at.advance();
-        let class = self.specifier()?;
+        let class = Rc::new(self.specifier()?);
         let class = match self.at.is(":=") {
             true => class,
             false => self.declarator(class, |parser| Ok(parser.at.position()))?.1,
@@ -285,7 +286,7 @@ impl Parser<'_> {
 
     fn typedef(&mut self) -> Result<Statement> {
         self.at.advance();
-        let class = self.specifier()?;
+        let class = Rc::new(self.specifier()?);
         let position = self.at.position();
         let (name, class) = self.declarator(class, |parser| parser.name("a type's name"))?;
         if self.at.is(",") {
@@ -299,7 +300,7 @@ impl Parser<'_> {
     }
 
     /// A name and its dimensions: `name[4][n]` is four times n elements.
-    fn declarator<N>(&mut self, class: Type, name: impl FnOnce(&mut Self) -> Result<N>) -> Result<(N, Type)> {
+    fn declarator<N>(&mut self, class: Rc<Type>, name: impl FnOnce(&mut Self) -> Result<N>) -> Result<(N, Rc<Type>)> {
         if self.at.is("*") {
             return error(ErrorKind::Unsupported("pointers"), self.at.position());
         }
@@ -317,16 +318,10 @@ impl Parser<'_> {
         if self.at.is(":") {
             return error(ErrorKind::Unsupported("bit fields of C"), self.at.position());
         }
-        let class = dimensions
-            .into_iter()
-            .rev()
-            .fold(class, |element, (position, length)| Type {
-                position,
-                specifier: Specifier::Array {
-                    element: Box::new(element),
-                    length,
-                },
-            });
+        let class = dimensions.into_iter().rev().fold(class, |element, (position, length)| {
+            let specifier = Specifier::Array { element, length };
+            Rc::new(Type { position, specifier })
+        });
         Ok((name, class))
     }
 
@@ -484,38 +479,27 @@ impl Parser<'_> {
             if self.at.accept(";") {
                 continue;
             }
-            items.push(self.item()?);
+            match () {
+                () if self.at.is_word("typealias") => items.push(Item::Statement(self.typealias()?)),
+                () if self.at.is_word("typedef") => items.push(Item::Statement(self.typedef()?)),
+                () => self.fields(&mut items)?,
+            }
         }
         Ok(items)
     }
 
-    fn item(&mut self) -> Result<Item> {
-        if self.at.is_word("typealias") {
-            return Ok(Item::Statement(self.typealias()?));
+    /// `type name, name[4];`: fields that share a type. There is always a name: a struct that only defines a type stands
+    /// elsewhere.
+    fn fields(&mut self, items: &mut Vec<Item>) -> Result<()> {
+        let class = Rc::new(self.specifier()?);
+        loop {
+            let position = self.at.position();
+            let (name, class) = self.declarator(class.clone(), |parser| parser.name("a field's name"))?;
+            items.push(Item::Field { name, position, class });
+            if !self.at.accept(",") {
+                return self.at.expect(";");
+            }
         }
-        if self.at.is_word("typedef") {
-            return Ok(Item::Statement(self.typedef()?));
-        }
-        let class = self.specifier()?;
-        if self.at.is(";")
-            && matches!(
-                class.specifier,
-                Specifier::Struct { .. } | Specifier::Enum { .. } | Specifier::Variant { .. }
-            )
-        {
-            self.at.advance();
-            return Ok(Item::Statement(Statement::Definition(class)));
-        }
-        let position = self.at.position();
-        let (name, class) = self.declarator(class, |parser| parser.name("a field's name"))?;
-        if self.at.is(",") {
-            return error(
-                ErrorKind::Unsupported("several fields in one declaration"),
-                self.at.position(),
-            );
-        }
-        self.at.expect(";")?;
-        Ok(Item::Field { name, position, class })
     }
 
     fn enumeration(&mut self) -> Result<Specifier> {

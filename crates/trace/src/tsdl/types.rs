@@ -1,11 +1,12 @@
 //! Looks up the names of types in their scopes (CTF 1.8.3, section 7.3.1).
 
+use super::link::label_ranges;
 use super::syntax::{Attribute, Dimension, Item, Label, Path, Specifier, Statement, Type, Value};
 use super::{Error, ErrorKind, Position, Result, error};
 use crate::constants::MAX_NESTING;
 use crate::description::{Base, Encoding, Mapping, Range};
 use backtrail_wire::Endian;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// A class whose lengths and tags are still names. Types with names are shared by their users.
@@ -77,6 +78,10 @@ struct Scope {
 pub(super) struct Types {
     scopes: Vec<Scope>,
     most_fields: u64,
+    /// Names of all fields so far.
+    fields: HashSet<String>,
+    /// Fields that types with names take their lengths from.
+    lengths: Vec<(String, Position)>,
 }
 
 impl Types {
@@ -84,6 +89,8 @@ impl Types {
         Types {
             scopes: vec![Scope::default()],
             most_fields,
+            fields: HashSet::new(),
+            lengths: Vec::new(),
         }
     }
 
@@ -100,6 +107,14 @@ impl Types {
         match statement {
             Statement::Alias { position, name, class } => {
                 let class = self.resolve(class)?;
+                if let RawClass::Array {
+                    length: Dimension::Path(path),
+                    ..
+                } = &class.class
+                {
+                    self.lengths
+                        .extend(path.words.last().map(|name| (name.clone(), path.position)));
+                }
                 self.insert(|scope| &mut scope.aliases, name, class, *position)?;
                 Ok(true)
             }
@@ -108,6 +123,14 @@ impl Types {
                 Ok(true)
             }
             Statement::Block { .. } | Statement::Attribute { .. } | Statement::Binding { .. } => Ok(false),
+        }
+    }
+
+    /// Once all is defined: whether a type that nobody uses has a length that no field could be.
+    pub(super) fn check_lengths(&self) -> Result<()> {
+        match self.lengths.iter().find(|(name, _)| !self.fields.contains(name)) {
+            Some((_, position)) => error(ErrorKind::UnknownReference, *position),
+            None => Ok(()),
         }
     }
 
@@ -224,6 +247,7 @@ impl Types {
             };
         };
         let members = self.body(body)?;
+        check_labels(&members)?;
         let class = self.share(
             RawClass::Struct {
                 members,
@@ -268,7 +292,7 @@ impl Types {
     fn body(&mut self, items: &[Item]) -> Result<Vec<RawMember>> {
         self.enter();
         let mut members: Vec<RawMember> = Vec::new();
-        let mut names = std::collections::HashSet::new();
+        let mut names = HashSet::new();
         for item in items {
             match item {
                 Item::Statement(statement) => {
@@ -278,6 +302,7 @@ impl Types {
                     if !names.insert(name.as_str()) {
                         return error(ErrorKind::Duplicate, *position);
                     }
+                    self.fields.insert(name.clone());
                     members.push(RawMember {
                         position: *position,
                         name: name.clone(),
@@ -317,6 +342,31 @@ impl Types {
         }
         Ok(class)
     }
+}
+
+/// Variants must have something in common with a tag beside them, also where nobody uses the struct.
+fn check_labels(members: &[RawMember]) -> Result<()> {
+    for (index, member) in members.iter().enumerate() {
+        let RawClass::Variant {
+            tag: Some(tag),
+            options,
+        } = &member.class.class
+        else {
+            continue;
+        };
+        let is_tag = |other: &&RawMember| tag.words.len() == 1 && other.name == tag.words[0];
+        let Some(RawClass::Enum { mappings, .. }) = members[..index].iter().find(is_tag).map(|tag| &tag.class.class)
+        else {
+            continue;
+        };
+        if options
+            .iter()
+            .all(|option| label_ranges(mappings, &option.name).is_empty())
+        {
+            return error(ErrorKind::NoLabel, member.position);
+        }
+    }
+    Ok(())
 }
 
 fn mappings(labels: &[Label], integer: &RawInteger) -> Result<Vec<Mapping>> {

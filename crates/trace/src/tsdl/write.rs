@@ -192,7 +192,12 @@ impl<'d> Writer<'d> {
     fn stream(&mut self, index: usize) -> Result<()> {
         let class = &self.description.streams[index];
         self.stream = Some(index);
-        self.line(format_args!("\nstream {{\n\tid = {};", class.id));
+        // Where no packet header could tell an id, readers want none.
+        let told = class.id != 0 || self.description.packet_header.is_some();
+        self.line(format_args!("\nstream {{"));
+        if told {
+            self.line(format_args!("\tid = {};", class.id));
+        }
         self.root("packet.context", Scope::PacketContext)?;
         self.root("event.header", Scope::EventHeader)?;
         self.root("event.context", Scope::StreamEventContext)?;
@@ -200,7 +205,10 @@ impl<'d> Writer<'d> {
         for (number, event) in class.events.iter().enumerate() {
             self.event = Some(number);
             self.line(format_args!("\nevent {{\n\tname = {};", quoted(&event.name)));
-            self.line(format_args!("\tid = {};\n\tstream_id = {};", event.id, class.id));
+            self.line(format_args!("\tid = {};", event.id));
+            if told {
+                self.line(format_args!("\tstream_id = {};", class.id));
+            }
             if let Some(level) = event.log_level {
                 self.line(format_args!("\tloglevel = {level};"));
             }

@@ -156,8 +156,8 @@ impl StreamWriter {
 
     fn event_header(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> Result<(), EncodeError> {
         let class = &self.plan.streams[self.stream];
-        let index = class.events_by_id.get(&id).ok_or(EncodeError::UnknownEventClass(id))?;
-        let event = &class.events[*index];
+        let index = class.events_by_id.get(id).ok_or(EncodeError::UnknownEventClass(id))?;
+        let event = &class.events[index];
         self.walk.pending.clear();
         // The last one is taken first.
         for root in [event.payload, event.context, class.event_context]

@@ -9,7 +9,9 @@ use backtrail_trace::description::{
     Mapping, Range, Reference, Scope, StreamClass, Struct, Variant, VariantOption, compact_event_header,
     large_event_header, packet_context, packet_header, parse_uuid,
 };
-use backtrail_trace::{Dialect, EventWriter, PacketFile, StreamOptions, TraceWriter};
+use backtrail_trace::{
+    ClockFormat, Dialect, EventWriter, Options, PacketFile, StreamOptions, TextWriter, Trace, TraceError, TraceWriter,
+};
 use backtrail_wire::Endian;
 use std::path::Path;
 
@@ -17,6 +19,16 @@ pub(crate) const EVERYTHING: u64 = 0;
 pub(crate) const EMPTY: u64 = 1;
 pub(crate) const STACK: u64 = 40;
 pub(crate) const START: u64 = 5_000_000_000;
+
+/// The text of all events of the trace in a directory.
+pub(crate) fn text_of(directory: &Path) -> Result<Vec<u8>, TraceError> {
+    let mut events = Trace::open(directory)?.events(Options::default())?;
+    let (mut text, mut writer) = (Vec::new(), TextWriter::new(ClockFormat::Seconds));
+    while let Some(event) = events.next()? {
+        writer.event(&mut text, &event);
+    }
+    Ok(text)
+}
 
 fn option(name: &str, first: i128, last: i128, class: impl Into<FieldClass>) -> VariantOption {
     VariantOption {
