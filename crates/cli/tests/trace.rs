@@ -339,3 +339,27 @@ fn of_a_long_line_the_place_is_shown() {
     let mark = lines[3].find('^').unwrap();
     assert_eq!(&lines[2][mark..=mark], "$", "{errors}");
 }
+
+#[test]
+fn converted_traces_say_the_same() {
+    let original = trace(&[(0, 10, 5, 17), (10, 20, 15, 18)]);
+    let folder = scratch();
+    let (there, back) = (folder.path().join("there"), folder.path().join("back"));
+    let convert = |from: &Path, to: &Path, dialect: &str| {
+        backtrail(&["convert", "--to", dialect, "-o", to.to_str().unwrap()], &[from])
+    };
+    stdout(&convert(original.path(), &there, "2"), 0);
+    stdout(&convert(&there, &back, "1.8"), 0);
+    let text = stdout(&backtrail(&["show"], &[original.path()]), 0);
+    assert_eq!(stdout(&backtrail(&["show"], &[&there]), 0), text);
+    assert_eq!(stdout(&backtrail(&["show"], &[&back]), 0), text);
+    // What is there stays.
+    let again = convert(original.path(), &there, "2");
+    assert_eq!(again.status.code(), Some(2));
+    assert_eq!(
+        stderr(&again),
+        format!("backtrail: {}: directory is not empty\n", there.display())
+    );
+    // Nothing half done is left beside it.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}

@@ -450,7 +450,7 @@ mod tests {
             let digits = (state >> 40) as f64;
             values.push(digits / 10f64.powi((state >> 8) as i32 & 15));
             values.push(f64::from_bits(
-                0x3f00_0000_0000_0000 + (state >> 4) % 0x1200_0000_0000_000,
+                0x3f00_0000_0000_0000 + (state >> 4) % 0x0120_0000_0000_0000,
             ));
         }
         let mut short_ones = 0;
