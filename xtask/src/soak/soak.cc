@@ -366,7 +366,7 @@ int main(int argc, char **argv) {
     pthread_t all[4];
     for (intptr_t i = 0; i < 4; i++)
         if (pthread_create(&all[i], NULL, long_lived, (void *)i) != 0) return 7;
-    for (long tick = 0; tick < seconds * 20 && !stopping; tick++) usleep(50000);
+    for (time_t end = time(NULL) + seconds; time(NULL) < end && !stopping;) usleep(50000);
     stopping = true;
     for (int i = 0; i < 4; i++) pthread_join(all[i], NULL);
     for (Place &place : places) {
