@@ -27,6 +27,7 @@ const UNSAFE: [&str; 7] = [
     "crates/capi/",
     "crates/preload/",
     "crates/agent/",
+    "bench/framehop/",
     // Calls a peer from C, to measure it; nothing that is shipped.
     "bench/framehop/",
 ];

@@ -161,19 +161,16 @@ impl Classes {
         name.map_or(&[], |name| &name.definitions)
     }
 
-    /// For each class those that refer to it by more than its name: by what it is, or by having it as a member or element, which without
-    /// its size would have no place.
+    /// For each class those that refer to it by more than its name.
     fn citers(&self, units: &[Unit<'_>]) -> Vec<Vec<ClassId>> {
         let mut citers = vec![Vec::new(); self.all.len()];
         for (number, class) in self.all.iter().enumerate() {
             let graph = &units[class.unit as usize].types;
             let node = &graph.nodes()[class.index as usize];
-            let contains = matches!(node.body, Body::Aggregate(..) | Body::Array(_));
             graph.references(node, |id| {
                 let Some(to) = graph.index(id) else { return };
                 let other = &graph.nodes()[to];
-                let whole = contains && matches!(other.body, Body::Aggregate(..));
-                if whole || counts_by_name(other).is_none() {
+                if counts_by_name(other).is_none() {
                     let to = self.of[class.unit as usize][to];
                     citers[to as usize].push(number as ClassId);
                 }

@@ -2,16 +2,13 @@
 //!
 //! A type that all units mean alike is *shared*: the parent has it. A name that units give to different types is *ambiguous*, and
 //! so is what refers to an ambiguous type: each unit has its own in a child. Three rules make that small, and they are GNU ld's
-//! but for three of its habits.
+//! but for two of its habits.
 //!
-//! 1. To point to a struct or union is to name it. So a pointer to an ambiguous struct is shared, and points to a declaration in the parent;
-//!    ambiguity ends there. (What unit's struct is meant, whoever looks knows from the unit at hand.) To have one as a member, or as elements,
-//!    takes more than its name.
+//! 1. To refer to a struct or union is to name it. So a pointer to an ambiguous struct is shared, and points to a declaration in the parent;
+//!    ambiguity ends there, also for what has such a struct as a member. (What unit's struct is meant, whoever looks knows from the unit at
+//!    hand.)
 //! 2. Of structs, unions and enums of one name, all are ambiguous; of other types of one name, all but the most used one.
 //! 3. A declaration is as good as the definition, where there is one definition.
-//!
-//! GNU ld also shares what has an ambiguous struct as a member. The member is of a declaration's type then, without a size, and gdb aborts on
-//! a struct that begins so.
 //!
 //! The names that compilers give to function types are no part of them: to GNU ld two static functions of one name make the less common
 //! signature ambiguous, with all that refers to it. And units whose own types are equal share one dict under the name of each.

@@ -176,7 +176,8 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         let (tag, specs) = (abbreviation.tag(), abbreviation.attributes());
         let parent = around.last().copied().unwrap_or(NONE);
         let root = depth == 0;
-        if !root && !(matters(tag) && is_kept(tag, depth, parent)) {
+        let kept = root || (matters(tag) && is_kept(tag, depth, parent));
+        if !kept {
             entries.skip_attributes(specs)?;
             around.push(NONE);
             continue;
