@@ -28,8 +28,6 @@ const UNSAFE: [&str; 7] = [
     "crates/preload/",
     "crates/agent/",
     "bench/framehop/",
-    // Calls a peer from C, to measure it; nothing that is shipped.
-    "bench/framehop/",
 ];
 
 /// Files beyond this are two files.
