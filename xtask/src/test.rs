@@ -10,7 +10,7 @@ use std::thread;
 use backtrail_testkit::{SKIPPED, place};
 
 /// A tool (or a file, by its whole path) that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 24] = [
+const TOOLS: [(&str, &str); 25] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
