@@ -116,7 +116,7 @@ pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
 /// Fails where the file is none that can be edited, and where it has no sections.
 pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edited<'a>> {
     let mut draft = Draft::parse(View::new(bytes))?;
-    if draft.sections.is_empty() {
+    if draft.sections.is_empty() || draft.names().is_none() {
         return Err(Error::new(ErrorKind::SectionHeaders, 0));
     }
     if record::undo(bytes).is_none() {
