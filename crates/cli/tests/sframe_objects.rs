@@ -87,21 +87,7 @@ fn with_table(object: &Path, version: u8) -> PathBuf {
 /// Everything that holds of an object file, or an archive, and the same with tables.
 #[track_caller]
 fn object_holds(before: &Path, after: &Path, version: u8) {
-    let folder = scratch();
-    let again = folder.path().join("again");
-    add(after, &["--version", &version.to_string()], &again);
-    assert!(
-        fs::read(&again).unwrap() == fs::read(after).unwrap(),
-        "adding twice gives other bytes"
-    );
-    sframe(
-        0,
-        &["strip".as_ref(), after.as_os_str(), "-o".as_ref(), again.as_os_str()],
-    );
-    assert!(
-        fs::read(&again).unwrap() == fs::read(before).unwrap(),
-        "strip does not give back what was there"
-    );
+    once_is_enough_and_can_be_undone(before, after, &["--version", &version.to_string()]);
     if version == 3
         && let Some(binutils) = Binutils::get(Release::V2_47)
     {

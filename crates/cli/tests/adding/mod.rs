@@ -145,9 +145,15 @@ pub(crate) fn holds(machine: Machine, before: &Path, after: &Path) {
     if let (Some(before), Some(after)) = (elflint(before), elflint(after)) {
         assert_eq!(before, after);
     }
+    once_is_enough_and_can_be_undone(before, after, &[]);
+}
+
+/// Adding to `after` changes nothing, and stripping it gives back `before`.
+#[track_caller]
+pub(crate) fn once_is_enough_and_can_be_undone(before: &Path, after: &Path, options: &[&str]) {
     let folder = backtrail_testkit::scratch();
     let again = folder.path().join("again");
-    add(after, &[], &again);
+    add(after, options, &again);
     assert!(
         fs::read(&again).unwrap() == fs::read(after).unwrap(),
         "adding twice gives other bytes"

@@ -181,8 +181,9 @@ impl<'a> Graph<'a> {
 
     /// Where in [`Graph::nodes`] an own type is.
     pub fn index(&self, id: TypeId) -> Option<usize> {
-        let own = !id.is_none() && id.is_child() == self.child;
-        own.then(|| id.index() as usize - 1)
+        // A child's id may say that it is the one before the first.
+        let index = (id.index() as usize).checked_sub(1)?;
+        (id.is_child() == self.child).then_some(index)
     }
 
     /// Members of a struct or union.
