@@ -12,8 +12,8 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording"],
     &["dwarf", "target"],
     &["record", "profile"],
-    &["capi", "agent", "cli"],
-    &["preload"],
+    &["capi", "agent", "stacks"],
+    &["cli", "preload"],
 ];
 
 /// For tests and chores; nothing that is shipped depends on it.
