@@ -285,3 +285,116 @@ fn signals_that_arrive_meanwhile_are_delivered() {
     look.finish();
     running.signal(Signal::KILL);
 }
+
+#[test]
+fn a_record_is_named_later() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["5"]);
+    let pid = running.pid().to_string();
+    let now = stack(&[&pid, "--json"]);
+    let record = stack(&[&pid, "--cbf"]);
+    running.signal(Signal::KILL);
+    running.finish();
+    assert_eq!(record.code(), 0, "{}", record.describe());
+    assert!(
+        !record.stdout.contains("wait_in_read"),
+        "a record has no names: {}",
+        record.describe()
+    );
+    let folder = backtrail_testkit::scratch();
+    let path = folder.path().join("record");
+    std::fs::write(&path, &record.stdout).expect("a scratch folder");
+    let path = path.to_str().expect("text");
+    assert_eq!(stack(&[path, "--json"]).stdout, now.stdout);
+    // It can be told again, and a damaged one says where.
+    assert_eq!(stack(&[path, "--cbf"]).stdout, record.stdout);
+    std::fs::write(path, &record.stdout[..record.stdout.len() / 2]).expect("a scratch folder");
+    let damaged = stack(&[path]);
+    assert_eq!(damaged.code(), 2, "{}", damaged.describe());
+    assert!(
+        damaged
+            .stderr
+            .starts_with(&format!("backtrail: {path}: not JSON, line 1, column ")),
+        "{}",
+        damaged.describe()
+    );
+}
+
+fn refused(arguments: &[&str], what: &str) {
+    let finished = stack(arguments);
+    assert_eq!(finished.code(), 2, "{}", finished.describe());
+    let complaints: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter(|line| !line.starts_with("help: "))
+        .collect();
+    assert!(
+        complaints.len() == 1 && complaints[0].contains(what),
+        "{what}: {}",
+        finished.describe()
+    );
+}
+
+#[test]
+fn processes_that_have_no_stack_to_show() {
+    let ended = command::start(&mut Command::new("true"), LIMIT).expect("there is true");
+    let pid = ended.pid().to_string();
+    sleep(Duration::from_millis(300));
+    refused(&[&pid], "has ended already (a zombie)");
+    ended.finish();
+    refused(&[&pid], "no such process");
+    refused(&["4294967295"], "no such process");
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        refused(&["2"], "is a thread of the kernel");
+    } else {
+        backtrail_testkit::skip("the kernel's threads are not seen here");
+    }
+}
+
+#[test]
+fn a_process_that_may_not_be_traced() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["1"]);
+    let pid = running.pid().to_string();
+    // The binary lies where only its owner may go.
+    let folder = backtrail_testkit::scratch();
+    let copy = folder.path().join("backtrail");
+    std::fs::copy(env!("CARGO_BIN_EXE_backtrail"), &copy).expect("a scratch folder");
+    let opened = Command::new("chmod")
+        .args(["755", folder.path().to_str().expect("text")])
+        .status();
+    assert!(opened.is_ok_and(|status| status.success()));
+    let mut other = Command::new("setpriv");
+    other
+        .args(["--reuid=65534", "--clear-groups", "--inh-caps=-all"])
+        .arg(&copy)
+        .args(["stack", &pid]);
+    let Some(finished) = available(command::run(&mut other, LIMIT)) else {
+        return;
+    };
+    if finished.stderr.starts_with("setpriv: ") {
+        backtrail_testkit::skip("only root can become another user");
+        return;
+    }
+    assert_eq!(finished.code(), 2, "{}", finished.describe());
+    assert!(
+        finished.stderr.contains("may not be traced: it belongs to user 0"),
+        "{}",
+        finished.describe()
+    );
+    assert!(finished.stderr.contains("\nhelp: "), "{}", finished.describe());
+    // And one that a debugger holds already.
+    let mut first = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    first.args(["stack", &pid, "--freeze", "--every", "0"]);
+    let first = command::start(&mut first, LIMIT).expect("the binary is there");
+    assert!(first.wait_for_output("process"));
+    let traced = (0..200).any(|_| stack(&[&pid]).stderr.contains("is traced by process"));
+    first.signal(Signal::KILL);
+    first.finish();
+    assert!(traced, "it was never held");
+    running.signal(Signal::KILL);
+}

@@ -69,7 +69,15 @@ fn run(seed: &[u8], target: fn(&[u8]), mutate: fn(&mut Random, &mut Vec<u8>)) {
 fn cores() {
     let core = core();
     let parsed = backtrail_elf::core::Core::parse(&core).expect("it is a core");
-    assert_eq!((parsed.threads.len(), parsed.files.len(), parsed.auxv.len(), parsed.signal), (1, 1, 3, Some(0x0b0b_0b0b)));
+    assert_eq!(
+        (
+            parsed.threads.len(),
+            parsed.files.len(),
+            parsed.auxv.len(),
+            parsed.signal
+        ),
+        (1, 1, 3, Some(0x0b0b_0b0b))
+    );
     let snapshot = backtrail_target::core::snapshot(&parsed);
     let process = backtrail_stacks::Looker::new(Default::default()).stacks(&snapshot);
     // The file is not there and has no table: by the frame pointer.

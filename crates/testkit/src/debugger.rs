@@ -39,7 +39,7 @@ for thread in gdb.selected_inferior().threads():
 print("WHOLE")
 "#;
 
-/// The stacks of all threads by their number; `target` are gdb's own arguments: `-p PID`, or a program and a core.
+/// The stacks of all threads by their number, without the functions that gdb concludes have left by a jump; `target` are gdb's own arguments: `-p PID`, or a program and a core.
 ///
 /// # Errors
 /// [`Missing`] where there is no gdb, or it has no Python or may not attach.
@@ -65,8 +65,9 @@ pub fn gdb(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<GdbFrame>>, Missing> {
 }
 
 fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
-    /// `NORMAL_FRAME` is 0.
-    const INLINE_FRAME: &str = "1";
+    // `enum frame_type`.
+    const INLINE_FRAME: &str = "2";
+    const TAILCALL_FRAME: &str = "3";
     const SIGTRAMP_FRAME: &str = "4";
     let mut stacks: BTreeMap<u32, Vec<GdbFrame>> = BTreeMap::new();
     let mut current = 0;
@@ -77,6 +78,8 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
                 current = tid.parse().expect("a number");
                 stacks.insert(current, Vec::new());
             }
+            // No frame of the stack: a function that has left by a jump, which gdb concludes from the compiler's notes.
+            (Some("FRAME"), _, Some(TAILCALL_FRAME), _) => {}
             (Some("FRAME"), Some(pc), Some(kind), Some(name)) => {
                 let frame = GdbFrame {
                     pc: pc.parse().expect("a number"),

@@ -133,10 +133,14 @@ fn run_core(arguments: &Stack, mut looker: Looker) -> Result<Status, Failure> {
         path
     };
     let input = input.map_err(|error| Failure::of(name, error))?;
-    if let Some(cut) = &input.cut {
-        Failure::of(name, format_args!("can't be decompressed to its end: {cut}")).warn("what came before is used");
-    }
     let bytes = input.file.bytes();
+    if let Some(cut) = &input.cut {
+        let failure = Failure::of(name, format_args!("can't be decompressed to its end: {cut}"));
+        if bytes.is_empty() {
+            return Err(failure);
+        }
+        failure.warn("what came before is used");
+    }
     let process = if bytes.trim_ascii_start().starts_with(b"{") {
         record::parse(bytes).map_err(|error| Failure::of(name, error))?
     } else {
