@@ -63,7 +63,7 @@ pub enum Reason {
     OtherUser(u32),
     /// `kernel.yama.ptrace_scope` has this value.
     PtraceScope(u32),
-    /// None of these: it has more capabilities, can't be dumped, or a security module refuses.
+    /// None of these, or not to be seen from here: it has more capabilities, can't be dumped, or a security module refuses.
     Unknown,
 }
 
@@ -136,7 +136,7 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
 }
 
 fn process_of(pid: u32) -> Result<u32, Error> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| Error::Gone)?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
     let process = proc::status_field(&status, "Tgid").ok_or(Error::Gone)?;
     if process == std::process::id() {
         return Err(Error::Own);
@@ -145,6 +145,15 @@ fn process_of(pid: u32) -> Result<u32, Error> {
         return Err(Error::KernelThread);
     }
     Ok(process)
+}
+
+/// `/proc` does not show other users' processes everywhere (`hidepid`).
+fn unseen(pid: u32) -> Error {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    match pid.map(rustix::process::test_kill_process) {
+        Some(Err(rustix::io::Errno::PERM)) => Error::NotPermitted(Reason::Unknown),
+        _ => Error::Gone,
+    }
 }
 
 fn system(error: &io::Error) -> Error {
@@ -240,7 +249,10 @@ struct Tracer {
 impl Tracer {
     fn stop_and_copy(&mut self) -> Result<Copied, Error> {
         // Where the stacks end hardly ever changes; so this is read while the process still runs.
-        let before = proc::maps(self.pid).map_err(|_| Error::Gone)?;
+        let before = proc::maps(self.pid).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::NotPermitted(missing_permission(self.pid)),
+            _ => Error::Gone,
+        })?;
         // Seizing doesn't stop: all threads stop close together afterwards.
         self.seize_new(false)?;
         self.interrupt(0);

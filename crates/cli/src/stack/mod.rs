@@ -3,7 +3,6 @@
 mod json;
 mod text;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -122,15 +122,27 @@ fn alike(ours: &str, theirs: &str) -> bool {
             .to_owned()
     };
     let (ours, theirs) = (plain(ours), plain(theirs));
-    let rust = |name: &str| {
-        name.rsplit("::")
-            .find(|part| !part.starts_with('h') && !part.starts_with('{'))
-            .map(str::to_owned)
-    };
     ours == theirs
         || ours.starts_with(&theirs)
         || theirs.starts_with(&ours)
-        || (theirs.contains("::") && rust(&ours) == rust(&theirs))
+        || (theirs.contains("::") && last_name(&ours) == last_name(&theirs))
+}
+
+/// What a Rust function is called, without its path, its parameters and a closure's number: the two name types in other ways.
+fn last_name(name: &str) -> String {
+    let mut depth = 0;
+    let mut plain = String::new();
+    for c in name.chars() {
+        match c {
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth -= 1,
+            c if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    let last = plain.rsplit("::").find(|part| !part.is_empty()).unwrap_or_default();
+    let last = last.trim_start_matches('{');
+    last.split(['#', '}', '{']).next().unwrap_or_default().to_owned()
 }
 
 /// The states of a process's threads (proc(5)).
