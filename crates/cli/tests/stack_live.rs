@@ -119,6 +119,35 @@ fn a_program_in_a_system_call() {
 }
 
 #[test]
+fn servers_and_interpreters() {
+    let folder = backtrail_testkit::scratch();
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let settings = format!(
+        "events{{}}\ndaemon off;\nmaster_process off;\npid {};\nerror_log {};\nhttp{{server{{listen unix:{};}}}}\n",
+        path("pid"),
+        path("log"),
+        path("nginx.sock")
+    );
+    std::fs::write(path("nginx.conf"), settings).expect("a scratch folder");
+    let (socket, conf, pipe) = (path("redis.sock"), path("nginx.conf"), path("pipe"));
+    let programs: [&[&str]; 4] = [
+        &["redis-server", "--port", "0", "--unixsocket", &socket, "--save", ""],
+        &["nginx", "-c", &conf],
+        &["node", "-e", "setTimeout(() => {}, 1000000)"],
+        &["sh", "-c", "mkfifo $0 && exec sqlite3 :memory: 0<>$0", &pipe],
+    ];
+    for arguments in programs {
+        let mut program = Command::new(arguments[0]);
+        let Some(running) = available(command::start(program.args(&arguments[1..]), LIMIT)) else {
+            continue;
+        };
+        sleep(Duration::from_secs(2));
+        as_gdb(&running, &arguments.join(" "));
+        running.signal_group(Signal::KILL);
+    }
+}
+
+#[test]
 fn equal_stacks_are_folded_and_unfolded() {
     let Some(built) = available(program::PARKED.build()) else {
         return;
