@@ -115,7 +115,11 @@ pub(crate) fn same(ours: &BTreeMap<u32, Thread>, gdb: &BTreeMap<u32, Vec<GdbFram
 /// another one of the names that a C library's function has.
 fn alike(ours: &str, theirs: &str) -> bool {
     let plain = |name: &str| {
-        let name = name.split_once('@').map_or(name, |(name, _)| name);
+        let name = name
+            .split_once('@')
+            .map_or(name, |(name, _)| name)
+            .replace("_IO_new_", "")
+            .replace("_IO_", "");
         name.trim_start_matches("__GI_")
             .trim_start_matches('_')
             .trim_start_matches("libc_")
