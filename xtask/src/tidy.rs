@@ -12,8 +12,8 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording"],
     &["dwarf", "target"],
     &["record", "profile"],
-    &["capi", "agent", "cli", "crash-names"],
-    &["preload"],
+    &["capi", "agent", "crash-names", "stacks"],
+    &["cli", "preload"],
 ];
 
 /// For tests and chores; nothing that is shipped depends on it.

@@ -1,6 +1,6 @@
 //! AArch64 (DWARF for the Arm 64-bit Architecture, section 4.1: register numbers).
 
-use crate::{Arch, PerfRegisters, Register, SignalFrame};
+use crate::{Arch, PerfRegisters, Register, SignalFrame, UserRegisters};
 
 /// Frame pointer.
 pub const X29: Register = Register(29);
@@ -102,6 +102,45 @@ pub static ARCH: Arch = Arch {
             (31, Register(31)),
         ],
         pc: 32,
+    },
+    // `struct user_pt_regs`: x0 to x30, SP, PC, PSTATE.
+    user: UserRegisters {
+        bytes: 272,
+        pc: 256,
+        general: &[
+            (Register(0), 0),
+            (Register(1), 8),
+            (Register(2), 16),
+            (Register(3), 24),
+            (Register(4), 32),
+            (Register(5), 40),
+            (Register(6), 48),
+            (Register(7), 56),
+            (Register(8), 64),
+            (Register(9), 72),
+            (Register(10), 80),
+            (Register(11), 88),
+            (Register(12), 96),
+            (Register(13), 104),
+            (Register(14), 112),
+            (Register(15), 120),
+            (Register(16), 128),
+            (Register(17), 136),
+            (Register(18), 144),
+            (Register(19), 152),
+            (Register(20), 160),
+            (Register(21), 168),
+            (Register(22), 176),
+            (Register(23), 184),
+            (Register(24), 192),
+            (Register(25), 200),
+            (Register(26), 208),
+            (Register(27), 216),
+            (Register(28), 224),
+            (Register(29), 232),
+            (Register(30), 240),
+            (Register(31), 248),
+        ],
     },
     register_names: &[
         "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",

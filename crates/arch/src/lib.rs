@@ -42,6 +42,29 @@ impl PerfRegisters {
     }
 }
 
+/// How the kernel tells a thread's general registers to debuggers and in cores: `struct user_regs_struct`, the register set
+/// `NT_PRSTATUS` of ptrace, and `pr_reg` in a core's note of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserRegisters {
+    /// Bytes of the set.
+    pub bytes: usize,
+    /// Where the program counter is, in bytes from its start.
+    pub pc: usize,
+    /// DWARF number and place, in bytes from its start, of each general register.
+    pub general: &'static [(Register, usize)],
+}
+
+impl UserRegisters {
+    /// The registers of a set whose words `word` gives by their place; `None` where one is missing.
+    pub fn registers(&self, word: impl Fn(usize) -> Option<u64>) -> Option<Registers> {
+        let mut registers = Registers::new(word(self.pc)?);
+        for &(register, at) in self.general {
+            registers.set(register, word(at)?);
+        }
+        Some(registers)
+    }
+}
+
 /// What the unwinder must know of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arch {
@@ -73,6 +96,8 @@ pub struct Arch {
     pub signal_frame: SignalFrame,
     /// The registers that perf samples of user space carry.
     pub perf: PerfRegisters,
+    /// The register set of debuggers and cores.
+    pub user: UserRegisters,
     /// Names of the registers by DWARF number.
     pub register_names: &'static [&'static str],
 }

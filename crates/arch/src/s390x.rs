@@ -1,6 +1,6 @@
 //! s390x (ELF ABI s390x supplement, section 1.6.2: DWARF register numbers).
 
-use crate::{Arch, PerfRegisters, Register, SignalFrame};
+use crate::{Arch, PerfRegisters, Register, SignalFrame, UserRegisters};
 
 /// Frame pointer, where a function has one.
 pub const R11: Register = Register(11);
@@ -29,6 +29,29 @@ pub static ARCH: Arch = Arch {
         registers: &[],
     },
     perf: PerfRegisters { general: &[], pc: 33 },
+    // `s390_regs`: the PSW's mask and address, r0 to r15, access registers, orig_gpr2.
+    user: UserRegisters {
+        bytes: 216,
+        pc: 8,
+        general: &[
+            (Register(0), 16),
+            (Register(1), 24),
+            (Register(2), 32),
+            (Register(3), 40),
+            (Register(4), 48),
+            (Register(5), 56),
+            (Register(6), 64),
+            (Register(7), 72),
+            (Register(8), 80),
+            (Register(9), 88),
+            (Register(10), 96),
+            (Register(11), 104),
+            (Register(12), 112),
+            (Register(13), 120),
+            (Register(14), 128),
+            (Register(15), 136),
+        ],
+    },
     register_names: &[
         "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
     ],

@@ -1,6 +1,6 @@
 //! x86-64 (System V ABI, AMD64 supplement, figure 3.36: DWARF register numbers).
 
-use crate::{Arch, PerfRegisters, Register, SignalFrame};
+use crate::{Arch, PerfRegisters, Register, SignalFrame, UserRegisters};
 
 /// Frame pointer.
 pub const RBP: Register = Register(6);
@@ -68,6 +68,29 @@ pub static ARCH: Arch = Arch {
             (23, Register(15)),
         ],
         pc: 8,
+    },
+    // `asm/user_64.h`: r15 first, RIP behind orig_rax, RSP behind CS and the flags.
+    user: UserRegisters {
+        bytes: 216,
+        pc: 128,
+        general: &[
+            (Register(15), 0),
+            (Register(14), 8),
+            (Register(13), 16),
+            (Register(12), 24),
+            (Register(6), 32),
+            (Register(3), 40),
+            (Register(11), 48),
+            (Register(10), 56),
+            (Register(9), 64),
+            (Register(8), 72),
+            (Register(0), 80),
+            (Register(2), 88),
+            (Register(1), 96),
+            (Register(4), 104),
+            (Register(5), 112),
+            (Register(7), 152),
+        ],
     },
     register_names: &[
         "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",

@@ -27,12 +27,19 @@
 //! that they stand for: it never expands a repetition, and it stops at a limit of frames ([`FRAME_LIMIT`] unless told
 //! otherwise), so that a caller may.
 //!
+//! The companion format, a list of modules, is in `cif`, behind a feature of that name; it does allocate.
+//!
 //! # What the format cannot say
 //! Which module, thread and time a stack belongs to, and which frame a signal interrupted: two [`Frame::Pc`] in one
 //! backtrace hint at the last. A cycle of mutual recursion is not a repetition.
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cif")]
+extern crate alloc;
+
+#[cfg(feature = "cif")]
+pub mod cif;
 pub mod constants;
 mod error;
 mod frame;

@@ -4,6 +4,8 @@
 mod cbf_decode;
 #[path = "targets/cbf_encode.rs"]
 mod cbf_encode;
+#[path = "targets/cif.rs"]
+mod cif;
 
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
@@ -54,5 +56,16 @@ fn encode() {
             b"\xda\x09\0\0\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0",
         ],
         cbf_encode::cbf_encode,
+    );
+}
+
+#[test]
+fn cif() {
+    run(
+        &[
+            b"\x02\x05Linux\x02\x2a\x55\x00\x00\x00\x10\x00\x00\x3a\x71\x03\x01\x02\x03\x05/w/bt\x00\x8a\x40\x00\x00\xc6\x80\x00\x81\xa0\x80\x02.s\x00",
+            b"\x01\x00\x01\x1a\x10\x00\x00\x00\x01\x00\x00\x00\x84\x45CAppKit\x00",
+        ],
+        cif::cif,
     );
 }

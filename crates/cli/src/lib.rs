@@ -10,6 +10,7 @@ mod output;
 mod record;
 mod report;
 mod sframe;
+mod stack;
 mod trace;
 mod types;
 
@@ -32,6 +33,7 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    Stack(stack::Stack),
     #[command(subcommand)]
     Trace(trace::Command),
     #[command(subcommand)]
@@ -64,6 +66,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Stack(arguments) => stack::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),
         Command::Sframe(command) => sframe::run(command),

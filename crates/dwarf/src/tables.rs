@@ -114,6 +114,12 @@ pub fn abi(image: &Image<'_>) -> Abi {
     }
 }
 
+/// The module's own `.sframe`, where it has one that makes sense.
+pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
+    let own = image.sframe().ok().flatten();
+    own.filter(|own| is_sound(&own.data, own.address, abi(image)))
+}
+
 /// The rows of `image`'s `.eh_frame`, its entry point included even where no FDE describes it.
 pub fn convert(image: &Image<'_>) -> Result<Converted, Error> {
     let section = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
@@ -156,8 +162,7 @@ impl Tables {
     /// The table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that cannot be read or written
     /// costs time and nothing else.
     pub fn load(&self, image: &Image<'_>) -> Result<Table, Error> {
-        let own = image.sframe().ok().flatten();
-        let own = own.filter(|own| is_sound(&own.data, own.address, abi(image)));
+        let own = own_section(image);
         let section = match (image.eh_frame(), &own) {
             (Ok(Some(section)), None) => section,
             (Ok(Some(section)), Some(own)) if lacks_functions(image, own) => section,

@@ -68,6 +68,13 @@ pub(crate) const CHDR_BYTES: usize = 24;
 
 pub(crate) const NT_GNU_BUILD_ID: u32 = 3;
 
+/// Notes of cores (`linux/elf.h`), all of the owner `CORE`.
+pub(crate) const NT_PRSTATUS: u32 = 1;
+pub(crate) const NT_PRPSINFO: u32 = 3;
+pub(crate) const NT_AUXV: u32 = 6;
+pub(crate) const NT_FILE: u32 = 0x4649_4c45;
+pub(crate) const NT_SIGINFO: u32 = 0x5349_4749;
+
 pub(crate) const DT_NULL: u64 = 0;
 pub(crate) const DT_HASH: u64 = 4;
 pub(crate) const DT_STRTAB: u64 = 5;

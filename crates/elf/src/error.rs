@@ -63,6 +63,12 @@ pub enum ErrorKind {
     Appended(u64),
     /// The dynamic linker, which kernels before 6.7 can't load with a segment behind its last one.
     DynamicLinker,
+    /// The file is no core.
+    NotCore,
+    /// A note says that it is longer than what holds it, or that it has more entries than bytes.
+    Note(u32),
+    /// No note of the core has a thread's registers.
+    NoThreads,
     /// The program headers can't grow where they are: something that code may refer to stands right behind them.
     NoRoom,
 }
@@ -134,6 +140,9 @@ impl fmt::Display for Error {
                 f,
                 "the dynamic linker has no room for a table, and older kernels can't load it with one more segment"
             )?,
+            ErrorKind::NotCore => write!(f, "not a core file")?,
+            ErrorKind::Note(kind) => write!(f, "damaged note of type {kind:#x}")?,
+            ErrorKind::NoThreads => write!(f, "the core has no thread's registers")?,
             ErrorKind::NoRoom => write!(
                 f,
                 "no room behind the program headers, and what is there can't be moved"

@@ -62,6 +62,31 @@ impl Segment {
     }
 }
 
+/// Where a file's code is loaded: what is needed to know an address by a mapping of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeSegments(Vec<(u64, u64, u64)>);
+
+impl CodeSegments {
+    /// File offset, bytes in the file and address of the segments that are loaded for execution. lld lets segments
+    /// share a page of the file, so an offset alone does not tell them apart; what is mapped for execution can only be
+    /// one of these.
+    pub fn of(image: &Image<'_>) -> CodeSegments {
+        let code = image.loads().filter(|segment| segment.is_executable());
+        CodeSegments(
+            code.map(|segment| (segment.offset, segment.filesz, segment.vaddr))
+                .collect(),
+        )
+    }
+
+    /// The address (svma) of the byte at `offset`; mappings begin at whole pages, so it may lie before its segment.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        self.0
+            .iter()
+            .find(|&&(start, len, _)| start & !(PAGE - 1) <= offset && offset < start.saturating_add(len))
+            .map(|&(start, _, address)| address.wrapping_add(offset.wrapping_sub(start)))
+    }
+}
+
 /// A section header (gABI 4.3, "Section header").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section<'a> {

@@ -8,6 +8,7 @@
 pub mod archive;
 mod compression;
 mod constants;
+pub mod core;
 pub mod debugfile;
 mod dynamic;
 pub mod edit;
@@ -23,7 +24,7 @@ mod symbols;
 mod unwind_data;
 
 pub use error::{Error, ErrorKind, Result};
-pub use image::{AltLink, DebugLink, Image, Kind, Section, SectionData, Segment};
+pub use image::{AltLink, CodeSegments, DebugLink, Image, Kind, Section, SectionData, Segment};
 pub use map::MappedFile;
 pub use notes::build_id_of_notes;
 pub use symbol_table::{SymbolEntry, Table};

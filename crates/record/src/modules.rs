@@ -6,9 +6,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use backtrail_dwarf::tables::{self, Tables};
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{CodeSegments, Image, MappedFile};
 use backtrail_recording::Module as Recorded;
 use backtrail_sframe::Section;
+use backtrail_target::proc::{DELETED, VDSO, is_file};
 use backtrail_target::{proc, sys};
 use backtrail_unwind::{Coverage, Table};
 use rustc_hash::FxHashMap;
@@ -73,22 +74,8 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) mem_size: u64,
     /// Whether it may lie anywhere.
     pub(crate) position_independent: bool,
-    /// Segments of code: file offset, bytes in the file, address. lld lets segments share a page of the file, so an
-    /// offset alone does not tell them apart; what is mapped for execution can only be one of these.
-    code: Vec<(u64, u64, u64)>,
+    code: CodeSegments,
     table: Option<Section<'a>>,
-}
-
-impl ElfModule<'_> {
-    /// The address, as the file numbers them, of the byte at `offset`; mappings begin at whole pages, so it may lie
-    /// before its segment.
-    fn address_of(&self, offset: u64) -> Option<u64> {
-        let page = 4096;
-        self.code
-            .iter()
-            .find(|&&(start, len, _)| start & !(page - 1) <= offset && offset < start.saturating_add(len))
-            .map(|&(start, _, address)| address.wrapping_add(offset.wrapping_sub(start)))
-    }
 }
 
 /// All modules of a recording.
@@ -146,7 +133,7 @@ impl<'a> Modules<'a> {
         let Contents::Elf(elf) = self.contents(mapping.module) else {
             return Coverage::FramePointer;
         };
-        match (elf.table, elf.address_of(mapping.file_offset)) {
+        match (elf.table, elf.code.address_of(mapping.file_offset)) {
             (Some(section), Some(address)) => Coverage::Table(Table {
                 section,
                 bias: mapping.start.wrapping_sub(address),
@@ -164,7 +151,7 @@ impl<'a> Modules<'a> {
         }
         let path = module.path.clone();
         if let Contents::Elf(elf) = self.contents(mapping.module)
-            && let Some(address) = elf.address_of(mapping.file_offset)
+            && let Some(address) = elf.code.address_of(mapping.file_offset)
         {
             let bias = mapping.start.wrapping_sub(address);
             return Some(Recorded {
@@ -290,12 +277,7 @@ impl<'a> Modules<'a> {
             base_vaddr: image.base_vaddr(),
             mem_size: image.mem_size(),
             position_independent: image.is_position_independent(),
-            code: image
-                .segments()
-                .iter()
-                .filter(|segment| segment.is_load() && segment.is_executable())
-                .map(|segment| (segment.offset, segment.filesz, segment.vaddr))
-                .collect(),
+            code: CodeSegments::of(image),
             table,
         }
     }
@@ -318,17 +300,6 @@ pub(crate) fn kernel() -> Option<Recorded> {
         path: "[kernel.kallsyms]".to_owned(),
         build_id: backtrail_elf::build_id_of_notes(&notes).unwrap_or_default().to_vec(),
     })
-}
-
-/// How the kernel names the page of code that it maps into every process.
-const VDSO: &str = "[vdso]";
-/// What the kernel appends to the path of a file that has no name any more.
-const DELETED: &str = " (deleted)";
-
-/// Whether the kernel's name of a mapping is a path; `//anon`, `[heap]`, `/memfd:…` (deleted by nature) and
-/// `/dev/zero` are memory without a file.
-fn is_file(path: &str) -> bool {
-    path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/dev/zero")
 }
 
 fn same_inode(file: &File, key: &FileKey) -> bool {

@@ -1,11 +1,15 @@
-//! Where registers and memory come from: perf samples and the memory of live processes.
+//! Where registers and memory come from: perf samples, live processes, cores.
 //!
 //! Every system call that Rust's standard library and `rustix` do not offer safely is in [`sys`]; nothing else here
 //! is unsafe.
 
+pub mod core;
+pub mod live;
 pub mod perf;
 pub mod proc;
+pub mod snapshot;
 pub mod stack;
 pub mod sys;
 
+pub use snapshot::Snapshot;
 pub use stack::SampledStack;

@@ -26,9 +26,57 @@ pub struct MapsEntry {
 
 /// The mappings of a process.
 pub fn maps(pid: u32) -> io::Result<Vec<MapsEntry>> {
+    Ok(maps_of(&maps_text(pid)?))
+}
+
+/// `/proc/PID/maps` as it is, for who has no time to make sense of it now.
+pub fn maps_text(pid: u32) -> io::Result<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/maps"))
+}
+
+/// The mappings that the text of `/proc/PID/maps` tells.
+pub fn maps_of(text: &[u8]) -> Vec<MapsEntry> {
     // Paths may hold any byte but a zero.
-    let text = fs::read(format!("/proc/{pid}/maps"))?;
-    Ok(String::from_utf8_lossy(&text).lines().filter_map(maps_entry).collect())
+    String::from_utf8_lossy(text).lines().filter_map(maps_entry).collect()
+}
+
+/// How the kernel names the page of code that it maps into every process.
+pub const VDSO: &str = "[vdso]";
+/// What the kernel appends to the path of a file that has no name any more.
+pub const DELETED: &str = " (deleted)";
+
+/// Whether the kernel's name of a mapping is a path; `//anon`, `[heap]`, `/memfd:…` (deleted by nature) and
+/// `/dev/zero` are memory without a file.
+pub fn is_file(path: &str) -> bool {
+    path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/dev/zero")
+}
+
+/// A field of `/proc/PID/status` or `/proc/PID/task/TID/status`, as `Tgid`.
+pub fn status_field(status: &str, name: &str) -> Option<u32> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The state of a thread as `ps` shows it (`R`, `S`, `D`, `T`, `t`, `Z`, `X`, …); `None` where there is no such thread.
+pub fn thread_state(pid: u32, tid: u32) -> Option<char> {
+    stat_field(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?, 0)?
+        .chars()
+        .next()
+}
+
+/// Whether a process is a thread of the kernel, without memory of its own (`PF_KTHREAD`).
+pub fn is_kernel_thread(pid: u32) -> bool {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags = stat_field(&stat, 6).and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// A field of `stat` by its place behind the name, which may hold spaces and brackets itself.
+fn stat_field(stat: &str, index: usize) -> Option<&str> {
+    stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().nth(index)
 }
 
 fn maps_entry(line: &str) -> Option<MapsEntry> {

@@ -7,6 +7,7 @@
 //! that starts with `SKIPPED:`, written past the test runner's capture so that nobody overlooks it.
 
 pub mod command;
+pub mod debugger;
 pub mod elf_file;
 pub mod objdump_types;
 pub mod peers;

@@ -89,6 +89,22 @@ pub const THREADS: Program = Program {
     flags: &["--edition", "2024", "-O"],
     libraries: &[],
 };
+/// Threads that stand in known functions.
+pub const PARKED: Program = c("parked", "parked.c");
+/// The same, linked statically.
+pub const PARKED_STATIC: Program = Program {
+    name: "parked_static",
+    source: "parked.c",
+    flags: &["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-static"],
+    libraries: &[],
+};
+/// Rust threads that wait.
+pub const PARKED_RUST: Program = Program {
+    name: "parked_rust",
+    source: "parked.rs",
+    flags: &["--edition", "2024", "-O", "-g"],
+    libraries: &[],
+};
 const PLT_LIBRARY: Program = Program {
     name: "libplt.so",
     source: "plt_lib.c",
@@ -203,6 +219,9 @@ mod tests {
             WORK,
             PERF_PROBE,
             THREADS,
+            PARKED,
+            PARKED_STATIC,
+            PARKED_RUST,
             PLT_LAZY,
             PLT_NOW,
         ];

@@ -83,6 +83,9 @@ pub(crate) trait ModuleSymbols {
 pub(crate) trait SymbolSource {
     /// The symbols of the file, if it is the one that was recorded.
     fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable>;
+
+    /// Files told with this path are at another place.
+    fn found_at(&mut self, _path: &str, _place: PathBuf) {}
 }
 
 /// Why a module's symbols can't be used.
@@ -149,7 +152,18 @@ impl Default for Symbolizer {
 impl Symbolizer {
     /// Takes symbols from the files of this machine.
     pub fn new(system: SystemFiles) -> Symbolizer {
-        Self::with_source(Box::new(object::ObjectFiles), system)
+        Self::with_debug_dirs(system, &[])
+    }
+
+    /// The same; separate debug files are also looked for in these folders, and first, as in `/usr/lib/debug`.
+    pub fn with_debug_dirs(system: SystemFiles, debug_dirs: &[PathBuf]) -> Symbolizer {
+        Self::with_source(Box::new(object::ObjectFiles::new(debug_dirs)), system)
+    }
+
+    /// The file of modules told with this path is at another place: the process sees other file systems, or its name has
+    /// gone. Its build id is checked there too.
+    pub fn found_at(&mut self, path: &str, place: PathBuf) {
+        self.source.found_at(path, place);
     }
 
     pub(crate) fn with_source(source: Box<dyn SymbolSource>, system: SystemFiles) -> Symbolizer {

@@ -1,9 +1,10 @@
 //! Symbols, lines and inlined calls from the files themselves.
 
+use std::collections::HashMap;
 use std::fs::{self, File as OsFile};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use backtrail_dwarf::lines::{DebugSections, Lines};
 use backtrail_elf::debugfile::Search;
@@ -14,9 +15,31 @@ use crate::demangle::demangle;
 use crate::modules::File;
 
 /// The files of this machine.
-pub(super) struct ObjectFiles;
+pub(super) struct ObjectFiles {
+    search: Search,
+    /// By the path that modules are told with: where their file is.
+    found: HashMap<String, PathBuf>,
+}
+
+impl ObjectFiles {
+    /// Searches these folders too for debug files, and first.
+    pub(super) fn new(debug_dirs: &[PathBuf]) -> ObjectFiles {
+        let search = debug_dirs
+            .iter()
+            .rev()
+            .fold(Search::new(), |search, dir| search.with_dir(dir));
+        ObjectFiles {
+            search,
+            found: HashMap::new(),
+        }
+    }
+}
 
 impl SymbolSource for ObjectFiles {
+    fn found_at(&mut self, path: &str, place: PathBuf) {
+        self.found.insert(path.to_owned(), place);
+    }
+
     fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
         if file.path == "[vdso]" {
             return Ok(Box::new(own_vdso(file)?));
@@ -24,13 +47,17 @@ impl SymbolSource for ObjectFiles {
         if file.is_anonymous() {
             return Err(Unavailable::NoFile);
         }
-        let search = Search::new();
-        let found = match open_module(file, &search) {
+        let search = &self.search;
+        let place = self
+            .found
+            .get(&file.path)
+            .map_or(Path::new(&file.path), PathBuf::as_path);
+        let found = match open_module(file, place, search) {
             Ok(found) => found,
             // What was split off may still be there.
             Err(reason) => {
                 let path = search.by_build_id(&file.build_id).ok_or(reason)?;
-                Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, &search)
+                Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, search)
             }
         };
         Ok(Box::new(found.read()?))
@@ -47,15 +74,16 @@ struct Files {
 
 /// The recorded file, if it is still the one at its path. One that was recorded without a build id can't be told from
 /// its successors and is taken as it is.
-fn open_module(file: &File, search: &Search) -> Result<Files, Unavailable> {
-    let path = Path::new(&file.path);
-    let module = MappedFile::open(path).map_err(|error| match error.kind() {
+fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unavailable> {
+    let module = MappedFile::open(place).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Unavailable::Malformed,
         _ => Unavailable::Missing,
     })?;
     let image = Image::parse(module.bytes()).map_err(|_| Unavailable::Malformed)?;
     check_build_id(file, &image)?;
-    Ok(Files::of(module, path, search))
+    // Debug files lie beside the path that the module is known by, wherever it was opened.
+    let known_by = file.path.strip_suffix(" (deleted)").unwrap_or(&file.path);
+    Ok(Files::of(module, Path::new(known_by), search))
 }
 
 fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {

@@ -3,6 +3,7 @@
 
 mod perf_event;
 mod process_vm;
+pub mod ptrace;
 mod ring;
 mod signals;
 

@@ -1,0 +1,361 @@
+//! Compact ImageMap Format: the list of modules that a stack's addresses lie in.
+//!
+//! The specification is Swift's `CompactImageMapFormat`; its later revision, read and written here, has the platform's name
+//! behind the information byte. Offsets are signed, in the fewest big-endian bytes, as in compact backtraces.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::WordSize;
+use crate::constants::{VERSION, VERSION_SHIFT};
+
+/// The most images that Swift's reader takes.
+pub const MAX_IMAGES: u64 = 1 << 20;
+/// The longest build id that Swift's reader takes, in bytes.
+pub const MAX_BUILD_ID: u64 = 1024;
+
+/// The prefixes that have a code without being stored ("String Encoding").
+const FIXED_PREFIXES: [&[u8]; 12] = [
+    b"/lib",
+    b"/usr/lib",
+    b"/usr/local/lib",
+    b"/opt/lib",
+    b"/System/Library/Frameworks",
+    b"/System/Library/PrivateFrameworks",
+    b"/System/iOSSupport",
+    b"/Library/Frameworks",
+    b"/System/Applications",
+    b"/Applications",
+    b"C:\\Windows\\System32",
+    b"C:\\Program Files\\",
+];
+/// The code of the first prefix of a string.
+const FIRST_CODE: u64 = 32;
+/// The longest string of one opcode.
+const MAX_CHUNK: usize = 63;
+/// Codes from here on take bytes of their own.
+const EXTENDED: u64 = 64;
+
+/// Header byte: the base is relative to the one before.
+const RELATIVE: u8 = 0x80;
+
+/// A module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Address of its first byte.
+    pub base: u64,
+    /// Address behind its code.
+    pub end_of_text: u64,
+    /// Build id; empty where it has none.
+    pub build_id: Vec<u8>,
+    /// Path; empty where it is not told. Bytes that are no UTF-8 are replaced.
+    pub path: String,
+}
+
+/// A list of modules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageMap {
+    /// Bits of an address.
+    pub word: WordSize,
+    /// The platform's name, up to 255 bytes.
+    pub platform: String,
+    /// The modules, by rising base.
+    pub images: Vec<Image>,
+}
+
+/// What was wrong with the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// A version that is not known.
+    Version(u8),
+    /// The reserved word size.
+    ReservedWordSize,
+    /// The data ends too early.
+    Truncated,
+    /// A count above what any map has.
+    Count(u64),
+    /// A build id longer than any.
+    BuildId(u64),
+    /// Code that ends before the module begins.
+    EndOfText,
+    /// The reserved bit of a header byte.
+    Reserved(u8),
+    /// A prefix that has not been told.
+    Prefix(u64),
+}
+
+/// A failed read: what was wrong, and the byte where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Error {
+    /// What was wrong.
+    pub kind: ErrorKind,
+    /// Offset in bytes from the information byte.
+    pub offset: usize,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ErrorKind::Version(version) => write!(f, "version {version} is not known, only 0 is"),
+            ErrorKind::ReservedWordSize => write!(f, "reserved word size 3"),
+            ErrorKind::Truncated => write!(f, "data ends too early"),
+            ErrorKind::Count(count) => write!(f, "{count} images are more than {MAX_IMAGES}"),
+            ErrorKind::BuildId(len) => write!(f, "a build id of {len} bytes is longer than {MAX_BUILD_ID}"),
+            ErrorKind::EndOfText => write!(f, "the code ends before the module begins"),
+            ErrorKind::Reserved(header) => write!(f, "reserved bit in header {header:#04x}"),
+            ErrorKind::Prefix(code) => write!(f, "prefix {code} was not told before"),
+        }?;
+        write!(f, " at offset {:#x}", self.offset)
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// Reads a list. What it takes is bounded by a small multiple of the data's length.
+///
+/// # Errors
+/// At the first thing that makes no sense.
+pub fn decode(data: &[u8]) -> Result<ImageMap, Error> {
+    let mut reader = Reader {
+        data,
+        at: 0,
+        prefixes: Vec::new(),
+    };
+    let information = reader.byte()?;
+    let fail = |kind, offset| Err(Error { kind, offset });
+    if information >> VERSION_SHIFT != VERSION {
+        return fail(ErrorKind::Version(information >> VERSION_SHIFT), 0);
+    }
+    let word = match information & 3 {
+        0 => WordSize::Bits16,
+        1 => WordSize::Bits32,
+        2 => WordSize::Bits64,
+        _ => return fail(ErrorKind::ReservedWordSize, 0),
+    };
+    let platform_len = usize::from(reader.byte()?);
+    let platform = String::from_utf8_lossy(reader.bytes(platform_len)?).into_owned();
+    let at = reader.at;
+    let count = reader.number()?;
+    if count > MAX_IMAGES {
+        return fail(ErrorKind::Count(count), at);
+    }
+    let mut images: Vec<Image> = Vec::new();
+    for _ in 0..count {
+        let last = images.last().map_or(0, |image| image.base);
+        let image = reader.image(word, last)?;
+        images.push(image);
+    }
+    Ok(ImageMap { word, platform, images })
+}
+
+struct Reader<'a> {
+    data: &'a [u8],
+    at: usize,
+    prefixes: Vec<&'a [u8]>,
+}
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        let error = Error {
+            kind: ErrorKind::Truncated,
+            offset: self.at,
+        };
+        let end = self.at.checked_add(len).ok_or(error)?;
+        let bytes = self.data.get(self.at..end).ok_or(error)?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    fn byte(&mut self) -> Result<u8, Error> {
+        self.bytes(1)?.first().copied().ok_or(Error {
+            kind: ErrorKind::Truncated,
+            offset: self.at,
+        })
+    }
+
+    /// Seven bits a byte, the most significant first; too large ones saturate.
+    fn number(&mut self) -> Result<u64, Error> {
+        let mut value = 0u64;
+        loop {
+            let byte = self.byte()?;
+            value = value
+                .checked_mul(128)
+                .map_or(u64::MAX, |value| value | u64::from(byte & 0x7f));
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn signed(&mut self, len: usize) -> Result<u64, Error> {
+        let bytes = self.bytes(len)?;
+        let negative = bytes.first().is_some_and(|byte| byte & 0x80 != 0);
+        let start = if negative { u64::MAX } else { 0 };
+        Ok(bytes.iter().fold(start, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    fn image(&mut self, word: WordSize, last: u64) -> Result<Image, Error> {
+        let offset = self.at;
+        let fail = |kind| Err(Error { kind, offset });
+        let header = self.byte()?;
+        if header & 0x40 != 0 {
+            return fail(ErrorKind::Reserved(header));
+        }
+        let mask = u64::MAX >> (64 - word.bits());
+        let mut base = self.signed(usize::from(header >> 3 & 7) + 1)?;
+        if header & RELATIVE != 0 {
+            base = base.wrapping_add(last);
+        }
+        base &= mask;
+        let end_of_text = base.wrapping_add(self.signed(usize::from(header & 7) + 1)?) & mask;
+        if end_of_text < base {
+            return fail(ErrorKind::EndOfText);
+        }
+        let len = self.number()?;
+        if len > MAX_BUILD_ID {
+            return fail(ErrorKind::BuildId(len));
+        }
+        let build_id = self.bytes(len as usize)?.to_vec();
+        Ok(Image {
+            base,
+            end_of_text,
+            build_id,
+            path: self.path()?,
+        })
+    }
+
+    fn path(&mut self) -> Result<String, Error> {
+        let mut path = Vec::new();
+        loop {
+            let at = self.at;
+            let opcode = self.byte()?;
+            let low = opcode & 0x3f;
+            match opcode >> 6 {
+                0 if low == 0 => return Ok(String::from_utf8_lossy(&path).into_owned()),
+                0 => {
+                    let chunk = self.bytes(usize::from(low))?;
+                    self.prefixes.extend(inner_prefixes(chunk));
+                    path.extend_from_slice(chunk);
+                }
+                1 => {
+                    let version = self.byte()?;
+                    let name = self.bytes(usize::from(low) + 1)?;
+                    for part in [b"/", name, b".framework/Versions/", &[version], b"/", name] {
+                        path.extend_from_slice(part);
+                    }
+                }
+                kind => {
+                    let code = if kind == 2 {
+                        u64::from(low)
+                    } else {
+                        let bytes = self.bytes(usize::from(low) + 1)?;
+                        let value = bytes
+                            .iter()
+                            .fold(0u64, |value, byte| value.saturating_mul(256) | u64::from(*byte));
+                        value.saturating_add(EXTENDED)
+                    };
+                    let prefix = prefix(&self.prefixes, code).ok_or(Error {
+                        kind: ErrorKind::Prefix(code),
+                        offset: at,
+                    })?;
+                    path.extend_from_slice(prefix);
+                }
+            }
+        }
+    }
+}
+
+fn prefix<'p>(told: &[&'p [u8]], code: u64) -> Option<&'p [u8]> {
+    if let Some(told_index) = code.checked_sub(FIRST_CODE) {
+        return told.get(usize::try_from(told_index).ok()?).copied();
+    }
+    FIXED_PREFIXES.get(code as usize).copied()
+}
+
+/// What lies before each slash but one at the start.
+fn inner_prefixes(chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = chunk.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
+    slashes.filter_map(|(at, _)| chunk.get(..at))
+}
+
+/// Writes a list as Swift does. Images have to be by rising base; of the platform's name the first 255 bytes count.
+pub fn encode(map: &ImageMap) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.push(VERSION << VERSION_SHIFT | map.word as u8);
+    let platform = map.platform.as_bytes();
+    let platform = platform.get(..255).unwrap_or(platform);
+    out.push(platform.len() as u8);
+    out.extend_from_slice(platform);
+    push_number(&mut out, map.images.len() as u64);
+    let mut prefixes: Vec<Vec<u8>> = Vec::new();
+    let mut last = None;
+    for image in &map.images {
+        let absolute = signed_bytes(image.base);
+        let relative = last.map(|last| signed_bytes(image.base.wrapping_sub(last)));
+        let (flag, base) = match relative {
+            Some(relative) if relative.len() < absolute.len() => (RELATIVE, relative),
+            _ => (0, absolute),
+        };
+        let text = signed_bytes(image.end_of_text.wrapping_sub(image.base));
+        out.push(flag | (base.len() as u8 - 1) << 3 | (text.len() as u8 - 1));
+        out.extend(base);
+        out.extend(text);
+        push_number(&mut out, image.build_id.len() as u64);
+        out.extend_from_slice(&image.build_id);
+        push_path(&mut out, image.path.as_bytes(), &mut prefixes);
+        last = Some(image.base);
+    }
+    out
+}
+
+fn push_number(out: &mut Vec<u8>, number: u64) {
+    let groups = (64 - number.leading_zeros()).div_ceil(7).max(1);
+    for group in (0..groups).rev() {
+        let more = if group > 0 { 0x80 } else { 0 };
+        out.push((number >> (group * 7)) as u8 & 0x7f | more);
+    }
+}
+
+/// The fewest big-endian bytes that give the number back when their sign is extended.
+fn signed_bytes(number: u64) -> Vec<u8> {
+    let bytes = number.to_be_bytes();
+    let sign = if number >> 63 == 1 { 0xff } else { 0 };
+    let fits = |skip: &usize| bytes[..*skip].iter().all(|byte| *byte == sign) && (bytes[*skip] ^ sign) & 0x80 == 0;
+    let skip = (0..bytes.len()).rev().find(fits).unwrap_or(0);
+    bytes[skip..].to_vec()
+}
+
+/// The longest prefix that is known, as often as there is one; then a string.
+fn push_path(out: &mut Vec<u8>, mut path: &[u8], prefixes: &mut Vec<Vec<u8>>) {
+    while !path.is_empty() {
+        let fixed = FIXED_PREFIXES
+            .iter()
+            .enumerate()
+            .map(|(code, prefix)| (code as u64, *prefix));
+        let told = prefixes.iter().enumerate();
+        let told = told.map(|(index, prefix)| (index as u64 + FIRST_CODE, prefix.as_slice()));
+        let known = fixed.chain(told).filter(|(_, prefix)| path.starts_with(prefix));
+        if let Some((code, prefix)) = known.max_by_key(|(_, prefix)| prefix.len()) {
+            path = path.get(prefix.len()..).unwrap_or_default();
+            push_expand(out, code);
+            continue;
+        }
+        let (chunk, rest) = path.split_at(path.len().min(MAX_CHUNK));
+        out.push(chunk.len() as u8);
+        out.extend_from_slice(chunk);
+        prefixes.extend(inner_prefixes(chunk).map(<[u8]>::to_vec));
+        path = rest;
+    }
+    out.push(0);
+}
+
+fn push_expand(out: &mut Vec<u8>, code: u64) {
+    let Some(value) = code.checked_sub(EXTENDED) else {
+        out.push(0x80 | code as u8);
+        return;
+    };
+    let len = (64 - value.leading_zeros()).div_ceil(8).max(1) as usize;
+    out.push(0xc0 | (len as u8 - 1));
+    out.extend_from_slice(&value.to_be_bytes()[8 - len..]);
+}

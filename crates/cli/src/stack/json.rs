@@ -1,0 +1,46 @@
+//! Stacks as JSON.
+
+use std::io::{self, Write};
+
+use backtrail_stacks::{NamedFrame, NamedThread, Process};
+use serde_json::{Value, json};
+
+/// Writes one document.
+pub(super) fn write(out: &mut dyn Write, process: &Process, threads: &[NamedThread]) -> io::Result<()> {
+    let threads: Vec<Value> = threads.iter().map(thread).collect();
+    let document = json!({
+        "pid": process.pid,
+        "name": process.name,
+        "architecture": process.architecture,
+        "signal": process.signal,
+        "threads": threads,
+    });
+    serde_json::to_writer(&mut *out, &document)?;
+    writeln!(out)
+}
+
+fn thread(thread: &NamedThread) -> Value {
+    let frames: Vec<Value> = thread.frames.iter().map(frame).collect();
+    json!({
+        "tid": thread.tid,
+        "name": thread.name,
+        "stop": thread.end.name(),
+        "signal": thread.signal,
+        "frames": frames,
+    })
+}
+
+fn frame(frame: &NamedFrame) -> Value {
+    let build_id: String = frame.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({
+        "pc": format!("{:#x}", frame.pc),
+        "function": frame.function,
+        "offset": frame.offset,
+        "file": frame.file,
+        "line": frame.line,
+        "module": frame.path.as_deref().unwrap_or(&frame.module),
+        "build_id": Some(build_id).filter(|id| !id.is_empty()),
+        "inlined": frame.inlined,
+        "how": frame.how.name(),
+    })
+}

@@ -1,0 +1,204 @@
+//! `backtrail stack`.
+
+mod json;
+mod text;
+
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use backtrail_elf::ErrorKind;
+use backtrail_elf::core::Core;
+use backtrail_stacks::{Looker, Options, Process, fold, input, record};
+use backtrail_target::{Snapshot, core, live};
+use clap::Args;
+
+use crate::error::{Failure, Status};
+use crate::output;
+
+/// Show the stacks of a running process or of a core.
+///
+/// All threads of a process are stopped, their registers and stacks copied, and the process goes on; the rest is done on
+/// the copy. A core may be compressed with gzip, zstd or lz4. What --cbf has written can be shown later, on another machine
+/// too.
+#[derive(Args)]
+pub(crate) struct Stack {
+    /// A process by its number, a core or a record of --cbf by its file's name; '-' is one on standard input.
+    #[arg(value_name = "PID | CORE | RECORD")]
+    target: PathBuf,
+    /// Use this file as the executable.
+    #[arg(long, value_name = "FILE")]
+    exe: Option<PathBuf>,
+    /// Look for separate debug files here too.
+    #[arg(long, value_name = "DIR")]
+    debug_dir: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print a record: compact backtraces and a list of the modules with their build ids, without names.
+    #[arg(long, conflicts_with = "json")]
+    cbf: bool,
+    /// Show each thread by itself, also those whose stacks are equal.
+    #[arg(long)]
+    all: bool,
+    /// Hold the process until everything is printed.
+    #[arg(long)]
+    freeze: bool,
+    /// Look again after so many seconds, and show what has changed.
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    every: Option<Duration>,
+    /// Look so many times; without end if only --every is given.
+    #[arg(long, value_name = "N", requires = "every", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// Runs it.
+pub(crate) fn run(arguments: &Stack) -> Result<Status, Failure> {
+    let looker = Looker::new(Options {
+        executable: arguments.exe.clone(),
+        debug_dirs: arguments.debug_dir.clone(),
+    });
+    if let Some(exe) = &arguments.exe {
+        std::fs::metadata(exe).map_err(|error| Failure::of(exe, error))?;
+    }
+    let pid = arguments.target.to_str().and_then(|target| target.parse::<u32>().ok());
+    match pid {
+        Some(pid) => run_live(arguments, pid, looker),
+        None => run_core(arguments, looker),
+    }
+}
+
+fn run_live(arguments: &Stack, pid: u32, mut looker: Looker) -> Result<Status, Failure> {
+    let count = arguments
+        .count
+        .unwrap_or(if arguments.every.is_some() { u64::MAX } else { 1 });
+    let mut before: Option<Process> = None;
+    let mut next = Instant::now();
+    for look in 0..count {
+        let captured = live::capture(pid, arguments.freeze);
+        let (snapshot, hold) = match captured {
+            Ok(captured) => captured,
+            // A process that ended between two looks is no mistake.
+            Err(live::Error::Gone | live::Error::Zombie) if look > 0 => {
+                eprintln!("backtrail: {pid}: has ended");
+                return Ok(Status::Done);
+            }
+            Err(error) => return Err(not_captured(pid, error)),
+        };
+        let process = looker.stacks(&snapshot);
+        show(arguments, &mut looker, &process, before.as_ref())?;
+        drop(hold);
+        before = Some(process);
+        if let Some(every) = arguments.every.filter(|_| look + 1 < count) {
+            next += every;
+            sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+    tell_troubles(&looker, before.as_ref());
+    Ok(Status::Done)
+}
+
+fn not_captured(pid: u32, error: live::Error) -> Failure {
+    let failure = Failure::of(pid.to_string(), error);
+    match error {
+        live::Error::NotPermitted(live::Reason::Traced(_)) => failure.help("end the debugger that traces it"),
+        live::Error::NotPermitted(live::Reason::PtraceScope(_)) => {
+            failure.help("run this as root, or let root set kernel.yama.ptrace_scope to 0")
+        }
+        live::Error::NotPermitted(_) => failure.help("run this as that user or as root (CAP_SYS_PTRACE)"),
+        live::Error::Gone => failure.help("a core's name that is a number is told as ./NUMBER"),
+        _ => failure,
+    }
+}
+
+fn run_core(arguments: &Stack, mut looker: Looker) -> Result<Status, Failure> {
+    if arguments.freeze || arguments.every.is_some() {
+        return Err(Failure::new("--freeze and --every are for processes"));
+    }
+    let path = arguments.target.as_path();
+    let input = if path == Path::new("-") {
+        input::read(std::io::stdin().lock())
+    } else {
+        input::open(path)
+    };
+    let name = if path == Path::new("-") {
+        Path::new("standard input")
+    } else {
+        path
+    };
+    let input = input.map_err(|error| Failure::of(name, error))?;
+    let bytes = input.file.bytes();
+    if let Some(cut) = &input.cut {
+        let failure = Failure::of(name, format_args!("can't be decompressed to its end: {cut}"));
+        if bytes.is_empty() {
+            return Err(failure);
+        }
+        failure.warn("what came before is used");
+    }
+    let process = if bytes.trim_ascii_start().starts_with(b"{") {
+        record::parse(bytes).map_err(|error| Failure::of(name, error))?
+    } else {
+        looker.stacks(&read_core(name, bytes)?)
+    };
+    show(arguments, &mut looker, &process, None)?;
+    tell_troubles(&looker, Some(&process));
+    Ok(Status::Done)
+}
+
+fn read_core<'a>(name: &Path, bytes: &'a [u8]) -> Result<Snapshot<'a>, Failure> {
+    let core = Core::parse(bytes).map_err(|error| not_a_core(name, error))?;
+    if let Some(damage) = core.damage {
+        Failure::of(name, damage).warn("the notes before it are used");
+    }
+    if core.missing > 0 {
+        let cut_off = format_args!("is cut off: {} bytes are missing", core.missing);
+        Failure::of(name, cut_off).warn("what is there is used");
+    }
+    Ok(core::snapshot(&core))
+}
+
+fn not_a_core(name: &Path, error: backtrail_elf::Error) -> Failure {
+    let failure = Failure::of(name, error);
+    match error.kind {
+        ErrorKind::NotElf | ErrorKind::NotCore => {
+            failure.help("stack shows processes, by their number, cores, and records of --cbf")
+        }
+        _ => failure,
+    }
+}
+
+fn show(arguments: &Stack, looker: &mut Looker, process: &Process, before: Option<&Process>) -> Result<(), Failure> {
+    if arguments.cbf {
+        return output::to_stdout(|out| writeln!(out, "{}", record::to_json(process)));
+    }
+    let named = looker.names(process);
+    output::to_stdout(|out| {
+        if arguments.json {
+            return json::write(out, process, &named);
+        }
+        let changes = before.map(|before| fold::changes(before, process));
+        text::write(out, process, &named, changes.as_ref(), arguments.all)
+    })
+}
+
+/// What stands behind missing frames and names, once.
+fn tell_troubles(looker: &Looker, process: Option<&Process>) {
+    for problem in looker.problems() {
+        Failure::new(problem).warn("its stacks and names may be missing");
+    }
+    let unnamed = looker.notes();
+    for note in unnamed {
+        eprintln!("backtrail: note: {note}");
+    }
+    let live = process.map_or(0, |process| {
+        process.threads.iter().filter(|thread| thread.was_live).count()
+    });
+    if live > 0 {
+        eprintln!("backtrail: note: outer frames of {live} stacks were read while the process ran on");
+    }
+}

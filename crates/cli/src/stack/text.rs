@@ -1,0 +1,115 @@
+//! Stacks as text.
+
+use std::io::{self, Write};
+
+use backtrail_stacks::fold::{self, Change};
+use backtrail_stacks::{End, NamedFrame, NamedThread, Process};
+
+/// So many numbers of threads with equal stacks are named.
+const NAMED_THREADS: usize = 8;
+
+/// Writes the process and its threads; after an earlier look, only what is not as it was.
+pub(super) fn write(
+    out: &mut dyn Write,
+    process: &Process,
+    named: &[NamedThread],
+    changes: Option<&(Vec<Change>, Vec<u32>)>,
+    all: bool,
+) -> io::Result<()> {
+    write_process(out, process)?;
+    let groups = if all {
+        (0..named.len()).map(|index| vec![index]).collect()
+    } else {
+        fold::equal_stacks(&process.threads)
+    };
+    let change = |index: usize| changes.map(|(each, _)| each[index]);
+    let mut unchanged = 0;
+    for mut group in groups {
+        let size = group.len();
+        group.retain(|&index| change(index) != Some(Change::Same));
+        unchanged += size - group.len();
+        let Some(&first) = group.first() else { continue };
+        writeln!(out)?;
+        let new = change(first) == Some(Change::New);
+        write_heading(out, named, &group, new)?;
+        write_frames(out, &named[first])?;
+    }
+    if unchanged > 0 {
+        writeln!(out, "\n{unchanged} {} as before", threads(unchanged))?;
+    }
+    if let Some((_, gone)) = changes.filter(|(_, gone)| !gone.is_empty()) {
+        let numbers: Vec<String> = gone.iter().map(u32::to_string).collect();
+        writeln!(out, "\nended: {} {}", threads(gone.len()), numbers.join(" "))?;
+    }
+    Ok(())
+}
+
+fn threads(count: usize) -> &'static str {
+    if count == 1 { "thread" } else { "threads" }
+}
+
+fn write_process(out: &mut dyn Write, process: &Process) -> io::Result<()> {
+    let count = process.threads.len();
+    write!(out, "process {}", process.pid)?;
+    if !process.name.is_empty() {
+        write!(out, " {:?}", process.name)?;
+    }
+    write!(out, ", {count} {}", threads(count))?;
+    match process.signal {
+        Some(signal) => writeln!(out, ", ended by signal {signal}"),
+        None => writeln!(out),
+    }
+}
+
+fn write_heading(out: &mut dyn Write, named: &[NamedThread], group: &[usize], new: bool) -> io::Result<()> {
+    let first = &named[group[0]];
+    if group.len() == 1 {
+        write!(out, "thread {}", first.tid)?;
+    } else {
+        let numbers: Vec<String> = group
+            .iter()
+            .take(NAMED_THREADS)
+            .map(|&index| named[index].tid.to_string())
+            .collect();
+        write!(out, "{} threads: {}", group.len(), numbers.join(" "))?;
+        if group.len() > NAMED_THREADS {
+            write!(out, " …")?;
+        }
+    }
+    if let Some(name) = &first.name {
+        let alike = group.iter().all(|&index| named[index].name.as_ref() == Some(name));
+        write!(out, " {name:?}{}", if alike { "" } else { " …" })?;
+    }
+    if let Some(signal) = first.signal {
+        write!(out, ", signal {signal}")?;
+    }
+    writeln!(out, "{}", if new { ", new" } else { "" })
+}
+
+fn write_frames(out: &mut dyn Write, thread: &NamedThread) -> io::Result<()> {
+    let width = thread.frames.len().saturating_sub(1).to_string().len();
+    for (number, frame) in thread.frames.iter().enumerate() {
+        write!(out, "#{number:<width$} ")?;
+        write_frame(out, frame)?;
+    }
+    match thread.end {
+        End::COMPLETE => Ok(()),
+        End::NotStopped(_) => writeln!(out, "no stack: {}", thread.end.name()),
+        End::Stop(_) => writeln!(out, "the stack ends early: {}", thread.end.name()),
+    }
+}
+
+fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
+    write!(out, "{:#018x} in {}", frame.pc, frame.function)?;
+    if let Some(offset) = frame.offset {
+        write!(out, "+{offset:#x}")?;
+    }
+    if let Some(file) = &frame.file {
+        write!(out, " at {file}")?;
+        if let Some(line) = frame.line {
+            write!(out, ":{line}")?;
+        }
+    }
+    let inlined = if frame.inlined { ", inlined" } else { "" };
+    writeln!(out, " ({}{inlined})", frame.module)
+}

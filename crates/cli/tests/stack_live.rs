@@ -1,0 +1,429 @@
+//! `backtrail stack PID`, beside gdb.
+
+mod stack;
+
+use std::ffi::OsStr;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use backtrail_testkit::command::{self, Running, Signal};
+use backtrail_testkit::program::{self, Program};
+use backtrail_testkit::{available, debugger};
+
+use stack::{LIMIT, parked, same, stack, states, threads};
+
+/// Our stacks of a parked program, held against gdb's.
+fn as_gdb(running: &Running, what: &str) {
+    let pid = running.pid().to_string();
+    let ours = threads(&stack(&[&pid, "--json"]));
+    let Some(gdb) = available(debugger::gdb(&[OsStr::new("-p"), OsStr::new(&pid)])) else {
+        return;
+    };
+    same(&ours, &gdb, what);
+}
+
+fn program_as_gdb(program: &Program, arguments: &[&str]) {
+    let Some(built) = available(program.build()) else {
+        return;
+    };
+    let running = parked(&built, arguments);
+    as_gdb(&running, &format!("{} {}", program.name, arguments.join(" ")));
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn threads_in_known_functions() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["5"]);
+    as_gdb(&running, "parked 5");
+    let threads = threads(&stack(&[&running.pid().to_string(), "--json"]));
+    let chain = |inner: &str| {
+        let found = threads
+            .values()
+            .find(|thread| thread.frames.iter().any(|frame| frame.function == inner));
+        let thread = found.unwrap_or_else(|| panic!("no thread in {inner}: {threads:?}"));
+        let functions = thread.frames.iter().map(|frame| frame.function.as_str());
+        let from: Vec<&str> = functions.skip_while(|function| *function != inner).collect();
+        assert_eq!(from[..4], [inner, "middle", "outer", "begin"], "{thread:?}");
+        thread.clone()
+    };
+    chain("wait_for_condition");
+    chain("wait_in_sleep");
+    let handler = chain("wait_in_handler");
+    let how: Vec<&str> = handler.frames.iter().map(|frame| frame.how.as_str()).collect();
+    assert_eq!(how[0], "initial");
+    assert_eq!(how.iter().filter(|how| **how == "signal").count(), 1, "{how:?}");
+    let line = &handler
+        .frames
+        .iter()
+        .find(|frame| frame.function == "middle")
+        .expect("it is there")
+        .value;
+    assert!(
+        line["file"].as_str().is_some_and(|file| file.ends_with("parked.c")),
+        "{line}"
+    );
+    assert!(line["line"].as_u64().is_some_and(|line| line > 1), "{line}");
+    assert!(
+        line["module"]
+            .as_str()
+            .is_some_and(|module| module.ends_with("/parked")),
+        "{line}"
+    );
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn a_static_program() {
+    program_as_gdb(&program::PARKED_STATIC, &["5"]);
+}
+
+#[test]
+fn a_rust_program() {
+    program_as_gdb(&program::PARKED_RUST, &[]);
+}
+
+#[test]
+fn sixty_five_threads() {
+    program_as_gdb(&program::PARKED, &["64"]);
+}
+
+#[test]
+fn a_thousand_threads() {
+    program_as_gdb(&program::PARKED, &["1000"]);
+}
+
+#[test]
+fn python() {
+    let script = "import threading,time,sys\n\
+                  for _ in range(3): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n\
+                  time.sleep(0.3)\nprint('ready', flush=True)\nlist(map(time.sleep, [1000]))";
+    let Some(running) = available(command::start(Command::new("python3").args(["-c", script]), LIMIT)) else {
+        return;
+    };
+    assert!(running.wait_for_output("ready"));
+    sleep(Duration::from_millis(100));
+    as_gdb(&running, "python3");
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn a_program_in_a_system_call() {
+    let running = command::start(Command::new("sleep").arg("1000"), LIMIT).expect("there is sleep");
+    sleep(Duration::from_millis(300));
+    as_gdb(&running, "sleep");
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn servers_and_interpreters() {
+    let folder = backtrail_testkit::scratch();
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let settings = format!(
+        "events{{}}\ndaemon off;\nmaster_process off;\npid {};\nerror_log {};\nhttp{{server{{listen unix:{};}}}}\n",
+        path("pid"),
+        path("log"),
+        path("nginx.sock")
+    );
+    std::fs::write(path("nginx.conf"), settings).expect("a scratch folder");
+    let (socket, conf, pipe) = (path("redis.sock"), path("nginx.conf"), path("pipe"));
+    let programs: [&[&str]; 4] = [
+        &["redis-server", "--port", "0", "--unixsocket", &socket, "--save", ""],
+        &["nginx", "-c", &conf],
+        &["node", "-e", "setTimeout(() => {}, 1000000)"],
+        &["sh", "-c", "mkfifo $0 && exec sqlite3 :memory: 0<>$0", &pipe],
+    ];
+    for arguments in programs {
+        let mut program = Command::new(arguments[0]);
+        let Some(running) = available(command::start(program.args(&arguments[1..]), LIMIT)) else {
+            continue;
+        };
+        sleep(Duration::from_secs(2));
+        as_gdb(&running, &arguments.join(" "));
+        running.signal_group(Signal::KILL);
+    }
+}
+
+#[test]
+fn equal_stacks_are_folded_and_unfolded() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["50"]);
+    let pid = running.pid().to_string();
+    let folded = stack(&[&pid]);
+    assert_eq!(folded.code(), 0, "{}", folded.describe());
+    assert!(
+        folded
+            .stdout
+            .starts_with(&format!("process {pid} \"parked\", 51 threads\n")),
+        "{}",
+        folded.describe()
+    );
+    assert_eq!(
+        folded.stdout.matches("10 threads: ").count(),
+        5,
+        "{}",
+        folded.describe()
+    );
+    assert_eq!(
+        folded.stdout.matches(" in wait_in_recursion").count(),
+        61,
+        "{}",
+        folded.describe()
+    );
+    let unfolded = stack(&[&pid, "--all"]);
+    assert_eq!(
+        unfolded
+            .stdout
+            .lines()
+            .filter(|line| line.starts_with("thread "))
+            .count(),
+        51
+    );
+    let line = unfolded
+        .stdout
+        .lines()
+        .find(|line| line.contains(" in wait_in_sleep+0x"));
+    assert!(
+        line.is_some_and(|line| line.contains("parked.c:") && line.ends_with(" (parked)")),
+        "{line:?}"
+    );
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn repeated_looks_show_what_has_changed() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["5", "vfork"]);
+    let pid = running.pid().to_string();
+    let looks = stack(&[&pid, "--every", "4", "--count", "2"]);
+    assert_eq!(looks.code(), 0, "{}", looks.describe());
+    let (first, second) = looks.stdout.rsplit_once("process ").expect("two looks");
+    assert!(first.contains("no stack: uninterruptible"), "{}", looks.describe());
+    assert!(second.contains("\n6 threads as before"), "{}", looks.describe());
+    assert!(second.contains("in begin_vfork"), "{}", looks.describe());
+    running.signal(Signal::KILL);
+}
+
+/// Whether a process goes on: a thread that is stopped, for a debugger or not, does not.
+fn runs(pid: u32) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while states(pid).iter().any(|state| "tT".contains(*state)) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+#[test]
+fn nothing_is_left_stopped_or_undone() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["20", "vfork"]);
+    let pid = running.pid();
+    let begin = Instant::now();
+    let ours = threads(&stack(&[&pid.to_string(), "--json"]));
+    println!("with a thread in uninterruptible sleep: {:?}", begin.elapsed());
+    let uninterruptible: Vec<_> = ours
+        .values()
+        .filter(|thread| thread.stop == "uninterruptible")
+        .collect();
+    assert_eq!(uninterruptible.len(), 1, "{ours:?}");
+    assert!(uninterruptible[0].frames.is_empty());
+    assert!(runs(pid), "{:?}", states(pid));
+    // The thread that was not waited for must not stop when it wakes up either.
+    sleep(Duration::from_millis(3500));
+    assert!(runs(pid), "{:?}", states(pid));
+    let later = threads(&stack(&[&pid.to_string(), "--json"]));
+    assert!(later.values().all(|thread| thread.stop == "end_of_stack"), "{later:?}");
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn a_process_that_was_stopped_stays_so_and_goes_on_when_told() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["3"]);
+    let pid = running.pid();
+    running.signal(Signal::STOP);
+    sleep(Duration::from_millis(200));
+    assert!(states(pid).iter().all(|state| *state == 'T'), "{:?}", states(pid));
+    let ours = threads(&stack(&[&pid.to_string(), "--json"]));
+    assert_eq!(ours.len(), 4);
+    assert!(ours.values().all(|thread| thread.stop == "end_of_stack"), "{ours:?}");
+    sleep(Duration::from_millis(200));
+    assert!(states(pid).iter().all(|state| *state == 'T'), "{:?}", states(pid));
+    running.signal(Signal::CONT);
+    assert!(runs(pid), "{:?}", states(pid));
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn a_killed_look_lets_go() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["20"]);
+    let pid = running.pid();
+    // Endless looks that hold the process; whenever it dies, it dies in one of them or between two.
+    for _ in 0..5 {
+        let mut look = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+        look.args(["stack", &pid.to_string(), "--freeze", "--every", "0"]);
+        let look = command::start(&mut look, LIMIT).expect("the binary is there");
+        assert!(look.wait_for_output("process"), "it never looked");
+        look.signal(Signal::KILL);
+        look.finish();
+        assert!(runs(pid), "{:?}", states(pid));
+    }
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn signals_that_arrive_meanwhile_are_delivered() {
+    // Tells each signal that it gets.
+    let script = "import signal,time\ncount=0\ndef tick(*_):\n global count\n count+=1\n print(f'[{count}]',flush=True)\n\
+                  signal.signal(signal.SIGUSR1,tick)\nprint('ready',flush=True)\nwhile True: time.sleep(0.001)";
+    let Some(running) = available(command::start(Command::new("python3").args(["-c", script]), LIMIT)) else {
+        return;
+    };
+    assert!(running.wait_for_output("ready"));
+    let pid = running.pid();
+    let mut look = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    look.args(["stack", &pid.to_string(), "--every", "0"]);
+    let look = command::start(&mut look, LIMIT).expect("the binary is there");
+    assert!(look.wait_for_output("process"), "it never looked");
+    for number in 1..=100 {
+        running.signal(Signal::USR1);
+        let begin = Instant::now();
+        while !running.stdout_so_far().contains(&format!("[{number}]")) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "signal {number} was lost");
+            sleep(Duration::from_millis(1));
+        }
+    }
+    look.signal(Signal::KILL);
+    look.finish();
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn a_record_is_named_later() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["5"]);
+    let pid = running.pid().to_string();
+    let now = stack(&[&pid, "--json"]);
+    let record = stack(&[&pid, "--cbf"]);
+    running.signal(Signal::KILL);
+    running.finish();
+    assert_eq!(record.code(), 0, "{}", record.describe());
+    assert!(
+        !record.stdout.contains("wait_in_read"),
+        "a record has no names: {}",
+        record.describe()
+    );
+    let folder = backtrail_testkit::scratch();
+    let path = folder.path().join("record");
+    std::fs::write(&path, &record.stdout).expect("a scratch folder");
+    let path = path.to_str().expect("text");
+    assert_eq!(stack(&[path, "--json"]).stdout, now.stdout);
+    // It can be told again, and a damaged one says where.
+    assert_eq!(stack(&[path, "--cbf"]).stdout, record.stdout);
+    std::fs::write(path, &record.stdout[..record.stdout.len() / 2]).expect("a scratch folder");
+    let damaged = stack(&[path]);
+    assert_eq!(damaged.code(), 2, "{}", damaged.describe());
+    assert!(
+        damaged
+            .stderr
+            .starts_with(&format!("backtrail: {path}: not JSON, line 1, column ")),
+        "{}",
+        damaged.describe()
+    );
+}
+
+fn refused(arguments: &[&str], what: &str) {
+    let finished = stack(arguments);
+    assert_eq!(finished.code(), 2, "{}", finished.describe());
+    let complaints: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter(|line| !line.starts_with("help: "))
+        .collect();
+    assert!(
+        complaints.len() == 1 && complaints[0].contains(what),
+        "{what}: {}",
+        finished.describe()
+    );
+}
+
+#[test]
+fn processes_that_have_no_stack_to_show() {
+    let ended = command::start(&mut Command::new("true"), LIMIT).expect("there is true");
+    let pid = ended.pid().to_string();
+    sleep(Duration::from_millis(300));
+    refused(&[&pid], "has ended already (a zombie)");
+    ended.finish();
+    refused(&[&pid], "no such process");
+    refused(&["4294967295"], "no such process");
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        refused(&["2"], "is a thread of the kernel");
+    } else {
+        backtrail_testkit::skip("the kernel's threads are not seen here");
+    }
+}
+
+#[test]
+fn a_process_that_may_not_be_traced() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["1"]);
+    let pid = running.pid().to_string();
+    // The binary lies where only its owner may go.
+    let folder = backtrail_testkit::scratch();
+    let copy = folder.path().join("backtrail");
+    std::fs::copy(env!("CARGO_BIN_EXE_backtrail"), &copy).expect("a scratch folder");
+    let opened = Command::new("chmod")
+        .args(["755", folder.path().to_str().expect("text")])
+        .status();
+    assert!(opened.is_ok_and(|status| status.success()));
+    let mut other = Command::new("setpriv");
+    other
+        .args(["--reuid=65534", "--clear-groups", "--inh-caps=-all"])
+        .arg(&copy)
+        .args(["stack", &pid]);
+    let Some(finished) = available(command::run(&mut other, LIMIT)) else {
+        return;
+    };
+    if finished.stderr.starts_with("setpriv: ") {
+        backtrail_testkit::skip("only root can become another user");
+        return;
+    }
+    assert_eq!(finished.code(), 2, "{}", finished.describe());
+    assert!(
+        finished.stderr.contains("may not be traced: it belongs to user 0"),
+        "{}",
+        finished.describe()
+    );
+    assert!(finished.stderr.contains("\nhelp: "), "{}", finished.describe());
+    // And one that a debugger holds already.
+    let mut first = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    first.args(["stack", &pid, "--freeze", "--every", "0"]);
+    let first = command::start(&mut first, LIMIT).expect("the binary is there");
+    assert!(first.wait_for_output("process"));
+    let traced = (0..200).any(|_| stack(&[&pid]).stderr.contains("is traced by process"));
+    first.signal(Signal::KILL);
+    first.finish();
+    assert!(traced, "it was never held");
+    running.signal(Signal::KILL);
+}

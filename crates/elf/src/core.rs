@@ -1,0 +1,255 @@
+//! Cores (`elf(5)`, "Notes"; `core(5)`): the memory and the threads of a process that ended, or was copied.
+//!
+//! From the kernel, gdb's `gcore` and qemu's user mode. A core that was cut off is read as far as it goes:
+//! [`Core::missing`] says how much its headers promise beyond.
+
+use backtrail_arch::{Arch, Registers};
+use backtrail_wire::{Bytes, Endian};
+
+use crate::constants::{NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE};
+use crate::image::{Image, Kind, Segment};
+use crate::{Error, ErrorKind, Result};
+
+/// `struct elf_prstatus`: the same places on every 64-bit CPU.
+mod prstatus {
+    pub(super) const CURSIG: usize = 12;
+    pub(super) const PID: usize = 32;
+    pub(super) const REG: usize = 112;
+}
+
+/// `struct elf_prpsinfo`: the same places on every 64-bit CPU.
+mod prpsinfo {
+    pub(super) const PID: usize = 24;
+    pub(super) const FNAME: usize = 40;
+    pub(super) const FNAME_BYTES: usize = 16;
+    pub(super) const PSARGS: usize = 56;
+    pub(super) const PSARGS_BYTES: usize = 80;
+}
+
+/// A thread (`NT_PRSTATUS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// `pr_pid`.
+    pub tid: u32,
+    /// `pr_cursig`: the signal that it had stopped or died with; 0 without one.
+    pub signal: u16,
+    /// `pr_reg`.
+    pub registers: Registers,
+}
+
+/// The process (`NT_PRPSINFO`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// `pr_pid`.
+    pub pid: u32,
+    /// `pr_fname`: up to 15 bytes of the program's name.
+    pub name: String,
+    /// `pr_psargs`: up to 79 bytes of its arguments.
+    pub arguments: String,
+}
+
+/// A mapped file (`NT_FILE`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedRange {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Offset of the first byte in the file, in bytes.
+    pub file_offset: u64,
+    /// Path.
+    pub path: String,
+}
+
+/// A piece of memory (`PT_LOAD`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load<'a> {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Whether code may run there.
+    pub executable: bool,
+    /// Its first bytes, as many as the core holds of it; perhaps none.
+    pub bytes: &'a [u8],
+}
+
+/// A core.
+#[derive(Clone, Debug)]
+pub struct Core<'a> {
+    /// The CPU.
+    pub arch: &'static Arch,
+    /// Its byte order.
+    pub endian: Endian,
+    /// The threads; the kernel begins with the one that died.
+    pub threads: Vec<Thread>,
+    /// The process, where it is told.
+    pub process: Option<Process>,
+    /// The mapped files, where they are told.
+    pub files: Vec<MappedRange>,
+    /// The auxiliary vector: types and values.
+    pub auxv: Vec<(u64, u64)>,
+    /// `si_signo` of the signal that the process died with (`NT_SIGINFO`).
+    pub signal: Option<u32>,
+    /// The memory, by rising address.
+    pub loads: Vec<Load<'a>>,
+    /// Bytes that the headers promise beyond the file's end.
+    pub missing: u64,
+    /// What was wrong with the notes; those before it were read.
+    pub damage: Option<Error>,
+}
+
+impl<'a> Core<'a> {
+    /// Reads a core. The memory that it takes is bounded by the length of its headers and notes.
+    ///
+    /// # Errors
+    /// Where it is no ELF file, none of a CPU that is known, no core, cut off within its headers, or has no thread.
+    pub fn parse(bytes: &'a [u8]) -> Result<Core<'a>> {
+        let image = Image::parse(bytes)?;
+        if image.kind() != Kind::Core {
+            return Err(Error::new(ErrorKind::NotCore, 16));
+        }
+        let promised = image
+            .segments()
+            .iter()
+            .map(|segment| segment.offset.saturating_add(segment.filesz));
+        let mut core = Core {
+            arch: image.arch(),
+            endian: image.endian(),
+            threads: Vec::new(),
+            process: None,
+            files: Vec::new(),
+            auxv: Vec::new(),
+            signal: None,
+            loads: loads(&image),
+            missing: promised.max().unwrap_or(0).saturating_sub(bytes.len() as u64),
+            damage: None,
+        };
+        for segment in image.segments().iter().filter(|segment| segment.kind == PT_NOTE) {
+            if let Err(error) = core.read_notes(&image, segment) {
+                core.damage.get_or_insert(error);
+            }
+        }
+        if core.threads.is_empty() {
+            return Err(core.damage.unwrap_or(Error::new(ErrorKind::NoThreads, 0)));
+        }
+        Ok(core)
+    }
+
+    /// The value of an entry of the auxiliary vector.
+    pub fn auxiliary(&self, kind: u64) -> Option<u64> {
+        self.auxv
+            .iter()
+            .find(|(found, _)| *found == kind)
+            .map(|&(_, value)| value)
+    }
+
+    fn read_notes(&mut self, image: &Image<'a>, segment: &Segment) -> Result<()> {
+        let data = Bytes::new(image.segment_bytes(segment).unwrap_or_default(), self.endian);
+        let located = |at: usize, error: Error| Error {
+            offset: segment.offset.saturating_add(at as u64).saturating_add(error.offset),
+            ..error
+        };
+        // The entries of cores are aligned to four bytes, whatever the header says.
+        let aligned = |len: u32| (len as usize).next_multiple_of(4);
+        let mut at = 0usize;
+        while at < data.len() {
+            let header = |field: usize| data.u32(at + field).map_err(|error| located(0, error.into()));
+            let (name_len, desc_len, kind) = (header(0)?, header(4)?, header(8)?);
+            let past = || Error::new(ErrorKind::Note(kind), segment.offset.saturating_add(at as u64));
+            let name = data.slice(at + 12, name_len as usize).map_err(|_| past())?;
+            let desc_at = at + 12 + aligned(name_len);
+            let desc = data.slice(desc_at, desc_len as usize).map_err(|_| past())?;
+            if name == b"CORE\0" {
+                self.read_note(kind, Bytes::new(desc, self.endian))
+                    .map_err(|error| located(desc_at, error))?;
+            }
+            at = desc_at + aligned(desc_len);
+        }
+        if (data.len() as u64) < segment.filesz {
+            let missing = segment.filesz - data.len() as u64;
+            let end = segment.offset.saturating_add(data.len() as u64);
+            return Err(Error::new(ErrorKind::Truncated { missing }, end));
+        }
+        Ok(())
+    }
+
+    /// One note; errors count from its first byte.
+    fn read_note(&mut self, kind: u32, desc: Bytes<'a>) -> Result<()> {
+        match kind {
+            NT_PRSTATUS => {
+                let user = &self.arch.user;
+                let set = Bytes::new(desc.slice(prstatus::REG, user.bytes)?, self.endian);
+                let registers = user.registers(|at| set.u64(at).ok());
+                self.threads.push(Thread {
+                    tid: desc.u32(prstatus::PID)?,
+                    signal: desc.u16(prstatus::CURSIG)?,
+                    registers: registers.ok_or(Error::new(ErrorKind::Note(kind), 0))?,
+                });
+            }
+            NT_PRPSINFO => {
+                self.process = Some(Process {
+                    pid: desc.u32(prpsinfo::PID)?,
+                    name: text(desc.slice(prpsinfo::FNAME, prpsinfo::FNAME_BYTES)?),
+                    arguments: text(desc.slice(prpsinfo::PSARGS, prpsinfo::PSARGS_BYTES)?),
+                });
+            }
+            NT_AUXV => {
+                let entries = (0..desc.len() / 16).map(|index| Ok((desc.u64(index * 16)?, desc.u64(index * 16 + 8)?)));
+                let entries: Result<Vec<(u64, u64)>> = entries.collect();
+                self.auxv = entries?.into_iter().take_while(|&(kind, _)| kind != 0).collect();
+            }
+            NT_FILE => self.files = mapped_files(desc)?,
+            NT_SIGINFO => self.signal = Some(desc.u32(0)?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn loads<'a>(image: &Image<'a>) -> Vec<Load<'a>> {
+    let mut loads: Vec<Load<'a>> = image
+        .segments()
+        .iter()
+        .filter(|segment| segment.is_load())
+        .map(|segment| Load {
+            start: segment.vaddr,
+            end: segment.vaddr.saturating_add(segment.memsz.max(segment.filesz)),
+            executable: segment.is_executable(),
+            bytes: image.segment_bytes(segment).unwrap_or_default(),
+        })
+        .collect();
+    loads.sort_by_key(|load| load.start);
+    loads
+}
+
+/// The count of entries and the size of a page, the entries in pages, then their paths.
+fn mapped_files(desc: Bytes<'_>) -> Result<Vec<MappedRange>> {
+    const HEADER: usize = 16;
+    const ENTRY: usize = 24;
+    let (count, page) = (desc.u64(0)?, desc.u64(8)?);
+    let room = desc.len().saturating_sub(HEADER) / ENTRY;
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|&count| count <= room)
+        .ok_or(Error::new(ErrorKind::Note(NT_FILE), 0))?;
+    let names = desc.data().get(HEADER + count * ENTRY..).unwrap_or_default();
+    let mut names = names.split(|&byte| byte == 0);
+    (0..count)
+        .map(|index| {
+            let at = HEADER + index * ENTRY;
+            Ok(MappedRange {
+                start: desc.u64(at)?,
+                end: desc.u64(at + 8)?,
+                file_offset: desc.u64(at + 16)?.saturating_mul(page),
+                path: String::from_utf8_lossy(names.next().unwrap_or_default()).into_owned(),
+            })
+        })
+        .collect()
+}
+
+/// A field of bytes up to the first zero.
+fn text(field: &[u8]) -> String {
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).trim_end().to_owned()
+}

@@ -1,0 +1,97 @@
+//! Threads that stand at the same place, and what changed from one look to the next.
+
+use std::collections::HashMap;
+
+use crate::process::{End, Process, ThreadStack};
+
+/// Groups of threads with equal stacks, each by their indices, in the order of their first.
+pub fn equal_stacks(threads: &[ThreadStack]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut known = HashMap::new();
+    for (index, thread) in threads.iter().enumerate() {
+        // What has no stack is told one by one, and so is a thread that a signal concerns.
+        let is_alone = matches!(thread.end, End::NotStopped(_)) || thread.signal.is_some_and(|_| index == 0);
+        if is_alone {
+            groups.push(vec![index]);
+            continue;
+        }
+        let group = *known.entry((&thread.frames, thread.end.name())).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(index);
+    }
+    groups
+}
+
+/// What has become of a thread since an earlier look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It stands where it stood.
+    Same,
+    /// It stands elsewhere.
+    Moved,
+    /// It was not there.
+    New,
+}
+
+/// What has become of each thread of `now`, and the numbers of those that are not there any more.
+pub fn changes(before: &Process, now: &Process) -> (Vec<Change>, Vec<u32>) {
+    let old: HashMap<u32, &ThreadStack> = before.threads.iter().map(|thread| (thread.tid, thread)).collect();
+    let changes = now.threads.iter().map(|thread| match old.get(&thread.tid) {
+        None => Change::New,
+        Some(old) if old.frames == thread.frames && old.end.name() == thread.end.name() => Change::Same,
+        Some(_) => Change::Moved,
+    });
+    let changes = changes.collect();
+    let there: HashMap<u32, ()> = now.threads.iter().map(|thread| (thread.tid, ())).collect();
+    let gone = before.threads.iter().map(|thread| thread.tid);
+    (changes, gone.filter(|tid| !there.contains_key(tid)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{Frame, How};
+    use backtrail_unwind::AddressKind;
+
+    fn thread(tid: u32, addresses: &[u64]) -> ThreadStack {
+        let frame = |&address| Frame {
+            address,
+            kind: AddressKind::Ra,
+            how: How::EhFrame,
+        };
+        ThreadStack {
+            tid,
+            name: Some(format!("thread {tid}")),
+            signal: None,
+            frames: addresses.iter().map(frame).collect(),
+            end: End::COMPLETE,
+            was_live: false,
+        }
+    }
+
+    #[test]
+    fn equal_stacks_fold_whatever_the_threads_are_called() {
+        let threads = [
+            thread(1, &[1, 2]),
+            thread(2, &[3]),
+            thread(3, &[1, 2]),
+            thread(4, &[3, 4]),
+        ];
+        assert_eq!(equal_stacks(&threads), [vec![0, 2], vec![1], vec![3]]);
+    }
+
+    #[test]
+    fn changes_are_by_thread() {
+        let process = |threads: Vec<ThreadStack>| Process {
+            threads,
+            ..Process::default()
+        };
+        let before = process(vec![thread(1, &[1]), thread(2, &[2]), thread(3, &[3])]);
+        let now = process(vec![thread(1, &[1]), thread(3, &[4]), thread(4, &[2])]);
+        let (each, gone) = changes(&before, &now);
+        assert_eq!(each, [Change::Same, Change::Moved, Change::New]);
+        assert_eq!(gone, [2]);
+    }
+}

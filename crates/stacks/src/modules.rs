@@ -1,0 +1,440 @@
+//! The files of a process, each once, with its unwind table.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use backtrail_dwarf::tables::{self, TableOrigin, Tables};
+use backtrail_elf::{CodeSegments, Image, MappedFile};
+use backtrail_recording::Module as Recorded;
+use backtrail_sframe::Section;
+use backtrail_target::Snapshot;
+use backtrail_target::proc::{self, DELETED, VDSO, is_file};
+use backtrail_target::snapshot::Mapping;
+use backtrail_unwind::{Coverage, Modules, Table};
+
+use crate::process::How;
+
+/// The most that is read of a module from memory.
+const LONGEST_IMAGE: u64 = 512 << 20;
+/// What holds the headers and the build id of a module in memory.
+const HEADERS: u64 = 64 << 10;
+
+/// What kept a file from being used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The module's path.
+    pub path: String,
+    /// What was wrong.
+    pub reason: Reason,
+}
+
+/// What was wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is not there, nor is there enough of it in memory.
+    Missing,
+    /// The one that is there has another build id than the process had: wanted, found.
+    OtherBuild(Vec<u8>, Vec<u8>),
+    /// It can't be read as ELF.
+    Elf(backtrail_elf::Error),
+    /// No table can be made for it.
+    Tables(tables::Error),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path)?;
+        match &self.reason {
+            Reason::Missing => f.write_str("not found"),
+            Reason::OtherBuild(wanted, found) => {
+                let (wanted, found) = (
+                    hex(wanted),
+                    if found.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        hex(found)
+                    },
+                );
+                write!(
+                    f,
+                    "is another file than the process had: build id {found}, not {wanted}"
+                )
+            }
+            Reason::Elf(error) => error.fmt(f),
+            Reason::Tables(error) => error.fmt(f),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What tells one module from another: path, inode, build id as the memory has it.
+type Key = (String, u64, Vec<u8>);
+
+/// A table that lives with its module.
+#[derive(Debug)]
+struct Bytes {
+    bytes: Vec<u8>,
+    address: u64,
+}
+
+impl Bytes {
+    fn section(&self) -> Option<Section<'_>> {
+        Section::parse(&self.bytes, self.address).ok()
+    }
+}
+
+/// A module.
+#[derive(Debug)]
+struct Module {
+    number: u32,
+    /// Where its file was opened.
+    place: Option<PathBuf>,
+    build_id: Vec<u8>,
+    base_vaddr: u64,
+    mem_size: u64,
+    position_independent: bool,
+    code: CodeSegments,
+    table: Option<Bytes>,
+    origin: Option<TableOrigin>,
+    /// Its own `.sframe`, where the table is not that one alone.
+    own: Option<Bytes>,
+}
+
+impl Module {
+    fn bias(&self, mapping: &Mapping) -> Option<u64> {
+        Some(mapping.start.wrapping_sub(self.code.address_of(mapping.file_offset)?))
+    }
+}
+
+/// All modules that were met.
+pub(crate) struct ModuleSet {
+    tables: Tables,
+    executable: Option<PathBuf>,
+    modules: RefCell<HashMap<Key, Option<Rc<Module>>>>,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl ModuleSet {
+    /// Takes tables from here, and this file for the executable.
+    pub(crate) fn new(tables: Tables, executable: Option<PathBuf>) -> ModuleSet {
+        ModuleSet {
+            tables,
+            executable,
+            modules: RefCell::default(),
+            problems: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        self.problems.borrow().clone()
+    }
+
+    /// Modules whose file is not where their path says: the path, and where it is.
+    pub(crate) fn places(&self) -> Vec<(String, PathBuf)> {
+        let modules = self.modules.borrow();
+        let elsewhere = modules.iter().filter_map(|((path, ..), module)| {
+            let place = module.as_ref()?.place.as_ref()?;
+            (place != Path::new(path)).then(|| (path.clone(), place.clone()))
+        });
+        elsewhere.collect()
+    }
+
+    fn tell(&self, path: &str, reason: Reason) {
+        let problem = Problem {
+            path: path.to_owned(),
+            reason,
+        };
+        let mut problems = self.problems.borrow_mut();
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+
+    /// The module of a mapping; `None` for memory without a file, and where there is nothing of the file.
+    fn of(&self, snapshot: &Snapshot<'_>, mapping: &Mapping) -> Option<Rc<Module>> {
+        if mapping.path != VDSO && !is_file(&mapping.path) {
+            return None;
+        }
+        let first = first_mapping(snapshot, mapping);
+        let build_id = if snapshot.is_live && mapping.inode != 0 {
+            // The inode is as sure, and costs nothing.
+            Vec::new()
+        } else {
+            build_id_in_memory(snapshot, first)
+        };
+        let key = (mapping.path.clone(), mapping.inode, build_id);
+        if let Some(known) = self.modules.borrow().get(&key) {
+            return known.clone();
+        }
+        let number = self.modules.borrow().len() as u32;
+        let loaded = self.load(snapshot, mapping, first, &key.2, number).map(Rc::new);
+        self.modules.borrow_mut().insert(key, loaded.clone());
+        loaded
+    }
+
+    fn load(
+        &self,
+        snapshot: &Snapshot<'_>,
+        mapping: &Mapping,
+        first: &Mapping,
+        wanted: &[u8],
+        number: u32,
+    ) -> Option<Module> {
+        let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
+        let mut told = false;
+        if mapping.path != VDSO {
+            for place in self.candidates(snapshot, mapping, path) {
+                let Some(file) = open(&place, snapshot, mapping, Some(&place) == self.executable.as_ref()) else {
+                    continue;
+                };
+                let reason = match Image::parse(file.bytes()) {
+                    Ok(image) => {
+                        let found = image.build_id().unwrap_or_default();
+                        if wanted.is_empty() || found == wanted {
+                            return Some(self.keep(path, &image, Some(place), number));
+                        }
+                        Reason::OtherBuild(wanted.to_vec(), found.to_vec())
+                    }
+                    Err(error) => Reason::Elf(error),
+                };
+                told = true;
+                self.tell(&place.to_string_lossy(), reason);
+            }
+        }
+        let from_memory = self.load_from_memory(snapshot, path, first, number);
+        if from_memory.is_none() && !told {
+            self.tell(path, Reason::Missing);
+        }
+        from_memory
+    }
+
+    fn candidates(&self, snapshot: &Snapshot<'_>, mapping: &Mapping, path: &str) -> Vec<PathBuf> {
+        let given = self
+            .executable
+            .iter()
+            .filter(|_| snapshot.executable.as_deref() == Some(mapping.path.as_str()));
+        let mut candidates: Vec<PathBuf> = given.cloned().collect();
+        if snapshot.is_live {
+            // By its path first, where names and debug files lie beside it; the inode says whether it is the same file.
+            let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.pid, mapping.start, mapping.end, path);
+            candidates.extend([by_path, by_root, by_mapping]);
+        } else {
+            candidates.push(PathBuf::from(path));
+        }
+        candidates
+    }
+
+    /// Reads a module as it lies in memory, as far as it is there.
+    fn load_from_memory(&self, snapshot: &Snapshot<'_>, path: &str, first: &Mapping, number: u32) -> Option<Module> {
+        if first.file_offset != 0 {
+            return None;
+        }
+        let headers = read(snapshot, first.start, HEADERS.min(first.end - first.start));
+        let len = Image::parse_memory(&headers, first.start).ok()?.mem_size();
+        let bytes = read(snapshot, first.start, len.min(LONGEST_IMAGE));
+        let image = Image::parse_memory(&bytes, first.start).ok()?;
+        if image.eh_frame().ok().flatten().is_none() && tables::own_section(&image).is_none() {
+            return None;
+        }
+        Some(self.keep(path, &image, None, number))
+    }
+
+    fn keep(&self, path: &str, image: &Image<'_>, place: Option<PathBuf>, number: u32) -> Module {
+        let table = match self.tables.load(image) {
+            Ok(table) => Some(table),
+            Err(tables::Error::NoUnwindInformation) => None,
+            Err(error) => {
+                self.tell(path, Reason::Tables(error));
+                None
+            }
+        };
+        let origin = table.as_ref().map(|table| table.origin);
+        let own = tables::own_section(image).filter(|_| origin != Some(TableOrigin::Shipped));
+        Module {
+            number,
+            place,
+            build_id: image.build_id().unwrap_or_default().to_vec(),
+            base_vaddr: image.base_vaddr(),
+            mem_size: image.mem_size(),
+            position_independent: image.is_position_independent(),
+            code: CodeSegments::of(image),
+            table: table.map(|table| Bytes {
+                bytes: table.bytes,
+                address: table.address,
+            }),
+            origin,
+            own: own.map(|own| Bytes {
+                bytes: own.data.into_owned(),
+                address: own.address,
+            }),
+        }
+    }
+}
+
+/// The file at a place, if it is the one that is mapped.
+fn open(place: &Path, snapshot: &Snapshot<'_>, mapping: &Mapping, is_given: bool) -> Option<MappedFile> {
+    let metadata = std::fs::metadata(place).ok().filter(std::fs::Metadata::is_file)?;
+    // Overlay and btrfs file systems report another device here than in the mapping; the inode is the same.
+    if snapshot.is_live && !is_given && mapping.inode != 0 && metadata.ino() != mapping.inode {
+        return None;
+    }
+    MappedFile::open(place).ok()
+}
+
+/// The mapping of a file's first byte that belongs to this one.
+fn first_mapping<'s>(snapshot: &'s Snapshot<'_>, mapping: &'s Mapping) -> &'s Mapping {
+    let index = snapshot.mappings.partition_point(|other| other.start <= mapping.start);
+    let before = snapshot.mappings[..index].iter().rev();
+    before
+        .take_while(|other| other.path == mapping.path || other.path.is_empty())
+        .find(|other| other.path == mapping.path && other.file_offset == 0)
+        .unwrap_or(mapping)
+}
+
+fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Vec<u8> {
+    if first.file_offset != 0 {
+        return Vec::new();
+    }
+    let bytes = read(
+        snapshot,
+        first.start,
+        HEADERS.min(first.end.saturating_sub(first.start)),
+    );
+    let image = Image::parse_memory(&bytes, first.start);
+    image
+        .ok()
+        .and_then(|image| Some(image.build_id()?.to_vec()))
+        .unwrap_or_default()
+}
+
+/// Up to `len` bytes of memory, in steps, so that no more is allocated than there is.
+fn read(snapshot: &Snapshot<'_>, start: u64, len: u64) -> Vec<u8> {
+    const STEP: usize = 1 << 20;
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < len {
+        let done = bytes.len();
+        let wanted = STEP.min((len - done as u64) as usize);
+        bytes.resize(done + wanted, 0);
+        let got = snapshot.read(start.wrapping_add(done as u64), &mut bytes[done..]);
+        bytes.truncate(done + got);
+        if got < wanted {
+            break;
+        }
+    }
+    bytes
+}
+
+/// What the unwinder asks while it walks the stacks of a snapshot.
+pub(crate) struct Space<'s> {
+    snapshot: &'s Snapshot<'s>,
+    set: &'s ModuleSet,
+    /// By the index of the mapping.
+    modules: Vec<OnceCell<Option<Rc<Module>>>>,
+}
+
+impl<'s> Space<'s> {
+    pub(crate) fn new(snapshot: &'s Snapshot<'s>, set: &'s ModuleSet) -> Space<'s> {
+        Space {
+            snapshot,
+            set,
+            modules: snapshot.mappings.iter().map(|_| OnceCell::new()).collect(),
+        }
+    }
+
+    fn find(&self, address: u64) -> Option<(&'s Mapping, Option<&Module>)> {
+        let mappings = &self.snapshot.mappings;
+        let index = mappings.partition_point(|mapping| mapping.end <= address);
+        let mapping = mappings
+            .get(index)
+            .filter(|mapping| mapping.start <= address && mapping.executable)?;
+        let module = self.modules[index].get_or_init(|| self.set.of(self.snapshot, mapping));
+        Some((mapping, module.as_deref()))
+    }
+
+    /// How the caller of the frame at this address is found.
+    pub(crate) fn how(&self, address: u64) -> How {
+        let Some((mapping, Some(module))) = self.find(address) else {
+            return How::FramePointer;
+        };
+        let (Some(bias), Some(origin)) = (module.bias(mapping), module.origin) else {
+            return How::FramePointer;
+        };
+        let svma = address.wrapping_sub(bias);
+        let own = module.own.as_ref().and_then(Bytes::section);
+        match own.and_then(|own| own.lookup(svma).ok().flatten()) {
+            Some(_) => How::Sframe,
+            None if origin == TableOrigin::Shipped => How::Sframe,
+            None => How::EhFrame,
+        }
+    }
+
+    /// The modules that were asked for, by rising address, as recordings tell them.
+    pub(crate) fn recorded(&self) -> Vec<Recorded> {
+        let mut recorded: Vec<Recorded> = Vec::new();
+        for (mapping, module) in self.snapshot.mappings.iter().zip(&self.modules) {
+            let Some(module) = module.get() else { continue };
+            let told = match module {
+                Some(module) => self.told(mapping, module),
+                None if is_file(&mapping.path) => Some(self.told_without_file(mapping)),
+                None => None,
+            };
+            recorded.extend(told);
+        }
+        recorded.sort_by_key(|module| module.base);
+        recorded.dedup();
+        recorded
+    }
+
+    fn told(&self, mapping: &Mapping, module: &Module) -> Option<Recorded> {
+        Some(Recorded {
+            time: 0,
+            pid: self.snapshot.pid,
+            base: module.bias(mapping)?.wrapping_add(module.base_vaddr),
+            size: module.mem_size,
+            position_independent: module.position_independent,
+            path: mapping.path.clone(),
+            build_id: module.build_id.clone(),
+        })
+    }
+
+    /// A file of which nothing is there: its addresses count from the mapping of its first byte.
+    fn told_without_file(&self, mapping: &Mapping) -> Recorded {
+        let first = first_mapping(self.snapshot, mapping);
+        let base = match first.file_offset {
+            0 => first.start,
+            _ => mapping.start.wrapping_sub(mapping.file_offset),
+        };
+        Recorded {
+            time: 0,
+            pid: self.snapshot.pid,
+            base,
+            size: mapping.end.saturating_sub(base),
+            position_independent: true,
+            path: mapping.path.clone(),
+            build_id: build_id_in_memory(self.snapshot, first),
+        }
+    }
+}
+
+impl Modules for Space<'_> {
+    fn coverage(&self, address: u64) -> Coverage<'_> {
+        let Some((mapping, module)) = self.find(address) else {
+            return Coverage::NoModule;
+        };
+        let table = module.and_then(|module| {
+            Some(Table {
+                section: module.table.as_ref()?.section()?,
+                bias: module.bias(mapping)?,
+                id: module.number,
+            })
+        });
+        table.map_or(Coverage::FramePointer, Coverage::Table)
+    }
+}

@@ -1,0 +1,104 @@
+//! Names for the frames of stacks.
+
+use std::collections::HashMap;
+
+use backtrail_profile::Symbolizer;
+use backtrail_recording::{FrameKind, Module};
+use backtrail_unwind::AddressKind;
+
+use crate::process::{End, Frame, How, Process};
+
+/// A thread's stack with names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedThread {
+    /// Its number.
+    pub tid: u32,
+    /// Its name, where it is told.
+    pub name: Option<String>,
+    /// The signal that it had stopped or died with.
+    pub signal: Option<u32>,
+    /// The calls, the innermost first; those that were inlined are frames of their own.
+    pub frames: Vec<NamedFrame>,
+    /// Why there are no more.
+    pub end: End,
+}
+
+/// A call that was going on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFrame {
+    /// Program counter or return address; that of the frame that it was inlined into, where it was.
+    pub pc: u64,
+    /// The function, demangled; `module+0x…` where nothing is known.
+    pub function: String,
+    /// Bytes from the function's start to [`NamedFrame::pc`], where the start is known.
+    pub offset: Option<u64>,
+    /// Source file.
+    pub file: Option<String>,
+    /// Line, from 1.
+    pub line: Option<u32>,
+    /// The module's short name.
+    pub module: String,
+    /// The module's path; `None` outside of files.
+    pub path: Option<String>,
+    /// The module's build id; empty where there is none.
+    pub build_id: Vec<u8>,
+    /// Whether the call was inlined and has no frame of its own on the stack.
+    pub inlined: bool,
+    /// How its frame was found.
+    pub how: How,
+}
+
+/// The stacks with names.
+pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<NamedThread> {
+    symbolizer.clear(process.pid);
+    for module in &process.modules {
+        symbolizer.map(module);
+    }
+    // Threads stand at the same places.
+    let mut known: HashMap<Frame, Vec<NamedFrame>> = HashMap::new();
+    let named = process.threads.iter().map(|thread| {
+        let mut frames = Vec::with_capacity(thread.frames.len());
+        for frame in &thread.frames {
+            let calls = known.entry(*frame).or_insert_with(|| calls(process, symbolizer, frame));
+            frames.extend_from_slice(calls);
+        }
+        NamedThread {
+            tid: thread.tid,
+            name: thread.name.clone(),
+            signal: thread.signal,
+            frames,
+            end: thread.end,
+        }
+    });
+    named.collect()
+}
+
+fn calls(process: &Process, symbolizer: &mut Symbolizer, frame: &Frame) -> Vec<NamedFrame> {
+    let (kind, back) = match frame.kind {
+        AddressKind::Pc => (FrameKind::Pc, 0),
+        // The call was looked up, which is the byte before.
+        AddressKind::Ra => (FrameKind::Ra, 1),
+    };
+    let id = symbolizer.resolve(process.pid, kind, frame.address);
+    let location = symbolizer.location(id);
+    let module = module_at(&process.modules, frame.address.wrapping_sub(back));
+    let named = location.calls.iter().map(|call| NamedFrame {
+        pc: frame.address,
+        function: call.function.clone(),
+        offset: call.offset.map(|offset| offset + back),
+        file: call.file.clone(),
+        line: call.line,
+        module: location.module.clone(),
+        path: module.map(|module| module.path.clone()),
+        build_id: module.map(|module| module.build_id.clone()).unwrap_or_default(),
+        inlined: call.inlined,
+        how: frame.how,
+    });
+    named.collect()
+}
+
+fn module_at(modules: &[Module], address: u64) -> Option<&Module> {
+    let index = modules.partition_point(|module| module.base <= address);
+    let module = modules.get(index.checked_sub(1)?)?;
+    (address - module.base < module.size).then_some(module)
+}

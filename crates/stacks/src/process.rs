@@ -1,0 +1,128 @@
+//! Stacks without names.
+
+use backtrail_recording::Module;
+use backtrail_target::snapshot::NotStopped;
+use backtrail_unwind::{AddressKind, Stop};
+
+/// The stacks of a process, and what is needed to give their frames names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its number; 0 where it is not told.
+    pub pid: u32,
+    /// The program's name, as the kernel cuts it off.
+    pub name: String,
+    /// The CPU, as `uname -m` names it.
+    pub architecture: String,
+    /// The signal that it died with.
+    pub signal: Option<u32>,
+    /// The threads.
+    pub threads: Vec<ThreadStack>,
+    /// The modules that frames lie in, by rising address.
+    pub modules: Vec<Module>,
+}
+
+/// The stack of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadStack {
+    /// Its number.
+    pub tid: u32,
+    /// Its name, where it is told.
+    pub name: Option<String>,
+    /// The signal that it had stopped or died with.
+    pub signal: Option<u32>,
+    /// The frames, the innermost first.
+    pub frames: Vec<Frame>,
+    /// Why there are no more.
+    pub end: End,
+    /// Whether words were read from the process while it ran on.
+    pub was_live: bool,
+}
+
+/// A frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Program counter or return address.
+    pub address: u64,
+    /// Which of the two.
+    pub kind: AddressKind,
+    /// How it was found.
+    pub how: How,
+}
+
+/// How a frame was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    /// By the thread's registers.
+    Initial,
+    /// By a row of its callee's `.sframe`.
+    Sframe,
+    /// By its callee's `.eh_frame`.
+    EhFrame,
+    /// By the frame pointer, or by the CPU's rules for calls where a call led to an address without code.
+    FramePointer,
+    /// By the registers that the kernel saved when a signal arrived.
+    Signal,
+}
+
+impl How {
+    /// All of them.
+    pub const ALL: [How; 5] = [How::Initial, How::Sframe, How::EhFrame, How::FramePointer, How::Signal];
+
+    /// Its name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            How::Initial => "initial",
+            How::Sframe => "sframe",
+            How::EhFrame => "eh_frame",
+            How::FramePointer => "frame_pointer",
+            How::Signal => "signal",
+        }
+    }
+}
+
+/// Why a stack has no more frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// The walk ended.
+    Stop(Stop),
+    /// It could not begin.
+    NotStopped(NotStopped),
+}
+
+impl End {
+    /// The stack is complete.
+    pub const COMPLETE: End = End::Stop(Stop::EndOfStack);
+
+    const NAMES: [(&'static str, End); 9] = [
+        ("end_of_stack", End::COMPLETE),
+        ("no_module", End::Stop(Stop::NoModule)),
+        ("no_table", End::Stop(Stop::NoTable)),
+        ("unreadable", End::Stop(Stop::Unreadable(0))),
+        ("did_not_advance", End::Stop(Stop::DidNotAdvance)),
+        (
+            "not_expressible",
+            End::Stop(Stop::NotExpressible(backtrail_arch::Register(0))),
+        ),
+        ("limit", End::Stop(Stop::Limit)),
+        ("uninterruptible", End::NotStopped(NotStopped::Uninterruptible)),
+        ("not_stopped", End::NotStopped(NotStopped::Late)),
+    ];
+
+    /// Its name in JSON; those of walks are the ones of recordings.
+    pub fn name(self) -> &'static str {
+        let same = |end: &End| match (self, *end) {
+            (End::Stop(one), End::Stop(other)) => std::mem::discriminant(&one) == std::mem::discriminant(&other),
+            (one, other) => one == other,
+        };
+        let found = Self::NAMES.iter().find(|(_, end)| same(end));
+        found.map_or("unreadable", |(name, _)| name)
+    }
+
+    /// The reason with this name; without the address or register that goes with some.
+    pub fn of_name(name: &str) -> Option<End> {
+        Self::NAMES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|&(_, end)| end)
+    }
+}

@@ -1,0 +1,106 @@
+//! The fuzz targets as ordinary tests: a small core with changes and cut off, and a record.
+
+use backtrail_stacks::fuzz;
+use backtrail_testkit::text::Random;
+use std::time::{Duration, Instant};
+
+/// A core of one thread by hand: a note of registers whose stack pointer lies in the second of two segments, one of files,
+/// one of the process, and the auxiliary vector.
+fn core() -> Vec<u8> {
+    fn note(kind: u32, desc: &[u8]) -> Vec<u8> {
+        let mut note = Vec::new();
+        for word in [5, desc.len() as u32, kind] {
+            note.extend(word.to_le_bytes());
+        }
+        note.extend(b"CORE\0\0\0\0");
+        note.extend(desc);
+        note.resize(note.len().next_multiple_of(4), 0);
+        note
+    }
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+    const CODE: u64 = 0x40_0000;
+    const STACK: u64 = 0x7fff_0000;
+    let mut status = vec![0; 336];
+    status[12] = 11;
+    status[32..36].copy_from_slice(&77u32.to_le_bytes());
+    for (index, value) in [(4, STACK + 16), (16, CODE + 0x100), (19, STACK)] {
+        status[112 + index * 8..120 + index * 8].copy_from_slice(&u64::to_le_bytes(value));
+    }
+    let mut files = words(&[1, 4096, CODE, CODE + 0x1000, 0]);
+    files.extend(b"/bin/none\0");
+    let mut notes = note(1, &status);
+    notes.extend(note(3, &[b'x'; 136]));
+    notes.extend(note(6, &words(&[3, CODE + 64, 5, 1, 33, STACK, 0, 0])));
+    notes.extend(note(0x4649_4c45, &files));
+    notes.extend(note(0x5349_4749, &[11; 128]));
+    let stack = words(&[1, 2, STACK + 48, CODE + 0x120, 3, 4, 0, CODE + 0x140, 5, 6]);
+    let code = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 0x200]].concat();
+    let begin = 64 + 3 * 56;
+    let mut core = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x04\0\x3e\0\x01\0\0\0".to_vec();
+    core.extend(words(&[0, 64, 0]));
+    core.extend([0, 0, 0, 0, 64, 0, 56, 0, 3, 0, 64, 0, 0, 0, 0, 0]);
+    let mut at = begin as u64;
+    for (kind, flags, address, bytes) in [(4u32, 0u32, 0, &notes), (1, 5, CODE, &code), (1, 6, STACK, &stack)] {
+        core.extend(kind.to_le_bytes());
+        core.extend(flags.to_le_bytes());
+        core.extend(words(&[at, address, 0, bytes.len() as u64, bytes.len() as u64, 1]));
+        at += bytes.len() as u64;
+    }
+    [core, notes, code, stack].concat()
+}
+
+fn run(seed: &[u8], target: fn(&[u8]), mutate: fn(&mut Random, &mut Vec<u8>)) {
+    target(seed);
+    let mut random = Random::new(0x5eed);
+    let start = Instant::now();
+    let mut runs = 0;
+    while start.elapsed() < Duration::from_secs(2) {
+        let mut input = seed.to_vec();
+        mutate(&mut random, &mut input);
+        target(&input);
+        runs += 1;
+    }
+    assert!(runs > 100, "only {runs} runs in two seconds");
+}
+
+#[test]
+fn cores() {
+    let core = core();
+    let parsed = backtrail_elf::core::Core::parse(&core).expect("it is a core");
+    assert_eq!(
+        (
+            parsed.threads.len(),
+            parsed.files.len(),
+            parsed.auxv.len(),
+            parsed.signal
+        ),
+        (1, 1, 3, Some(0x0b0b_0b0b))
+    );
+    let snapshot = backtrail_target::core::snapshot(&parsed);
+    let process = backtrail_stacks::Looker::new(Default::default()).stacks(&snapshot);
+    // The file is not there and has no table: by the frame pointer.
+    let addresses: Vec<u64> = process.threads[0].frames.iter().map(|frame| frame.address).collect();
+    assert_eq!(addresses, [0x40_0100, 0x40_0120, 0x40_0140]);
+    for len in 0..core.len() {
+        fuzz::core(&core[..len]);
+    }
+    run(&core, fuzz::core, |random, input| {
+        for _ in 0..1 + random.below(6) {
+            // Lengths and offsets decide the most.
+            let at = random.below(input.len());
+            input[at] = [0, 1, 0x7f, 0x80, 0xff, random.below(256) as u8][random.below(6)];
+        }
+        if random.below(8) == 0 {
+            input.truncate(random.below(input.len()));
+        }
+    });
+}
+
+#[test]
+fn records() {
+    let record = br#"{"architecture":"x86_64","pid":7,"name":"n","signal":null,"imageMap":"AgVMaW51eAIYQACAAAAAAAA","fixedImages":[0],
+        "threads":[{"tid":7,"name":null,"signal":null,"stop":"end_of_stack","backtrace":"AhpAEAAgEIkBKwA","how":[["initial",1],["eh_frame",301]]}]}"#;
+    run(record, fuzz::record, |random, input| random.mutate(input));
+}

@@ -1,0 +1,253 @@
+//! Cores: what the notes and segments of an ELF core tell of a process.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use backtrail_elf::Image;
+use backtrail_elf::core::{Core, Load};
+use backtrail_unwind::Memory;
+
+use crate::proc::VDSO;
+use crate::snapshot::{Mapping, Pieces, Snapshot, Thread};
+
+/// Types of entries of the auxiliary vector (`getauxval(3)`).
+mod auxv {
+    pub(super) const PHDR: u64 = 3;
+    pub(super) const EXECFN: u64 = 31;
+    pub(super) const SYSINFO_EHDR: u64 = 33;
+}
+
+/// The longest path that the kernel takes.
+const LONGEST_PATH: usize = 4096;
+/// A chain of more loaded objects than this is a damaged one.
+const MOST_OBJECTS: usize = 1 << 16;
+/// So is a dynamic section of more entries.
+const MOST_DYNAMIC: usize = 1 << 12;
+
+/// The process that the core is of.
+pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
+    let pieces = core.loads.iter().map(|load| (load.start, Cow::Borrowed(load.bytes)));
+    let process = core.process.as_ref();
+    let mut snapshot = Snapshot {
+        arch: core.arch,
+        endian: core.endian,
+        pid: process.map_or(0, |process| process.pid),
+        name: process.map_or_else(String::new, |process| process.name.clone()),
+        executable: None,
+        signal: core.signal.filter(|&signal| signal != 0),
+        mappings: Vec::new(),
+        threads: core
+            .threads
+            .iter()
+            .enumerate()
+            .map(|(index, told)| thread(core, index, told))
+            .collect(),
+        pieces: Pieces::new(pieces.collect()),
+        is_live: false,
+    };
+    snapshot.mappings = if core.files.is_empty() {
+        mappings_by_headers(core, &snapshot)
+    } else {
+        mappings_by_note(core)
+    };
+    name_vdso(core, &mut snapshot.mappings);
+    snapshot.executable = core
+        .auxiliary(auxv::PHDR)
+        .and_then(|phdr| snapshot.mapping(phdr))
+        .map(|mapping| mapping.path.clone())
+        .filter(|path| !path.is_empty());
+    snapshot
+}
+
+fn thread(core: &Core<'_>, index: usize, thread: &backtrail_elf::core::Thread) -> Thread {
+    // The kernel says of all threads that they had the signal of the first.
+    let is_the_firsts = index > 0 && core.signal == Some(u32::from(thread.signal));
+    Thread {
+        tid: thread.tid,
+        // Cores have no names of threads.
+        name: None,
+        signal: Some(u32::from(thread.signal)).filter(|&signal| signal != 0 && !is_the_firsts),
+        registers: Ok(thread.registers),
+    }
+}
+
+fn mapping_of(load: &Load<'_>) -> Mapping {
+    Mapping {
+        start: load.start,
+        end: load.end,
+        executable: load.executable,
+        file_offset: 0,
+        inode: 0,
+        path: String::new(),
+    }
+}
+
+/// The ranges of files that `NT_FILE` tells, and the rest of the memory. gcore leaves out the memory of files that was not
+/// changed: whether such a range is code is not told then.
+fn mappings_by_note(core: &Core<'_>) -> Vec<Mapping> {
+    let covering = |address: u64| {
+        let index = core.loads.partition_point(|load| load.end <= address);
+        core.loads.get(index).filter(|load| load.start <= address)
+    };
+    let mut mappings: Vec<Mapping> = core
+        .files
+        .iter()
+        .map(|file| Mapping {
+            start: file.start,
+            end: file.end,
+            executable: covering(file.start).is_none_or(|load| load.executable),
+            file_offset: file.file_offset,
+            inode: 0,
+            path: file.path.clone(),
+        })
+        .collect();
+    mappings.sort_by_key(|mapping| mapping.start);
+    let anonymous = core.loads.iter().filter(|load| {
+        let index = mappings.partition_point(|mapping| mapping.end <= load.start);
+        mappings.get(index).is_none_or(|mapping| mapping.start >= load.end)
+    });
+    let anonymous: Vec<Mapping> = anonymous.map(mapping_of).collect();
+    mappings.extend(anonymous);
+    mappings.sort_by_key(|mapping| mapping.start);
+    mappings
+}
+
+/// Without `NT_FILE`: what begins with an ELF header is a module, as long as its program headers say, and the dynamic
+/// linker's list of what it has loaded says its name.
+fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping> {
+    let mut mappings: Vec<Mapping> = core.loads.iter().map(mapping_of).collect();
+    let mut names: Option<HashMap<u64, String>> = None;
+    for load in core.loads.iter().filter(|load| load.bytes.starts_with(b"\x7fELF")) {
+        let Ok(image) = Image::parse_memory(load.bytes, load.start) else {
+            continue;
+        };
+        let bias = load.start.wrapping_sub(image.base_vaddr());
+        let end = load.start.saturating_add(image.mem_size());
+        let is_main = core
+            .auxiliary(auxv::PHDR)
+            .is_some_and(|phdr| (load.start..end).contains(&phdr));
+        let path = if is_main {
+            executable(core, snapshot)
+        } else {
+            names
+                .get_or_insert_with(|| loaded_objects(core, snapshot).unwrap_or_default())
+                .get(&bias)
+                .cloned()
+        };
+        let Some(path) = path else { continue };
+        for mapping in mappings
+            .iter_mut()
+            .filter(|mapping| load.start <= mapping.start && mapping.start < end)
+        {
+            let svma = mapping.start.wrapping_sub(bias);
+            let segment = image.segments().iter().find(|segment| {
+                let page = segment.vaddr & !0xfff;
+                segment.is_load() && page <= svma && svma < segment.vaddr.saturating_add(segment.memsz)
+            });
+            if let Some(segment) = segment {
+                mapping.path.clone_from(&path);
+                mapping.file_offset = segment.offset.wrapping_add(svma.wrapping_sub(segment.vaddr));
+            }
+        }
+    }
+    name_executable(core, snapshot, &mut mappings);
+    mappings
+}
+
+/// qemu leaves out what was not changed, headers too. The executable's begin where its first segment does.
+fn name_executable(core: &Core<'_>, snapshot: &Snapshot<'_>, mappings: &mut [Mapping]) {
+    let Some(phdr) = core.auxiliary(auxv::PHDR) else {
+        return;
+    };
+    let first = mappings
+        .iter_mut()
+        .find(|mapping| (mapping.start..mapping.end).contains(&phdr));
+    if let Some(first) = first.filter(|first| first.path.is_empty())
+        && let Some(path) = executable(core, snapshot)
+    {
+        first.path = path;
+    }
+}
+
+/// The path that the program was started by.
+fn executable(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<String> {
+    let told = core.auxiliary(auxv::EXECFN).and_then(|at| string(snapshot, at));
+    let first_argument = || {
+        let process = core.process.as_ref()?;
+        process.arguments.split(' ').next().map(str::to_owned)
+    };
+    told.or_else(first_argument).filter(|path| !path.is_empty())
+}
+
+/// The path of each loaded object by its bias (`l_addr`), from `r_debug` (`link.h`).
+fn loaded_objects(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<HashMap<u64, String>> {
+    const PT_DYNAMIC: u64 = 2;
+    const PT_PHDR: u64 = 6;
+    const DT_DEBUG: u64 = 21;
+    const AT_PHNUM: u64 = 5;
+    let mut memory = snapshot.memory();
+    let phdr = core.auxiliary(auxv::PHDR)?;
+    let count = core.auxiliary(AT_PHNUM)?.min(1 << 16);
+    let mut headers = Vec::new();
+    for index in 0..count {
+        let at = phdr.checked_add(index * 56)?;
+        // `p_type` and `p_flags` are one word.
+        let kind = match snapshot.endian {
+            backtrail_wire::Endian::Little => memory.word(at)? & 0xffff_ffff,
+            backtrail_wire::Endian::Big => memory.word(at)? >> 32,
+        };
+        headers.push((kind, memory.word(at.checked_add(16)?)?));
+    }
+    let address_of = |wanted| {
+        headers
+            .iter()
+            .find(|(kind, _)| *kind == wanted)
+            .map(|&(_, address)| address)
+    };
+    let bias = phdr.wrapping_sub(address_of(PT_PHDR)?);
+    let mut at = address_of(PT_DYNAMIC)?.wrapping_add(bias);
+    let mut r_debug = None;
+    for _ in 0..MOST_DYNAMIC {
+        match (memory.word(at)?, memory.word(at.checked_add(8)?)?) {
+            (0, _) => break,
+            (DT_DEBUG, value) => r_debug = Some(value),
+            _ => {}
+        }
+        at = at.checked_add(16)?;
+    }
+    let r_debug = r_debug?;
+    let mut objects = HashMap::new();
+    let mut link_map = memory.word(r_debug.checked_add(8)?)?;
+    for _ in 0..MOST_OBJECTS {
+        if link_map == 0 {
+            break;
+        }
+        let bias = memory.word(link_map)?;
+        let name = memory.word(link_map.checked_add(8)?)?;
+        if let Some(name) = string(snapshot, name).filter(|name| !name.is_empty()) {
+            objects.insert(bias, name);
+        }
+        link_map = memory.word(link_map.checked_add(24)?)?;
+    }
+    Some(objects)
+}
+
+/// The string at an address.
+fn string(snapshot: &Snapshot<'_>, address: u64) -> Option<String> {
+    let bytes = snapshot.pieces.at(address)?;
+    let bytes = &bytes[..bytes.len().min(LONGEST_PATH)];
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
+
+fn name_vdso(core: &Core<'_>, mappings: &mut [Mapping]) {
+    let Some(start) = core.auxiliary(auxv::SYSINFO_EHDR) else {
+        return;
+    };
+    if let Some(vdso) = mappings
+        .iter_mut()
+        .find(|mapping| mapping.start == start && mapping.path.is_empty())
+    {
+        VDSO.clone_into(&mut vdso.path);
+    }
+}

@@ -1,0 +1,453 @@
+//! Live processes: all threads are stopped, their registers and the used part of their stacks copied, and let go again.
+//!
+//! Everything happens on a thread of its own that ends when it is done. The kernel lets go whatever that thread traced,
+//! threads too that had not stopped in time, and also where it, or the whole program, is killed. A signal that arrived
+//! meanwhile is delivered, and a process that was stopped already (`SIGSTOP`) stays so.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use backtrail_arch::{Arch, Registers};
+use backtrail_wire::{Bytes, Endian};
+
+use crate::proc::{self, MapsEntry};
+use crate::snapshot::{Mapping, NotStopped, Pieces, Snapshot, Thread};
+use crate::sys::ptrace::{self, Progress};
+use crate::sys::{self};
+
+/// How long a thread in uninterruptible sleep is waited for: the others stand still meanwhile.
+const UNINTERRUPTIBLE_WAIT: Duration = Duration::from_millis(5);
+/// How long any other thread is waited for. It needs a CPU to stop, and there may be many that want one.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// New threads may begin while others are stopped; a process that makes them faster than this many looks is left as it is.
+const MOST_ROUNDS: usize = 100;
+
+/// Bytes of each stack that are copied first, so that a deep one doesn't take the room of all others.
+const FIRST_COPY: u64 = 64 << 10;
+/// The most that is copied of one stack. What lies deeper is read afterwards.
+const LONGEST_COPY: u64 = 8 << 20;
+/// The most that is copied of all stacks beyond their first part.
+const MOST_COPIED: u64 = 64 << 20;
+
+/// Why a process could not be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// There is no such process.
+    Gone,
+    /// It is the process that looks.
+    Own,
+    /// It has ended, and nobody has waited for it.
+    Zombie,
+    /// It is a thread of the kernel.
+    KernelThread,
+    /// It runs 32-bit code.
+    Bits32,
+    /// It may not be traced.
+    NotPermitted(Reason),
+    /// A system call failed with this error number.
+    System(i32),
+}
+
+/// Which permission is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is traced already, by this process.
+    Traced(u32),
+    /// It belongs to this user.
+    OtherUser(u32),
+    /// `kernel.yama.ptrace_scope` has this value.
+    PtraceScope(u32),
+    /// None of these, or not to be seen from here: it has more capabilities, can't be dumped, or a security module refuses.
+    Unknown,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Gone => f.write_str("no such process"),
+            Error::Own => f.write_str("is this command's own process"),
+            Error::Zombie => f.write_str("has ended already (a zombie) and has no stack any more"),
+            Error::KernelThread => f.write_str("is a thread of the kernel and has no stack of its own"),
+            Error::Bits32 => f.write_str("is a 32-bit process, which is not supported"),
+            Error::NotPermitted(Reason::Traced(by)) => write!(f, "is traced by process {by} already"),
+            Error::NotPermitted(Reason::OtherUser(user)) => write!(f, "may not be traced: it belongs to user {user}"),
+            Error::NotPermitted(Reason::PtraceScope(scope)) => {
+                write!(f, "may not be traced: kernel.yama.ptrace_scope is {scope}")
+            }
+            Error::NotPermitted(Reason::Unknown) => f.write_str(
+                "may not be traced: it has more capabilities, can't be dumped, or a security module forbids it",
+            ),
+            Error::System(number) => io::Error::from_raw_os_error(*number).fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A process that is held: it stands still until this is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    release: Option<Sender<()>>,
+    tracer: Option<JoinHandle<()>>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.release.take();
+        if let Some(tracer) = self.tracer.take() {
+            // It does nothing any more that could fail.
+            let _ = tracer.join();
+        }
+    }
+}
+
+/// Looks at a process, by its number or that of one of its threads, and lets it go, unless it shall be held.
+///
+/// # Errors
+/// Where there is no such process, or it may not be traced, or has no stack.
+pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>), Error> {
+    let pid = process_of(pid)?;
+    let (told, answer) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    let tracer = thread::Builder::new()
+        .name("tracer".to_owned())
+        .spawn(move || trace(pid, hold, &told, &released))
+        .map_err(|error| system(&error))?;
+    let held = Hold {
+        release: Some(release),
+        tracer: Some(tracer),
+    };
+    let copied = answer.recv().map_err(|_| Error::System(0))?;
+    let held = match (hold, copied.is_ok()) {
+        (true, true) => Some(held),
+        // Waits for the thread's end: then everything is let go.
+        _ => {
+            drop(held);
+            None
+        }
+    };
+    Ok((copied?.into_snapshot(pid), held))
+}
+
+fn process_of(pid: u32) -> Result<u32, Error> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
+    let process = proc::status_field(&status, "Tgid").ok_or(Error::Gone)?;
+    if process == std::process::id() {
+        return Err(Error::Own);
+    }
+    if proc::is_kernel_thread(process) {
+        return Err(Error::KernelThread);
+    }
+    Ok(process)
+}
+
+/// `/proc` does not show other users' processes everywhere (`hidepid`).
+fn unseen(pid: u32) -> Error {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    match pid.map(rustix::process::test_kill_process) {
+        Some(Err(rustix::io::Errno::PERM)) => Error::NotPermitted(Reason::Unknown),
+        _ => Error::Gone,
+    }
+}
+
+fn system(error: &io::Error) -> Error {
+    Error::System(error.raw_os_error().unwrap_or(0))
+}
+
+/// What is copied while the process stands still.
+struct Copied {
+    threads: Vec<CopiedThread>,
+    stacks: Vec<(u64, Vec<u8>)>,
+    maps: Vec<u8>,
+}
+
+struct CopiedThread {
+    tid: i32,
+    registers: Result<Registers, NotStopped>,
+}
+
+impl Copied {
+    /// All that needs not be done while the process stands still.
+    fn into_snapshot(self, pid: u32) -> Snapshot<'static> {
+        let stacks = self.stacks.into_iter().map(|(start, bytes)| (start, Cow::Owned(bytes)));
+        let threads = self.threads.into_iter().map(|thread| Thread {
+            tid: thread.tid as u32,
+            name: proc::thread_name(pid, thread.tid as u32).ok(),
+            signal: None,
+            registers: thread.registers,
+        });
+        let mut threads: Vec<Thread> = threads.collect();
+        threads.sort_by_key(|thread| (thread.tid != pid, thread.tid));
+        let mappings = proc::maps_of(&self.maps).into_iter().map(|map| Mapping {
+            start: map.start,
+            end: map.end,
+            executable: map.executable,
+            file_offset: map.file_offset,
+            inode: map.inode,
+            path: map.path,
+        });
+        Snapshot {
+            arch: Arch::native(),
+            endian: Endian::NATIVE,
+            pid,
+            name: proc::thread_name(pid, pid).unwrap_or_default(),
+            executable: fs::read_link(format!("/proc/{pid}/exe"))
+                .ok()
+                .map(|path| path.to_string_lossy().into_owned()),
+            signal: None,
+            mappings: mappings.collect(),
+            threads,
+            pieces: Pieces::new(stacks.collect()),
+            is_live: true,
+        }
+    }
+}
+
+/// The tracing thread.
+fn trace(pid: u32, hold: bool, told: &Sender<Result<Copied, Error>>, released: &Receiver<()>) {
+    let mut tracer = Tracer {
+        pid,
+        threads: Vec::new(),
+        known: HashSet::new(),
+    };
+    let copied = tracer.stop_and_copy();
+    if hold && copied.is_ok() {
+        // Whoever asked has gone if this fails; then nobody holds it either.
+        let _ = told.send(copied);
+        let _ = released.recv();
+        tracer.let_go();
+    } else {
+        tracer.let_go();
+        let _ = told.send(copied);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Seized, and asked to stop.
+    Asked,
+    Stopped {
+        signal: Option<i32>,
+    },
+    /// Not waited for any longer.
+    GivenUp(NotStopped),
+    Ended,
+}
+
+struct Tracer {
+    pid: u32,
+    threads: Vec<(i32, State)>,
+    known: HashSet<i32>,
+}
+
+impl Tracer {
+    fn stop_and_copy(&mut self) -> Result<Copied, Error> {
+        // Where the stacks end hardly ever changes; so this is read while the process still runs.
+        let before = proc::maps(self.pid).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::NotPermitted(missing_permission(self.pid)),
+            _ => Error::Gone,
+        })?;
+        // Seizing doesn't stop: all threads stop close together afterwards.
+        self.seize_new(false)?;
+        self.interrupt(0);
+        for _ in 0..MOST_ROUNDS {
+            self.wait();
+            let seen = self.threads.len();
+            self.seize_new(true)?;
+            if self.threads.len() == seen {
+                break;
+            }
+            self.interrupt(seen);
+        }
+        let threads = self.copy_registers()?;
+        let stacks = self.copy_stacks(&threads, &before);
+        let maps = proc::maps_text(self.pid).map_err(|error| system(&error))?;
+        if threads.is_empty() {
+            return Err(Error::Gone);
+        }
+        Ok(Copied { threads, stacks, maps })
+    }
+
+    /// Seizes the threads that were not seen before.
+    fn seize_new(&mut self, is_later: bool) -> Result<(), Error> {
+        let tids = match proc::threads(self.pid as i32) {
+            Ok(tids) => tids,
+            Err(_) if is_later => return Ok(()),
+            Err(_) => return Err(Error::Gone),
+        };
+        let mut refused = None;
+        for tid in tids {
+            if !self.known.insert(tid) {
+                continue;
+            }
+            match ptrace::seize(tid) {
+                Ok(()) => self.threads.push((tid, State::Asked)),
+                // It has ended meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => refused = refused.or(Some((tid, error))),
+            }
+        }
+        match refused {
+            // A thread that has ended is left out; so is the first one, which stays as a zombie for the others.
+            Some((tid, error)) if self.threads.is_empty() => Err(self.why(tid, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn why(&self, tid: i32, error: &io::Error) -> Error {
+        match proc::thread_state(self.pid, tid as u32) {
+            None => return Error::Gone,
+            Some('Z' | 'X') => return Error::Zombie,
+            Some(_) => {}
+        }
+        if error.raw_os_error() != Some(libc::EPERM) {
+            return system(error);
+        }
+        Error::NotPermitted(missing_permission(self.pid))
+    }
+
+    /// Asks the threads from this one on to stop.
+    fn interrupt(&mut self, first: usize) {
+        for (tid, state) in &mut self.threads[first..] {
+            if ptrace::interrupt(*tid).is_err() {
+                *state = State::Ended;
+            }
+        }
+    }
+
+    /// Waits until every thread has stopped, ended, or is not worth waiting for.
+    fn wait(&mut self) {
+        let begin = Instant::now();
+        let mut pause = Duration::from_micros(20);
+        loop {
+            let mut missing = false;
+            for (tid, state) in self.threads.iter_mut().filter(|(_, state)| *state == State::Asked) {
+                match ptrace::progress(*tid) {
+                    Ok(Progress::Running) => missing = true,
+                    Ok(Progress::Stopped { signal }) => *state = State::Stopped { signal },
+                    Ok(Progress::Ended) | Err(_) => *state = State::Ended,
+                }
+            }
+            if !missing {
+                return;
+            }
+            self.give_up(begin.elapsed());
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+    }
+
+    fn give_up(&mut self, waited: Duration) {
+        if waited < UNINTERRUPTIBLE_WAIT {
+            return;
+        }
+        let pid = self.pid;
+        for (tid, state) in self.threads.iter_mut().filter(|(_, state)| *state == State::Asked) {
+            match proc::thread_state(pid, *tid as u32) {
+                None => *state = State::Ended,
+                Some('D') => *state = State::GivenUp(NotStopped::Uninterruptible),
+                Some(_) if waited > LONGEST_WAIT => *state = State::GivenUp(NotStopped::Late),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn copy_registers(&self) -> Result<Vec<CopiedThread>, Error> {
+        let user = &Arch::native().user;
+        let mut set = vec![0; user.bytes];
+        let mut threads = Vec::with_capacity(self.threads.len());
+        for &(tid, state) in &self.threads {
+            let registers = match state {
+                State::Ended | State::Asked => continue,
+                State::GivenUp(why) => Err(why),
+                State::Stopped { .. } => match ptrace::general_registers(tid, &mut set) {
+                    Ok(len) if len < user.bytes => return Err(Error::Bits32),
+                    Ok(_) => {
+                        let set = Bytes::new(&set, Endian::NATIVE);
+                        let registers = user.registers(|at| set.u64(at).ok());
+                        Ok(registers.ok_or(Error::Bits32)?)
+                    }
+                    // It was killed while it stood still.
+                    Err(_) => continue,
+                },
+            };
+            threads.push(CopiedThread { tid, registers });
+        }
+        Ok(threads)
+    }
+
+    /// The used part of each stack: from the red zone to the end of its mapping, the first part of all before more of any.
+    fn copy_stacks(&self, threads: &[CopiedThread], maps: &[MapsEntry]) -> Vec<(u64, Vec<u8>)> {
+        let arch = Arch::native();
+        let mut stacks = Vec::with_capacity(threads.len());
+        let mut deeper = Vec::new();
+        for thread in threads {
+            let Some(sp) = thread.registers.ok().and_then(|registers| registers.get(arch.sp)) else {
+                continue;
+            };
+            let start = sp.wrapping_sub(arch.red_zone) & !7;
+            let end = mapping_end(maps, sp).unwrap_or(start.saturating_add(FIRST_COPY));
+            let wanted = end.saturating_sub(start).min(LONGEST_COPY);
+            let first = self.copy(start, wanted.min(FIRST_COPY));
+            if first.len() as u64 == FIRST_COPY && wanted > FIRST_COPY {
+                deeper.push((start + FIRST_COPY, wanted - FIRST_COPY));
+            }
+            stacks.push((start, first));
+        }
+        let mut left = MOST_COPIED;
+        for (start, wanted) in deeper {
+            let bytes = self.copy(start, wanted.min(left));
+            left -= bytes.len() as u64;
+            stacks.push((start, bytes));
+        }
+        stacks
+    }
+
+    /// As much as can be read.
+    fn copy(&self, start: u64, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        let read = sys::read_process(self.pid as i32, start, &mut bytes).unwrap_or(0);
+        bytes.truncate(read);
+        bytes
+    }
+
+    /// Lets every stopped thread go. Those that were not waited for go when this thread ends.
+    fn let_go(&mut self) {
+        for (tid, state) in self.threads.drain(..) {
+            if let State::Stopped { signal } = state {
+                // It may have been killed.
+                let _ = ptrace::detach(tid, signal);
+            }
+        }
+    }
+}
+
+fn mapping_end(maps: &[MapsEntry], address: u64) -> Option<u64> {
+    let index = maps.partition_point(|map| map.end <= address);
+    maps.get(index).filter(|map| map.start <= address).map(|map| map.end)
+}
+
+/// Why the kernel may have said `EPERM` (ptrace(2), "Ptrace access mode checking").
+fn missing_permission(pid: u32) -> Reason {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    if let Some(by) = proc::status_field(&status, "TracerPid").filter(|&by| by != 0) {
+        return Reason::Traced(by);
+    }
+    let own = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let user = proc::status_field(&status, "Uid");
+    if let Some(user) = user
+        && Some(user) != proc::status_field(&own, "Uid")
+    {
+        return Reason::OtherUser(user);
+    }
+    match proc::setting("/proc/sys/kernel/yama/ptrace_scope") {
+        Some(scope) if scope > 0 => Reason::PtraceScope(scope),
+        _ => Reason::Unknown,
+    }
+}

@@ -1,0 +1,247 @@
+//! A process at one moment, wherever it comes from: its threads' registers, what it has mapped, pieces of its memory.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use backtrail_arch::{Arch, Registers};
+use backtrail_unwind::Memory;
+use backtrail_wire::{Bytes, Endian};
+
+use crate::sys;
+
+/// A process at one moment.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    /// The CPU.
+    pub arch: &'static Arch,
+    /// Its byte order.
+    pub endian: Endian,
+    /// The process's number; 0 where it is not told.
+    pub pid: u32,
+    /// The program's name, as the kernel cuts it off.
+    pub name: String,
+    /// The path of the executable, where it is known.
+    pub executable: Option<String>,
+    /// The signal that it died with.
+    pub signal: Option<u32>,
+    /// What is mapped, by rising address.
+    pub mappings: Vec<Mapping>,
+    /// The threads.
+    pub threads: Vec<Thread>,
+    /// Copied memory.
+    pub pieces: Pieces<'a>,
+    /// Whether the process is there, and the rest of its memory can be read from it as it is now.
+    pub is_live: bool,
+}
+
+/// A part of the address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Whether code may run there.
+    pub executable: bool,
+    /// Offset of the first byte in the file, in bytes.
+    pub file_offset: u64,
+    /// Inode of the file; 0 where it is no file, or not told.
+    pub inode: u64,
+    /// Path, empty for anonymous memory; ` (deleted)` behind it where the file had gone.
+    pub path: String,
+}
+
+/// A thread.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Its number.
+    pub tid: u32,
+    /// Its name, where it is told.
+    pub name: Option<String>,
+    /// The signal that it had stopped or died with.
+    pub signal: Option<u32>,
+    /// Its registers.
+    pub registers: Result<Registers, NotStopped>,
+}
+
+/// Why a thread's registers are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotStopped {
+    /// It is in uninterruptible sleep.
+    Uninterruptible,
+    /// It did not stop in time.
+    Late,
+}
+
+/// Pieces of memory by address.
+#[derive(Debug, Default)]
+pub struct Pieces<'a> {
+    /// By rising address.
+    pieces: Vec<(u64, Cow<'a, [u8]>)>,
+}
+
+impl<'a> Pieces<'a> {
+    /// These pieces: the address of each one's first byte, and its bytes.
+    pub fn new(mut pieces: Vec<(u64, Cow<'a, [u8]>)>) -> Pieces<'a> {
+        pieces.retain(|(_, bytes)| !bytes.is_empty());
+        pieces.sort_by_key(|(start, _)| *start);
+        Pieces { pieces }
+    }
+
+    /// The bytes from `address` to the end of their piece; `None` where there is none.
+    pub fn at(&self, address: u64) -> Option<&[u8]> {
+        let index = self.pieces.partition_point(|(start, _)| *start <= address);
+        let (start, bytes) = self.pieces.get(index.checked_sub(1)?)?;
+        let offset = usize::try_from(address - start).ok()?;
+        bytes.get(offset..).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// Copies bytes from `address` on, across pieces that lie side by side, and returns how many there were.
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < buffer.len() {
+            let Some(bytes) = address.checked_add(done as u64).and_then(|at| self.at(at)) else {
+                break;
+            };
+            let len = bytes.len().min(buffer.len() - done);
+            buffer[done..done + len].copy_from_slice(&bytes[..len]);
+            done += len;
+        }
+        done
+    }
+}
+
+impl Snapshot<'_> {
+    /// The mapping that holds `address`.
+    pub fn mapping(&self, address: u64) -> Option<&Mapping> {
+        let index = self.mappings.partition_point(|mapping| mapping.end <= address);
+        self.mappings.get(index).filter(|mapping| mapping.start <= address)
+    }
+
+    /// Copies bytes from `address` on and returns how many came. What is not in the pieces is read from the process as
+    /// it is now, if it is there.
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let mut done = self.pieces.read(address, buffer);
+        if self.is_live && done < buffer.len() {
+            let rest = address.saturating_add(done as u64);
+            done += sys::read_process(self.pid as i32, rest, &mut buffer[done..]).unwrap_or(0);
+        }
+        done
+    }
+
+    /// A reader of its words.
+    pub fn memory(&self) -> SnapshotMemory<'_> {
+        SnapshotMemory {
+            snapshot: self,
+            pages: HashMap::new(),
+            was_live: false,
+        }
+    }
+}
+
+const PAGE: u64 = 4096;
+/// Pages that are kept of a live process: a walk that needs more goes on, but forgets.
+const MOST_PAGES: usize = 4096;
+
+/// The words of a [`Snapshot`], in its own byte order.
+#[derive(Debug)]
+pub struct SnapshotMemory<'s> {
+    snapshot: &'s Snapshot<'s>,
+    /// Pages of the running process, by address.
+    pages: HashMap<u64, Vec<u8>>,
+    was_live: bool,
+}
+
+impl SnapshotMemory<'_> {
+    /// Whether a word was read from the running process, which may not have been what the snapshot's moment had.
+    pub fn was_live(&self) -> bool {
+        self.was_live
+    }
+
+    #[cold]
+    fn live_word(&mut self, address: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        let page = address & !(PAGE - 1);
+        if address - page > PAGE - 8 {
+            let read = self.snapshot.read(address, &mut word);
+            return (read == word.len()).then(|| self.number(word));
+        }
+        if self.pages.len() >= MOST_PAGES {
+            self.pages.clear();
+        }
+        let bytes = self.pages.entry(page).or_insert_with(|| {
+            let mut bytes = vec![0; PAGE as usize];
+            let read = self.snapshot.read(page, &mut bytes);
+            bytes.truncate(read);
+            bytes
+        });
+        let offset = (address - page) as usize;
+        word = *bytes.get(offset..)?.first_chunk()?;
+        self.was_live = true;
+        Some(self.number(word))
+    }
+
+    fn number(&self, word: [u8; 8]) -> u64 {
+        match self.snapshot.endian {
+            Endian::Little => u64::from_le_bytes(word),
+            Endian::Big => u64::from_be_bytes(word),
+        }
+    }
+}
+
+impl Memory for SnapshotMemory<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        address.checked_add(7)?;
+        if let Some(bytes) = self.snapshot.pieces.at(address)
+            && let Ok(word) = Bytes::new(bytes, self.snapshot.endian).u64(0)
+        {
+            return Some(word);
+        }
+        if self.snapshot.is_live {
+            return self.live_word(address);
+        }
+        let mut word = [0; 8];
+        (self.snapshot.read(address, &mut word) == word.len()).then(|| self.number(word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(pieces: Vec<(u64, Vec<u8>)>, endian: Endian) -> Snapshot<'static> {
+        Snapshot {
+            arch: Arch::native(),
+            endian,
+            pid: 0,
+            name: String::new(),
+            executable: None,
+            signal: None,
+            mappings: Vec::new(),
+            threads: Vec::new(),
+            pieces: Pieces::new(pieces.into_iter().map(|(at, bytes)| (at, bytes.into())).collect()),
+            is_live: false,
+        }
+    }
+
+    #[test]
+    fn words_are_in_the_targets_order_and_may_lie_across_pieces() {
+        let bytes: Vec<u8> = (0..32).collect();
+        let pieces = vec![
+            (0x1010, bytes[16..].to_vec()),
+            (0x1000, bytes[..16].to_vec()),
+            (u64::MAX - 7, vec![7; 8]),
+        ];
+        let little = snapshot(pieces.clone(), Endian::Little);
+        let mut memory = little.memory();
+        assert_eq!(memory.word(0x1000), Some(0x0706_0504_0302_0100));
+        assert_eq!(memory.word(0x100c), Some(0x1312_1110_0f0e_0d0c));
+        assert_eq!(memory.word(0x1018), Some(0x1f1e_1d1c_1b1a_1918));
+        assert_eq!(memory.word(0x1019), None);
+        assert_eq!(memory.word(0xfff), None);
+        assert_eq!(memory.word(u64::MAX - 6), None);
+        assert_eq!(memory.word(u64::MAX - 7), Some(0x0707_0707_0707_0707));
+        let big = snapshot(pieces, Endian::Big);
+        assert_eq!(big.memory().word(0x100c), Some(0x0c0d_0e0f_1011_1213));
+    }
+}

@@ -1,0 +1,96 @@
+//! `ptrace(2)`, as far as looking at a thread needs it.
+//!
+//! The kernel ties a tracee to the *thread* that seized it: all calls about it must come from that thread, and when that
+//! thread ends, whatever the reason, the kernel lets the tracee go and run.
+
+use std::io;
+
+/// `PTRACE_EVENT_STOP` (`linux/ptrace.h`): the stop that an interrupt asked for, or a group-stop.
+const PTRACE_EVENT_STOP: i32 = 128;
+
+/// What has become of a thread that was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It has not stopped yet.
+    Running,
+    /// It has stopped.
+    Stopped {
+        /// A signal that was about to be delivered, and is lost unless [`detach`] delivers it.
+        signal: Option<i32>,
+    },
+    /// It has ended.
+    Ended,
+}
+
+/// Begins to trace a thread, which runs on.
+///
+/// # Errors
+/// `ESRCH` where there is no such thread; `EPERM` where it may not be traced, is traced already, or has ended.
+pub fn seize(tid: i32) -> io::Result<()> {
+    // SAFETY: PTRACE_SEIZE takes no address, and options as a number: none.
+    result(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, 0usize) })
+}
+
+/// Asks a seized thread to stop. It does so at once, unless it is in uninterruptible sleep.
+///
+/// # Errors
+/// `ESRCH` where it has ended.
+pub fn interrupt(tid: i32) -> io::Result<()> {
+    // SAFETY: PTRACE_INTERRUPT takes neither address nor data.
+    result(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0usize, 0usize) })
+}
+
+/// What has become of a thread since [`interrupt`]; does not wait.
+///
+/// # Errors
+/// Those of `waitpid(2)`, `ECHILD` where the thread is not traced.
+pub fn progress(tid: i32) -> io::Result<Progress> {
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for the result.
+    let waited = unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) };
+    match waited {
+        0 => Ok(Progress::Running),
+        -1 => Err(io::Error::last_os_error()),
+        _ if libc::WIFSTOPPED(status) => {
+            let event = status >> 16;
+            // Without options there are no other events; a signal on its way has none.
+            let signal = (event != PTRACE_EVENT_STOP).then(|| libc::WSTOPSIG(status));
+            Ok(Progress::Stopped { signal })
+        }
+        _ => Ok(Progress::Ended),
+    }
+}
+
+/// Copies the general registers of a stopped thread (`NT_PRSTATUS`) into `set` and returns their length, which tells a
+/// 32-bit thread from a 64-bit one.
+///
+/// # Errors
+/// `ESRCH` where the thread is not stopped, or was killed.
+pub fn general_registers(tid: i32, set: &mut [u8]) -> io::Result<usize> {
+    const NT_PRSTATUS: usize = 1;
+    let mut place = libc::iovec {
+        iov_base: set.as_mut_ptr().cast(),
+        iov_len: set.len(),
+    };
+    // SAFETY: `place` describes the bytes of `set`, which is borrowed mutably; the kernel writes no more than its length.
+    result(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, NT_PRSTATUS, &raw mut place) })?;
+    Ok(place.iov_len)
+}
+
+/// Lets a stopped thread go, and delivers the signal that had stopped it.
+///
+/// # Errors
+/// `ESRCH` where the thread is not stopped, or was killed.
+pub fn detach(tid: i32, signal: Option<i32>) -> io::Result<()> {
+    let signal = signal.unwrap_or(0) as usize;
+    // SAFETY: PTRACE_DETACH takes the signal as a number.
+    result(unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0usize, signal) })
+}
+
+fn result(returned: libc::c_long) -> io::Result<()> {
+    if returned == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
