@@ -295,3 +295,8 @@ impl Memory for OwnMemory<'_> {
 pub fn read_words(address: u64, words: &mut [u64]) -> usize {
     syscall::copy_words(address, words).map_or(0, |bytes| bytes / 8)
 }
+
+/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of as many arrays; whether all could be read.
+pub(super) fn read_places<const COUNT: usize>(places: &[(u64, usize); COUNT], words: &mut [[u64; 8]; COUNT]) -> bool {
+    syscall::copy_places(places, words).is_ok_and(|all| all)
+}
