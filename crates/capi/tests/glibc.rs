@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Link, compared, compile};
+use backtrail_testkit::skip;
+use common::{Link, compared, compile, run};
 
 const WITHOUT: &[&str] = &["-fomit-frame-pointer"];
 
@@ -58,4 +59,18 @@ fn exceptions() {
         let (count, depth) = compared(&program, &[]);
         assert!(count > 1000 && depth > 60, "{count} stacks, {depth} deep");
     }
+}
+
+/// Neither glibc nor a copy made by the kernel: where it is forbidden to copy, what a walk from an alternate stack finds was loaded.
+#[test]
+fn stacks_interrupted_from_an_alternate_one_are_loaded() {
+    let Some(program) = compile("alternate.c", WITHOUT, Link::Shared) else {
+        return;
+    };
+    let finished = run(&program, &[]);
+    if finished.status.code() == Some(77) {
+        return skip("system calls cannot be forbidden here");
+    }
+    let (count, depth) = compared(&program, &[]);
+    assert!(count == 31 && depth > 260, "{count} stacks, {depth} deep");
 }

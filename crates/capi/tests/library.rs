@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use backtrail_testkit::{available, command, program, scratch};
+use backtrail_testkit::{available, command, program, scratch, skip};
 use common::{Link, compared, compile, libraries, preload, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -220,6 +220,34 @@ fn libraries_come_and_go() {
     };
     assert_eq!(number(2), 40, "no table is believed that was another library's: {told}");
     assert!(number(3) >= 30, "libraries came to where others had been: {told}");
+}
+
+/// What a walk goes through that can be unloaded is held against what it was with one system call, and what has changed is seen behind what has not.
+#[test]
+fn libraries_come_and_go_within_others() {
+    let (Some(first), Some(second)) = (
+        available(program::PLUGIN.build()),
+        available(program::OTHER_PLUGIN.build()),
+    ) else {
+        return;
+    };
+    let Some(program) = compile("plugins.c", &["-fomit-frame-pointer"], Link::Shared) else {
+        return;
+    };
+    let copy = program.folder.path().join("copy.so");
+    let paths = [&first, &second, &copy, &first].map(|path| path.to_str().unwrap());
+    let finished = run(&program, &paths);
+    if finished.status.code() == Some(77) {
+        return skip("system calls cannot be filtered here");
+    }
+    let (count, _) = compared(&program, &paths);
+    assert_eq!(count, 40 * 4 + 4);
+    let first = "deep; 40 ended early;";
+    assert!(
+        finished.stdout.contains(first),
+        "no table is believed that was another library's: {}",
+        finished.stdout
+    );
 }
 
 #[test]

@@ -5,6 +5,9 @@ use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Location, Row, Rule};
 use backtrail_wire::{Bytes, Endian};
 
+use crate::cfi::Converted;
+use crate::whole::{described, not_described};
+
 /// DWARF numbers of registers.
 const LR: u8 = 30;
 const SP: u8 = 31;
@@ -28,6 +31,16 @@ const STUB: [(u32, u32); 7] = [
     (u32::MAX, BTI_C),
     (u32::MAX, 0xd503_219f),
 ];
+
+/// Adds the functions of `.plt` that nobody describes.
+pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
+    let stubs = functions(image);
+    if !stubs.is_empty() {
+        let stubs = not_described(stubs, &described(converted), &image.code_ranges());
+        converted.functions.extend(stubs);
+        converted.functions.sort_by_key(|function| function.start);
+    }
+}
 
 /// The functions of `.plt`: its first entry, and all others as one. None where it is not what GNU ld, gold, lld and mold make.
 pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {

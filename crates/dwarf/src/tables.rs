@@ -23,9 +23,10 @@ use backtrail_wire::{Bytes, Endian};
 
 use crate::build;
 use crate::cfi::{self, Converted, EhFrame};
+use crate::plt;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v2";
+const CACHE_FOLDER: &str = "sframe-v3";
 
 /// Build ids of other lengths are no hashes, and would meet each other in the cache.
 const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
@@ -120,7 +121,7 @@ pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     own.filter(|own| is_sound(&own.data, own.address, abi(image)))
 }
 
-/// The rows of `image`'s `.eh_frame`, its entry point included even where no FDE describes it.
+/// The rows of `image`'s `.eh_frame`, and of what no FDE describes its entry point and, on AArch64, its procedure linkage table.
 pub fn convert(image: &Image<'_>) -> Result<Converted, Error> {
     let section = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
     Ok(convert_section(image, &section))
@@ -135,6 +136,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
         let end = symbols.lookup(entry).map(|symbol| symbol.address + symbol.size);
         converted.add_entry_point(entry, end.or_else(|| symbols.next_address(entry)));
     }
+    plt::add(&mut converted, image);
     converted
 }
 
@@ -145,7 +147,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v2` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v3` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(default_cache);
@@ -261,7 +263,7 @@ fn row_budget(bytes: &[u8]) -> usize {
     bytes.len().saturating_mul(4)
 }
 
-/// Whether `.eh_frame` knows functions that the module's own table does not: by the sorted table of
+/// Whether conversion knows functions that the module's own table does not: those of `.eh_frame` by the sorted table of
 /// `.eh_frame_hdr`, which is much faster to go through than `.eh_frame` itself.
 fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
     let Ok(section) = Section::parse(&own.data, own.address) else {
@@ -270,6 +272,9 @@ fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
     let knows = |address| matches!(section.lookup(address), Ok(Some(_)));
     let entry = image.entry();
     if entry != 0 && !knows(entry) && image.code_ranges().iter().any(|range| range.contains(&entry)) {
+        return true;
+    }
+    if !plt::functions(image).iter().all(|function| knows(function.start)) {
         return true;
     }
     let Ok(Some(header)) = image.eh_frame_hdr() else {

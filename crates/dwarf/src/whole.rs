@@ -33,10 +33,9 @@ impl Whole {
         if let Some(damage) = converted.damage {
             return Err(Error::Cfi(damage));
         }
-        // What nobody describes but the table that is made here.
         let code = image.code_ranges();
-        let stubs = not_described(plt::functions(image), &described(&converted), &code);
-        converted.functions.extend(stubs);
+        plt::add(&mut converted, image);
+        // What nobody describes but the table that is there.
         let kept = not_described(own_functions(image), &described(&converted), &code);
         if section.is_none() && kept.is_empty() {
             return Err(Error::NoEhFrame);
@@ -95,7 +94,7 @@ fn own_functions(image: &Image<'_>) -> Vec<FunctionRows> {
 }
 
 /// All code that some FDE describes, in order, joined where it touches.
-fn described(converted: &Converted) -> Vec<Range<u64>> {
+pub(crate) fn described(converted: &Converted) -> Vec<Range<u64>> {
     let functions = converted.functions.iter();
     let functions = functions.map(|function| function.start..cfi::end_of(function));
     let skipped = converted.skipped.iter();
@@ -117,7 +116,11 @@ fn described(converted: &Converted) -> Vec<Range<u64>> {
 }
 
 /// The parts of `own` outside `described`, none twice.
-fn not_described(mut own: Vec<FunctionRows>, described: &[Range<u64>], code: &[Range<u64>]) -> Vec<FunctionRows> {
+pub(crate) fn not_described(
+    mut own: Vec<FunctionRows>,
+    described: &[Range<u64>],
+    code: &[Range<u64>],
+) -> Vec<FunctionRows> {
     own.sort_by_key(|function| function.start);
     let mut kept: Vec<FunctionRows> = Vec::new();
     for function in &own {

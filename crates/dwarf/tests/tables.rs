@@ -6,12 +6,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use backtrail_dwarf::tables::{Error, TableOrigin, Tables, convert};
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::write::{FunctionRows, Options};
-use backtrail_sframe::{Version, write};
+use backtrail_sframe::{Location, Version, write};
+use backtrail_testkit::available;
+use backtrail_testkit::command::run;
 use common::real_files;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn the_written_table_says_what_was_converted() {
@@ -66,7 +71,7 @@ fn the_cache_is_private_checked_and_repaired() {
         (&first.bytes, first.uncovered_bytes)
     );
 
-    let folder = dir.path().join("new/sframe-v2");
+    let folder = dir.path().join("new/sframe-v3");
     let entries: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -277,4 +282,63 @@ fn the_vdso_as_it_lies_in_memory() {
     let table = Tables::without_cache().load(&image).unwrap();
     let found = table.section().unwrap().lookup(time.address + 1).unwrap();
     assert!(found.is_some_and(|found| found.row.rule.is_some()), "{time:?}");
+}
+
+/// What no FDE describes: objdump tells where in the linkage table the pair is on the stack, from behind its push to the jump.
+#[test]
+fn linkage_tables_of_aarch64_have_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.c");
+    fs::write(&source, "#include <stdio.h>\nint main(void){return puts(\"text\");}").unwrap();
+    let program = dir.path().join("a");
+    let mut compile = Command::new("aarch64-linux-gnu-gcc");
+    compile
+        .args(["-O1", "-Wl,-z,lazy"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&program);
+    let Some(made) = available(run(&mut compile, LIMIT)) else {
+        return;
+    };
+    assert!(made.status.success(), "{}", made.describe());
+    let mut disassemble = Command::new("aarch64-linux-gnu-objdump");
+    disassemble
+        .args(["-d", "-j", ".plt", "--no-show-raw-insn"])
+        .arg(&program);
+    let Some(listing) = available(run(&mut disassemble, LIMIT)) else {
+        return;
+    };
+    let file = MappedFile::open(&program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let table = Tables::without_cache().load(&image).unwrap();
+    let section = table.section().unwrap();
+    let mut is_pushed = false;
+    let mut pushed = 0;
+    let mut stubs = 0;
+    for line in listing.stdout.lines() {
+        let Some((address, instruction)) = line.trim_start().split_once(":\t") else {
+            continue;
+        };
+        let Ok(pc) = u64::from_str_radix(address, 16) else {
+            continue;
+        };
+        // Padding behind the first entry's jump.
+        if instruction.starts_with("nop") {
+            continue;
+        }
+        let found = section.lookup(pc).unwrap();
+        let rule = found.unwrap_or_else(|| panic!("no rows: {line}")).row.rule.unwrap();
+        let (cfa, ra) = match is_pushed {
+            true => (Location::register(31, 16), Location::saved(-8)),
+            false => (Location::register(31, 0), Location::register(30, 0)),
+        };
+        assert_eq!((rule.cfa, rule.ra, rule.fp), (cfa, ra, None), "{line}");
+        match is_pushed {
+            true => pushed += 1,
+            false => stubs += 1,
+        }
+        is_pushed |= instruction.starts_with("stp\tx16, x30, [sp, #-16]!");
+        is_pushed &= !instruction.starts_with("br\t");
+    }
+    assert!(pushed >= 4 && stubs > 12, "{}", listing.stdout);
 }

@@ -1,7 +1,7 @@
 //! Reading memory that may not be there.
 //!
-//! Words of the thread's own stack are loaded directly: from the lowest stack pointer at which a walk of this thread has begun up to the
-//! stack's end, all of which was found readable, and a stack stays mapped as long as its thread lives. So is the alternate signal
+//! Words of the thread's own stack are loaded directly: from the lowest place to which a walk of this thread has come, or at which it has begun, up to
+//! the stack's end, all of which was found readable, and a stack stays mapped as long as its thread lives. So is the alternate signal
 //! stack while the thread runs on it. All else (other stacks, whatever a corrupt stack leads to) may vanish between a
 //! look at it and the load, and is copied by the kernel.
 
@@ -21,6 +21,8 @@ pub(super) struct Bounds {
     low: AtomicU64,
     /// The end of the stack; 0 where it is not known.
     high: AtomicU64,
+    /// A page below `low` that could not be read when it was last asked for; 0 where there was none. What lies below it is another stack or none.
+    gap: AtomicU64,
 }
 
 impl Bounds {
@@ -28,6 +30,7 @@ impl Bounds {
         Bounds {
             low: AtomicU64::new(0),
             high: AtomicU64::new(0),
+            gap: AtomicU64::new(0),
         }
     }
 
@@ -36,42 +39,66 @@ impl Bounds {
         Bounds {
             low: AtomicU64::new(high),
             high: AtomicU64::new(high),
+            gap: AtomicU64::new(0),
         }
     }
 
     pub(super) fn set(&self, bounds: Bounds) {
         self.low.store(bounds.low.into_inner(), Ordering::Relaxed);
         self.high.store(bounds.high.into_inner(), Ordering::Relaxed);
+        self.gap.store(bounds.gap.into_inner(), Ordering::Relaxed);
+    }
+
+    /// Where words can be loaded from.
+    #[inline(always)]
+    fn known(&self) -> (u64, u64) {
+        (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
     }
 
     /// Where words can be loaded from when a walk begins at `sp`.
     #[inline(always)]
     fn direct(&self, sp: u64) -> (u64, u64) {
-        let (low, high) = (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed));
-        let from = sp & !7;
-        if from >= low || from >= high || high - from > DEEPEST {
-            return (low, high);
+        if self.may_reach(sp) {
+            self.extend(sp);
         }
-        self.extend(low, from, high)
+        self.known()
     }
 
-    /// A walk has begun further down than any before.
+    /// Whether an address may be one of the stack, further down than any so far.
+    #[inline(always)]
+    fn may_reach(&self, address: u64) -> bool {
+        let (low, high) = self.known();
+        let from = address & !7;
+        from < low && high - from <= DEEPEST
+    }
+
+    /// Takes the stack to reach down to an address which [may](Bounds::may_reach) be of it: a stack pointer of this thread, or what a walk from the
+    /// alternate stack wants of the frames that the signal has interrupted. It is if all is readable from there on, since at the lower end of a
+    /// stack lies a guard.
     #[cold]
     #[inline(never)]
-    fn extend(&self, low: u64, from: u64, high: u64) -> (u64, u64) {
-        if syscall::signal_stack().is_some() {
-            return (low, high);
+    fn extend(&self, address: u64) {
+        let (low, _) = self.known();
+        let from = address & !7;
+        // A walk that begins on the alternate stack, which ends before the thread does.
+        if syscall::signal_stack().is_some_and(|(start, end)| start < low && from < end) {
+            return;
+        }
+        // Asked again, since the first thread's stack grows.
+        let gap = self.gap.load(Ordering::Relaxed);
+        if from < gap + PAGE && gap < low && gap != 0 && !syscall::is_readable(gap) {
+            return;
         }
         let mut page = from & !(PAGE - 1);
         while page < low {
             if !syscall::is_readable(page) {
-                return (low, high);
+                self.gap.store(page, Ordering::Relaxed);
+                return;
             }
             page += PAGE;
         }
         // Nested walks of the same thread find one value or the other; both are right.
         self.low.store(from, Ordering::Relaxed);
-        (from, high)
     }
 }
 
@@ -83,6 +110,8 @@ const WINDOW: usize = 32;
 pub(super) struct OwnMemory<'w> {
     // Where it lies by itself the compiler keeps it in registers.
     stack: Words,
+    bounds: &'w Bounds,
+    /// None where the walk has not begun there.
     signal_stack: Words,
     window: &'w mut Option<Window>,
 }
@@ -108,7 +137,7 @@ impl Window {
 
 impl<'w> OwnMemory<'w> {
     #[inline(always)]
-    pub(super) fn new(bounds: &Bounds, sp: u64, window: &'w mut Option<Window>) -> OwnMemory<'w> {
+    pub(super) fn new(bounds: &'w Bounds, sp: u64, window: &'w mut Option<Window>) -> OwnMemory<'w> {
         let (low, high) = bounds.direct(sp);
         let on_stack = (low..high).contains(&sp);
         let (alternate, alternate_end) = match on_stack {
@@ -117,21 +146,39 @@ impl<'w> OwnMemory<'w> {
         };
         OwnMemory {
             stack: Words::new(low, high),
+            bounds,
             signal_stack: Words::new(alternate, alternate_end),
             window,
         }
+    }
+
+    /// A word that does not lie in the stack as far as that is known; it may be known better then.
+    #[inline(always)]
+    fn elsewhere(&mut self, address: u64) -> Option<u64> {
+        let word = elsewhere(address, self.bounds, self.signal_stack, self.window);
+        let (low, high) = self.bounds.known();
+        self.stack = Words::new(low, high);
+        word
     }
 }
 
 #[cold]
 #[inline(never)]
-fn elsewhere(address: u64, signal_stack: Words, window: &mut Option<Window>) -> Option<u64> {
+fn elsewhere(address: u64, bounds: &Bounds, signal_stack: Words, window: &mut Option<Window>) -> Option<u64> {
     if signal_stack.holds(address) {
         // SAFETY: the word is aligned and lies in the alternate stack on which the thread runs now.
         return Some(unsafe { load(address) });
     }
     if let Some(word) = window.as_ref().and_then(|window| window.word(address)) {
         return Some(word);
+    }
+    if signal_stack.count > 0 && bounds.may_reach(address) {
+        bounds.extend(address);
+        let (low, high) = bounds.known();
+        if Words::new(low, high).holds(address) {
+            // SAFETY: as `OwnMemory::word` has it.
+            return Some(unsafe { load(address) });
+        }
     }
     // An address past the end of memory has no words.
     address.checked_add(WINDOW as u64 * 8)?;
@@ -142,12 +189,6 @@ fn elsewhere(address: u64, signal_stack: Words, window: &mut Option<Window>) -> 
     });
     window.count = read_words(address, &mut window.words);
     window.word(address)
-}
-
-#[cold]
-#[inline(never)]
-fn is_elsewhere(address: u64, mask: u64, value: u64, signal_stack: Words, window: &mut Option<Window>) -> bool {
-    elsewhere(address, signal_stack, window).is_some_and(|word| word & mask == value)
 }
 
 #[cold]
@@ -208,11 +249,11 @@ impl Memory for OwnMemory<'_> {
     #[inline(always)]
     fn word(&mut self, address: u64) -> Option<u64> {
         if self.stack.holds(address) {
-            // SAFETY: the word is aligned and lies in the thread's own stack between a stack pointer of its and its end, where each page
-            // was found readable (`Bounds::direct`).
+            // SAFETY: the word is aligned and lies in the thread's own stack up to its end, where each page
+            // was found readable (`Bounds::extend`).
             return Some(unsafe { load(address) });
         }
-        elsewhere(address, self.signal_stack, self.window)
+        self.elsewhere(address)
     }
 
     #[inline(always)]
@@ -234,7 +275,7 @@ impl Memory for OwnMemory<'_> {
             // SAFETY: as above.
             return unsafe { load(address) } & mask == value;
         }
-        is_elsewhere(address, mask, value, self.signal_stack, self.window)
+        self.elsewhere(address).is_some_and(|word| word & mask == value)
     }
 
     #[inline(always)]
@@ -243,13 +284,19 @@ impl Memory for OwnMemory<'_> {
             // SAFETY: as above, and so does the next word.
             return unsafe { load(address) == first && load(address + 8) & mask == second };
         }
-        let (signal_stack, window) = (self.signal_stack, &mut *self.window);
-        is_elsewhere(address, u64::MAX, first, signal_stack, window)
-            && is_elsewhere(address.wrapping_add(8), mask, second, signal_stack, window)
+        self.elsewhere(address) == Some(first)
+            && self
+                .elsewhere(address.wrapping_add(8))
+                .is_some_and(|word| word & mask == second)
     }
 }
 
 /// Copies words from any address, and returns how many there were before the first that cannot be read.
 pub fn read_words(address: u64, words: &mut [u64]) -> usize {
     syscall::copy_words(address, words).map_or(0, |bytes| bytes / 8)
+}
+
+/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of as many arrays; whether all could be read.
+pub(super) fn read_places<const COUNT: usize>(places: &[(u64, usize); COUNT], words: &mut [[u64; 8]; COUNT]) -> bool {
+    syscall::copy_places(places, words).is_ok_and(|all| all)
 }

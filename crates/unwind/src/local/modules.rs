@@ -2,7 +2,7 @@
 //!
 //! Snapshots and tables are never freed, because a handler may be looking at them; a change of modules costs some hundred bytes for each
 //! module. What can be unloaded is held against the loader (`_dl_find_object`, glibc 2.35, which takes no lock) in each walk, and its first bytes
-//! against what they were; where there is no such function, a snapshot is believed.
+//! against what they were, which takes one system call for all; where there is no such function, a snapshot is believed.
 
 use core::arch::global_asm;
 use core::cell::Cell;
@@ -40,33 +40,71 @@ impl Module {
 /// What the loader says of a module, and how its `.eh_frame_hdr` begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
+    told: Told,
+    begins: Beginning,
+    /// Words of the beginning that could be read; the others are 0.
+    readable: usize,
+}
+
+/// A module's place, `link_map`, and `.eh_frame_hdr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
     map: (u64, u64),
     link_map: u64,
     eh_frame_hdr: u64,
-    begins: [u64; 8],
 }
+
+type Beginning = [u64; 8];
 
 impl Identity {
     /// The module that is at `address` now; `None` where the loader knows none or cannot be asked.
     pub fn of(address: u64) -> Option<Identity> {
+        let told = Told::of(address)?;
+        // The module may be unloaded just now: its memory is copied, not loaded.
+        let mut begins = [0; 8];
+        let readable = memory::read_words(told.eh_frame_hdr, &mut begins);
+        Some(Identity { told, begins, readable })
+    }
+}
+
+impl Told {
+    fn of(address: u64) -> Option<Told> {
         // SAFETY: null or the function of this name and type, since nothing else may define a name that begins so.
         let find: FindObject = unsafe { core::mem::transmute::<*const c_void, Option<FindObject>>(find_object()) }?;
         let mut found = Found::default();
         // SAFETY: the function writes no more than a `struct dl_find_object`; the address is only compared.
         let missing = unsafe { find(core::ptr::with_exposed_provenance(address as usize), &mut found) };
-        if missing != 0 {
-            return None;
-        }
-        // The module may be unloaded just now: its memory is copied, not loaded.
-        let mut begins = [0; 8];
-        memory::read_words(found.eh_frame_hdr, &mut begins);
-        Some(Identity {
+        (missing == 0).then_some(Told {
             map: (found.map_start, found.map_end),
             link_map: found.link_map,
             eh_frame_hdr: found.eh_frame_hdr,
-            begins,
         })
     }
+}
+
+/// Whether all these modules are still there. The beginnings of all are copied at once.
+fn are_there(modules: impl Iterator<Item = Option<&'static Module>>) -> bool {
+    let mut held: [Option<&Identity>; MOST_VOLATILE] = [None; MOST_VOLATILE];
+    let mut places = [(0, 0); MOST_VOLATILE];
+    let mut count = 0;
+    for module in modules {
+        let Some(module) = module else { return false };
+        let Some(identity) = module.identity.as_ref().filter(|_| !find_object().is_null()) else {
+            continue;
+        };
+        let (Some(holding), Some(place)) = (held.get_mut(count), places.get_mut(count)) else {
+            return false;
+        };
+        if Told::of(module.start) != Some(identity.told) {
+            return false;
+        }
+        *holding = Some(identity);
+        *place = (identity.told.eh_frame_hdr, identity.readable);
+        count += 1;
+    }
+    let mut begins: [Beginning; MOST_VOLATILE] = [[0; 8]; MOST_VOLATILE];
+    let same = |(identity, begins): (&Identity, &Beginning)| identity.begins == *begins;
+    memory::read_places(&places, &mut begins) && held.into_iter().flatten().zip(&begins).all(same)
 }
 
 /// `struct dl_find_object` of glibc; the reserved words at its end may have come to mean something.
@@ -179,7 +217,7 @@ impl Published {
 
     #[inline(never)]
     fn has_each(&self, volatile: &Volatile) -> bool {
-        volatile.iter().all(|address| self.find(address).is_some_and(is_there))
+        are_there(volatile.iter().map(|address| self.find(address)))
     }
 
     #[inline(always)]
@@ -193,11 +231,8 @@ impl Published {
     }
 }
 
-fn is_there(module: &Module) -> bool {
-    match &module.identity {
-        None => true,
-        Some(identity) => find_object().is_null() || Identity::of(module.start).as_ref() == Some(identity),
-    }
+fn is_there(module: &'static Module) -> bool {
+    module.identity.is_none() || are_there(core::iter::once(Some(module)))
 }
 
 fn coverage(module: &'static Module) -> Coverage<'static> {
@@ -220,16 +255,19 @@ impl Modules for Published {
     }
 }
 
+/// Modules that can be unloaded through which remembered walks go.
+const MOST_VOLATILE: usize = 8;
+
 /// Addresses in modules that can be unloaded, one for each through which remembered walks went, and of which rules are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Volatile {
-    starts: [u64; 8],
+    starts: [u64; MOST_VOLATILE],
     count: usize,
 }
 
 impl Volatile {
     pub(super) const NONE: Volatile = Volatile {
-        starts: [0; 8],
+        starts: [0; MOST_VOLATILE],
         count: 0,
     };
 

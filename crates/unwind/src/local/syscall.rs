@@ -115,12 +115,50 @@ pub(super) fn copy_words(address: u64, words: &mut [u64]) -> Result<usize, Refus
     let remote = [address as usize, first, page_end as usize, bytes - first];
     let local = [words.as_mut_ptr() as usize, bytes];
     let elements = if bytes > first { 2 } else { 1 };
+    // SAFETY: the local element is `words`, which is ours to write.
+    unsafe { copy(&[local], remote.as_chunks().0.get(..elements).unwrap_or_default()) }
+}
+
+/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of as many arrays; whether all could be read.
+pub(super) fn copy_places<const COUNT: usize>(
+    places: &[(u64, usize); COUNT],
+    words: &mut [[u64; 8]; COUNT],
+) -> Result<bool, Refused> {
+    let mut remote = [[0; 2]; COUNT];
+    let mut local = [[0; 2]; COUNT];
+    let mut wanted = 0;
+    for ((&(address, count), words), (remote, local)) in places.iter().zip(words).zip(remote.iter_mut().zip(&mut local))
+    {
+        let bytes = count.min(words.len()) * 8;
+        *remote = [address as usize, bytes];
+        *local = [words.as_mut_ptr() as usize, bytes];
+        wanted += bytes;
+    }
+    if wanted == 0 {
+        return Ok(true);
+    }
+    // SAFETY: the local elements are the beginnings of the arrays, which are ours to write.
+    Ok(unsafe { copy(&local, &remote) }? == wanted)
+}
+
+/// Elements are an address and a number of bytes.
+///
+/// # Safety
+/// Local elements are the caller's to write.
+unsafe fn copy(local: &[[usize; 2]], remote: &[[usize; 2]]) -> Result<usize, Refused> {
     let pid = getpid() as usize;
-    // SAFETY: the local element is `words`, which is ours to write; remote addresses are checked by the kernel.
+    // SAFETY: local elements are as our caller promises; remote addresses are checked by the kernel.
     let read = unsafe {
         call(
             number::PROCESS_VM_READV,
-            [pid, local.as_ptr() as usize, 1, remote.as_ptr() as usize, elements, 0],
+            [
+                pid,
+                local.as_ptr() as usize,
+                local.len(),
+                remote.as_ptr() as usize,
+                remote.len(),
+                0,
+            ],
         )
     };
     match read {
