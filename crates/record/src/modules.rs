@@ -149,6 +149,7 @@ impl<'a> Modules<'a> {
         match (elf.table, elf.address_of(mapping.file_offset)) {
             (Some(section), Some(address)) => Coverage::Table(Table {
                 section,
+                index: None,
                 bias: mapping.start.wrapping_sub(address),
                 id: mapping.module.0,
             }),
