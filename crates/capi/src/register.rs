@@ -12,12 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use backtrail_dwarf::tables::Tables;
 use backtrail_elf::Image;
-use backtrail_sframe::Section;
+use backtrail_sframe::{Index, Section};
 use backtrail_unwind::local::{Identity, Module, Snapshot, publish};
 
 /// Modules beyond this are not converted.
 const LARGEST_IMAGE: u64 = 1 << 30;
 const PAGE: u64 = 4096;
+/// Tables with as many have an index.
+const MANY_FUNCTIONS: u32 = 2048;
 
 /// An executable segment, as handlers see it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,7 @@ static NAMES: AtomicPtr<&'static [Named]> = AtomicPtr::new(std::ptr::null_mut())
 #[derive(Clone, Copy)]
 struct Made {
     section: Option<Section<'static>>,
+    index: Option<&'static Index<'static>>,
     id: u32,
 }
 
@@ -135,7 +138,8 @@ impl Registry {
             None => {
                 let id = u32::try_from(self.tables.len() + 1).map_err(|_| libc::ENOMEM)?;
                 let section = table(module, tables);
-                *self.tables.entry(module.content).or_insert(Made { section, id })
+                let index = section.as_ref().and_then(index);
+                *self.tables.entry(module.content).or_insert(Made { section, index, id })
             }
         };
         let name = self.kept(&module.name);
@@ -145,6 +149,7 @@ impl Registry {
                 start,
                 end,
                 section: made.section,
+                index: made.index,
                 bias: module.bias,
                 id: made.id,
                 identity: module.identity,
@@ -178,6 +183,7 @@ impl Registry {
             start,
             end,
             section: None,
+            index: None,
             bias: 0,
             id: u32::MAX,
             identity: None,
@@ -197,6 +203,15 @@ fn table(module: &Loaded, tables: &Tables) -> Option<Section<'static>> {
     let image = Image::parse_memory(module.image.as_deref()?, module.lowest).ok()?;
     let table = tables.load(&image).ok()?;
     Section::parse(table.bytes.leak(), table.address).ok()
+}
+
+/// The index of a table with many functions; in smaller ones a search by halves is as quick.
+fn index(section: &Section<'static>) -> Option<&'static Index<'static>> {
+    if section.num_fdes() < MANY_FUNCTIONS {
+        return None;
+    }
+    let words: &'static mut [u32] = vec![0; Index::words(section)].leak();
+    Some(Box::leak(Box::new(Index::build(section, words)?)))
 }
 
 /// A module as the loader told of it.

@@ -136,6 +136,7 @@ impl<'a> Modules<'a> {
         match (elf.table, elf.code.address_of(mapping.file_offset)) {
             (Some(section), Some(address)) => Coverage::Table(Table {
                 section,
+                index: None,
                 bias: mapping.start.wrapping_sub(address),
                 id: mapping.module.0,
             }),

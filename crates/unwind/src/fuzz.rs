@@ -28,6 +28,7 @@ impl Modules for Code<'_> {
         match (self.table, address) {
             (Some(section), CODE..STACK) => Coverage::Table(Table {
                 section,
+                index: None,
                 bias: CODE,
                 id: 1,
             }),

@@ -30,7 +30,7 @@ pub use record::MemoStep;
 pub use step::{AddressKind, Stop, step};
 pub use walk::{Frame, Position, walk};
 
-use backtrail_sframe::Section;
+use backtrail_sframe::{Index, Section};
 
 /// Reads the memory of the program that is unwound.
 pub trait Memory {
@@ -68,6 +68,8 @@ pub trait Memory {
 pub struct Table<'t> {
     /// The SFrame section.
     pub section: Section<'t>,
+    /// The section's own index, where one was made: look-ups of many functions are quicker.
+    pub index: Option<&'t Index<'t>>,
     /// Address in the process minus address in the table.
     pub bias: u64,
     /// A number that stands for this table and no other, as long as a [`RuleCache`] is in use.

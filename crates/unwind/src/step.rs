@@ -143,7 +143,11 @@ fn look_up_and_keep(
 }
 
 fn look_up(arch: &Arch, table: &Table<'_>, address: u64) -> TableRule {
-    match table.section.lookup(address) {
+    let found = match table.index {
+        Some(index) => table.section.lookup_by(index, address),
+        None => table.section.lookup(address),
+    };
+    match found {
         Ok(Some(found)) => match found.row.rule {
             Some(rule) if found.function.signal_frame && is_kernels(arch, &rule) => TableRule::Signal,
             Some(rule) => TableRule::Caller {

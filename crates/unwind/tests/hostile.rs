@@ -160,6 +160,7 @@ fn stacks_that_are_none() {
         start: CODE.start,
         end: CODE.end,
         section: None,
+        index: None,
         bias: 0,
         id: 1,
         identity: None,

@@ -87,6 +87,7 @@ impl Modules for Code {
         if let Some(table) = self.table.as_deref().filter(|_| address < self.end.min(0x600)) {
             return Coverage::Table(Table {
                 section: Section::parse(table, 0).unwrap(),
+                index: None,
                 bias: 0,
                 id: 1,
             });
@@ -94,6 +95,7 @@ impl Modules for Code {
         if (TRAMPOLINE - 1..TRAMPOLINE + 0xff).contains(&address) {
             return Coverage::Table(Table {
                 section: Section::parse(&self.trampoline, 0).unwrap(),
+                index: None,
                 bias: 0,
                 id: 0,
             });

@@ -37,6 +37,7 @@ impl Modules for OneModule {
         }
         Coverage::Table(Table {
             section: Section::parse(&self.bytes, 0).unwrap(),
+            index: None,
             bias: BIAS,
             id: 0,
         })

@@ -263,6 +263,7 @@ impl Modules for View<'_> {
         let table = self.space.find(address).and_then(|mapped| {
             Some(Table {
                 section: *mapped.module.section(self.source)?,
+                index: None,
                 bias: mapped.bias,
                 id: mapped.module.id + self.source as u32,
             })

@@ -9,7 +9,7 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use backtrail_sframe::Section;
+use backtrail_sframe::{Index, Section};
 
 use super::memory;
 use crate::{Coverage, Modules, Table};
@@ -23,6 +23,8 @@ pub struct Module {
     pub end: u64,
     /// Its table, which never changes nor goes; without one frame pointers are followed.
     pub section: Option<Section<'static>>,
+    /// The table's index, where it has one.
+    pub index: Option<&'static Index<'static>>,
     /// Address in the process minus address in the table.
     pub bias: u64,
     /// The number of its table, from 1 on; never that of another.
@@ -239,6 +241,7 @@ fn coverage(module: &'static Module) -> Coverage<'static> {
     match module.section {
         Some(section) => Coverage::Table(Table {
             section,
+            index: module.index,
             bias: module.bias,
             id: module.id,
         }),
