@@ -433,6 +433,7 @@ impl Modules for Space<'_> {
                 section: module.table.as_ref()?.section()?,
                 bias: module.bias(mapping)?,
                 id: module.number,
+                index: None,
             })
         });
         table.map_or(Coverage::FramePointer, Coverage::Table)
