@@ -417,13 +417,19 @@ fn a_process_that_may_not_be_traced() {
     );
     assert!(finished.stderr.contains("\nhelp: "), "{}", finished.describe());
     // And one that a debugger holds already.
-    let mut first = Command::new(env!("CARGO_BIN_EXE_backtrail"));
-    first.args(["stack", &pid, "--freeze", "--every", "0"]);
-    let first = command::start(&mut first, LIMIT).expect("the binary is there");
-    assert!(first.wait_for_output("process"));
-    let traced = (0..200).any(|_| stack(&[&pid]).stderr.contains("is traced by process"));
-    first.signal(Signal::KILL);
-    first.finish();
-    assert!(traced, "it was never held");
+    let mut debugger = Command::new("gdb");
+    debugger.args(["-batch", "-nx", "-p", &pid, "-ex", "shell echo it is held; sleep 60"]);
+    if let Some(debugger) = available(command::start(&mut debugger, LIMIT)) {
+        assert!(debugger.wait_for_output("it is held"));
+        let refused = stack(&[&pid]);
+        debugger.signal(Signal::KILL);
+        debugger.finish();
+        assert_eq!(refused.code(), 2, "{}", refused.describe());
+        assert!(
+            refused.stderr.contains("is traced by process"),
+            "{}",
+            refused.describe()
+        );
+    }
     running.signal(Signal::KILL);
 }
