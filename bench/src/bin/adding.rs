@@ -144,7 +144,8 @@ fn beside_libllvm(backtrail: &Path, folder: &Path, rounds: usize, page: &mut Str
         for (linker, links, adds) in &mut linkers {
             links.push(seconds(&mut link(linker))?);
             let mut add = Command::new(backtrail);
-            add.args(["sframe", "add", "-q", linker, "-o", "out"]).current_dir(folder);
+            add.args(["sframe", "add", "-q", linker, "-o", "out"])
+                .current_dir(folder);
             adds.push(seconds(&mut add)?);
         }
     }

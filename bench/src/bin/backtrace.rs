@@ -92,14 +92,14 @@ fn measure(rounds: u32) -> Result<String, String> {
     text.push_str("\n## Growth\n\nStacks of about 50 frames, another one each time. In threads, each thread's own time, with the way to the stack taken off.\n\n");
     let mut growth = Vec::new();
     for count in MODULES {
-        let library = bench.library("module.c", "int module_of_bench(int x) { return x + 1; }\n")?;
+        let library = bench.shared_library("module.c", "int module_of_bench(int x) { return x + 1; }\n")?;
         growth.extend(bench.run(&["modules"], &bench.copies(&library, count)?)?);
     }
     for count in THREADS {
         growth.extend(bench.run(&["threads"], &[PathBuf::from(count.to_string())])?);
     }
     for count in FUNCTIONS {
-        let library = bench.library("functions.S", &functions(count)?)?;
+        let library = bench.shared_library("functions.S", &functions(count)?)?;
         growth.extend(bench.run(&["functions"], &[library])?);
     }
     let split = |line: &Line| {
@@ -146,7 +146,7 @@ impl Bench {
         done(run)?.lines().map(Line::parse).collect()
     }
 
-    fn library(&self, name: &str, source: &str) -> Result<PathBuf, String> {
+    fn shared_library(&self, name: &str, source: &str) -> Result<PathBuf, String> {
         let path = self.folder.path().join(name);
         std::fs::write(&path, source).map_err(|error| error.to_string())?;
         let library = path.with_extension("so");

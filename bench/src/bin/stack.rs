@@ -38,7 +38,10 @@ struct Target {
 impl Target {
     fn start(program: &Path, threads: u32) -> Result<Target, String> {
         let mut command = Command::new(program);
-        command.arg(threads.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg(threads.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (Some(input), Some(output)) = (input, output) else {
@@ -79,14 +82,30 @@ struct Look {
 fn looks(backtrail: &Path, pid: u32) -> Vec<Look> {
     let look = |name, program: &str, arguments: &[&str]| Look {
         name,
-        command: Some((program.to_owned(), arguments.iter().map(|&argument| argument.to_owned()).collect())),
+        command: Some((
+            program.to_owned(),
+            arguments.iter().map(|&argument| argument.to_owned()).collect(),
+        )),
         stops: Vec::new(),
         walls: Vec::new(),
     };
     let pid = pid.to_string();
     vec![
         look("backtrail", &backtrail.to_string_lossy(), &["stack", &pid]),
-        look("gdb", "gdb", &["-batch", "-nx", "-iex", "set debuginfod enabled off", "-p", &pid, "-ex", "thread apply all bt"]),
+        look(
+            "gdb",
+            "gdb",
+            &[
+                "-batch",
+                "-nx",
+                "-iex",
+                "set debuginfod enabled off",
+                "-p",
+                &pid,
+                "-ex",
+                "thread apply all bt",
+            ],
+        ),
         look("eu-stack", "eu-stack", &["-p", &pid]),
         Look {
             name: "nobody",
@@ -102,13 +121,20 @@ fn measure(rounds: usize) -> Result<(), String> {
     let folder = scratch();
     let program = folder.path().join("gaps");
     let mut compile = Command::new("cc");
-    compile.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-I"]).arg(place::programs()).arg("-o");
-    compile.arg(&program).arg(place::workspace().join("bench/programs/gaps.c"));
+    compile
+        .args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-I"])
+        .arg(place::programs())
+        .arg("-o");
+    compile
+        .arg(&program)
+        .arg(place::workspace().join("bench/programs/gaps.c"));
     let compiled = command::run(&mut compile, LIMIT).map_err(|missing| missing.to_string())?;
     if !compiled.status.success() {
         return Err(compiled.describe());
     }
-    println!("| threads | by | stands still, ms | gdb's / this | whole command, ms | gdb's / this |\n|---|---|---|---|---|---|");
+    println!(
+        "| threads | by | stands still, ms | gdb's / this | whole command, ms | gdb's / this |\n|---|---|---|---|---|---|"
+    );
     for threads in THREADS {
         let mut target = Target::start(&program, threads)?;
         let mut looks = looks(&backtrail, target.child.id());

@@ -3,12 +3,12 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::{available, command, program, scratch, skip};
-use common::{Link, compared, compile, libraries, preload, run};
+use common::{Link, Program, compared, compile, libraries, preload, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -195,16 +195,17 @@ fn promises_of_the_interface() {
     }
 }
 
+/// Two libraries and a program that loads them. The other one's entry has a name of its own.
+fn plugins() -> Option<(PathBuf, PathBuf, Program)> {
+    let first = available(program::PLUGIN.build())?;
+    let second = available(program::OTHER_PLUGIN.build())?;
+    let program = compile("plugins.c", &["-fomit-frame-pointer"], Link::Shared)?;
+    Some((first, second, program))
+}
+
 #[test]
 fn libraries_come_and_go() {
-    let (Some(first), Some(second)) = (
-        available(program::PLUGIN.build()),
-        available(program::OTHER_PLUGIN.build()),
-    ) else {
-        return;
-    };
-    // The other one's entry has a name of its own.
-    let Some(program) = compile("plugins.c", &["-fomit-frame-pointer"], Link::Shared) else {
+    let Some((first, second, program)) = plugins() else {
         return;
     };
     let copy = program.folder.path().join("copy.so");
@@ -225,13 +226,7 @@ fn libraries_come_and_go() {
 /// What a walk goes through that can be unloaded is held against what it was with one system call, and what has changed is seen behind what has not.
 #[test]
 fn libraries_come_and_go_within_others() {
-    let (Some(first), Some(second)) = (
-        available(program::PLUGIN.build()),
-        available(program::OTHER_PLUGIN.build()),
-    ) else {
-        return;
-    };
-    let Some(program) = compile("plugins.c", &["-fomit-frame-pointer"], Link::Shared) else {
+    let Some((first, second, program)) = plugins() else {
         return;
     };
     let copy = program.folder.path().join("copy.so");

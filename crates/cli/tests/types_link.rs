@@ -20,6 +20,11 @@ fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+#[track_caller]
+fn tells(output: &Output, text: &str) {
+    assert!(told(output).contains(text), "{}", told(output));
+}
+
 fn objects(tools: &Tools, part: &str) -> Option<Vec<PathBuf>> {
     let sources = if part == "kinds" { kinds() } else { corpus(part)? };
     Some(sources.iter().map(|source| tools.compile(source)).collect())
@@ -126,18 +131,10 @@ fn bad_input_is_told() {
     let object = tools.compile(&kinds()[0]);
     let output = types(&["link", text(&none), text(&object), "-o", text(&out)]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(
-        told(&output).contains("none.o: no .ctf section; it has no part in the result"),
-        "{}",
-        told(&output)
-    );
+    tells(&output, "none.o: no .ctf section; it has no part in the result");
     let output = types(&["build", text(&object), "-o", text(&out)]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        told(&output).contains("no debug information\nhelp: compile with -g"),
-        "{}",
-        told(&output)
-    );
+    tells(&output, "no debug information\nhelp: compile with -g");
     let output = types(&["build", text(&none), "-o", text(&out)]);
     assert_eq!(output.status.code(), Some(2));
 }

@@ -195,7 +195,7 @@ pub(crate) struct Outcome {
 /// Compares, for one program.
 pub(crate) struct Checker<C> {
     ways: Vec<Way>,
-    pub(crate) library: Library,
+    pub(crate) files: Library,
     code: CodeIs,
     spaces: FxHashMap<i32, Known>,
     stack: Stack,
@@ -219,7 +219,7 @@ impl<C: Cpu> Checker<C> {
         sources.dedup();
         Checker {
             ways: ways.to_vec(),
-            library: Library::new(&sources, C::ARCH.name),
+            files: Library::new(&sources, C::ARCH.name),
             code,
             spaces: FxHashMap::default(),
             stack: Stack::new(),
@@ -270,7 +270,7 @@ impl<C: Cpu> Checker<C> {
             known.is_old = true;
         }
         if known.is_old {
-            known.space = Space::read(thread.pid, &mut self.library, self.code);
+            known.space = Space::read(thread.pid, &mut self.files, self.code);
             known.is_old = false;
             known.classes.clear();
             self.cache.iter_mut().for_each(|cache| cache.fill(CacheEntry::EMPTY));

@@ -243,7 +243,7 @@ fn step<C: Cpu>(
         .build(folder.path())
         .map_err(|missing| Trouble::NotAllowed(missing.to_string()))?;
     let is_whole = run(&mut checker, (&built.path, subject.arguments))?;
-    let mut causes = Causes::new(C::ARCH, checker.library.modules(), &built.originals);
+    let mut causes = Causes::new(C::ARCH, checker.files.modules(), &built.originals);
     let outcome = &checker.outcome;
     let ways = ways(subject).iter().enumerate().map(|(number, way)| {
         let places = outcome.places.iter().filter(|(place, _)| place.way == number);

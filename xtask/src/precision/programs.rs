@@ -11,62 +11,31 @@ use backtrail_testkit::{Missing, command, place};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-const C: &[&str] = &["gcc", "-O2", "-g", "-Wall", "-fomit-frame-pointer", "-pthread"];
-const STATIC_C: &[&str] = &[
-    "gcc",
-    "-O2",
-    "-g",
-    "-Wall",
-    "-fomit-frame-pointer",
-    "-pthread",
-    "-static",
-];
-const CPP: &[&str] = &[
-    "g++",
-    "-std=c++17",
-    "-O2",
-    "-g",
-    "-Wall",
-    "-fomit-frame-pointer",
-    "-pthread",
-];
-const RUST: &[&str] = &["rustc", "--edition", "2024", "-O"];
-const STATIC_RUST: &[&str] = &["rustc", "--edition", "2024", "-O", "-C", "target-feature=+crt-static"];
-const AARCH64: &[&str] = &[
-    "aarch64-linux-gnu-gcc",
-    "-O2",
-    "-g",
-    "-Wall",
-    "-fomit-frame-pointer",
-    "-pthread",
-];
-const AARCH64_SIGNED: &[&str] = &[
-    "aarch64-linux-gnu-gcc",
-    "-O2",
-    "-g",
-    "-Wall",
-    "-fomit-frame-pointer",
-    "-pthread",
-    "-mbranch-protection=standard",
-];
-const AARCH64_STATIC: &[&str] = &[
-    "aarch64-linux-gnu-gcc",
-    "-O2",
-    "-g",
-    "-Wall",
-    "-fomit-frame-pointer",
-    "-pthread",
-    "-mbranch-protection=standard",
-    "-static",
-];
+/// A compiler, the flags that make it one for another purpose, and those of all.
+type Compiler = &'static [&'static [&'static str]];
+
+/// Of all C compilers.
+const FLAGS: &[&str] = &["-O2", "-g", "-Wall", "-fomit-frame-pointer", "-pthread"];
+const SIGNED: &[&str] = &["-mbranch-protection=standard"];
+const STATIC: &[&str] = &["-static"];
+const C: Compiler = &[&["gcc"], FLAGS];
+const STATIC_C: Compiler = &[&["gcc"], FLAGS, STATIC];
+const CPP: Compiler = &[&["g++", "-std=c++17"], FLAGS];
+const RUSTC: &[&str] = &["rustc", "--edition", "2024", "-O"];
+const RUST: Compiler = &[RUSTC];
+const STATIC_RUST: Compiler = &[RUSTC, &["-C", "target-feature=+crt-static"]];
+const AARCH64_GCC: &[&str] = &["aarch64-linux-gnu-gcc"];
+const AARCH64: Compiler = &[AARCH64_GCC, FLAGS];
+const AARCH64_SIGNED: Compiler = &[AARCH64_GCC, FLAGS, SIGNED];
+const AARCH64_STATIC: Compiler = &[AARCH64_GCC, FLAGS, SIGNED, STATIC];
 
 /// Where a program comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum From {
     /// Compiled: the compiler and its flags, and the source.
-    Source(&'static [&'static str], &'static str),
+    Source(Compiler, &'static str),
     /// Two sources, the second one a library that is called by stubs, which are bound when they are first called or not.
-    Stubs(&'static [&'static str], &'static str),
+    Stubs(Compiler, &'static str),
     /// The distribution's.
     System(&'static str),
 }
@@ -190,9 +159,10 @@ impl Subject {
     }
 }
 
-fn compile(compiler: &[&str], sources: &[&str], more: &[&str], to: &Path) -> Result<(), Missing> {
-    let mut compile = Command::new(compiler[0]);
-    compile.args(&compiler[1..]).arg("-o").arg(to);
+fn compile(compiler: Compiler, sources: &[&str], more: &[&str], to: &Path) -> Result<(), Missing> {
+    let mut words = compiler.iter().copied().flatten();
+    let mut compile = Command::new(words.next().expect("a compiler has a name"));
+    compile.args(words).arg("-o").arg(to);
     compile.args(sources.iter().map(|source| place::programs().join(source)));
     compile.args(more);
     done(&mut compile)

@@ -13,6 +13,7 @@ mod rule;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::thread;
 
 use backtrail_arch::Arch;
@@ -165,12 +166,11 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
     let first = shares.next().unwrap_or_default();
     let settled = thread::scope(|scope| {
         let others: Vec<_> = shares
-            .map(|offsets| (offsets, scope.spawn(|| converter().convert(offsets))))
+            .map(|offsets| scope.spawn(|| converter().convert(offsets)))
             .collect();
         let mut all = converter().convert(first);
-        for (offsets, other) in others {
-            // A thread that did not end well would have panicked here as well.
-            all.append(other.join().unwrap_or_else(|_| converter().convert(offsets)));
+        for other in others {
+            all.append(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
         }
         all.settle()
     });
