@@ -8,6 +8,7 @@ mod hex;
 mod link;
 mod output;
 mod record;
+mod replacement;
 mod report;
 mod sframe;
 mod stack;

@@ -16,7 +16,7 @@ use backtrail_sframe::write::Options;
 use clap::Args;
 
 use crate::error::{Failure, Status};
-use crate::output::Durable;
+use crate::replacement::Durable;
 use crate::sframe::add::How;
 use crate::sframe::{add, version};
 use crate::types;

@@ -1,13 +1,13 @@
 //! Where results go: standard output, or a file that is either whole or not there.
 
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use backtrail_elf::edit::{Edited, Part};
 
 use crate::error::Failure;
+use crate::replacement::{Durable, Replacement};
 
 /// Lets `write` write to standard output.
 pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
@@ -15,7 +15,7 @@ pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
     write(&mut out).and_then(|()| out.flush()).map_err(Failure::of_stdout)
 }
 
-/// Lets `write` write the file at `path`, or standard output for `-`. See [`replace`].
+/// Lets `write` write the file at `path`, or standard output for `-`. See [`Replacement`].
 pub(crate) fn to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     if path == Path::new("-") {
         return to_stdout(write);
@@ -35,33 +35,42 @@ pub(crate) fn with_mode(
     replace(path, Some(mode), write).map_err(|error| Failure::of(path, error))
 }
 
-/// Whether a file is on the disk before it takes the place of another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Durable {
-    /// It is: not even a power failure leaves half a file.
-    Yes,
-    /// It need not be: what was there before was made a moment ago, and can be made again.
-    No,
-}
-
-/// The same, for an edited file: what stays of the file before, which is open as `source`, is copied without passing through this process.
+/// The same, for an edited file: what stays of the file before, which is open as `source`, is copied without passing through this process,
+/// unless the replacement has it already.
 pub(crate) fn edited(
+    replacement: Option<Replacement>,
     path: &Path,
     mode: Option<u32>,
-    durable: Durable,
     source: &File,
     edited: &Edited<'_>,
 ) -> Result<(), Failure> {
-    if path == Path::new("-") {
+    let Some(replacement) = replacement else {
         return to_stdout(|out| edited.write_to(out));
+    };
+    write_edited(replacement, mode, source, edited).map_err(|error| Failure::of(path, error))
+}
+
+fn write_edited(mut replacement: Replacement, mode: Option<u32>, source: &File, edited: &Edited<'_>) -> io::Result<()> {
+    let copied = replacement.copied()?;
+    let mut file = replacement.file();
+    // A pipe has no positions, and nothing is copied ahead to it.
+    if copied > 0 {
+        file.rewind()?;
     }
-    replace_file(path, mode, durable, |file| {
-        for part in edited.parts() {
+    let mut at = 0;
+    for part in edited.parts() {
+        let len = part.bytes.len() as u64;
+        if len > 0 && part.offset == Some(at) && at + len <= copied {
+            file.seek(SeekFrom::Start(at + len))?;
+        } else {
             write_part(file, source, &part)?;
         }
-        Ok(())
-    })
-    .map_err(|error| Failure::of(path, error))
+        at += len;
+    }
+    if at < copied {
+        file.set_len(at)?;
+    }
+    replacement.finish(mode)
 }
 
 fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result<()> {
@@ -80,107 +89,21 @@ fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result
     }
 }
 
-/// Replaces or makes the file at `path` by what `write` writes. See [`replace_file`].
-fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    replace_file(path, mode, Durable::Yes, |file| write_buffered(file, write))
-}
-
 /// Replaces or makes the file at `path` by what `write` writes.
-///
-/// Until all is written and on the disk, it goes to a temporary file beside it: a failure leaves what was there, or nothing.
-/// A file that was there keeps its mode, its owner and its extended attributes, and a symbolic link stays one. What is no regular
-/// file (a terminal, a pipe) is written directly.
-fn replace_file(
-    path: &Path,
-    mode: Option<u32>,
-    durable: Durable,
-    write: impl FnOnce(&File) -> io::Result<()>,
-) -> io::Result<()> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let present = match fs::metadata(&target) {
-        Ok(metadata) => Some(metadata),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    if present.as_ref().is_some_and(|metadata| !metadata.is_file()) {
-        return write(&File::options().write(true).open(&target)?);
-    }
-    let temporary = tempfile::Builder::new()
-        .prefix(".backtrail-")
-        .suffix(".tmp")
-        // The process's mask applies, as to any new file.
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory(&target))?;
-    write(temporary.as_file())?;
-    if let Some(present) = present {
-        keep_owner_and_mode(temporary.as_file(), &present)?;
-        keep_attributes(&File::open(&target)?, temporary.as_file())?;
-    }
-    if let Some(mode) = mode {
-        temporary
-            .as_file()
-            .set_permissions(Permissions::from_mode(mode & 0o777))?;
-    }
-    if durable == Durable::Yes {
-        temporary.as_file().sync_all()?;
-    }
-    temporary.persist(&target)?;
-    Ok(())
-}
-
-fn write_buffered(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut out = BufWriter::new(file);
+fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let replacement = Replacement::begin(path, Durable::Yes)?;
+    let mut out = BufWriter::new(replacement.file());
     write(&mut out)?;
-    out.flush()
-}
-
-fn directory(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent.to_owned(),
-        _ => PathBuf::from("."),
-    }
-}
-
-/// The owner first: a change of it takes the set-user-id bit away.
-fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
-    let new = file.metadata()?;
-    if (new.uid(), new.gid()) != (present.uid(), present.gid()) {
-        fchown(file, Some(present.uid()), Some(present.gid()))?;
-    }
-    file.set_permissions(Permissions::from_mode(present.mode() & 0o7777))
-}
-
-/// Extended attributes: capabilities, access control lists, labels. After owner and mode, a change of which takes capabilities away.
-fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
-    use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
-    use rustix::io::Errno;
-
-    // As large as the kernel lets names, and a value, become (XATTR_LIST_MAX, XATTR_SIZE_MAX).
-    let mut names = vec![0; 65536];
-    let len = match flistxattr(old, &mut names[..]) {
-        Ok(len) => len,
-        // The file system has none.
-        Err(Errno::OPNOTSUPP) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    let mut value = vec![0; 65536];
-    for name in names[..len].split_inclusive(|byte| *byte == 0) {
-        let Ok(name) = std::ffi::CStr::from_bytes_with_nul(name) else {
-            continue;
-        };
-        let len = fgetxattr(old, name, &mut value[..])?;
-        match fsetxattr(new, name, &value[..len], XattrFlags::empty()) {
-            Ok(()) => {}
-            // Labels of a security module that is there are its own matter, and only root may copy them.
-            Err(Errno::PERM | Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"security.selinux") => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    out.flush()?;
+    drop(out);
+    replacement.finish(mode)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
 
     fn names(directory: &Path) -> Vec<String> {

@@ -1,12 +1,13 @@
 //! `backtrail sframe add`: the table into the file.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use backtrail_dwarf::build::Built;
 use backtrail_dwarf::whole::Whole;
-use backtrail_elf::edit::{self, Edited};
+use backtrail_elf::edit;
 use backtrail_elf::{Image, Kind, archive};
 use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
@@ -14,7 +15,8 @@ use clap::{Args, ValueHint};
 use super::build::{self, Layout, Summary};
 use super::{input, objects};
 use crate::error::{Failure, Status};
-use crate::output::{self, Durable};
+use crate::output;
+use crate::replacement::{Durable, Replacement};
 
 /// Put a table, made from .eh_frame, into an executable, shared library or object file, or into those of an archive.
 ///
@@ -103,6 +105,7 @@ fn add_to_linked(
     output: Option<&Path>,
     how: &How<'_>,
 ) -> Result<Added, Failure> {
+    let replacement = begin(path, output, how.durable, source, image.bytes().len() as u64)?;
     let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let mut last = None;
     let mut make = |address| {
@@ -122,7 +125,9 @@ fn add_to_linked(
         Trouble::Write(error) => Failure::of(path, error),
         Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),
     })?;
-    store_edited(path, output, how.durable, source, &edited)?;
+    store_by(path, output, |path, mode| {
+        output::edited(replacement, path, mode, source, &edited)
+    })?;
     let built = last.ok_or_else(|| Failure::of(path, "no table was made"))?;
     let mut added = Added::default();
     let bytes = built.bytes.len();
@@ -146,20 +151,27 @@ impl From<backtrail_elf::Error> for Trouble {
     }
 }
 
-/// Writes an edited linked file, of which `source` is the file before.
-pub(super) fn store_edited(
+/// The file that the edited one is going to be, which the file before is copied to while its table is made; none for standard output.
+fn begin(
     path: &Path,
     output: Option<&Path>,
     durable: Durable,
     source: &File,
-    edited: &Edited<'_>,
-) -> Result<(), Failure> {
-    store_by(path, output, |path, mode| {
-        output::edited(path, mode, durable, source, edited)
-    })
+    len: u64,
+) -> Result<Option<Replacement>, Failure> {
+    let place = output.unwrap_or(path);
+    if place == Path::new("-") {
+        return Ok(None);
+    }
+    let begin = || -> io::Result<Replacement> {
+        let mut replacement = Replacement::begin(place, durable)?;
+        replacement.copy_ahead(source, len)?;
+        Ok(replacement)
+    };
+    begin().map(Some).map_err(|error| Failure::of(place, error))
 }
 
-/// Writes what `write` writes, likewise.
+/// Writes what `write` writes.
 pub(crate) fn store(
     path: &Path,
     output: Option<&Path>,

@@ -1,0 +1,192 @@
+//! A file that takes the place of another when it is whole.
+
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+
+use tempfile::NamedTempFile;
+
+/// Whether a file is on the disk before it takes the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// It is: not even a power failure leaves half a file.
+    Yes,
+    /// It need not be: what was there before was made a moment ago, and can be made again.
+    No,
+}
+
+/// A file in the making that is going to take the place of the one at its path, or to be the first there.
+///
+/// Until all is written and on the disk, it is a temporary file beside it: a failure, or not to [finish](Replacement::finish), leaves what was
+/// there, or nothing. A file that was there keeps its mode, its owner and its extended attributes, and a symbolic link stays one. What is no
+/// regular file (a terminal, a pipe) is written directly.
+pub(crate) struct Replacement {
+    target: PathBuf,
+    present: Option<Metadata>,
+    durable: Durable,
+    place: Place,
+    ahead: Option<JoinHandle<io::Result<u64>>>,
+}
+
+enum Place {
+    Beside(NamedTempFile),
+    Direct(File),
+}
+
+impl Replacement {
+    pub(crate) fn begin(path: &Path, durable: Durable) -> io::Result<Replacement> {
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let present = match fs::metadata(&target) {
+            Ok(metadata) => Some(metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let place = if present.as_ref().is_some_and(|metadata| !metadata.is_file()) {
+            Place::Direct(File::options().write(true).open(&target)?)
+        } else {
+            let mut temporary = tempfile::Builder::new();
+            temporary.prefix(".backtrail-").suffix(".tmp");
+            // The process's mask applies, as to any new file.
+            temporary.permissions(Permissions::from_mode(0o666));
+            Place::Beside(temporary.tempfile_in(directory(&target))?)
+        };
+        Ok(Replacement {
+            target,
+            present,
+            durable,
+            place,
+            ahead: None,
+        })
+    }
+
+    /// What is to be written.
+    pub(crate) fn file(&self) -> &File {
+        match &self.place {
+            Place::Beside(temporary) => temporary.as_file(),
+            Place::Direct(file) => file,
+        }
+    }
+
+    /// Lets the `len` bytes of `source` be copied while it is not yet known which of them will change: [`Replacement::copied`] tells when.
+    pub(crate) fn copy_ahead(&mut self, source: &File, len: u64) -> io::Result<()> {
+        /// Less is not worth a thread.
+        const WORTH: u64 = 1 << 20;
+        let Place::Beside(temporary) = &self.place else {
+            return Ok(());
+        };
+        if len < WORTH {
+            return Ok(());
+        }
+        let (source, mut file, durable) = (source.try_clone()?, temporary.as_file().try_clone()?, self.durable);
+        self.ahead = Some(thread::spawn(move || {
+            let copied = io::copy(&mut source.take(len), &mut file)?;
+            // Most of the way to the disk is gone by now; that is told once, so it has to be told on.
+            if durable == Durable::Yes {
+                file.sync_data()?;
+            }
+            Ok(copied)
+        }));
+        Ok(())
+    }
+
+    /// Waits for what is copied, and says how much it is.
+    pub(crate) fn copied(&mut self) -> io::Result<u64> {
+        match self.ahead.take() {
+            Some(ahead) => ahead.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            None => Ok(0),
+        }
+    }
+
+    /// Puts what was written in its place, with this mode if one is given.
+    pub(crate) fn finish(self, mode: Option<u32>) -> io::Result<()> {
+        let Place::Beside(temporary) = self.place else {
+            return Ok(());
+        };
+        let file = temporary.as_file();
+        if let Some(present) = self.present {
+            keep_owner_and_mode(file, &present)?;
+            keep_attributes(&File::open(&self.target)?, file)?;
+        }
+        if let Some(mode) = mode {
+            file.set_permissions(Permissions::from_mode(mode & 0o777))?;
+        }
+        if self.durable == Durable::Yes {
+            file.sync_all()?;
+        }
+        temporary.persist(&self.target)?;
+        Ok(())
+    }
+}
+
+fn directory(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The owner first: a change of it takes the set-user-id bit away.
+fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (present.uid(), present.gid()) {
+        fchown(file, Some(present.uid()), Some(present.gid()))?;
+    }
+    file.set_permissions(Permissions::from_mode(present.mode() & 0o7777))
+}
+
+/// Extended attributes: capabilities, access control lists, labels. After owner and mode, a change of which takes capabilities away.
+fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
+    use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
+    use rustix::io::Errno;
+
+    // As large as the kernel lets names, and a value, become (XATTR_LIST_MAX, XATTR_SIZE_MAX).
+    let mut names = vec![0; 65536];
+    let len = match flistxattr(old, &mut names[..]) {
+        Ok(len) => len,
+        // The file system has none.
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut value = vec![0; 65536];
+    for name in names[..len].split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = std::ffi::CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
+        let len = fgetxattr(old, name, &mut value[..])?;
+        match fsetxattr(new, name, &value[..len], XattrFlags::empty()) {
+            Ok(()) => {}
+            // Labels of a security module that is there are its own matter, and only root may copy them.
+            Err(Errno::PERM | Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"security.selinux") => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_ahead_is_not_there_until_it_is_finished() {
+        let directory = tempfile::tempdir().unwrap();
+        let (old, new) = (directory.path().join("old"), directory.path().join("new"));
+        let bytes: Vec<u8> = (0..3 << 20).map(|index: u32| (index / 7) as u8).collect();
+        fs::write(&old, &bytes).unwrap();
+        for finish in [false, true] {
+            let mut replacement = Replacement::begin(&new, Durable::Yes).unwrap();
+            let source = File::open(&old).unwrap();
+            replacement.copy_ahead(&source, bytes.len() as u64).unwrap();
+            assert_eq!(replacement.copied().unwrap(), bytes.len() as u64);
+            assert!(!new.exists());
+            if finish {
+                replacement.finish(Some(0o640)).unwrap();
+            }
+        }
+        assert_eq!(fs::read(&new).unwrap(), bytes);
+        assert_eq!(fs::metadata(&new).unwrap().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+}
