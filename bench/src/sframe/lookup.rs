@@ -28,6 +28,8 @@ pub(super) struct Line {
     pub(super) ours: f64,
     /// Ours with an index of the functions.
     pub(super) indexed: f64,
+    /// Ours with an index of the rows too.
+    pub(super) rows_indexed: f64,
     /// Name, nanoseconds, and how many times as long it takes.
     pub(super) peers: Vec<(String, f64, f64)>,
 }
@@ -68,9 +70,12 @@ fn line(
     let other = simple_frame_rs::SFrameSection::from(bytes, ADDRESS).map_err(|error| error.to_string())?;
     let mut words = vec![0; Index::words(&section)];
     let index = Index::build(&section, &mut words).ok_or("the table is not sorted")?;
-    let [mut ours, mut indexed, mut theirs, mut of_library] = [const { Vec::new() }; 4];
+    let mut words = vec![0; Index::words_with_rows(&section)];
+    let of_rows = Index::build(&section, &mut words).ok_or("the table is not sorted")?;
+    let [mut ours, mut indexed, mut rows_indexed, mut theirs, mut of_library] = [const { Vec::new() }; 5];
     for _ in 0..rounds {
         indexed.push(best(pcs, |pc| matches!(section.lookup_by(&index, pc), Ok(Some(_)))));
+        rows_indexed.push(best(pcs, |pc| matches!(section.lookup_by(&of_rows, pc), Ok(Some(_)))));
         ours.push(best(pcs, |pc| matches!(section.lookup(pc), Ok(Some(_)))));
         theirs.push(best(pcs, |pc| {
             let function = other.find_fde(pc).ok().flatten();
@@ -81,7 +86,7 @@ fn line(
         }
     }
     let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
-    let ratio = |times: &[f64]| median(times.iter().zip(&indexed).map(|(other, ours)| other / ours).collect());
+    let ratio = |times: &[f64]| median(times.iter().zip(&rows_indexed).map(|(other, ours)| other / ours).collect());
     let mut peers = vec![("simple-frame-rs 0.3".to_owned(), least(&theirs), ratio(&theirs))];
     if let Some(library) = library {
         peers.push((library.name.clone(), least(&of_library), ratio(&of_library)));
@@ -91,6 +96,7 @@ fn line(
         version,
         ours: least(&ours),
         indexed: least(&indexed),
+        rows_indexed: least(&rows_indexed),
         peers,
     })
 }

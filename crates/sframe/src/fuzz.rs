@@ -40,10 +40,15 @@ pub fn lookup_sframe(data: &[u8]) {
         let end = function.start.wrapping_add(function.size.into());
         [function.start, function.start.wrapping_sub(1), end.wrapping_sub(1), end]
     });
-    let mut words = [0; 1 << 12];
-    let index = Index::build(&section, &mut words);
+    let mut words = [0; 1 << 13];
+    let (functions, rows) = words.split_at_mut(1 << 12);
+    let least = Index::words(&section).min(functions.len());
+    let indexes = [
+        Index::build(&section, &mut functions[..least]),
+        Index::build(&section, rows),
+    ];
     for pc in ends.chain([0, 1, ADDRESS, ADDRESS + 0x1000, u64::MAX]) {
-        if let Some(index) = &index {
+        for index in indexes.iter().flatten() {
             assert_eq!(section.lookup_by(index, pc), section.lookup(pc));
         }
         for section in [section, section.starts_relative_to_field()] {

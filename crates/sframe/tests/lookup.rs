@@ -36,11 +36,11 @@ fn uneven(random: &mut backtrail_testkit::text::Random, count: usize) -> Vec<Fun
 
 fn compare(section: &Section<'_>, functions: &[naive::NaiveFunction], pcs: impl Iterator<Item = u64>) -> usize {
     let mut count = 0;
-    let mut words = vec![0; Index::words(section)];
-    let index = Index::build(section, &mut words);
+    let mut words = [Index::words(section), Index::words_with_rows(section)].map(|words| vec![0; words]);
+    let indexes = words.each_mut().map(|words| Index::build(section, words));
     for pc in pcs {
         let found = section.lookup(pc).unwrap();
-        if let Some(index) = &index {
+        for index in indexes.iter().flatten() {
             assert_eq!(section.lookup_by(index, pc).unwrap(), found, "at {pc:#x}");
         }
         let found = found.map(|found| (found.function.start, found.row));
@@ -155,6 +155,12 @@ fn an_index_needs_functions_that_are_sorted_and_the_memory_it_says() {
             assert!(Index::build(&section, &mut words).is_some());
             assert!(words.iter().all(|&word| (word as usize) < count));
             assert!(Index::build(&section, &mut words[1..]).is_none(), "too little memory");
+            let rows: usize = functions.iter().map(|function| function.rows.len()).sum();
+            let more = Index::words_with_rows(&section);
+            assert!(
+                wanted < more && more <= 8 * rows.max(count) + 3,
+                "{more} words for {rows} rows"
+            );
             bytes[3] &= !Flags::FDE_SORTED.0;
             assert!(Index::build(&Section::parse(&bytes, ADDRESS).unwrap(), &mut words).is_none());
         }

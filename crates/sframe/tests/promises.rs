@@ -56,7 +56,7 @@ pub fn audited_lookup(section: &Section<'_>, pc: u64) -> i64 {
 
 #[no_mangle]
 pub fn audited_lookup_by(section: &Section<'_>, words: &mut [u32], pc: u64) -> i64 {
-    let Some(index) = Index::build(section, words) else { return Index::words(section) as i64 };
+    let Some(index) = Index::build(section, words) else { return (Index::words(section) + Index::words_with_rows(section)) as i64 };
     match section.lookup_by(&index, pc) {
         Ok(Some(found)) => fold_row(found.row).wrapping_add(found.function.start as i64),
         Ok(None) => -2,

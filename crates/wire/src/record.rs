@@ -3,9 +3,11 @@
 use crate::{Bytes, Endian, Result};
 
 /// `N` bytes in their order, whose end was checked once: reads at places that are known when compiling can't fail.
+///
+/// Borrowed, as compilers take a copy apart in other pieces than it is read in, and then wait for them to be stored.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<const N: usize> {
-    raw: [u8; N],
+pub struct Record<'a, const N: usize> {
+    raw: &'a [u8; N],
     endian: Endian,
 }
 
@@ -14,14 +16,12 @@ macro_rules! fields {
         $(
             #[doc = concat!("The `", stringify!($type), "` at byte `AT`; does not compile where that is past the end.")]
             #[inline(always)]
-            pub const fn $name<const AT: usize>(&self) -> $type {
+            pub fn $name<const AT: usize>(&self) -> $type {
                 const { assert!(AT + $bytes <= N) };
-                let mut raw = [0; $bytes];
-                let mut index = 0;
-                while index < $bytes {
-                    raw[index] = self.raw[AT + index];
-                    index += 1;
-                }
+                let raw = match self.raw.get(AT..).and_then(|tail| tail.first_chunk()) {
+                    Some(raw) => *raw,
+                    None => [0; $bytes],
+                };
                 match self.endian {
                     Endian::Little => <$type>::from_le_bytes(raw),
                     Endian::Big => <$type>::from_be_bytes(raw),
@@ -31,29 +31,26 @@ macro_rules! fields {
     };
 }
 
-impl<const N: usize> Record<N> {
-    /// Byte `AT`; does not compile where that is past the end.
-    #[inline(always)]
-    pub const fn u8<const AT: usize>(&self) -> u8 {
-        const { assert!(AT < N) };
-        self.raw[AT]
-    }
-
+impl<const N: usize> Record<'_, N> {
     fields! {
+        u8: u8, 1;
         u16: u16, 2; i16: i16, 2;
         u32: u32, 4; i32: i32, 4;
         u64: u64, 8; i64: i64, 8;
     }
 }
 
-impl Bytes<'_> {
+impl<'a> Bytes<'a> {
     /// The `N` bytes at `offset`.
     #[inline(always)]
-    pub fn record<const N: usize>(&self, offset: usize) -> Result<Record<N>> {
-        Ok(Record {
-            raw: self.array(offset)?,
-            endian: self.endian,
-        })
+    pub fn record<const N: usize>(&self, offset: usize) -> Result<Record<'a, N>> {
+        match self.data.get(offset..).and_then(|tail| tail.first_chunk()) {
+            Some(raw) => Ok(Record {
+                raw,
+                endian: self.endian,
+            }),
+            None => Err(self.truncated(offset, N)),
+        }
     }
 }
 

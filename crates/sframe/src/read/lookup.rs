@@ -4,11 +4,12 @@ use core::hint::select_unpredictable;
 
 use backtrail_wire::{Bytes, Endian};
 
-use super::rows::{OUTERMOST, RawRow};
+use super::index::Known;
+use super::rows::OUTERMOST;
 use super::{Fde, Index, Section};
 use crate::constants::{Flags, Version};
 use crate::error::Result;
-use crate::layout::{V1_FDE_SIZE, V2_FDE_SIZE, V3_FDE_SIZE};
+use crate::layout::{Context, V1_FDE_SIZE, V2_FDE_SIZE, V3_FDE_SIZE};
 use crate::row::{Function, Row};
 
 /// The function that contains a program counter, and the row that holds there.
@@ -30,67 +31,103 @@ impl<'a> Section<'a> {
     ///
     /// Fails where the function's FDE, or its rows up to the one after the wanted one, can't be read.
     pub fn lookup(&self, pc: u64) -> Result<Option<Found>> {
-        // Relative to the section, as the table is sorted, also where the address space wraps in between.
-        let target = pc.wrapping_sub(self.address) as i64;
-        self.found(self.find(target, None))
+        self.look_up(pc, None)
     }
 
-    /// What is at so many bytes into the FDE with that index.
+    // What differs is settled here, so that no read has to ask for it.
     #[inline]
-    pub(super) fn found(&self, found: Option<(u32, u32)>) -> Result<Option<Found>> {
-        let Some((index, offset)) = found else {
-            return Ok(None);
-        };
-        // The byte order is settled here, so that no read has to ask for it.
-        match self.endian() {
-            Endian::Little => self.ordered(Endian::Little).fde(index)?.found_at(offset),
-            Endian::Big => self.ordered(Endian::Big).fde(index)?.found_at(offset),
+    pub(super) fn look_up(&self, pc: u64, by: Option<&Index<'_>>) -> Result<Option<Found>> {
+        match (self.context.version, self.endian()) {
+            (Version::V1, Endian::Little) => self.look_up_in::<V1_FDE_SIZE, false>(narrow_little, pc, by),
+            (Version::V1, Endian::Big) => self.look_up_in::<V1_FDE_SIZE, true>(narrow_big, pc, by),
+            (Version::V2, Endian::Little) => self.look_up_in::<V2_FDE_SIZE, false>(narrow_little, pc, by),
+            (Version::V2, Endian::Big) => self.look_up_in::<V2_FDE_SIZE, true>(narrow_big, pc, by),
+            (Version::V3, Endian::Little) => self.look_up_in::<V3_FDE_SIZE, false>(wide_little, pc, by),
+            (Version::V3, Endian::Big) => self.look_up_in::<V3_FDE_SIZE, true>(wide_big, pc, by),
         }
     }
 
-    /// The same section, with a byte order that the compiler knows.
+    // Not inlined: six copies in one function leave no registers for any of them.
+    #[inline(never)]
+    fn look_up_in<const N: usize, const BIG: bool>(
+        &self,
+        read: impl Fn(&[u8; N]) -> (i64, u32),
+        pc: u64,
+        by: Option<&Index<'_>>,
+    ) -> Result<Option<Found>> {
+        // Relative to the section, as the table is sorted, also where the address space wraps in between.
+        let target = pc.wrapping_sub(self.address) as i64;
+        let Some(table) = self.fdes.data().get(self.fdes_start..) else {
+            return Ok(None);
+        };
+        let table = Table::new(table.as_chunks().0, self, read);
+        let mut known = Known::Nothing;
+        let found = if let Some(index) = by {
+            let (first, last, rows) = index.range(target);
+            let found = table.search_among(first, last, target);
+            // Rows are known of the function that the piece begins in.
+            if found.is_some_and(|(index, _)| index as usize == first) {
+                known = rows;
+            }
+            found
+        } else if self.flags.contains(Flags::FDE_SORTED) {
+            table.search(target)
+        } else {
+            table.scan(target)
+        };
+        let Some((index, offset)) = found else {
+            return Ok(None);
+        };
+        match self.of_kind::<N, BIG>().plain(index, offset, known) {
+            Some(found) => Ok(Some(found)),
+            None => self.fde(index)?.found_at(offset),
+        }
+    }
+
+    /// The same section, with a version and a byte order that the compiler knows.
     #[inline(always)]
-    fn ordered(&self, endian: Endian) -> Section<'a> {
+    fn of_kind<const N: usize, const BIG: bool>(&self) -> Section<'a> {
+        let endian = if BIG { Endian::Big } else { Endian::Little };
+        let version = match N {
+            V1_FDE_SIZE => Version::V1,
+            V2_FDE_SIZE => Version::V2,
+            _ => Version::V3,
+        };
         Section {
+            context: Context {
+                version,
+                ..self.context
+            },
             fdes: Bytes::new(self.fdes.data(), endian),
             fres: Bytes::new(self.fres.data(), endian),
             ..*self
         }
     }
 
-    /// Index of the FDE that contains `target`, and how many bytes into the function it lies.
-    #[inline]
-    pub(super) fn find(&self, target: i64, by: Option<&Index<'_>>) -> Option<(u32, u32)> {
-        let table = self.fdes.data().get(self.fdes_start..)?;
-        // The byte order is settled here, so that no probe has to ask for it.
-        match (self.context.version, self.endian()) {
-            (Version::V1, Endian::Little) => self.find_in::<V1_FDE_SIZE>(table, narrow_little, target, by),
-            (Version::V1, Endian::Big) => self.find_in::<V1_FDE_SIZE>(table, narrow_big, target, by),
-            (Version::V2, Endian::Little) => self.find_in::<V2_FDE_SIZE>(table, narrow_little, target, by),
-            (Version::V2, Endian::Big) => self.find_in::<V2_FDE_SIZE>(table, narrow_big, target, by),
-            (Version::V3, Endian::Little) => self.find_in::<V3_FDE_SIZE>(table, wide_little, target, by),
-            (Version::V3, Endian::Big) => self.find_in::<V3_FDE_SIZE>(table, wide_big, target, by),
-        }
-    }
-
-    // Not inlined, as below: six copies in one function leave no registers for any of them.
-    #[inline(never)]
-    fn find_in<const N: usize>(
-        &self,
-        table: &[u8],
-        read: impl Fn(&[u8; N]) -> (i64, u32),
-        target: i64,
-        by: Option<&Index<'_>>,
-    ) -> Option<(u32, u32)> {
-        let table = Table::new(table.as_chunks().0, self, read);
-        if let Some(index) = by {
-            return table.search_by(index, target);
-        }
-        if self.flags.contains(Flags::FDE_SORTED) {
-            table.search(target)
-        } else {
-            table.scan(target)
-        }
+    /// What is at so many bytes into the FDE with that index, if the row is of the usual kind. `None` tells nothing: neither is there no
+    /// row, nor an error.
+    ///
+    /// What is found is put together in one place: each copy by way of memory, in other pieces than it was written in,
+    /// would take as long as a miss in the cache.
+    #[inline(always)]
+    fn plain(&self, index: u32, offset: u32, known: Known) -> Option<Found> {
+        let fde = self.fde(index).ok()?;
+        let rows = fde.raw_rows();
+        let offset = fde.offset_of_row(offset);
+        let at = match known {
+            Known::Row(passed) => rows.at(passed),
+            Known::From(passed) => rows.clone().after(passed).quick_until(offset)??,
+            Known::Nothing => rows.quick_until(offset)??,
+        };
+        let row = rows.read(at).ok()?;
+        let words = fde.plain_words(&row)?;
+        Some(Found {
+            function: fde.function(),
+            row: Row {
+                start: row.start,
+                rule: Some(fde.context.plain(row.info, words)),
+            },
+        })
     }
 }
 
@@ -172,14 +209,16 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
     }
 
     #[inline]
-    fn search_by(&self, index: &Index<'_>, target: i64) -> Option<(u32, u32)> {
-        let (first, last) = index.range(target);
+    fn search_among(&self, first: usize, last: usize, target: i64) -> Option<(u32, u32)> {
+        if first == last {
+            return self.found(first, target);
+        }
         if last.saturating_sub(first) > 3 {
             return self.found(self.last_from(target, first, last - first + 1), target);
         }
-        // Without a branch that depends on what is found, and in one wait for memory.
-        let [one, two, three] = [1, 2, 3].map(|nth| first + nth <= last && self.entry(first + nth).0 <= target);
-        let ahead = usize::from(one) + usize::from(one & two) + usize::from(one & two & three);
+        // Without a branch that depends on what is found, and in one wait for memory. Entries past the last one count as it does.
+        let begun = |nth: usize| usize::from(self.entry((first + nth).min(last)).0 <= target);
+        let ahead = (begun(1) + begun(2) + begun(3)).min(last.saturating_sub(first));
         self.found(first + ahead, target)
     }
 
@@ -307,43 +346,30 @@ fn offset_in(target: i64, start: i64, size: u32) -> Option<u32> {
 
 impl Fde<'_> {
     /// The function, and the row that holds `offset` bytes into it.
-    ///
-    /// What is found is put together in one place: each copy by way of memory, in other pieces than it was written in,
-    /// would take as long as a miss in the cache.
-    #[inline(always)]
+    #[inline(never)]
     fn found_at(&self, offset: u32) -> Result<Option<Found>> {
+        let function = self.function();
         if self.is_outermost() {
-            return Ok(Some(self.found(OUTERMOST)));
+            return Ok(Some(Found {
+                function,
+                row: OUTERMOST,
+            }));
         }
-        // The remainder by zero was refused with the FDE.
-        let offset = match self.raw.info.pcmask() {
-            true => offset.checked_rem(self.raw.rep_size.into()).unwrap_or(offset),
-            false => offset,
-        };
         let rows = self.raw_rows();
-        let Some(at) = rows.last_until(offset)? else {
+        let Some(at) = rows.last_until(self.offset_of_row(offset))? else {
             return Ok(None);
         };
-        let row = rows.read(at)?;
-        match self.plain_words(&row) {
-            Some(words) => Ok(Some(self.found(Row {
-                start: row.start,
-                rule: Some(self.context.plain(row.info, words)),
-            }))),
-            None => self.found_otherwise(&row),
-        }
+        let row = self.decode(&rows.read(at)?)?;
+        Ok(Some(Found { function, row }))
     }
 
-    #[inline(never)]
-    fn found_otherwise(&self, row: &RawRow) -> Result<Option<Found>> {
-        Ok(Some(self.found(self.decode(row)?)))
-    }
-
+    /// What rows are told by, of so many bytes into the function.
     #[inline(always)]
-    fn found(&self, row: Row) -> Found {
-        Found {
-            function: self.function(),
-            row,
+    fn offset_of_row(&self, offset: u32) -> u32 {
+        // The remainder by zero was refused with the FDE.
+        match self.raw.info.pcmask() {
+            true => offset.checked_rem(self.raw.rep_size.into()).unwrap_or(offset),
+            false => offset,
         }
     }
 }

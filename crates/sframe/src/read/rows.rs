@@ -36,6 +36,61 @@ static WORDS_BYTES: [u8; 256] = {
     bytes
 };
 
+/// Rows at a function's beginning that need not be looked at: how many there are before the one that holds, and where that one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passed {
+    rows: u16,
+    bytes: u16,
+}
+
+impl Passed {
+    /// In the place of a [`Passed::word`].
+    pub(super) const UNKNOWN: u32 = u32::MAX;
+
+    #[inline(always)]
+    pub(super) fn of_word(word: u32) -> Option<Passed> {
+        (word != Passed::UNKNOWN).then_some(Passed {
+            rows: word as u16,
+            bytes: (word >> 16) as u16,
+        })
+    }
+
+    pub(super) fn word(self) -> u32 {
+        u32::from(self.rows) | u32::from(self.bytes) << 16
+    }
+}
+
+/// A walk over rows that stops at one offset after the other, none of which is less than the one before.
+pub(super) struct Walk<'a> {
+    /// From the row that is not passed yet.
+    rows: RawRows<'a>,
+    passed: Option<Passed>,
+    first: usize,
+    count: u32,
+}
+
+impl Walk<'_> {
+    /// The last row that begins at or before this offset, if [`RawRows::last_until`] finds it too: it does not where that row or the one
+    /// behind it can't be read. `None` also where it is more than 64 KiB from the first.
+    pub(super) fn until(&mut self, offset: u32) -> Option<Passed> {
+        loop {
+            let (at, left) = (self.rows.at, self.rows.left);
+            let mut next = self.rows.clone();
+            match next.next() {
+                Ok(Some(row)) if row.start <= offset => {}
+                Ok(_) => return self.passed,
+                Err(_) => return None,
+            }
+            let passed = (u16::try_from(self.count - left), u16::try_from(at - self.first));
+            self.passed = match passed {
+                (Ok(rows), Ok(bytes)) => Some(Passed { rows, bytes }).filter(|passed| passed.word() != Passed::UNKNOWN),
+                _ => None,
+            };
+            self.rows = next;
+        }
+    }
+}
+
 /// Walks over the rows of a function.
 #[derive(Clone, Debug)]
 pub(crate) struct RawRows<'a> {
@@ -75,28 +130,55 @@ impl<'a> RawRows<'a> {
         }
     }
 
+    /// From the row on before which those are that were passed.
+    #[inline(always)]
+    pub(super) fn after(self, passed: Passed) -> Self {
+        RawRows {
+            at: self.at.saturating_add(passed.bytes.into()),
+            left: self.left.saturating_sub(passed.rows.into()),
+            ..self
+        }
+    }
+
+    /// Where the row before which those are that were passed is, in bytes from the section's start.
+    #[inline(always)]
+    pub(super) fn at(&self, passed: Passed) -> usize {
+        self.at.saturating_add(passed.bytes.into())
+    }
+
+    pub(super) fn passed(self) -> Walk<'a> {
+        Walk {
+            first: self.at,
+            count: self.left,
+            rows: self,
+            passed: None,
+        }
+    }
+
     /// Where the last row is that begins at or before `offset`.
     ///
     /// Fails where a row up to the one behind it can't be read.
     #[inline]
     pub(super) fn last_until(&self, offset: u32) -> Result<Option<usize>> {
         match self.quick_until(offset) {
-            Some(found) => Ok(found.map(|at| self.at + at)),
+            Some(found) => Ok(found),
             None => self.clone().slow_until(offset),
         }
     }
 
+    /// The same; `None` where start and info bytes alone don't tell.
     #[inline(always)]
-    fn quick_until(&self, offset: u32) -> Option<Option<usize>> {
+    pub(super) fn quick_until(&self, offset: u32) -> Option<Option<usize>> {
         let rows = self.bytes.data().get(self.at..)?;
         let width = self.fre_type.bytes();
         let bits = 8 * width as u32;
-        match self.bytes.endian() {
+        let found = match self.bytes.endian() {
             Endian::Little => until(rows, self.left, offset, width, bits, u64::from_le_bytes),
             Endian::Big => until(rows, self.left, offset, width, BIG_INFO_AT, |chunk| {
                 big_head(chunk, bits)
             }),
-        }
+        }?;
+        Some(found.map(|at| self.at + at))
     }
 
     #[cold]
