@@ -32,8 +32,14 @@ macro_rules! fields {
 }
 
 impl<const N: usize> Record<'_, N> {
+    /// Byte `AT`; does not compile where that is past the end.
+    #[inline(always)]
+    pub const fn u8<const AT: usize>(&self) -> u8 {
+        const { assert!(AT < N) };
+        self.raw[AT]
+    }
+
     fields! {
-        u8: u8, 1;
         u16: u16, 2; i16: i16, 2;
         u32: u32, 4; i32: i32, 4;
         u64: u64, 8; i64: i64, 8;
