@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use backtrail_dwarf::tables::Tables;
@@ -15,26 +14,13 @@ use backtrail_elf::Image;
 use backtrail_sframe::{Index, Section};
 use backtrail_unwind::local::{Identity, Module, Snapshot, publish};
 
+use crate::handler::names::{self, Named};
+
 /// Modules beyond this are not converted.
 const LARGEST_IMAGE: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 /// Tables with as many have an index.
 const MANY_FUNCTIONS: u32 = 2048;
-
-/// An executable segment, as handlers see it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    /// Address in the process minus address in the file's terms.
-    pub(crate) bias: u64,
-    pub(crate) name: &'static [u8],
-    /// Empty where it has none.
-    pub(crate) build_id: &'static [u8],
-}
-
-/// Names of what is in the snapshot, by address.
-static NAMES: AtomicPtr<&'static [Named]> = AtomicPtr::new(std::ptr::null_mut());
 
 /// A module's table, made once.
 #[derive(Clone, Copy)]
@@ -60,20 +46,6 @@ static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 fn with_registry<R>(act: impl FnOnce(&mut Registry) -> R) -> R {
     let mut guard: MutexGuard<'_, Option<Registry>> = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     act(guard.get_or_insert_default())
-}
-
-/// All that have names, by address. For handlers.
-pub(crate) fn all_named() -> &'static [Named] {
-    // SAFETY: null or a list that lives for ever, written before it was published.
-    unsafe { NAMES.load(Ordering::Acquire).as_ref() }.map_or(&[], |names| names)
-}
-
-/// The module at an address. For handlers.
-pub(crate) fn named(address: u64) -> Option<&'static Named> {
-    let names = all_named();
-    let before = names.partition_point(|named| named.start <= address);
-    let named = names.get(before.checked_sub(1)?)?;
-    (address < named.end).then_some(named)
 }
 
 /// Makes the tables that are missing, and publishes all.
@@ -191,7 +163,7 @@ impl Registry {
         let mut modules: Vec<Module> = self.loaded.iter().map(|(module, _)| *module).chain(code).collect();
         modules.sort_by_key(|module| module.start);
         let names: &'static [Named] = self.loaded.iter().map(|(_, named)| *named).collect::<Vec<_>>().leak();
-        NAMES.store(Box::leak(Box::new(names)), Ordering::Release);
+        names::publish(Box::leak(Box::new(names)));
         publish(Box::leak(Box::new(Snapshot {
             modules: modules.leak(),
             generation: self.generation,

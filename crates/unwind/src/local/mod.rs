@@ -16,6 +16,7 @@ mod thread;
 pub use memory::read_words;
 pub use modules::{Identity, Module, Snapshot, is_published, publish};
 pub use registers::{Captured, position_of};
+pub use syscall::call as system_call;
 
 use core::mem::MaybeUninit;
 

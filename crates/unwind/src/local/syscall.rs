@@ -32,12 +32,12 @@ const ESRCH: isize = -3;
 const EFAULT: isize = -14;
 const ENOSYS: isize = -38;
 
-/// Makes a system call.
+/// Makes a system call by the number that it has on this CPU; its result, or an error number below 0.
 ///
 /// # Safety
 /// As the call's manual has it: memory that it writes must be ours to write.
 #[inline]
-unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
