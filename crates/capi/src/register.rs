@@ -3,6 +3,7 @@
 //! Nothing that was published is freed: a handler may be looking at it. A table is made once for each content and used again when the same
 //! module comes again, at whatever address; a snapshot costs some hundred bytes for each module.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,8 +13,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use backtrail_dwarf::tables::Tables;
 use backtrail_elf::Image;
 use backtrail_sframe::{Index, Section};
-use backtrail_unwind::local::{Identity, Module, Snapshot, publish};
+use backtrail_unwind::local::{Arrivals, Identity, Module, Snapshot, publish};
 
+use crate::arrivals::{self, Count};
 use crate::handler::names::{self, Named};
 
 /// Modules beyond this are not converted.
@@ -39,6 +41,11 @@ struct Registry {
     /// Code made at run time.
     code: Vec<(u64, u64)>,
     generation: u64,
+    arrivals: Count,
+    /// What the count was when `loaded` was told of.
+    seen: Option<Arrivals>,
+    /// How many modules had come and gone when the loader was last asked; `None` where that did not tell of all as it should.
+    changes: Option<(u64, u64)>,
 }
 
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
@@ -48,16 +55,40 @@ fn with_registry<R>(act: impl FnOnce(&mut Registry) -> R) -> R {
     act(guard.get_or_insert_default())
 }
 
+thread_local! {
+    /// Of the registry, while the thread forks.
+    static HELD: RefCell<Option<MutexGuard<'static, Option<Registry>>>> = const { RefCell::new(None) };
+}
+
+/// Keeps others from the registry, until this thread [lets go](let_go) of it.
+pub(crate) fn hold() {
+    let guard = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    HELD.with(|held| held.replace(Some(guard)));
+}
+
+pub(crate) fn let_go() {
+    HELD.with(|held| held.replace(None));
+}
+
 /// Makes the tables that are missing, and publishes all.
 pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
     with_registry(|registry| {
-        let seen = Seen::now(&registry.tables);
+        // The same modules have the same tables, but perhaps not in that folder.
+        if registry.generation > 0 && cache.is_none() && registry.changes == Some(changes()) {
+            return Ok(());
+        }
+        let seen = Seen::now(&registry.tables, registry.arrivals);
         let tables = match cache {
             Some(folder) => Tables::open(Some(folder)),
             None => Tables::without_cache(),
         };
+        registry.arrivals = seen.arrivals;
+        registry.seen = seen.arrivals.arrivals(seen.changes.0);
+        registry.changes = None;
+        let changes = Some(seen.changes).filter(|_| !seen.is_partial);
+        let modules = seen.modules;
         let before = std::mem::take(&mut registry.loaded);
-        for module in &seen.modules {
+        for module in &modules {
             registry.load(module, &tables)?;
         }
         registry.loaded.sort_by_key(|(module, _)| module.start);
@@ -69,6 +100,7 @@ pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
         if !unchanged || registry.generation == 0 {
             registry.publish();
         }
+        registry.changes = changes;
         Ok(())
     })
 }
@@ -167,6 +199,7 @@ impl Registry {
         publish(Box::leak(Box::new(Snapshot {
             modules: modules.leak(),
             generation: self.generation,
+            arrivals: self.seen,
         })));
     }
 }
@@ -208,16 +241,26 @@ struct Seen<'r> {
     /// Whether the loader itself was told of: it comes last of what was there from the start, and what stays for ever comes before.
     loader_seen: bool,
     loader: u64,
+    /// Whether there was a module that the loader was about to load or to unload.
+    is_partial: bool,
+    changes: (u64, u64),
+    arrivals: Count,
+    /// Where the loader's variables begin.
+    globals: u64,
 }
 
 impl Seen<'_> {
-    fn now(known: &HashMap<u64, Made>) -> Seen<'_> {
+    fn now(known: &HashMap<u64, Made>, arrivals: Count) -> Seen<'_> {
         let mut seen = Seen {
             known,
             modules: Vec::new(),
             loader_seen: false,
             // SAFETY: only reads what the kernel has told the process.
             loader: unsafe { libc::getauxval(libc::AT_BASE) },
+            is_partial: false,
+            changes: (0, 0),
+            arrivals,
+            globals: arrivals::globals(),
         };
         // SAFETY: the callback gets back the pointer that is given here, while the value lives.
         unsafe { libc::dl_iterate_phdr(Some(tell), (&raw mut seen).cast()) };
@@ -232,6 +275,13 @@ impl Seen<'_> {
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let loads = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
         let address = |header: &libc::Elf64_Phdr| info.dlpi_addr.wrapping_add(header.p_vaddr);
+        self.changes = (info.dlpi_adds, info.dlpi_subs);
+        for load in loads().filter(|load| load.p_flags & libc::PF_W != 0) {
+            let memory = address(load)..address(load).saturating_add(load.p_memsz);
+            // SAFETY: a segment that the loader tells of, and its own is never unmapped; it holds its lock while it tells.
+            unsafe { self.arrivals.search(self.globals, memory, info.dlpi_adds) };
+        }
+        self.arrivals.check(info.dlpi_adds);
         let (Some(first), Some(end)) = (
             loads().map(|load| load.p_vaddr & !(PAGE - 1)).min(),
             loads().map(|load| load.p_vaddr.saturating_add(load.p_memsz)).max(),
@@ -249,6 +299,7 @@ impl Seen<'_> {
         };
         if !stays && identity.is_none() && Identity::of(tell as *const () as usize as u64).is_some() {
             // The loader can be asked, and knows nothing of it.
+            self.is_partial = true;
             return;
         }
         let content = content(headers, info.dlpi_addr);
@@ -274,6 +325,20 @@ unsafe extern "C" fn tell(info: *mut libc::dl_phdr_info, _size: usize, seen: *mu
     let (info, seen) = unsafe { (&*info, &mut *seen.cast::<Seen<'_>>()) };
     seen.add(info);
     0
+}
+
+/// How many modules the loader has ever loaded, and how many of these it has unloaded.
+fn changes() -> (u64, u64) {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, told: *mut c_void) -> c_int {
+        // SAFETY: the loader gives a module, and back the pointer that it was given.
+        let (info, told) = unsafe { (&*info, &mut *told.cast::<(u64, u64)>()) };
+        *told = (info.dlpi_adds, info.dlpi_subs);
+        1
+    }
+    let mut told = (0, 0);
+    // SAFETY: the callback gets back the pointer that is given here, while the value lives.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut told).cast()) };
+    told
 }
 
 fn name(info: &libc::dl_phdr_info) -> Vec<u8> {

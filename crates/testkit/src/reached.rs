@@ -100,7 +100,7 @@ impl Compiler {
     pub fn shared_library(&self, name: &str, text: &str) -> PathBuf {
         let source = self.directory.join(format!("{name}.rs"));
         std::fs::write(&source, text).expect("the target directory can be written");
-        let library = [&self.edition, "--crate-type=cdylib", "-Clto=fat", "-Cstrip=none"];
+        let library = [self.edition, "--crate-type=cdylib", "-Clto=fat", "-Cstrip=none"];
         let alone = ["-Clink-arg=-nostdlib", "-Clink-arg=-Wl,--gc-sections"];
         self.rustc(name, &source, &[&library[..], &alone].concat());
         self.directory.join(format!("lib{name}.so"))

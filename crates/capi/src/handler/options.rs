@@ -11,6 +11,10 @@ pub struct InitOptions {
     pub size: usize,
     /// Where tables are kept for the next start; null for nowhere.
     pub cache_dir: *const c_char,
+    /// Whether a thread makes the tables of libraries that are opened later; 0 for no.
+    pub follow: c_int,
+    /// Nothing; 0.
+    pub reserved: c_int,
 }
 
 /// `struct backtrail_crash_options`.
@@ -44,7 +48,7 @@ pub struct CbfOptions {
 pub(crate) unsafe trait Options: Copy {}
 // SAFETY: a size, a pointer and an integer.
 unsafe impl Options for CrashOptions {}
-// SAFETY: a size and a pointer.
+// SAFETY: a size, a pointer and integers.
 unsafe impl Options for InitOptions {}
 // SAFETY: a size and a pointer.
 unsafe impl Options for CbfOptions {}
