@@ -432,6 +432,9 @@ fn is_loaded(headers: &[libc::Elf64_Phdr], header: &libc::Elf64_Phdr) -> bool {
     headers.iter().any(|load| holds(load, header))
 }
 
+/// Where linkage tables are found by their instructions.
+const CODE_TELLS: bool = cfg!(target_arch = "aarch64");
+
 /// The module as it lies in memory, without code that holds none of its tables.
 fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8> {
     let mut image = vec![0; (end - first) as usize];
@@ -442,7 +445,7 @@ fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8
         let is_code = load.p_flags & libc::PF_X != 0;
         load.p_type == libc::PT_LOAD
             && load.p_flags & libc::PF_R != 0
-            && (!is_code || load.p_offset == 0 || headers.iter().any(has_table))
+            && (!is_code || CODE_TELLS || load.p_offset == 0 || headers.iter().any(has_table))
     };
     for load in headers.iter().filter(is_wanted) {
         // SAFETY: a readable segment, which the loader keeps while it tells of it.

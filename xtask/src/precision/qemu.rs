@@ -96,6 +96,10 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
             Stopped::Ended => return Ok(true),
             Stopped::Here => {
                 registers = stub.registers()?;
+                // The emulator does not stop behind a system call.
+                if let Some(passed) = checker.passed(&thread, &registers) {
+                    checker.arrive(&mut thread, &passed);
+                }
                 checker.arrive(&mut thread, &registers);
             }
             Stopped::Signal(number) => {
@@ -103,6 +107,9 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
                 registers = stub.registers()?;
                 // Unlike under ptrace, an instruction may have run before the signal is told.
                 if registers.pc != before {
+                    if let Some(passed) = checker.passed(&thread, &registers) {
+                        checker.arrive(&mut thread, &passed);
+                    }
                     checker.arrive(&mut thread, &registers);
                 }
                 checker.signal(&mut thread, &registers);
