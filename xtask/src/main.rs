@@ -6,6 +6,7 @@ mod figures;
 mod library;
 mod manual;
 mod precision;
+mod sanitize;
 mod sizes;
 mod soak;
 mod test;
@@ -59,6 +60,8 @@ enum Chore {
         #[arg(long, value_parser = precision::MACHINES)]
         only: Option<String>,
     },
+    /// Run the unwinder under Miri, and its threads under ThreadSanitizer; needs nightly Rust with miri and rust-src.
+    Sanitize,
     /// Take ten million backtraces in signal handlers of a program that does everything at once, and hold each against what is known of its stack.
     Soak {
         /// Another number of them.
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
             instructions,
             only,
         } => precision::run(&program, instructions, only.as_deref()),
+        Chore::Sanitize => sanitize::run(),
         Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),

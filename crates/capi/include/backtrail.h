@@ -26,6 +26,10 @@ struct backtrail_init_options {
     size_t size;
     /* A folder where tables are kept for the next start; NULL for none. */
     const char *cache_dir;
+    /* Other than 0: a thread calls backtrail_init again when a backtrace has come to a library that was opened later, and backtraces are whole
+     * a moment after the first. It sleeps until then, and has all signals blocked. A forked child does not have it; backtrail_init starts it there. */
+    int follow;
+    int reserved;
 };
 
 struct backtrail_cbf_options {
@@ -45,8 +49,9 @@ struct backtrail_crash_options {
 };
 
 /* Makes the unwind tables of all modules that are loaded now. Call it again after dlopen; what dlclose takes away needs no
- * call. Not in handlers: it allocates, and takes the loader's lock.
- * Returns 0; -EINVAL or -E2BIG for options of a size that makes no sense, or that this library does not know. */
+ * call. Where nothing has come or gone it returns at once. Not in handlers: it allocates, and takes the loader's lock.
+ * Returns 0; -EINVAL or -E2BIG for options of a size that makes no sense, or that this library does not know; the error of the system where
+ * there can be no thread. */
 int backtrail_init(const struct backtrail_init_options *options);
 
 /* As backtrace(3): writes the return addresses of the active calls, the caller's own first, and returns how many there are, at

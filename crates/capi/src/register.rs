@@ -3,38 +3,26 @@
 //! Nothing that was published is freed: a handler may be looking at it. A table is made once for each content and used again when the same
 //! module comes again, at whatever address; a snapshot costs some hundred bytes for each module.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use backtrail_dwarf::tables::Tables;
 use backtrail_elf::Image;
 use backtrail_sframe::{Index, Section};
-use backtrail_unwind::local::{Identity, Module, Snapshot, publish};
+use backtrail_unwind::local::{Arrivals, Identity, Module, Snapshot, publish};
+
+use crate::arrivals::{self, Count};
+use crate::handler::names::{self, Named};
 
 /// Modules beyond this are not converted.
 const LARGEST_IMAGE: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 /// Tables with as many have an index.
 const MANY_FUNCTIONS: u32 = 2048;
-
-/// An executable segment, as handlers see it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    /// Address in the process minus address in the file's terms.
-    pub(crate) bias: u64,
-    pub(crate) name: &'static [u8],
-    /// Empty where it has none.
-    pub(crate) build_id: &'static [u8],
-}
-
-/// Names of what is in the snapshot, by address.
-static NAMES: AtomicPtr<&'static [Named]> = AtomicPtr::new(std::ptr::null_mut());
 
 /// A module's table, made once.
 #[derive(Clone, Copy)]
@@ -53,6 +41,11 @@ struct Registry {
     /// Code made at run time.
     code: Vec<(u64, u64)>,
     generation: u64,
+    arrivals: Count,
+    /// What the count was when `loaded` was told of.
+    seen: Option<Arrivals>,
+    /// How many modules had come and gone when the loader was last asked; `None` where that did not tell of all as it should.
+    changes: Option<(u64, u64)>,
 }
 
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
@@ -62,30 +55,40 @@ fn with_registry<R>(act: impl FnOnce(&mut Registry) -> R) -> R {
     act(guard.get_or_insert_default())
 }
 
-/// All that have names, by address. For handlers.
-pub(crate) fn all_named() -> &'static [Named] {
-    // SAFETY: null or a list that lives for ever, written before it was published.
-    unsafe { NAMES.load(Ordering::Acquire).as_ref() }.map_or(&[], |names| names)
+thread_local! {
+    /// Of the registry, while the thread forks.
+    static HELD: RefCell<Option<MutexGuard<'static, Option<Registry>>>> = const { RefCell::new(None) };
 }
 
-/// The module at an address. For handlers.
-pub(crate) fn named(address: u64) -> Option<&'static Named> {
-    let names = all_named();
-    let before = names.partition_point(|named| named.start <= address);
-    let named = names.get(before.checked_sub(1)?)?;
-    (address < named.end).then_some(named)
+/// Keeps others from the registry, until this thread [lets go](let_go) of it.
+pub(crate) fn hold() {
+    let guard = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    HELD.with(|held| held.replace(Some(guard)));
+}
+
+pub(crate) fn let_go() {
+    HELD.with(|held| held.replace(None));
 }
 
 /// Makes the tables that are missing, and publishes all.
 pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
     with_registry(|registry| {
-        let seen = Seen::now(&registry.tables);
+        // The same modules have the same tables, but perhaps not in that folder.
+        if registry.generation > 0 && cache.is_none() && registry.changes == Some(changes()) {
+            return Ok(());
+        }
+        let seen = Seen::now(&registry.tables, registry.arrivals);
         let tables = match cache {
             Some(folder) => Tables::open(Some(folder)),
             None => Tables::without_cache(),
         };
+        registry.arrivals = seen.arrivals;
+        registry.seen = seen.arrivals.arrivals(seen.changes.0);
+        registry.changes = None;
+        let changes = Some(seen.changes).filter(|_| !seen.is_partial);
+        let modules = seen.modules;
         let before = std::mem::take(&mut registry.loaded);
-        for module in &seen.modules {
+        for module in &modules {
             registry.load(module, &tables)?;
         }
         registry.loaded.sort_by_key(|(module, _)| module.start);
@@ -97,6 +100,7 @@ pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
         if !unchanged || registry.generation == 0 {
             registry.publish();
         }
+        registry.changes = changes;
         Ok(())
     })
 }
@@ -191,10 +195,11 @@ impl Registry {
         let mut modules: Vec<Module> = self.loaded.iter().map(|(module, _)| *module).chain(code).collect();
         modules.sort_by_key(|module| module.start);
         let names: &'static [Named] = self.loaded.iter().map(|(_, named)| *named).collect::<Vec<_>>().leak();
-        NAMES.store(Box::leak(Box::new(names)), Ordering::Release);
+        names::publish(Box::leak(Box::new(names)));
         publish(Box::leak(Box::new(Snapshot {
             modules: modules.leak(),
             generation: self.generation,
+            arrivals: self.seen,
         })));
     }
 }
@@ -236,16 +241,26 @@ struct Seen<'r> {
     /// Whether the loader itself was told of: it comes last of what was there from the start, and what stays for ever comes before.
     loader_seen: bool,
     loader: u64,
+    /// Whether there was a module that the loader was about to load or to unload.
+    is_partial: bool,
+    changes: (u64, u64),
+    arrivals: Count,
+    /// Where the loader's variables begin.
+    globals: u64,
 }
 
 impl Seen<'_> {
-    fn now(known: &HashMap<u64, Made>) -> Seen<'_> {
+    fn now(known: &HashMap<u64, Made>, arrivals: Count) -> Seen<'_> {
         let mut seen = Seen {
             known,
             modules: Vec::new(),
             loader_seen: false,
             // SAFETY: only reads what the kernel has told the process.
             loader: unsafe { libc::getauxval(libc::AT_BASE) },
+            is_partial: false,
+            changes: (0, 0),
+            arrivals,
+            globals: arrivals::globals(),
         };
         // SAFETY: the callback gets back the pointer that is given here, while the value lives.
         unsafe { libc::dl_iterate_phdr(Some(tell), (&raw mut seen).cast()) };
@@ -260,6 +275,13 @@ impl Seen<'_> {
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let loads = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
         let address = |header: &libc::Elf64_Phdr| info.dlpi_addr.wrapping_add(header.p_vaddr);
+        self.changes = (info.dlpi_adds, info.dlpi_subs);
+        for load in loads().filter(|load| load.p_flags & libc::PF_W != 0) {
+            let memory = address(load)..address(load).saturating_add(load.p_memsz);
+            // SAFETY: a segment that the loader tells of, and its own is never unmapped; it holds its lock while it tells.
+            unsafe { self.arrivals.search(self.globals, memory, info.dlpi_adds) };
+        }
+        self.arrivals.check(info.dlpi_adds);
         let (Some(first), Some(end)) = (
             loads().map(|load| load.p_vaddr & !(PAGE - 1)).min(),
             loads().map(|load| load.p_vaddr.saturating_add(load.p_memsz)).max(),
@@ -277,6 +299,7 @@ impl Seen<'_> {
         };
         if !stays && identity.is_none() && Identity::of(tell as *const () as usize as u64).is_some() {
             // The loader can be asked, and knows nothing of it.
+            self.is_partial = true;
             return;
         }
         let content = content(headers, info.dlpi_addr);
@@ -302,6 +325,20 @@ unsafe extern "C" fn tell(info: *mut libc::dl_phdr_info, _size: usize, seen: *mu
     let (info, seen) = unsafe { (&*info, &mut *seen.cast::<Seen<'_>>()) };
     seen.add(info);
     0
+}
+
+/// How many modules the loader has ever loaded, and how many of these it has unloaded.
+fn changes() -> (u64, u64) {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, told: *mut c_void) -> c_int {
+        // SAFETY: the loader gives a module, and back the pointer that it was given.
+        let (info, told) = unsafe { (&*info, &mut *told.cast::<(u64, u64)>()) };
+        *told = (info.dlpi_adds, info.dlpi_subs);
+        1
+    }
+    let mut told = (0, 0);
+    // SAFETY: the callback gets back the pointer that is given here, while the value lives.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut told).cast()) };
+    told
 }
 
 fn name(info: &libc::dl_phdr_info) -> Vec<u8> {
@@ -395,6 +432,9 @@ fn is_loaded(headers: &[libc::Elf64_Phdr], header: &libc::Elf64_Phdr) -> bool {
     headers.iter().any(|load| holds(load, header))
 }
 
+/// Where linkage tables are found by their instructions.
+const CODE_TELLS: bool = cfg!(target_arch = "aarch64");
+
 /// The module as it lies in memory, without code that holds none of its tables.
 fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8> {
     let mut image = vec![0; (end - first) as usize];
@@ -405,7 +445,7 @@ fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8
         let is_code = load.p_flags & libc::PF_X != 0;
         load.p_type == libc::PT_LOAD
             && load.p_flags & libc::PF_R != 0
-            && (!is_code || load.p_offset == 0 || headers.iter().any(has_table))
+            && (!is_code || CODE_TELLS || load.p_offset == 0 || headers.iter().any(has_table))
     };
     for load in headers.iter().filter(is_wanted) {
         // SAFETY: a readable segment, which the loader keeps while it tells of it.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use backtrail::Backtrace;
 
@@ -51,4 +51,54 @@ fn the_frames_are_glibcs() {
         libc::raise(libc::SIGUSR1);
     }
     assert!(IN_HANDLER.load(Ordering::SeqCst) > 5);
+}
+
+/// From so far down, twice, and whether both are the same but for the two calls.
+#[inline(never)]
+fn same_from(depth: u32) -> bool {
+    if depth > 0 {
+        return black_box(same_from(black_box(depth) - 1));
+    }
+    let (first, second) = (Backtrace::capture(), Backtrace::capture());
+    let (first, second) = (first.addresses(), second.addresses());
+    first.len() > 2 && first.get(1..) == second.get(1..)
+}
+
+/// Snapshots come while threads walk, end, and begin. For a look with ThreadSanitizer, too (`cargo xtask sanitize`).
+#[test]
+fn threads_walk_while_modules_are_published() {
+    const WALKERS: u32 = 3;
+    /// Also where an assertion fails, or nobody would wait for the walkers to end.
+    struct Done<'d>(&'d AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    backtrail::init().unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..WALKERS {
+            let is_done = &is_done;
+            scope.spawn(move || {
+                let mut rounds = 0;
+                while !is_done.load(Ordering::Acquire) || rounds < 10 {
+                    // Each in a thread of its own, too, whose state the next one takes over.
+                    let depth = (rounds + number) % 50;
+                    assert!(same_from(depth));
+                    assert!(std::thread::spawn(move || same_from(depth)).join().unwrap());
+                    rounds += 1;
+                }
+            });
+        }
+        let _done = Done(&is_done);
+        let expected = descend(30).1.addresses().len();
+        let code = 0x10_0000 as *const std::ffi::c_void;
+        for _ in 0..100 {
+            assert_eq!(backtrail::backtrail_register_code(code, 4096), 0);
+            assert_eq!(descend(30).1.addresses().len(), expected);
+            assert_eq!(backtrail::backtrail_withdraw_code(code), 0);
+            backtrail::init().unwrap();
+        }
+    });
 }

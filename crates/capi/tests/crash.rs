@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 
-use backtrail_testkit::{available, command};
+use backtrail_testkit::{available, command, debugger, scratch};
 use common::{Link, Program, build, compile, run};
 
 const FLAGS: &[&str] = &[
@@ -215,4 +216,35 @@ fn the_program_for_names_gives_functions_and_lines() {
     assert!(touch.starts_with("touch+0x") && touch.contains("crash.c:"), "{touch}");
     assert!(die.starts_with("die+0x"), "{die}");
     assert!(named.iter().any(|call| call.starts_with("main+0x")), "{named:?}");
+}
+
+/// The kernel's core is of the fault itself, and of all threads as they were.
+#[test]
+fn a_core_is_written_as_without_a_report() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    for (how, innermost) in [("parked", "touch"), ("parked-abort", "")] {
+        let folder = scratch();
+        let command = ["env", "WITH_CORE=1", program.path.to_str().unwrap(), how].map(OsStr::new);
+        let Some(core) = available(debugger::crashed(&folder, &command)) else {
+            return;
+        };
+        let Some(threads) = available(debugger::gdb(&[program.path.as_os_str(), core.as_os_str()])) else {
+            return;
+        };
+        let functions = threads.values().map(|frames| {
+            let names = frames.iter().filter_map(|frame| frame.function.clone());
+            names.collect::<Vec<String>>()
+        });
+        let (waiting, crashed): (Vec<_>, Vec<_>) = functions.partition(|names| has_in_order(names, &["wait_inside"]));
+        assert_eq!((waiting.len(), crashed.len()), (2, 1), "{how}: {crashed:?}");
+        let has_ended = |names: &Vec<String>| has_in_order(names, &["wait_inside", "wait_in_thread", "clone3"]);
+        assert!(waiting.iter().all(has_ended), "{how}: {waiting:?}");
+        let crashed = &crashed[0];
+        assert!(has_in_order(crashed, &["die", "main", "_start"]), "{how}: {crashed:?}");
+        assert!(crashed[0].starts_with(innermost), "{how}: {crashed:?}");
+        let ours = |name: &String| name.contains("backtrail") || name.contains("signal handler");
+        assert!(!crashed.iter().any(ours), "{how}: {crashed:?}");
+    }
 }

@@ -128,6 +128,12 @@ fn structs_of_options_are_laid_out_as_the_header_says() {
             std::mem::offset_of!(backtrail::InitOptions, cache_dir),
         ),
         (
+            "init_options",
+            size_of::<backtrail::InitOptions>(),
+            "follow",
+            std::mem::offset_of!(backtrail::InitOptions, follow),
+        ),
+        (
             "crash_options",
             size_of::<backtrail::CrashOptions>(),
             "fd",
@@ -223,7 +229,8 @@ fn libraries_come_and_go() {
     assert!(number(3) >= 30, "libraries came to where others had been: {told}");
 }
 
-/// What a walk goes through that can be unloaded is held against what it was with one system call, and what has changed is seen behind what has not.
+/// What a walk goes through that can be unloaded is held against what it was without a system call while nothing comes, and with one for all else; what has
+/// changed is seen behind what has not.
 #[test]
 fn libraries_come_and_go_within_others() {
     let Some((first, second, program)) = plugins() else {
@@ -236,13 +243,31 @@ fn libraries_come_and_go_within_others() {
         return skip("system calls cannot be filtered here");
     }
     let (count, _) = compared(&program, &paths);
-    assert_eq!(count, 40 * 4 + 4);
+    assert_eq!(count, 40 * 4 + 8);
     let first = "deep; 40 ended early;";
     assert!(
         finished.stdout.contains(first),
         "no table is believed that was another library's: {}",
         finished.stdout
     );
+}
+
+/// A thread makes the tables of what was opened after `backtrail_init`, and only if it is asked to.
+#[test]
+fn libraries_that_are_opened_later_are_followed() {
+    let Some(plugin) = available(program::PLUGIN.build()) else {
+        return;
+    };
+    let Some(program) = compile("follow.c", &["-fomit-frame-pointer"], Link::Shared) else {
+        return;
+    };
+    let plugin = plugin.to_str().unwrap();
+    let followed = run(&program, &[plugin]);
+    assert!(followed.status.success(), "{}", followed.describe());
+    // The first one only wakes the thread.
+    assert!(!followed.stdout.starts_with("0 times"), "{}", followed.stdout);
+    let left = run(&program, &[plugin, "not"]);
+    assert_eq!(left.stdout, "20 times early\n", "{}", left.describe());
 }
 
 #[test]

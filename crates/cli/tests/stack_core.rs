@@ -13,25 +13,6 @@ use backtrail_testkit::{Missing, TempDir, available, debugger, scratch};
 
 use stack::{LIMIT, parked, same, stack, threads};
 
-/// Runs a program that crashes, where cores may be written, and gives the core that the kernel, or qemu, has left.
-fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing> {
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\""])
-        .args(command);
-    let finished = command::run(shell.current_dir(folder.path()), LIMIT)?;
-    assert!(finished.code() > 128, "it did not crash: {}", finished.describe());
-    let entries = fs::read_dir(folder.path()).expect("a scratch folder").flatten();
-    let mut paths = entries.map(|entry| entry.path());
-    let is_core = |path: &PathBuf| {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().contains("core"))
-    };
-    paths
-        .find(is_core)
-        .ok_or(Missing("no core was written here (core_pattern)".to_owned()))
-}
-
 /// A core that gdb has made of a running process.
 fn gcore(folder: &TempDir, pid: u32) -> Result<PathBuf, Missing> {
     let path = folder.path().join("gcore");
@@ -73,7 +54,10 @@ fn a_core_of_the_kernel() {
         return;
     };
     let folder = scratch();
-    let Some(core) = available(crashed(&folder, &[built.as_os_str(), "5".as_ref(), "crash".as_ref()])) else {
+    let Some(core) = available(debugger::crashed(
+        &folder,
+        &[built.as_os_str(), "5".as_ref(), "crash".as_ref()],
+    )) else {
         return;
     };
     as_gdb(&built, &core, "kernel's core");
@@ -95,7 +79,10 @@ fn a_call_to_nowhere() {
         return;
     };
     let folder = scratch();
-    let Some(core) = available(crashed(&folder, &[built.as_os_str(), "1".as_ref(), "null".as_ref()])) else {
+    let Some(core) = available(debugger::crashed(
+        &folder,
+        &[built.as_os_str(), "1".as_ref(), "null".as_ref()],
+    )) else {
         return;
     };
     as_gdb(&built, &core, "call of address 0");
@@ -107,7 +94,10 @@ fn a_core_of_a_static_program() {
         return;
     };
     let folder = scratch();
-    let Some(core) = available(crashed(&folder, &[built.as_os_str(), "5".as_ref(), "crash".as_ref()])) else {
+    let Some(core) = available(debugger::crashed(
+        &folder,
+        &[built.as_os_str(), "5".as_ref(), "crash".as_ref()],
+    )) else {
         return;
     };
     as_gdb(&built, &core, "kernel's core of a static program");
@@ -168,7 +158,7 @@ fn a_core_of_qemu_for_aarch64() {
         "1".as_ref(),
         "crash".as_ref(),
     ];
-    let Some(core) = available(crashed(&folder, &command)) else {
+    let Some(core) = available(debugger::crashed(&folder, &command)) else {
         return;
     };
     let finished = stack(&[text(&core), "--json"]);
@@ -207,7 +197,10 @@ fn every_beginning_of_a_core() {
         return;
     };
     let folder = scratch();
-    let Some(core) = available(crashed(&folder, &[built.as_os_str(), "2".as_ref(), "crash".as_ref()])) else {
+    let Some(core) = available(debugger::crashed(
+        &folder,
+        &[built.as_os_str(), "2".as_ref(), "crash".as_ref()],
+    )) else {
         return;
     };
     let bytes = fs::read(&core).expect("it is there");
@@ -249,7 +242,10 @@ fn files_that_are_gone_or_others_are_named() {
     let folder = scratch();
     let own = folder.path().join("own");
     fs::copy(&built, &own).expect("a scratch folder");
-    let Some(core) = available(crashed(&folder, &[own.as_os_str(), "1".as_ref(), "crash".as_ref()])) else {
+    let Some(core) = available(debugger::crashed(
+        &folder,
+        &[own.as_os_str(), "1".as_ref(), "crash".as_ref()],
+    )) else {
         return;
     };
     let here = stack(&[text(&core), "--json"]);

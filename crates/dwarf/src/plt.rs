@@ -1,5 +1,7 @@
 //! Rows for AArch64's procedure linkage table, of which linkers write no call frame information.
 
+use std::ops::Range;
+
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Location, Row, Rule};
@@ -32,6 +34,9 @@ const STUB: [(u32, u32); 7] = [
     (u32::MAX, 0xd503_219f),
 ];
 
+/// The first of them, one after the other, are an entry's jump.
+const JUMP: usize = 4;
+
 /// Adds the functions of `.plt` that nobody describes.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     let stubs = functions(image);
@@ -42,11 +47,18 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     }
 }
 
-/// The functions of `.plt`: its first entry, and all others as one. None where it is not what GNU ld, gold, lld and mold make.
+/// The functions of `.plt`: its first entry, and all others as one. None where it is not what GNU ld, gold, lld and mold make. What has no section
+/// headers, as a module in memory, is searched for the first entry.
 pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
     let found = || {
         if image.arch().name != "aarch64" {
             return None;
+        }
+        if image.sections().is_empty() {
+            return image
+                .code_ranges()
+                .into_iter()
+                .find_map(|range| first_entry(image, range));
         }
         let section = image.section_header(".plt")?;
         let code = image.data_at(section.address)?;
@@ -57,6 +69,24 @@ pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
     found().map_or_else(Vec::new, |(address, code)| {
         of_code(address, Bytes::new(code, Endian::Little))
     })
+}
+
+/// Where the first entry lies, by its instructions, which no other code has behind each other; and the code from there on.
+fn first_entry<'a>(image: &Image<'a>, range: Range<u64>) -> Option<(u64, &'a [u8])> {
+    let code = image.data_at(range.start)?;
+    let words = code.as_chunks::<INSTRUCTION>().0;
+    let is_entry = |words: &[[u8; INSTRUCTION]]| {
+        let [push, rest @ ..] = words else { return false };
+        let mut jumps = STUB.iter().zip(rest);
+        u32::from_le_bytes(*push) == PUSH
+            && jumps.all(|((mask, value), word)| u32::from_le_bytes(*word) & mask == *value)
+    };
+    let push = words.windows(1 + JUMP).position(is_entry)?;
+    let has_pad = push
+        .checked_sub(1)
+        .is_some_and(|before| u32::from_le_bytes(words[before]) == BTI_C);
+    let at = (push - usize::from(has_pad)) * INSTRUCTION;
+    Some((range.start + at as u64, code.get(at..)?))
 }
 
 fn of_code(address: u64, code: Bytes<'_>) -> Vec<FunctionRows> {

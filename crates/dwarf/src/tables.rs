@@ -26,7 +26,7 @@ use crate::cfi::{self, Converted, EhFrame};
 use crate::plt;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v3";
+const CACHE_FOLDER: &str = "sframe-v4";
 
 /// Build ids of other lengths are no hashes, and would meet each other in the cache.
 const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
@@ -147,7 +147,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v3` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v4` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(default_cache);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use backtrail_dwarf::tables::{Error, TableOrigin, Tables, convert};
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::write::{FunctionRows, Options};
-use backtrail_sframe::{Location, Version, write};
+use backtrail_sframe::{Location, Section, Version, write};
 use backtrail_testkit::available;
 use backtrail_testkit::command::run;
 use common::real_files;
@@ -71,7 +71,7 @@ fn the_cache_is_private_checked_and_repaired() {
         (&first.bytes, first.uncovered_bytes)
     );
 
-    let folder = dir.path().join("new/sframe-v3");
+    let folder = dir.path().join("new/sframe-v4");
     let entries: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -341,4 +341,23 @@ fn linkage_tables_of_aarch64_have_rows() {
         is_pushed &= !instruction.starts_with("br\t");
     }
     assert!(pushed >= 4 && stubs > 12, "{}", listing.stdout);
+
+    // The same without section headers, as in memory: the linkage table is found by its instructions.
+    let mut bytes = file.bytes().to_vec();
+    for range in [40..48, 60..64] {
+        // e_shoff, e_shnum and e_shstrndx
+        bytes[range].fill(0);
+    }
+    let bare = Image::parse(&bytes).unwrap();
+    assert!(bare.sections().is_empty());
+    let again = Tables::without_cache().load(&bare).unwrap();
+    let lines = listing
+        .stdout
+        .lines()
+        .filter_map(|line| line.trim_start().split_once(":\t"));
+    let pcs = lines.filter_map(|(address, _)| u64::from_str_radix(address, 16).ok());
+    let rule = |section: &Section<'_>, pc| section.lookup(pc).unwrap().and_then(|found| found.row.rule);
+    for pc in pcs {
+        assert_eq!(rule(&again.section().unwrap(), pc), rule(&section, pc), "{pc:#x}");
+    }
 }

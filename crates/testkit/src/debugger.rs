@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{Missing, command, scratch};
+use crate::{Missing, TempDir, command, scratch};
 
 /// A frame as gdb has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,4 +94,29 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
         }
     }
     stacks
+}
+
+/// Runs a program that crashes, where cores may be written, and gives the core that the kernel, or qemu, has left in `folder`.
+///
+/// # Errors
+/// [`Missing`] where cores go elsewhere.
+///
+/// # Panics
+/// If it does not crash.
+pub fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing> {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\""])
+        .args(command);
+    let finished = command::run(shell.current_dir(folder.path()), Duration::from_secs(120))?;
+    assert!(finished.code() > 128, "it did not crash: {}", finished.describe());
+    let entries = fs::read_dir(folder.path()).expect("a scratch folder").flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    let is_core = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().contains("core"))
+    };
+    paths
+        .find(is_core)
+        .ok_or(Missing("no core was written here (core_pattern)".to_owned()))
 }

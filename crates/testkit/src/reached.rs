@@ -13,11 +13,15 @@ fn halt(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 "#;
 
+const WORKSPACE_EDITION: &str = "--edition=2024";
+
 /// Compiles crates of the workspace alone, as a release build does, into a directory.
 #[derive(Debug)]
 pub struct Compiler {
     directory: PathBuf,
     crates: Vec<String>,
+    /// Of what is audited; that of a dependency is its own.
+    edition: &'static str,
 }
 
 impl Compiler {
@@ -27,7 +31,14 @@ impl Compiler {
         Compiler {
             directory: directory.to_owned(),
             crates: Vec::new(),
+            edition: "--edition=2021",
         }
+    }
+
+    /// For audited functions that are part of the workspace's own code.
+    pub fn as_the_workspace(mut self) -> Compiler {
+        self.edition = WORKSPACE_EDITION;
+        self
     }
 
     fn rustc(&self, name: &str, source: &Path, more: &[&str]) {
@@ -54,9 +65,29 @@ impl Compiler {
     pub fn dependency(&mut self, folder: &str, flags: &[&str]) {
         let name = format!("backtrail_{folder}");
         let source = place::workspace().join("crates").join(folder).join("src/lib.rs");
-        let as_library = ["--edition=2024", "--crate-type=rlib"];
+        let as_library = [WORKSPACE_EDITION, "--crate-type=rlib"];
         self.rustc(&name, &source, &[&as_library, flags].concat());
         self.crates.push(name);
+    }
+
+    /// A crate of the workspace's dependencies that needs nothing but `core`, without features, as cargo has it.
+    pub fn library(&mut self, name: &str) {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut ask = Command::new(cargo);
+        ask.args(["metadata", "--format-version=1", "--offline"])
+            .current_dir(place::workspace());
+        let told = ask.output().expect("cargo runs, as it just did");
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("cargo tells of the workspace");
+        let mut packages = told["packages"].as_array().into_iter().flatten();
+        let package = packages.find(|package| package["name"] == name).expect("a dependency");
+        let targets = package["targets"].as_array().into_iter().flatten();
+        let is_library = |target: &&serde_json::Value| target["kind"][0] == "lib";
+        let library = targets.into_iter().find(is_library).expect("a library");
+        let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
+        let edition = format!("--edition={}", text(&library["edition"]));
+        let flags = [&edition, "--crate-type=rlib", "--cap-lints=allow"];
+        self.rustc(name, Path::new(&text(&library["src_path"])), &flags);
+        self.crates.push(name.to_owned());
     }
 
     /// The object code of everything that the source's functions reach, and of nothing else: a shared library out of
@@ -69,7 +100,7 @@ impl Compiler {
     pub fn shared_library(&self, name: &str, text: &str) -> PathBuf {
         let source = self.directory.join(format!("{name}.rs"));
         std::fs::write(&source, text).expect("the target directory can be written");
-        let library = ["--edition=2021", "--crate-type=cdylib", "-Clto=fat", "-Cstrip=none"];
+        let library = [self.edition, "--crate-type=cdylib", "-Clto=fat", "-Cstrip=none"];
         let alone = ["-Clink-arg=-nostdlib", "-Clink-arg=-Wl,--gc-sections"];
         self.rustc(name, &source, &[&library[..], &alone].concat());
         self.directory.join(format!("lib{name}.so"))

@@ -168,6 +168,7 @@ fn stacks_that_are_none() {
     publish(Box::leak(Box::new(Snapshot {
         modules: vec![module].leak(),
         generation: 1,
+        arrivals: None,
     })));
     let mut random = Random(1);
     own_stack(&mut random);

@@ -218,7 +218,7 @@ fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usi
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
     /// Whatever changes from walk to walk, and however little room there is.
     #[test]
     fn the_same_as_without_memory(

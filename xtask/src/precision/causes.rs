@@ -51,6 +51,8 @@ pub(crate) enum Cause {
     Inexpressible(&'static str),
     /// The frame is found by a register that no table keeps.
     RegisterNotKept(&'static str),
+    /// The return address is in a register that no table keeps.
+    ReturnNotKept(&'static str),
     /// The row is that of where the code is about to jump.
     TellsOfTarget,
     /// The row says that the return address lies above the frame.
@@ -74,6 +76,9 @@ impl Cause {
             Cause::Inexpressible(reason) => format!("cannot be said in this version: {reason}"),
             Cause::RegisterNotKept(register) => {
                 format!("the frame is found by {register}, which SFrame does not restore")
+            }
+            Cause::ReturnNotKept(register) => {
+                format!("hand-written: the return address is in {register}, which SFrame does not restore")
             }
             Cause::TellsOfTarget => "hand-written: tells of the frame that it is about to jump to".into(),
             Cause::ReturnAboveFrame => {
@@ -198,9 +203,13 @@ impl<'c> Causes<'c> {
                     let name = self.arch.register_name(backtrail_arch::Register(number));
                     Cause::RegisterNotKept(name.unwrap_or("a register"))
                 }
-                (_, Base::Register(number)) if !rule.ra.deref && number != self.arch.ra.0 && !place.is_call => {
-                    Cause::TellsOfTarget
-                }
+                (_, Base::Register(number)) if !rule.ra.deref && number != self.arch.ra.0 => match place.is_call {
+                    true => {
+                        let name = self.arch.register_name(backtrail_arch::Register(number));
+                        Cause::ReturnNotKept(name.unwrap_or("a register"))
+                    }
+                    false => Cause::TellsOfTarget,
+                },
                 _ if place.fault == Fault::Surplus && place.svma == module.image.entry() => Cause::Entry,
                 _ if returns_above_frame(section, place.svma) == Some(true) => Cause::ReturnAboveFrame,
                 _ if place.fault != Fault::NotCovered && module.describe(place.svma).starts_with("_Unwind_") => {

@@ -305,6 +305,33 @@ impl<C: Cpu> Checker<C> {
         }
     }
 
+    /// The registers behind a system call, where the emulator has run the instruction that comes then in the same step: those that went into the kernel, or
+    /// that the kernel took from a signal's frame.
+    pub(crate) fn passed(&mut self, thread: &Thread, now: &Registers) -> Option<Registers> {
+        let (before, Class::System) = thread.before.as_ref()? else {
+            return None;
+        };
+        let mut passed = *before;
+        match C::system_call(before) {
+            SystemCall::SignalReturn => {
+                let frame = &C::ARCH.signal_frame;
+                let saved = |offset: i64| {
+                    let at = before.get(C::ARCH.sp)?.wrapping_add_signed(offset);
+                    let mut word = [0; 8];
+                    let read = read_process(thread.pid, at, &mut word).ok()?;
+                    (read == 8).then_some(u64::from_le_bytes(word))
+                };
+                passed.pc = saved(frame.pc_offset)?;
+                for &(register, offset) in frame.registers {
+                    passed.set(register, saved(offset)?);
+                }
+            }
+            // An instruction of 4 bytes, which may be begun again.
+            _ => passed.pc += 4,
+        }
+        (passed.pc != now.pc && before.pc != now.pc).then_some(passed)
+    }
+
     fn compare(&mut self, number: usize, thread: &mut Thread, now: &Registers) {
         let way = self.ways[number];
         let space = &self.spaces[&thread.pid].space;

@@ -41,9 +41,6 @@ const BOUNDS: Bounds = Bounds {
     time: Duration::from_secs(1200),
 };
 
-/// And no emulated one.
-const EMULATED: Duration = Duration::from_secs(240);
-
 /// For programs as they are.
 const CONVERTED: [Way; 3] = [
     Way {
@@ -104,10 +101,6 @@ pub(crate) fn run(names: &[String], limit: Option<u64>, only: Option<&str>) -> R
         .filter(|_| is_machine(MACHINES[1]))
         .collect();
     let native = all(&native, &|subject| step_native(subject, bounds))?;
-    let bounds = Bounds {
-        time: EMULATED,
-        ..bounds
-    };
     let emulated = all(&emulated, &|subject| step_emulated(subject, bounds))?;
     let file = place::workspace().join("docs/precision.md");
     let page = page_of([&native, &emulated], &fs::read_to_string(&file).unwrap_or_default());

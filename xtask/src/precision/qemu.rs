@@ -92,10 +92,22 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
     checker.arrive(&mut thread, &registers);
     let mut signal = None;
     loop {
-        match stub.step(signal.take())? {
+        let behind = match signal {
+            None => behind_exclusive(pid, registers.pc),
+            Some(_) => Vec::new(),
+        };
+        let stopped = match behind.is_empty() {
+            true => stub.step(signal.take())?,
+            false => stub.run_to(&behind)?,
+        };
+        match stopped {
             Stopped::Ended => return Ok(true),
             Stopped::Here => {
                 registers = stub.registers()?;
+                // The emulator does not stop behind a system call.
+                if let Some(passed) = checker.passed(&thread, &registers) {
+                    checker.arrive(&mut thread, &passed);
+                }
                 checker.arrive(&mut thread, &registers);
             }
             Stopped::Signal(number) => {
@@ -103,6 +115,9 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
                 registers = stub.registers()?;
                 // Unlike under ptrace, an instruction may have run before the signal is told.
                 if registers.pc != before {
+                    if let Some(passed) = checker.passed(&thread, &registers) {
+                        checker.arrive(&mut thread, &passed);
+                    }
                     checker.arrive(&mut thread, &registers);
                 }
                 checker.signal(&mut thread, &registers);
@@ -113,6 +128,46 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
             return Ok(false);
         }
     }
+}
+
+/// Where a load-exclusive instruction's loop can be left, if there is one here: the emulator forgets at each step what was loaded, as a CPU does at each exception, and the
+/// store would never succeed (Arm's architecture manual, B2.9.5, K13.3). So those few instructions are run in one.
+fn behind_exclusive(pid: i32, pc: u64) -> Vec<u64> {
+    const LONGEST: usize = 16;
+    let mut code = [0; 4 * LONGEST];
+    let read = read_process(pid, pc, &mut code).unwrap_or(0);
+    let words: Vec<u32> = code[..read]
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|word| u32::from_le_bytes(*word))
+        .collect();
+    exclusive_loop(pc, &words)
+}
+
+/// As [`behind_exclusive`], of the instructions there.
+fn exclusive_loop(pc: u64, words: &[u32]) -> Vec<u64> {
+    // Load and store exclusive, of a register or a pair (C4.1.66): bit 22 tells which of them. Small pairs with bit 21 are CASP.
+    let is_exclusive = |word: u32, load: u32| {
+        word & 0x3f80_0000 == 0x0800_0000 && word >> 22 & 1 == load && word & 0x8020_0000 != 0x0020_0000
+    };
+    let Some((_, behind)) = words.split_first().filter(|(first, _)| is_exclusive(**first, 1)) else {
+        return Vec::new();
+    };
+    let Some(store) = behind.iter().position(|word| is_exclusive(*word, 0)) else {
+        return Vec::new();
+    };
+    let branches = behind.iter().take(store).zip(1u64..).filter_map(|(word, at)| {
+        // B.cond, CBZ and CBNZ: 19 bits of a distance in instructions; TBZ and TBNZ: 14.
+        let bits = match word >> 24 & 0x7f {
+            0x54 | 0x34 | 0x35 => 19,
+            0x36 | 0x37 => 14,
+            _ => return None,
+        };
+        let distance = (i64::from(*word as i32) << (64 - 5 - bits)) >> (64 - bits) << 2;
+        Some((pc + 4 * at).wrapping_add_signed(distance))
+    });
+    branches.chain([pc + 4 * (store as u64 + 2)]).collect()
 }
 
 /// Memory is read from qemu itself, where the program has it at the same addresses; that this is so is seen once.
@@ -158,7 +213,12 @@ impl Stub {
             None => "s".to_owned(),
             Some(number) => format!("vCont;S{number:02x}"),
         };
-        let answer = match self.ask(packet.as_bytes()) {
+        self.stopped(packet.as_bytes())
+    }
+
+    /// Lets it go on, until it stops.
+    fn stopped(&mut self, packet: &[u8]) -> Result<Stopped, Trouble> {
+        let answer = match self.ask(packet) {
             Ok(answer) => answer,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Stopped::Ended),
             Err(error) => return Err(broken(error)),
@@ -176,6 +236,20 @@ impl Stub {
         }
     }
 
+    /// Runs to the first of these places.
+    fn run_to(&mut self, places: &[u64]) -> Result<Stopped, Trouble> {
+        for place in places {
+            self.ask(format!("Z0,{place:x},4").as_bytes()).map_err(broken)?;
+        }
+        let stopped = self.stopped(b"c")?;
+        if !matches!(stopped, Stopped::Ended) {
+            for place in places {
+                self.ask(format!("z0,{place:x},4").as_bytes()).map_err(broken)?;
+            }
+        }
+        Ok(stopped)
+    }
+
     fn registers(&mut self) -> Result<Registers, Trouble> {
         let answer = self.ask(b"g").map_err(broken)?;
         let mut values = [0u64; REGISTERS];
@@ -190,5 +264,25 @@ impl Stub {
             registers.set(Register(number), *value);
         }
         Ok(registers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_of_exclusive_instructions() {
+        // ldaxr w0, [x2]; cmp w0, w1; b.ne +16; stxr w4, w3, [x2]; cbnz w4, -16
+        let words = [0x885f_fc40, 0x6b01_001f, 0x5400_0081, 0x8804_7c43, 0x35ff_ff84];
+        assert_eq!(exclusive_loop(0x1000, &words), [0x1018, 0x1010]);
+        // The same, as if it went back.
+        let words = [0x885f_fc40, 0x6b01_001f, 0x54ff_ff81, 0x8804_7c43];
+        assert_eq!(exclusive_loop(0x1000, &words), [0xff8, 0x1010]);
+        // ldadd; and a load without a store.
+        assert_eq!(exclusive_loop(0x1000, &[0xb820_0041, 0x8804_7c43]), [0; 0]);
+        assert_eq!(exclusive_loop(0x1000, &[0x885f_fc40, 0x6b01_001f]), [0; 0]);
+        // ldar and stlr are not exclusive.
+        assert_eq!(exclusive_loop(0x1000, &[0x88df_fc20, 0x889f_fc20]), [0; 0]);
     }
 }

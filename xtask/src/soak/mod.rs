@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use backtrail_dwarf::tables::Tables;
 use backtrail_elf::{Image, MappedFile};
+use backtrail_sframe::Base;
 use backtrail_testkit::{Missing, command, place, program, scratch, skip};
 
 /// What is promised.
@@ -21,8 +22,29 @@ const GRACE: Duration = Duration::from_secs(300);
 pub(crate) struct Told {
     /// Its last line: names and numbers.
     counts: Vec<(String, u64)>,
-    /// Stacks that ended early: where, how often, and whether the table has no row there.
-    early: Vec<(String, u64, bool)>,
+    /// Stacks that ended early: where, how often, and why that is so by the table.
+    early: Vec<(String, u64, Gap)>,
+}
+
+/// What a table says of an address at which a stack ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gap {
+    /// Nothing.
+    NoRow,
+    /// That the frame is found by a register that SFrame does not restore, as in the dynamic linker's `_dl_runtime_resolve`.
+    RegisterNotKept,
+    /// How to go on; or nobody knows, since it cannot be read.
+    None,
+}
+
+impl Gap {
+    fn text(self) -> &'static str {
+        match self {
+            Gap::NoRow => "no row",
+            Gap::RegisterNotKept => "the frame is found by a register that SFrame does not restore",
+            Gap::None => "**a row**",
+        }
+    }
 }
 
 impl Told {
@@ -46,9 +68,8 @@ pub(crate) fn run(samples: Option<u64>, rate: Option<u32>, seconds: Option<u32>)
     for (name, count) in &told.counts {
         println!("{name:>16} {count}");
     }
-    for (place, count, has_no_row) in &told.early {
-        let why = if *has_no_row { "no row" } else { "**a row**" };
-        println!("ended {count} times at {place}: {why}");
+    for (place, count, gap) in &told.early {
+        println!("ended {count} times at {place}: {}", gap.text());
     }
     match told.count("samples") >= samples {
         true => verdict(&told),
@@ -61,7 +82,7 @@ fn verdict(told: &Told) -> Result<(), String> {
     let unexplained: Vec<String> = told
         .early
         .iter()
-        .filter(|(_, _, has_no_row)| !has_no_row)
+        .filter(|(_, _, gap)| *gap == Gap::None)
         .map(|(place, count, _)| format!("{count} stacks ended at {place}, where the table has a row"))
         .collect();
     match unexplained.is_empty() {
@@ -132,7 +153,7 @@ fn told(text: &str) -> Told {
                 let at = offset.wrapping_sub(u64::from(kind == "call"));
                 let place = format!("{path}(+{at:#x})");
                 told.early
-                    .push((place, count.parse().unwrap_or(0), has_no_row(Path::new(path), at)));
+                    .push((place, count.parse().unwrap_or(0), gap(Path::new(path), at)));
             }
             _ => {
                 let pairs = words.chunks_exact(2);
@@ -145,16 +166,22 @@ fn told(text: &str) -> Told {
     told
 }
 
-/// Whether the module's table says nothing of the address; of one that cannot be read nobody knows.
-fn has_no_row(path: &Path, svma: u64) -> bool {
+fn gap(path: &Path, svma: u64) -> Gap {
     let look = || {
         let file = MappedFile::open(path).ok()?;
         let image = Image::parse(file.bytes()).ok()?;
         let table = Tables::without_cache().load(&image).ok()?;
         let section = table.section().ok()?;
-        Some(section.lookup(svma) == Ok(None))
+        let kept = [image.arch().sp.0, image.arch().fp.0];
+        match section.lookup(svma).ok()? {
+            None => Some(Gap::NoRow),
+            Some(found) => match found.row.rule?.cfa.base {
+                Base::Register(register) if !kept.contains(&register) => Some(Gap::RegisterNotKept),
+                _ => None,
+            },
+        }
     };
-    look().unwrap_or(false)
+    look().unwrap_or(Gap::None)
 }
 
 #[cfg(test)]
@@ -191,7 +218,7 @@ mod tests {
     fn what_has_a_row_is_no_gap() {
         let told = told("short call /nowhere 0x20 3\nsamples 7 complete 4\n");
         assert_eq!(told.count("samples"), 7);
-        assert_eq!(told.early, [("/nowhere(+0x1f)".to_owned(), 3, false)]);
+        assert_eq!(told.early, [("/nowhere(+0x1f)".to_owned(), 3, Gap::None)]);
         assert!(verdict(&told).is_err());
     }
 }

@@ -2,7 +2,8 @@
  *
  * Dies in one of many ways, reporting: overflow (of the stack), thread (the same in another thread), heap (corruption that the C library finds), null (a
  * jump to address 0), smash (a buffer's end overwritten), segv, abort, raise (SIGFPE sent to itself), division, twice (in two threads at once),
- * before (a handler that was there before exits with 42). */
+ * before (a handler that was there before exits with 42), parked and parked-abort (while two threads wait). With WITH_CORE in the environment,
+ * cores are not forbidden. */
 #define _GNU_SOURCE
 #include <backtrail.h>
 #include <pthread.h>
@@ -63,7 +64,28 @@ static void earlier(int signal) {
     _exit(42);
 }
 
+FRAME int wait_inside(int *end) {
+    char byte;
+    return (int)read(*end, &byte, 1) + 1;
+}
+
+static void *wait_in_thread(void *end) {
+    return (void *)(long)(wait_inside(end) + 1);
+}
+
+/* Until two threads sleep. */
+static void park(void) {
+    static int ends[2];
+    pthread_t threads[2];
+    if (pipe(ends) != 0) exit(3);
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, wait_in_thread, &ends[0]);
+    usleep(200000);
+}
+
 FRAME int die(const char *how) {
+    if (!strncmp(how, "parked", 6)) park();
+    if (!strcmp(how, "parked-abort")) abort();
+    if (!strcmp(how, "parked")) return touch((int *)16) + 1;
     if (!strcmp(how, "overflow")) return overflow(0) + 1;
     if (!strcmp(how, "heap")) return corrupt(), 1;
     if (!strcmp(how, "null")) return call_null() + 1;
@@ -84,7 +106,7 @@ int main(int argc, char **argv) {
     struct rlimit no_core = {0, 0};
     if (argc < 2) return 2;
     if (argc > 2) options.helper = argv[2];
-    setrlimit(RLIMIT_CORE, &no_core);
+    if (getenv("WITH_CORE") == NULL) setrlimit(RLIMIT_CORE, &no_core);
     if (!strcmp(argv[1], "before")) signal(SIGSEGV, earlier);
     if (backtrail_crash_install(&options) != 0) return 2;
     return die(argv[1]) + 1;

@@ -12,12 +12,12 @@ int main(int argc, char **argv) {
     void *frames[64];
     /* Before anything is known, the caller is. */
     MUST(backtrail_backtrace(frames, 64) == 1);
-    struct backtrail_init_options options = {sizeof options, argc > 1 ? argv[1] : NULL};
+    struct backtrail_init_options options = {sizeof options, argc > 1 ? argv[1] : NULL, 0, 0};
     MUST(backtrail_init(&options) == 0);
     MUST(backtrail_init(NULL) == 0);
     options.size = 3;
     MUST(backtrail_init(&options) == -EINVAL);
-    struct { struct backtrail_init_options known; long later; } larger = {{sizeof larger, NULL}, 0};
+    struct { struct backtrail_init_options known; long later; } larger = {{sizeof larger, NULL, 0, 0}, 0};
     MUST(backtrail_init(&larger.known) == 0);
     larger.later = 1;
     MUST(backtrail_init(&larger.known) == -E2BIG);

@@ -14,8 +14,9 @@ mod syscall;
 mod thread;
 
 pub use memory::read_words;
-pub use modules::{Identity, Module, Snapshot, is_published, publish};
+pub use modules::{Arrivals, Identity, Module, Snapshot, is_published, publish, wait_for_unknown_module};
 pub use registers::{Captured, position_of};
+pub use syscall::call as system_call;
 
 use core::mem::MaybeUninit;
 
@@ -115,7 +116,7 @@ fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit
                 limit,
                 &mut sink,
             );
-            if modules.noted_too_many() {
+            if modules.is_partial() {
                 memo.clear();
             }
             sink.end(stop);

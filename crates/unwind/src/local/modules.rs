@@ -1,17 +1,18 @@
 //! The modules of this process: a snapshot that was published before, and the loader's word that they are still there.
 //!
 //! Snapshots and tables are never freed, because a handler may be looking at them; a change of modules costs some hundred bytes for each
-//! module. What can be unloaded is held against the loader (`_dl_find_object`, glibc 2.35, which takes no lock) in each walk, and its first bytes
-//! against what they were, which takes one system call for all; where there is no such function, a snapshot is believed.
+//! module. What can be unloaded is held against the loader (`_dl_find_object`, glibc 2.35, which takes no lock) in each walk; where there is no such
+//! function, a snapshot is believed. Another library may have come to the same place: unless the loader's count of [`Arrivals`] is what it was, or
+//! where it is not known, the modules' first bytes are held against what they were, too, which takes one system call for all.
 
 use core::arch::global_asm;
 use core::cell::Cell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use backtrail_sframe::{Index, Section};
 
-use super::memory;
+use super::{memory, syscall};
 use crate::{Coverage, Modules, Table};
 
 /// Executable memory that is known.
@@ -84,31 +85,6 @@ impl Told {
     }
 }
 
-/// Whether all these modules are still there. The beginnings of all are copied at once.
-fn are_there(modules: impl Iterator<Item = Option<&'static Module>>) -> bool {
-    let mut held: [Option<&Identity>; MOST_VOLATILE] = [None; MOST_VOLATILE];
-    let mut places = [(0, 0); MOST_VOLATILE];
-    let mut count = 0;
-    for module in modules {
-        let Some(module) = module else { return false };
-        let Some(identity) = module.identity.as_ref().filter(|_| !find_object().is_null()) else {
-            continue;
-        };
-        let (Some(holding), Some(place)) = (held.get_mut(count), places.get_mut(count)) else {
-            return false;
-        };
-        if Told::of(module.start) != Some(identity.told) {
-            return false;
-        }
-        *holding = Some(identity);
-        *place = (identity.told.eh_frame_hdr, identity.readable);
-        count += 1;
-    }
-    let mut begins: [Beginning; MOST_VOLATILE] = [[0; 8]; MOST_VOLATILE];
-    let same = |(identity, begins): (&Identity, &Beginning)| identity.begins == *begins;
-    memory::read_places(&places, &mut begins) && held.into_iter().flatten().zip(&begins).all(same)
-}
-
 /// `struct dl_find_object` of glibc; the reserved words at its end may have come to mean something.
 #[derive(Default)]
 #[repr(C)]
@@ -168,6 +144,17 @@ pub struct Snapshot {
     pub modules: &'static [Module],
     /// Another number for each snapshot.
     pub generation: u64,
+    /// The loader's count of modules, where that is known.
+    pub arrivals: Option<Arrivals>,
+}
+
+/// How many modules the loader has ever loaded: it has no other ones as long as the count is the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrivals {
+    /// Where the loader counts: before `_dl_find_object` tells of a module that has come.
+    pub count: &'static AtomicU64,
+    /// What it was when the snapshot's modules were what the snapshot says.
+    pub seen: u64,
 }
 
 static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(core::ptr::null_mut());
@@ -213,13 +200,55 @@ impl Published {
 
     /// Whether what was noted is still there.
     #[inline]
-    pub(super) fn has_all(&self, volatile: &Volatile) -> bool {
+    pub(super) fn has_all(&self, volatile: &mut Volatile) -> bool {
         volatile.count == 0 || self.has_each(volatile)
     }
 
     #[inline(never)]
-    fn has_each(&self, volatile: &Volatile) -> bool {
-        are_there(volatile.iter().map(|address| self.find(address)))
+    fn has_each(&self, volatile: &mut Volatile) -> bool {
+        let modules = volatile.iter().map(|address| self.find(address));
+        self.are_there(modules, &mut volatile.seen)
+    }
+
+    /// Whether all these modules are still there. `seen` is the count of arrivals at which they last were, and becomes what it is now.
+    fn are_there(&self, modules: impl Iterator<Item = Option<&'static Module>>, seen: &mut Option<u64>) -> bool {
+        let mut held: [Option<&Identity>; MOST_VOLATILE] = [None; MOST_VOLATILE];
+        let mut count = 0;
+        for module in modules {
+            let Some(module) = module else { return false };
+            let Some(identity) = module.identity.as_ref().filter(|_| !find_object().is_null()) else {
+                continue;
+            };
+            let Some(place) = held.get_mut(count) else { return false };
+            if Told::of(module.start) != Some(identity.told) {
+                return false;
+            }
+            *place = Some(identity);
+            count += 1;
+        }
+        // Asked behind the loader, which counts before it tells.
+        let arrivals = self.arrivals().map(|arrivals| arrivals.count.load(Ordering::Acquire));
+        if arrivals.is_some() && arrivals == *seen {
+            return true;
+        }
+        let same = begin_as_before(&held);
+        if same {
+            *seen = arrivals;
+        }
+        same
+    }
+
+    fn is_there(&self, module: &'static Module, seen: &mut Option<u64>) -> bool {
+        module.identity.is_none() || self.are_there(core::iter::once(Some(module)), seen)
+    }
+
+    fn arrivals(&self) -> Option<&'static Arrivals> {
+        self.snapshot?.arrivals.as_ref()
+    }
+
+    /// The count of arrivals at which all modules were there.
+    fn seen(&self) -> Option<u64> {
+        self.arrivals().map(|arrivals| arrivals.seen)
     }
 
     #[inline(always)]
@@ -227,14 +256,42 @@ impl Published {
         Noting {
             published: self,
             volatile,
-            noted_too_many: Cell::new(false),
+            is_partial: Cell::new(false),
             last: Cell::new(None),
         }
     }
 }
 
-fn is_there(module: &'static Module) -> bool {
-    module.identity.is_none() || are_there(core::iter::once(Some(module)))
+/// Whether the memory of these modules begins as it did; it is copied at once.
+fn begin_as_before(held: &[Option<&Identity>; MOST_VOLATILE]) -> bool {
+    let place = |identity: &Identity| (identity.told.eh_frame_hdr, identity.readable);
+    let places = held.map(|identity| identity.map_or((0, 0), place));
+    let mut begins: [Beginning; MOST_VOLATILE] = [[0; 8]; MOST_VOLATILE];
+    let same = |(identity, begins): (&Identity, &Beginning)| identity.begins == *begins;
+    memory::read_places(&places, &mut begins) && held.iter().copied().flatten().zip(&begins).all(same)
+}
+
+/// 1 while somebody waits to be told of modules that no snapshot has.
+static IS_WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Sleeps until a walk comes to code of a module that the loader has and its snapshot has not. For one thread; not for handlers.
+pub fn wait_for_unknown_module() {
+    IS_WAITING.store(1, Ordering::SeqCst);
+    while IS_WAITING.load(Ordering::SeqCst) == 1 {
+        syscall::wait_while(&IS_WAITING, 1);
+    }
+}
+
+/// Tells of an address that is in no module of the snapshot; whether it is in one of the loader's.
+#[cold]
+#[inline(never)]
+fn tell_of_unknown(address: u64) -> bool {
+    let is_loaded = Told::of(address).is_some();
+    let is_waiting = || IS_WAITING.load(Ordering::Relaxed) == 1;
+    if is_loaded && is_waiting() && IS_WAITING.swap(0, Ordering::SeqCst) == 1 {
+        syscall::wake(&IS_WAITING);
+    }
+    is_loaded
 }
 
 fn coverage(module: &'static Module) -> Coverage<'static> {
@@ -251,9 +308,15 @@ fn coverage(module: &'static Module) -> Coverage<'static> {
 
 impl Modules for Published {
     fn coverage(&self, address: u64) -> Coverage<'_> {
-        match self.find(address).filter(|module| is_there(module)) {
+        match self
+            .find(address)
+            .filter(|module| self.is_there(module, &mut self.seen()))
+        {
             Some(module) => coverage(module),
-            None => Coverage::NoModule,
+            None => {
+                tell_of_unknown(address);
+                Coverage::NoModule
+            }
         }
     }
 }
@@ -266,15 +329,18 @@ const MOST_VOLATILE: usize = 8;
 pub(super) struct Volatile {
     starts: [u64; MOST_VOLATILE],
     count: usize,
+    /// The count of arrivals at which they all were there; `None` where they were seen at different ones.
+    seen: Option<u64>,
 }
 
 impl Volatile {
     pub(super) const NONE: Volatile = Volatile {
         starts: [0; MOST_VOLATILE],
         count: 0,
+        seen: None,
     };
 
-    fn iter(&self) -> impl Iterator<Item = u64> {
+    fn iter(&self) -> impl Iterator<Item = u64> + use<> {
         self.starts.into_iter().take(self.count)
     }
 
@@ -282,12 +348,13 @@ impl Volatile {
         self.iter().any(|noted| noted == start)
     }
 
-    /// Whether there was room.
-    fn add(&mut self, start: u64) -> bool {
+    /// Adds one that was there at this count of arrivals. Whether there was room.
+    fn add(&mut self, start: u64, seen: Option<u64>) -> bool {
         let place = self.starts.get_mut(self.count);
         let fits = place.is_some();
         if let Some(place) = place {
             *place = start;
+            self.seen = seen.filter(|_| self.count == 0 || self.seen == seen);
             self.count += 1;
         }
         fits
@@ -299,16 +366,17 @@ pub(super) struct Noting<'v> {
     published: Published,
     /// What to hold against the loader before the walk is used again.
     volatile: &'v Cell<Volatile>,
-    noted_too_many: Cell<bool>,
+    is_partial: Cell<bool>,
     /// The module that was last found to be there; frames that follow each other are often of one.
     last: Cell<Option<&'static Module>>,
 }
 
 impl Noting<'_> {
-    /// Whether the walk went through more than can be held against it.
+    /// Whether the walk is not to be remembered: it went through more than can be held against the loader, or came to a module that the snapshot has
+    /// not.
     #[inline(always)]
-    pub(super) fn noted_too_many(&self) -> bool {
-        self.noted_too_many.get()
+    pub(super) fn is_partial(&self) -> bool {
+        self.is_partial.get()
     }
 }
 
@@ -331,7 +399,13 @@ impl Modules for Noting<'_> {
             Some(module) => module,
             None => match self.find(address) {
                 Some(module) => module,
-                None => return Coverage::NoModule,
+                None => {
+                    // The next walk that comes here is to tell again, if nobody has listened.
+                    if tell_of_unknown(address) {
+                        self.is_partial.set(true);
+                    }
+                    return Coverage::NoModule;
+                }
             },
         };
         coverage(module)
@@ -344,12 +418,13 @@ impl Noting<'_> {
         let module = self.published.find(address)?;
         let mut volatile = self.volatile.get();
         if module.identity.is_some() && !volatile.has(module.start) {
-            if !is_there(module) {
+            let mut seen = self.published.seen();
+            if !self.published.is_there(module, &mut seen) {
                 return None;
             }
-            match volatile.add(module.start) {
+            match volatile.add(module.start, seen) {
                 true => self.volatile.set(volatile),
-                false => self.noted_too_many.set(true),
+                false => self.is_partial.set(true),
             }
         }
         self.last.set(Some(module));

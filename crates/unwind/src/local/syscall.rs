@@ -2,6 +2,7 @@
 //! nobody in between.
 
 use core::arch::asm;
+use core::sync::atomic::AtomicU32;
 
 #[cfg(target_arch = "x86_64")]
 mod number {
@@ -11,6 +12,7 @@ mod number {
     pub(super) const GETPID: usize = 39;
     pub(super) const SIGALTSTACK: usize = 131;
     pub(super) const GETTID: usize = 186;
+    pub(super) const FUTEX: usize = 202;
     pub(super) const TGKILL: usize = 234;
     pub(super) const PROCESS_VM_READV: usize = 310;
 }
@@ -21,6 +23,7 @@ mod number {
     pub(super) const RT_SIGPROCMASK: usize = 135;
     pub(super) const MADVISE: usize = 233;
     pub(super) const GETPID: usize = 172;
+    pub(super) const FUTEX: usize = 98;
     pub(super) const SIGALTSTACK: usize = 132;
     pub(super) const GETTID: usize = 178;
     pub(super) const TGKILL: usize = 131;
@@ -32,12 +35,12 @@ const ESRCH: isize = -3;
 const EFAULT: isize = -14;
 const ENOSYS: isize = -38;
 
-/// Makes a system call.
+/// Makes a system call by the number that it has on this CPU; its result, or an error number below 0.
 ///
 /// # Safety
 /// As the call's manual has it: memory that it writes must be ours to write.
 #[inline]
-unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
@@ -69,6 +72,23 @@ pub(super) fn getpid() -> i32 {
 pub(super) fn has_ended(pid: i32, tid: i32) -> bool {
     // SAFETY: signal 0 is none; only its permission is checked.
     unsafe { call(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) == ESRCH }
+}
+
+const FUTEX_WAIT_PRIVATE: usize = 128;
+const FUTEX_WAKE_PRIVATE: usize = 129;
+
+/// Sleeps while the word is this, or for no reason.
+pub(super) fn wait_while(word: &AtomicU32, value: u32) {
+    let place = word.as_ptr() as usize;
+    // SAFETY: the kernel reads the word, and waits for as long as it takes.
+    unsafe { call(number::FUTEX, [place, FUTEX_WAIT_PRIVATE, value as usize, 0, 0, 0]) };
+}
+
+/// Wakes who sleeps there.
+pub(super) fn wake(word: &AtomicU32) {
+    let place = word.as_ptr() as usize;
+    // SAFETY: the address is only compared.
+    unsafe { call(number::FUTEX, [place, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0]) };
 }
 
 /// New zeroed memory, which a forked child finds zeroed again. Null where there is none.

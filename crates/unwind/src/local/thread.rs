@@ -235,7 +235,8 @@ pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
     let result = walk(lent);
     compiler_fence(Ordering::SeqCst);
     if let Some(state) = free {
-        state.head.busy.store(false, Ordering::Relaxed);
+        // Who has the state after this thread sees all that its walks have written.
+        state.head.busy.store(false, Ordering::Release);
     }
     result
 }
@@ -283,6 +284,8 @@ fn claim() -> Option<(&'static State, u64)> {
                 .compare_exchange(before, owner, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
         if claimed {
+            // The end of an earlier owner's last walk.
+            state.head.busy.load(Ordering::Acquire);
             begin(state, stack_bounds(pid, tid));
             return Some((state, owner));
         }

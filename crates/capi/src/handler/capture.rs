@@ -1,26 +1,15 @@
 //! A backtrace for Rust.
 
-use std::ffi::c_void;
-use std::fmt;
+use core::ffi::c_void;
+use core::fmt;
 
-use crate::{backtrail_backtrace, backtrail_init, register};
-
-/// Makes the unwind tables of all modules that are loaded now; what [`backtrail_init`] does without options. Not in signal handlers.
-///
-/// # Errors
-/// The system's error where memory or the loader fails.
-pub fn init() -> std::io::Result<()> {
-    // SAFETY: without options.
-    match unsafe { backtrail_init(std::ptr::null()) } {
-        0 => Ok(()),
-        error => Err(std::io::Error::from_raw_os_error(-error)),
-    }
-}
+use super::entry::backtrail_backtrace;
+use super::names;
 
 /// The return addresses of the active calls of a thread, the innermost first.
 ///
 /// Taking one allocates nothing, takes no lock and does not panic, so signal handlers may, at any moment and on any stack. The modules
-/// must have been made known by [`init`] before; without it there is one frame.
+/// must have been made known by [`init`](crate::init()) before; without it there is one frame.
 ///
 /// Displayed, each frame is a line as
 /// [`backtrail_backtrace_symbols_fd`](crate::backtrail_backtrace_symbols_fd) writes it; nothing is looked up in any file.
@@ -38,7 +27,7 @@ impl Backtrace {
     #[inline(never)]
     pub fn capture() -> Backtrace {
         // The first is in this function.
-        let mut found = [std::ptr::null_mut::<c_void>(); Backtrace::MOST + 1];
+        let mut found = [core::ptr::null_mut::<c_void>(); Backtrace::MOST + 1];
         // SAFETY: the buffer has this room, which an int can count.
         let count = unsafe { backtrail_backtrace(found.as_mut_ptr(), found.len() as i32) };
         let mut backtrace = Backtrace {
@@ -62,7 +51,7 @@ impl Backtrace {
 impl fmt::Display for Backtrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for &address in self.addresses() {
-            if let Some(named) = register::named(address) {
+            if let Some(named) = names::named(address) {
                 for chunk in named.name.utf8_chunks() {
                     f.write_str(chunk.valid())?;
                     if !chunk.invalid().is_empty() {

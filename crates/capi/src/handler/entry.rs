@@ -1,13 +1,13 @@
 //! What a handler may call. Each function begins with a few instructions that write its caller's registers down and hand them on.
 
-use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
 
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
 use backtrail_unwind::local::{Captured, position_of, return_addresses, walk};
 use backtrail_unwind::{AddressKind, Stop};
 
-use crate::options::{self, CbfOptions};
+use super::options::{self, CbfOptions};
 
 /// A function that hands its arguments on, and the registers that its caller has when it returns ([`Captured`]) as one argument more, for
 /// which the register is named.
@@ -18,7 +18,7 @@ macro_rules! with_callers_registers {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
-            std::arch::naked_asm!(
+            core::arch::naked_asm!(
                 ".cfi_startproc",
                 "sub rsp, 72",
                 ".cfi_adjust_cfa_offset 72",
@@ -47,7 +47,7 @@ macro_rules! with_callers_registers {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
-            std::arch::naked_asm!(
+            core::arch::naked_asm!(
                 ".cfi_startproc",
                 "stp x29, x30, [sp, #-128]!",
                 ".cfi_def_cfa_offset 128",
@@ -114,7 +114,7 @@ unsafe fn places<'b>(buffer: *mut *mut c_void, size: c_int) -> Option<&'b mut [M
         .ok()
         .filter(|&room| room > 0 && !buffer.is_null())?;
     // SAFETY: a pointer and an address have the same size and alignment, and what is written are addresses.
-    Some(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), room) })
+    Some(unsafe { core::slice::from_raw_parts_mut(buffer.cast(), room) })
 }
 
 /// The stack of interrupted code: its program counter, and the return addresses behind it. Returns how many there are, at most `size`.
@@ -167,7 +167,7 @@ unsafe extern "C" fn backtrace_cbf(
         false => unsafe { position_of(options.ucontext) },
     };
     // SAFETY: the caller gives us these bytes; the encoder only writes to what it has not written yet.
-    let out = unsafe { std::slice::from_raw_parts_mut(out, size) };
+    let out = unsafe { core::slice::from_raw_parts_mut(out, size) };
     let Ok(mut encoder) = Encoder::new(out, WordSize::Bits64) else {
         return -(libc::ENOSPC as isize);
     };

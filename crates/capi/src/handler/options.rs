@@ -1,8 +1,7 @@
 //! Structs of options that begin with their own size, so that a program and a library of another age understand each other.
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use core::ffi::{c_char, c_int, c_void};
+use core::mem;
 
 /// `struct backtrail_init_options`.
 #[derive(Clone, Copy, Debug)]
@@ -12,21 +11,24 @@ pub struct InitOptions {
     pub size: usize,
     /// Where tables are kept for the next start; null for nowhere.
     pub cache_dir: *const c_char,
+    /// Whether a thread makes the tables of libraries that are opened later; 0 for no.
+    pub follow: c_int,
+    /// Nothing; 0.
+    pub reserved: c_int,
 }
 
-impl InitOptions {
-    /// The folder for tables.
-    ///
-    /// # Safety
-    /// `cache_dir` is null or a string.
-    pub(crate) unsafe fn cache_dir(&self) -> Option<PathBuf> {
-        if self.cache_dir.is_null() {
-            return None;
-        }
-        // SAFETY: as our caller promises.
-        let text = unsafe { CStr::from_ptr(self.cache_dir) };
-        Some(PathBuf::from(OsStr::from_bytes(text.to_bytes())))
-    }
+/// `struct backtrail_crash_options`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CrashOptions {
+    /// Bytes of the struct as the program knows it.
+    pub size: usize,
+    /// A program that reads the report on its standard input; null for none.
+    pub helper: *const c_char,
+    /// Where the report is written; 0 stands for standard error.
+    pub fd: c_int,
+    /// Nothing; 0.
+    pub reserved: c_int,
 }
 
 /// `struct backtrail_cbf_options`.
@@ -45,8 +47,8 @@ pub struct CbfOptions {
 /// Any bytes are one of its values, and it begins with a `usize` that is its size.
 pub(crate) unsafe trait Options: Copy {}
 // SAFETY: a size, a pointer and an integer.
-unsafe impl Options for crate::CrashOptions {}
-// SAFETY: a size and a pointer.
+unsafe impl Options for CrashOptions {}
+// SAFETY: a size, a pointer and integers.
 unsafe impl Options for InitOptions {}
 // SAFETY: a size and a pointer.
 unsafe impl Options for CbfOptions {}
@@ -58,7 +60,7 @@ unsafe impl Options for CbfOptions {}
 /// `options` is null or points to as many bytes as the size says that they begin with.
 pub(crate) unsafe fn read<T: Options>(options: *const T) -> Result<T, c_int> {
     // SAFETY: zeros are a value of it.
-    let mut known: T = unsafe { std::mem::zeroed() };
+    let mut known: T = unsafe { mem::zeroed() };
     if options.is_null() {
         return Ok(known);
     }
@@ -75,6 +77,6 @@ pub(crate) unsafe fn read<T: Options>(options: *const T) -> Result<T, c_int> {
         }
     }
     // SAFETY: within both, of which one is our own.
-    unsafe { std::ptr::copy_nonoverlapping(given, (&raw mut known).cast(), size.min(size_of::<T>())) };
+    unsafe { core::ptr::copy_nonoverlapping(given, (&raw mut known).cast(), size.min(size_of::<T>())) };
     Ok(known)
 }

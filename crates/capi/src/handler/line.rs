@@ -1,32 +1,8 @@
-//! Addresses as text, in a handler.
+//! Text that handlers write.
 
-use std::ffi::{c_int, c_void};
+use core::ffi::c_int;
 
-use crate::register;
-
-/// Writes each address of a backtrace on a line of its own: the module's path and the offset in its file's terms, which
-/// `addr2line -e PATH OFFSET` takes, and the address. Names are not looked up, since that is nothing for a handler.
-///
-/// # Safety
-/// `buffer` holds `size` pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn backtrail_backtrace_symbols_fd(buffer: *const *mut c_void, size: c_int, fd: c_int) {
-    if buffer.is_null() {
-        return;
-    }
-    // SAFETY: the variable is this thread's own.
-    let errno = unsafe { *libc::__errno_location() };
-    for index in 0..usize::try_from(size).unwrap_or(0) {
-        // SAFETY: within what the caller gave.
-        let address = unsafe { *buffer.add(index) }.addr() as u64;
-        let mut line = Line::new(fd);
-        line.push_address(address);
-        line.push(b"\n");
-        line.flush();
-    }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
-}
+use super::{names, system};
 
 /// Text on its way, as far as it has room: it is written when it is full.
 pub(crate) struct Line {
@@ -58,7 +34,7 @@ impl Line {
 
     /// PATH(+0xOFFSET) [0xADDRESS].
     pub(crate) fn push_address(&mut self, address: u64) {
-        if let Some(named) = register::named(address) {
+        if let Some(named) = names::named(address) {
             self.push(named.name);
             self.push(b"(+0x");
             self.push_hex(address.wrapping_sub(named.bias));
@@ -104,12 +80,9 @@ impl Line {
     pub(crate) fn flush(&mut self) {
         let mut rest = self.bytes.get(..self.used).unwrap_or_default();
         while !rest.is_empty() {
-            // SAFETY: the bytes are ours; write only reads them.
-            let written = unsafe { libc::write(self.fd, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(written) {
+            match system::write(self.fd, rest) {
                 Ok(count @ 1..) => rest = rest.get(count..).unwrap_or_default(),
-                // SAFETY: the variable is this thread's own.
-                Err(_) if unsafe { *libc::__errno_location() } == libc::EINTR => {}
+                Err(libc::EINTR) => {}
                 // There is nobody to tell.
                 _ => break,
             }

@@ -1,0 +1,119 @@
+//! The loader's count of modules that it has ever loaded, found once, so that handlers can look at it.
+//!
+//! `dl_iterate_phdr` tells the count (`dlpi_adds`), but under the loader's lock. The word itself lies in `_rtld_global`, which the loader of glibc exports for
+//! the C library alone, and where in it is another place in each release and on each CPU. So it is searched for while the loader holds the lock: a word
+//! that is what is told, right behind a recursive lock, as it has been since the count was invented. It is held against what is told each
+//! time; where it should ever differ, or was not found, there is no count, and handlers do without.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backtrail_unwind::local::Arrivals;
+
+/// What is known of the count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Count {
+    /// Not searched for yet.
+    #[default]
+    Unknown,
+    Found(&'static AtomicU64),
+    Nowhere,
+}
+
+/// Where the loader's own variables begin; 0 where it says nothing of them.
+pub(crate) fn globals() -> u64 {
+    // SAFETY: looks a name up, and nothing else.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_rtld_global".as_ptr()) }.addr() as u64
+}
+
+impl Count {
+    /// Looks for the count in a module's writable memory, of addresses that are mapped, where its variables begin in it. `told` is what the count is.
+    ///
+    /// # Safety
+    /// The memory can be read for ever, and the loader, if it is the loader's, holds its lock.
+    pub(crate) unsafe fn search(&mut self, globals: u64, writable: std::ops::Range<u64>, told: u64) {
+        if !matches!(self, Count::Unknown) || !writable.contains(&globals) || !globals.is_multiple_of(8) {
+            return;
+        }
+        // Several times what there has ever been.
+        const MOST: u64 = 16 << 10;
+        let words = (writable.end - globals).min(MOST) / 8;
+        let start = std::ptr::with_exposed_provenance::<AtomicU64>(globals as usize);
+        // SAFETY: aligned words that can be read, and that others change as integers.
+        let words = unsafe { std::slice::from_raw_parts(start, words as usize) };
+        *self = match find(words, told) {
+            Some(count) => Count::Found(count),
+            None => Count::Nowhere,
+        };
+    }
+
+    /// Holds the count against what is told.
+    pub(crate) fn check(&mut self, told: u64) {
+        if let Count::Found(count) = self
+            && count.load(Ordering::Acquire) != told
+        {
+            *self = Count::Nowhere;
+        }
+    }
+
+    /// For handlers, with what is told.
+    pub(crate) fn arrivals(self, told: u64) -> Option<Arrivals> {
+        match self {
+            Count::Found(count) => Some(Arrivals { count, seen: told }),
+            Count::Unknown | Count::Nowhere => None,
+        }
+    }
+}
+
+/// Words of a lock.
+const LOCK: usize = size_of::<libc::pthread_mutex_t>() / 8;
+
+/// The only word that is what is told behind a recursive lock.
+fn find(words: &[AtomicU64], told: u64) -> Option<&AtomicU64> {
+    // The lock's kind is the fifth of its numbers of 32 bits, and the sixth is 0.
+    const KIND: usize = 2;
+    let value = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    let is_recursive = |lock: &[AtomicU64]| value(&lock[KIND]) == libc::PTHREAD_MUTEX_RECURSIVE as u64;
+    let candidates = words.windows(LOCK + 1).filter(|window| is_recursive(window));
+    let mut found = candidates.filter_map(|window| window.last().filter(|last| value(last) == told));
+    found.next().filter(|_| found.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(values: &[u64]) -> Vec<AtomicU64> {
+        values.iter().map(|value| AtomicU64::new(*value)).collect()
+    }
+
+    #[test]
+    fn a_word_behind_a_recursive_lock() {
+        let recursive = [&[0, 0, 1][..], &[0; LOCK - 3]].concat();
+        let plain = [0; LOCK];
+        let place = |parts: &[&[u64]]| {
+            let words = words(&parts.concat());
+            find(&words, 7).map(|word| word.as_ptr().addr() - words.as_ptr().addr())
+        };
+        assert_eq!(
+            place(&[&[7], &recursive, &recursive, &[7, 7]]),
+            Some(8 * (1 + 2 * LOCK))
+        );
+        assert_eq!(place(&[&[7], &plain, &[7, 7]]), None);
+        assert_eq!(place(&[&recursive, &[6, 7]]), None);
+        // Who knows which one it is.
+        assert_eq!(place(&[&recursive, &[7], &recursive, &[7]]), None);
+        assert_eq!(place(&[&recursive[..2]]), None);
+    }
+
+    #[test]
+    fn what_differs_is_not_believed_again() {
+        let word: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(7)));
+        let mut count = Count::Found(word);
+        count.check(7);
+        assert_eq!(count.arrivals(7).map(|arrivals| arrivals.seen), Some(7));
+        count.check(8);
+        word.store(8, Ordering::Relaxed);
+        count.check(8);
+        assert!(count.arrivals(8).is_none());
+    }
+}

@@ -1,0 +1,77 @@
+//! A thread that makes tables of libraries when a walk comes to one that was opened after the last
+//! [`backtrail_init`](crate::backtrail_init). A walk cannot make a table, and no code but the program's own learns of a library when it comes.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use backtrail_unwind::local::wait_for_unknown_module;
+
+use crate::handler::crash::SIGNALS;
+use crate::register;
+
+/// Whether this process has the thread.
+static IS_FOLLOWING: AtomicBool = AtomicBool::new(false);
+
+/// Between two looks at what there is: what can't have a table is met again and again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Starts the thread, unless it runs.
+pub(crate) fn start() -> Result<(), c_int> {
+    static AT_FORK: std::sync::Once = std::sync::Once::new();
+    AT_FORK.call_once(|| {
+        // SAFETY: the functions may be called at any fork.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+    });
+    if IS_FOLLOWING.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    let named = std::thread::Builder::new().name("backtrail".into());
+    // The program's handlers are not for this thread, which has what mask it is made with; a fault is to be reported as any other.
+    let started = with_signals_blocked(|| named.spawn(follow));
+    if let Err(error) = started {
+        IS_FOLLOWING.store(false, Ordering::Release);
+        return Err(error.raw_os_error().unwrap_or(libc::EAGAIN));
+    }
+    Ok(())
+}
+
+fn follow() {
+    loop {
+        wait_for_unknown_module();
+        // What panics has its reasons, which hardly change.
+        let _ = std::panic::catch_unwind(|| register::modules(None));
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the sets are ours; the first call writes all of one, and the third all of the other.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for (signal, _) in SIGNALS {
+            libc::sigdelset(all.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let done = act();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    done
+}
+
+// A child is not to find the registry in the middle of what the thread, which it does not have, was doing.
+extern "C" fn before_fork() {
+    register::hold();
+}
+
+extern "C" fn in_parent() {
+    register::let_go();
+}
+
+extern "C" fn in_child() {
+    register::let_go();
+    IS_FOLLOWING.store(false, Ordering::Release);
+}

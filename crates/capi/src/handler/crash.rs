@@ -1,0 +1,313 @@
+//! Reports of crashes: written by the handler of the fatal signal, on a stack of its own, with system calls and memory that were there before. Names
+//! are given by a process that the handler starts. Then the process dies of its signal, as it would have without a report.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
+use backtrail_unwind::local::{position_of, read_words, walk};
+use backtrail_unwind::{AddressKind, Frame, Position, Stop};
+
+use super::line::Line;
+use super::names;
+use super::system::{self, Action};
+
+/// The signals whose default is to kill with a core dump, and that are sent for what a program has done wrong.
+pub(crate) const SIGNALS: [(c_int, &[u8]); 7] = [
+    (libc::SIGSEGV, b"SIGSEGV"),
+    (libc::SIGBUS, b"SIGBUS"),
+    (libc::SIGILL, b"SIGILL"),
+    (libc::SIGFPE, b"SIGFPE"),
+    (libc::SIGABRT, b"SIGABRT"),
+    (libc::SIGTRAP, b"SIGTRAP"),
+    (libc::SIGSYS, b"SIGSYS"),
+];
+
+/// Frames in the text at the inner and at the outer end of a stack; those between are counted, and in the compact backtrace.
+const INNER: usize = 96;
+const OUTER: usize = 32;
+/// Bytes of a compact backtrace; what has no room is left out at the outer end.
+const CBF_BYTES: usize = 8 << 10;
+/// How long the process that gives names may take, in steps of ten milliseconds.
+const PATIENCE: u32 = 1000;
+
+static FD: AtomicI32 = AtomicI32::new(2);
+/// A string that lives for ever.
+static HELPER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+/// The thread that reports; 0 for none.
+static REPORTER: AtomicU32 = AtomicU32::new(0);
+/// What the signals did before.
+static BEFORE: [AtomicPtr<Action>; SIGNALS.len()] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SIGNALS.len()];
+
+/// Where reports go, and what program gives names to them, if there is one.
+pub(crate) fn write_to(fd: c_int, helper: Option<*mut c_char>) {
+    if let Some(helper) = helper {
+        HELPER.store(helper, Ordering::Release);
+    }
+    FD.store(fd, Ordering::Release);
+}
+
+/// Where it is kept what a signal did before.
+fn before(signal: c_int) -> Option<&'static AtomicPtr<Action>> {
+    let index = SIGNALS.iter().position(|(number, _)| *number == signal)?;
+    BEFORE.get(index)
+}
+
+/// Keeps what a fatal signal does now, in memory that `keep` gives for ever; whether that was not done before.
+pub(crate) fn remember(signal: c_int, keep: impl FnOnce(Action) -> *mut Action) -> Result<bool, c_int> {
+    let place = before(signal).ok_or(libc::EINVAL)?;
+    if !place.load(Ordering::Acquire).is_null() {
+        return Ok(false);
+    }
+    place.store(keep(system::action(signal)?), Ordering::Release);
+    Ok(true)
+}
+
+/// The handler.
+///
+/// # Safety
+/// For the kernel to call.
+pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void) {
+    let thread = system::thread();
+    match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            // SAFETY: the kernel gives both.
+            unsafe { write_report(signal, info, ucontext, thread) };
+        }
+        // A crash in the report: there is no more to be had.
+        Err(reporter) if reporter == thread => {}
+        // Another thread reports, and the process dies when it is done.
+        Err(_) => loop {
+            system::sleep(1000);
+        },
+    }
+    // SAFETY: the kernel gives it.
+    unsafe { die(signal, info, thread) };
+}
+
+/// Gives the signal its old meaning and lets it come again: where the instruction itself is at fault by going on, so that a core dump has the registers of the
+/// fault; else by sending it.
+unsafe fn die(signal: c_int, info: *const libc::siginfo_t, thread: u32) {
+    const DEFAULT: Action = [libc::SIG_DFL; 4];
+    // An ignored signal would not kill.
+    let before = before(signal).and_then(|place| {
+        // SAFETY: null, or an action that lives for ever.
+        let before = unsafe { place.load(Ordering::Acquire).as_ref() };
+        before.copied().filter(|&[handler, ..]| handler != libc::SIG_IGN)
+    });
+    // SAFETY: the kernel's own, as it was.
+    unsafe { system::set_action(signal, &before.unwrap_or(DEFAULT)) };
+    // SAFETY: the kernel's struct.
+    if unsafe { (*info).si_code } <= 0 || signal == libc::SIGTRAP || signal == libc::SIGSYS {
+        system::send(thread, signal);
+    }
+}
+
+/// Text for the report's reader and for the helper.
+struct Outputs {
+    fds: [c_int; 2],
+}
+
+impl Outputs {
+    fn line(&self, write: impl Fn(&mut Line)) {
+        for fd in self.fds.into_iter().filter(|fd| *fd >= 0) {
+            let mut line = Line::new(fd);
+            write(&mut line);
+            line.push(b"\n");
+            line.flush();
+        }
+    }
+}
+
+/// # Safety
+/// As the kernel gives them to a handler.
+unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void, thread: u32) {
+    let (helper, pipe) = start_helper();
+    let outputs = Outputs {
+        fds: [FD.load(Ordering::Acquire), pipe],
+    };
+    let name = SIGNALS
+        .iter()
+        .find(|(number, _)| *number == signal)
+        .map_or(&b""[..], |(_, name)| name);
+    // SAFETY: the kernel's struct; the address counts where the kernel has sent the signal for a fault.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr() as u64) };
+    let process = system::process();
+    outputs.line(|line| {
+        line.push(b"crash: ");
+        line.push(name);
+        line.push(b" (signal ");
+        line.push_decimal(signal as u64);
+        line.push(b", code ");
+        if code < 0 {
+            line.push(b"-");
+        }
+        line.push_decimal(u64::from(code.unsigned_abs()));
+        line.push(b")");
+        if code > 0 && signal != libc::SIGABRT {
+            line.push(b" at address 0x");
+            line.push_hex(address);
+        }
+        line.push(b", process ");
+        line.push_decimal(process as u64);
+        line.push(b", thread ");
+        line.push_decimal(u64::from(thread));
+    });
+    // SAFETY: as our caller promises.
+    let position = unsafe { position_of(ucontext) };
+    write_stack(&outputs, &position);
+    for module in names::all_named() {
+        outputs.line(|line| {
+            line.push(b"module: 0x");
+            line.push_hex(module.start);
+            line.push(b"-0x");
+            line.push_hex(module.end);
+            line.push(b" bias 0x");
+            line.push_hex(module.bias);
+            line.push(b" build-id ");
+            match module.build_id.is_empty() {
+                true => line.push(b"none"),
+                false => line.push_bytes(module.build_id),
+            }
+            line.push(b" ");
+            line.push(module.name);
+        });
+    }
+    if pipe >= 0 {
+        system::close(pipe);
+        wait_for(helper);
+    }
+}
+
+fn write_stack(outputs: &Outputs, position: &Position) {
+    let mut bytes = [0; CBF_BYTES];
+    let mut encoder = Encoder::new(&mut bytes, WordSize::Bits64).ok();
+    let mut is_full = false;
+    let mut last = [None; OUTER];
+    let mut count = 0usize;
+    let line = |index: usize, frame: Frame| {
+        outputs.line(|line| {
+            line.push(b"#");
+            line.push_decimal(index as u64);
+            line.push(b" ");
+            line.push_address(frame.address);
+            // The others are return addresses: the call lies before.
+            if frame.kind == AddressKind::Pc {
+                line.push(b" pc");
+            }
+        });
+    };
+    let mut visit = |frame: Frame| {
+        match count < INNER {
+            true => line(count, frame),
+            false => {
+                if let Some(place) = last.get_mut(count % OUTER) {
+                    *place = Some(frame);
+                }
+            }
+        }
+        let frame = match frame.kind {
+            AddressKind::Pc => CbfFrame::Pc(frame.address),
+            AddressKind::Ra => CbfFrame::Ra(frame.address),
+        };
+        is_full = is_full || encoder.as_mut().is_none_or(|encoder| encoder.push(frame).is_err());
+        count += 1;
+    };
+    let mut stop = walk(position, usize::MAX, &mut visit);
+    // A call of no code has left its return address, and nothing else.
+    if stop == Stop::NoModule
+        && let Some(caller) = caller_of_nothing(position)
+    {
+        let mut is_first = true;
+        stop = walk(&caller, usize::MAX, |frame| {
+            // Where there was a frame with a caller, the walk got further than this.
+            if !is_first || names::named(frame.address).is_some() {
+                visit(frame);
+            }
+            is_first = false;
+        });
+    }
+    let left_out = count.saturating_sub(INNER + OUTER);
+    if left_out > 0 {
+        outputs.line(|line| {
+            line.push(b"... ");
+            line.push_decimal(left_out as u64);
+            line.push(b" frames");
+        });
+    }
+    for index in count.saturating_sub(OUTER).max(INNER)..count {
+        if let Some(frame) = last.get(index % OUTER).copied().flatten() {
+            line(index, frame);
+        }
+    }
+    outputs.line(|line| {
+        line.push(b"end: ");
+        line.push(reason(stop));
+    });
+    let end = match stop {
+        Stop::EndOfStack if !is_full => End::Complete,
+        _ => End::Truncated,
+    };
+    let used = encoder.map_or(0, |encoder| encoder.finish(end));
+    outputs.line(|line| {
+        line.push(b"cbf: ");
+        line.push_bytes(bytes.get(..used).unwrap_or_default());
+    });
+}
+
+fn reason(stop: Stop) -> &'static [u8] {
+    match stop {
+        Stop::EndOfStack => b"the outermost frame",
+        Stop::NoModule => b"no module at this address",
+        Stop::NoTable => b"no unwind table for this address",
+        Stop::Unreadable(_) => b"the stack cannot be read",
+        Stop::DidNotAdvance => b"the stack does not go on upwards",
+        Stop::NotExpressible(_) => b"a register is not known",
+        Stop::Limit => b"too many frames",
+    }
+}
+
+/// Where a call has gone to an address without code: the frame that its return would lead to.
+fn caller_of_nothing(position: &Position) -> Option<Position> {
+    let arch = backtrail_unwind::local::ARCH;
+    let mut registers = position.registers;
+    if names::named(registers.pc).is_some() {
+        return None;
+    }
+    let sp = registers.get(arch.sp)?;
+    match arch.link_register {
+        true => registers.pc = arch.strip(registers.get(arch.ra)?),
+        false => {
+            let mut word = [0];
+            if read_words(sp, &mut word) != 1 {
+                return None;
+            }
+            [registers.pc] = word;
+            registers.set(arch.sp, sp.wrapping_add(8));
+        }
+    }
+    Some(Position {
+        registers,
+        kind: AddressKind::Ra,
+    })
+}
+
+/// Starts the program that gives names, with the report as its standard input; its process id, and where to write.
+fn start_helper() -> (c_int, c_int) {
+    let helper = HELPER.load(Ordering::Acquire);
+    if helper.is_null() {
+        return (-1, -1);
+    }
+    // SAFETY: a string that lives for ever.
+    unsafe { system::start(helper, FD.load(Ordering::Acquire)) }.unwrap_or((-1, -1))
+}
+
+/// Waits for it, but not for ever.
+fn wait_for(helper: c_int) {
+    for _ in 0..PATIENCE {
+        if !system::is_running(helper) {
+            return;
+        }
+        system::sleep(10);
+    }
+}

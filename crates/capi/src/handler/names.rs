@@ -1,0 +1,37 @@
+//! Names of modules: a list that was published beforehand.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// An executable segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Address in the process minus address in the file's terms.
+    pub(crate) bias: u64,
+    pub(crate) name: &'static [u8],
+    /// Empty where it has none.
+    pub(crate) build_id: &'static [u8],
+}
+
+/// Names of what is in the snapshot, by address.
+static NAMES: AtomicPtr<&'static [Named]> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Makes these the names.
+pub(crate) fn publish(names: &'static &'static [Named]) {
+    NAMES.store(core::ptr::from_ref(names).cast_mut(), Ordering::Release);
+}
+
+/// All that have names, by address.
+pub(crate) fn all_named() -> &'static [Named] {
+    // SAFETY: null or a list that lives for ever, written before it was published.
+    unsafe { NAMES.load(Ordering::Acquire).as_ref() }.map_or(&[], |names| names)
+}
+
+/// The module at an address.
+pub(crate) fn named(address: u64) -> Option<&'static Named> {
+    let names = all_named();
+    let before = names.partition_point(|named| named.start <= address);
+    let named = names.get(before.checked_sub(1)?)?;
+    (address < named.end).then_some(named)
+}

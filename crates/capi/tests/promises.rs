@@ -1,0 +1,112 @@
+//! "In handlers": what the header promises of functions that handlers may call, and of the handler that reports crashes, seen in a release build's
+//! object code. It refers to nothing that allocates, locks or panics, and to no function that would have to be bound.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use backtrail_testkit::reached::{Compiler, FRAME, mentions};
+use backtrail_testkit::{available, command, place};
+
+/// Names that code which may panic, or may allocate, refers to.
+const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
+
+/// What is not in the library itself: what the loader has or may have, the program's environment, and what the compiler makes of copies.
+const EXTERNAL: [&str; 8] = [
+    "_dl_find_object",
+    "__libc_stack_end",
+    "environ",
+    "memcpy",
+    "memmove",
+    "memset",
+    "memcmp",
+    "bcmp",
+];
+
+/// Functions that the library does not export.
+const CALLS: &str = r#"
+#[unsafe(no_mangle)]
+pub fn audited_crash(fd: i32, helper: Option<*mut core::ffi::c_char>) -> *const () {
+    // Else the compiler knows that there is none.
+    handler::crash::write_to(fd, helper);
+    handler::crash::report as *const ()
+}
+#[unsafe(no_mangle)]
+pub fn audited_before(signal: i32, place: &'static mut [usize; 4]) -> Result<bool, i32> {
+    handler::crash::remember(signal, |_| place)
+}
+#[unsafe(no_mangle)]
+pub fn audited_capture() -> handler::capture::Backtrace {
+    handler::capture::Backtrace::capture()
+}
+"#;
+
+/// Of the folder whose functions handlers may call.
+fn audited(name: &str, more: &str) -> std::path::PathBuf {
+    let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)).as_the_workspace();
+    compiler.library("libc");
+    for folder in ["wire", "arch", "sframe", "cbf"] {
+        compiler.dependency(folder, &["-Funsafe_code"]);
+    }
+    compiler.dependency("unwind", &["--cfg", "feature=\"local\""]);
+    let handler = place::workspace().join("crates/capi/src/handler/mod.rs");
+    let module = format!("#[path = {handler:?}]\n#[allow(dead_code)]\nmod handler;\n");
+    compiler.shared_library("audited", &[FRAME, &module, CALLS, more].concat())
+}
+
+fn symbols(library: &Path) -> Option<String> {
+    let mut list = Command::new("readelf");
+    let listing = available(command::run(
+        list.args(["--dyn-syms", "-W"]).arg(library),
+        Duration::from_secs(30),
+    ))?;
+    assert!(listing.status.success(), "{}", listing.describe());
+    Some(listing.stdout)
+}
+
+/// Names of symbols that the library has itself, or that it needs.
+fn names(symbols: &str, needed: bool) -> Vec<&str> {
+    let lines = symbols.lines().filter(|line| line.contains(" UND ") == needed);
+    let names = lines.filter_map(|line| line.split_whitespace().nth(7)?.split('@').next());
+    names.collect()
+}
+
+#[test]
+fn handlers_reach_nothing_that_they_may_not_call() {
+    let library = audited("handlers", "");
+    let object = std::fs::read(&library).unwrap();
+    for name in FORBIDDEN {
+        assert!(!mentions(&object, name), "the object code mentions {name}");
+    }
+    let Some(symbols) = symbols(&library) else { return };
+    let own = names(&symbols, false);
+    for name in [
+        "audited_crash",
+        "audited_capture",
+        "backtrail_backtrace",
+        "backtrail_backtrace_cbf",
+        "backtrail_backtrace_from_ucontext",
+        "backtrail_backtrace_symbols_fd",
+    ] {
+        assert!(own.contains(&name), "{name} was compiled: {own:?}");
+    }
+    let needed = names(&symbols, true);
+    assert!(
+        needed.contains(&"environ"),
+        "the crash handler was compiled: {needed:?}"
+    );
+    for name in needed {
+        assert!(EXTERNAL.contains(&name), "it needs {name}");
+    }
+}
+
+/// Seen that the search finds what it is for.
+#[test]
+fn what_panics_or_calls_the_c_library_is_found() {
+    let more = "#[unsafe(no_mangle)]\npub extern \"C\" fn audited_more(at: usize) -> i32 {\n\
+                i32::from([1u8, 2, 3][at]) + unsafe { libc::getpid() }\n}\n";
+    let library = audited("handlers_control", more);
+    assert!(mentions(&std::fs::read(&library).unwrap(), "panicking"));
+    let Some(symbols) = symbols(&library) else { return };
+    assert!(names(&symbols, true).contains(&"getpid"), "{symbols}");
+}

@@ -1,0 +1,71 @@
+//! `cargo xtask sanitize`: the unwinder under Miri, which sees undefined behaviour, and under ThreadSanitizer, which sees what threads do to each other without
+//! order between them. Both need nightly Rust, and its source.
+
+use std::process::Command;
+
+use backtrail_testkit::{place, skip};
+
+/// What Miri can run: all that reads memory through a trait. Walking in place makes system calls of its own.
+const ENGINE: [&str; 8] = [
+    "miri",
+    "test",
+    "--package=backtrail-unwind",
+    "--lib",
+    "--test=walks",
+    "--test=memo",
+    "--target-dir",
+    "target/miri",
+];
+
+/// Threads that walk in place, begin and end, while modules are published; with a standard library that is watched, too.
+const THREADS: [&str; 8] = [
+    "test",
+    "-Zbuild-std",
+    "--package=backtrail-capi",
+    "--test=capture",
+    "--target-dir",
+    "target/tsan",
+    "--target",
+    TARGET,
+];
+const TARGET: &str = if cfg!(target_arch = "aarch64") {
+    "aarch64-unknown-linux-gnu"
+} else {
+    "x86_64-unknown-linux-gnu"
+};
+
+/// Runs both; a machine without nightly Rust skips them aloud.
+pub(crate) fn run() -> Result<(), String> {
+    let mut version = nightly(&["miri", "--version"]);
+    if !version.output().is_ok_and(|told| told.status.success()) {
+        skip("nightly Rust with its components miri and rust-src is not installed");
+        return Ok(());
+    }
+    let mut engine = nightly(&ENGINE);
+    // proptest asks where it is.
+    engine.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    let mut threads = nightly(&THREADS);
+    threads.args(["--", "threads_walk_while_modules_are_published"]);
+    threads.env("RUSTFLAGS", "-Zsanitizer=thread");
+    let failed: Vec<&str> = [("Miri", &mut engine), ("ThreadSanitizer", &mut threads)]
+        .into_iter()
+        .filter_map(|(name, command)| {
+            let is_done = command.status().is_ok_and(|status| status.success());
+            (!is_done).then_some(name)
+        })
+        .collect();
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("failed under {}", failed.join(" and "))),
+    }
+}
+
+fn nightly(arguments: &[&str]) -> Command {
+    // The cargo that runs this is of another release: its name, by which rustup chooses.
+    let mut cargo = Command::new("cargo");
+    cargo.arg("+nightly").args(arguments).current_dir(place::workspace());
+    for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN"] {
+        cargo.env_remove(name);
+    }
+    cargo
+}
