@@ -35,23 +35,7 @@ fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing> {
 /// A core that gdb has made of a running process.
 fn gcore(folder: &TempDir, pid: u32) -> Result<PathBuf, Missing> {
     let path = folder.path().join("gcore");
-    let mut gdb = Command::new("gdb");
-    gdb.args([
-        "-batch",
-        "-nx",
-        "-iex",
-        "set debuginfod enabled off",
-        "-p",
-        &pid.to_string(),
-        "-ex",
-    ]);
-    gdb.arg(format!("generate-core-file {}", path.display()));
-    let finished = command::run(&mut gdb, LIMIT)?;
-    if path.exists() {
-        Ok(path)
-    } else {
-        Err(Missing(format!("gdb makes no core: {}", finished.describe())))
-    }
+    debugger::gcore(pid, &path).map(|()| path)
 }
 
 fn text(path: &Path) -> &str {
@@ -186,6 +170,52 @@ fn a_core_of_qemu_for_aarch64() {
     assert!(
         chains.iter().any(|chain| chain[..3] == ["bad_read", "crash", "main"]),
         "{chains:?}"
+    );
+}
+
+#[test]
+fn a_core_of_qemu_with_shared_libraries() {
+    let folder = scratch();
+    let program = folder.path().join("parked");
+    let mut compile = Command::new("aarch64-linux-gnu-gcc");
+    compile
+        .args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o"])
+        .arg(&program);
+    compile.arg(backtrail_testkit::place::programs().join("parked.c"));
+    let Some(compiled) = available(command::run(&mut compile, LIMIT)) else {
+        return;
+    };
+    assert!(compiled.status.success(), "{}", compiled.describe());
+    const ROOT: &str = "/usr/aarch64-linux-gnu";
+    let arguments = ["qemu-aarch64-static", "-L", ROOT, text(&program), "1", "crash"];
+    let Some(core) = available(crashed(&folder, &arguments.map(OsStr::new))) else {
+        return;
+    };
+    let ours = threads(&stack(&[text(&core), "--sysroot", ROOT, "--json"]));
+    let sysroot = format!("set sysroot {ROOT}");
+    let target = [
+        OsStr::new("-iex"),
+        OsStr::new(&sysroot),
+        program.as_os_str(),
+        core.as_os_str(),
+    ];
+    if let Some(gdb) = available(debugger::gdb_with_registers("gdb-multiarch", &target, &[])) {
+        same(&ours, &gdb, "qemu's core of a program with shared libraries");
+    }
+    let frames = ours.values().flat_map(|thread| &thread.frames);
+    assert!(
+        frames
+            .clone()
+            .any(|frame| frame.function == "__libc_start_main" || frame.function.starts_with("__libc_start_")),
+        "{ours:?}"
+    );
+    // Libraries of this machine that lie where the core's did are told from them.
+    let without = stack(&[text(&core)]);
+    assert_eq!(without.code(), 0, "{}", without.describe());
+    assert!(
+        without.stderr.contains("not found") || without.stderr.contains("is another file than the process had"),
+        "{}",
+        without.describe()
     );
 }
 

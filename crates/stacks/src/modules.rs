@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use backtrail_arch::Registers;
+use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Caller, Held};
 use backtrail_dwarf::tables::{self, TableOrigin, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData};
+use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols};
 use backtrail_recording::Module as Recorded;
 use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
@@ -23,6 +24,8 @@ use crate::process::How;
 
 /// The most that is read of a module from memory.
 const LONGEST_IMAGE: u64 = 512 << 20;
+/// The smallest piece of memory that a core has or leaves out.
+const PAGE: u64 = 4096;
 /// What holds the headers and the build id of a module in memory.
 const HEADERS: u64 = 64 << 10;
 
@@ -42,6 +45,8 @@ pub enum Reason {
     Missing,
     /// The one that is there has another build id than the process had: wanted, found.
     OtherBuild(Vec<u8>, Vec<u8>),
+    /// The one that is there is for another CPU.
+    OtherMachine(&'static str),
     /// It can't be read as ELF.
     Elf(backtrail_elf::Error),
     /// No table can be made for it.
@@ -67,6 +72,7 @@ impl fmt::Display for Problem {
                     "is another file than the process had: build id {found}, not {wanted}"
                 )
             }
+            Reason::OtherMachine(found) => write!(f, "is another file than the process had: for {found}"),
             Reason::Elf(error) => error.fmt(f),
             Reason::Tables(error) => error.fmt(f),
         }
@@ -130,6 +136,7 @@ struct Module {
     number: u32,
     /// Where its file was opened.
     place: Option<PathBuf>,
+    file: Option<Rc<MappedFile>>,
     build_id: Vec<u8>,
     base_vaddr: u64,
     mem_size: u64,
@@ -141,6 +148,8 @@ struct Module {
     own: Option<Bytes>,
     /// Its `.eh_frame`, for the registers that tables don't restore.
     frames: Option<CallFrames<Kept>>,
+    /// Its symbols, where it was found in memory alone.
+    symbols: Option<Symbols>,
 }
 
 impl Module {
@@ -153,16 +162,19 @@ impl Module {
 pub(crate) struct ModuleSet {
     tables: Tables,
     executable: Option<PathBuf>,
+    /// Where the files of cores are looked for first.
+    sysroot: Option<PathBuf>,
     modules: RefCell<HashMap<Key, Option<Rc<Module>>>>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl ModuleSet {
-    /// Takes tables from here, and this file for the executable.
-    pub(crate) fn new(tables: Tables, executable: Option<PathBuf>) -> ModuleSet {
+    /// Takes tables from here, this file for the executable, and those of cores from below this folder.
+    pub(crate) fn new(tables: Tables, executable: Option<PathBuf>, sysroot: Option<PathBuf>) -> ModuleSet {
         ModuleSet {
             tables,
             executable,
+            sysroot,
             modules: RefCell::default(),
             problems: RefCell::default(),
         }
@@ -180,6 +192,49 @@ impl ModuleSet {
             (place != Path::new(path)).then(|| (path.clone(), place.clone()))
         });
         elsewhere.collect()
+    }
+
+    /// Modules that were found in memory alone: the path, the lowest address, the symbols.
+    pub(crate) fn in_memory(&self) -> Vec<(String, u64, Symbols)> {
+        let modules = self.modules.borrow();
+        let found = modules.iter().filter_map(|((path, ..), module)| {
+            let module = module.as_ref()?;
+            Some((path.clone(), module.base_vaddr, module.symbols.clone()?))
+        });
+        found.collect()
+    }
+
+    /// Copies bytes of the snapshot's memory from `address` on, and returns how many came; what a core has left out from the
+    /// file that was mapped there.
+    pub(crate) fn read(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = address.wrapping_add(done as u64);
+            let mut got = snapshot.read(at, &mut buffer[done..]);
+            if got == 0 && !snapshot.is_live {
+                // A page at a time: the next one may have been changed, and be in the core.
+                let len = (PAGE - at % PAGE).min((buffer.len() - done) as u64) as usize;
+                got = self.read_file(snapshot, at, &mut buffer[done..done + len]).unwrap_or(0);
+            }
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        done
+    }
+
+    fn read_file(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> Option<usize> {
+        let mapping = snapshot.mapping(address)?;
+        let module = self.of(snapshot, mapping)?;
+        let offset = mapping.file_offset.checked_add(address - mapping.start)?;
+        let bytes = module.file.as_ref()?.bytes().get(usize::try_from(offset).ok()?..)?;
+        let len = bytes
+            .len()
+            .min(buffer.len())
+            .min(usize::try_from(mapping.end - address).ok()?);
+        buffer[..len].copy_from_slice(&bytes[..len]);
+        Some(len)
     }
 
     fn tell(&self, path: &str, reason: Reason) {
@@ -232,6 +287,7 @@ impl ModuleSet {
                 };
                 let file = Rc::new(file);
                 let reason = match Image::parse(file.bytes()) {
+                    Ok(image) if image.arch() != snapshot.arch => Reason::OtherMachine(image.arch().name),
                     Ok(image) => {
                         let found = image.build_id().unwrap_or_default();
                         if wanted.is_empty() || found == wanted {
@@ -263,6 +319,9 @@ impl ModuleSet {
             let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.pid, mapping.start, mapping.end, path);
             candidates.extend([by_path, by_root, by_mapping]);
         } else {
+            // A core of another machine is of files that are not in their places here.
+            let relative = path.trim_start_matches('/');
+            candidates.extend(self.sysroot.iter().map(|root| root.join(relative)));
             candidates.push(PathBuf::from(path));
         }
         candidates
@@ -280,7 +339,10 @@ impl ModuleSet {
         if image.eh_frame().ok().flatten().is_none() && tables::own_section(&image).is_none() {
             return None;
         }
-        Some(self.keep(path, &image, None, None, number))
+        Some(Module {
+            symbols: Some(Symbols::new(&image)),
+            ..self.keep(path, &image, None, None, number)
+        })
     }
 
     fn keep(
@@ -301,7 +363,8 @@ impl ModuleSet {
         };
         let origin = table.as_ref().map(|table| table.origin);
         let own = tables::own_section(image).filter(|_| origin != Some(TableOrigin::Shipped));
-        let frames = image.eh_frame().ok().flatten().map(|section| {
+        let section = image.eh_frame().ok().flatten();
+        let frames = section.or_else(|| debug_frame::of_image(image)).map(|section| {
             let header = image.eh_frame_hdr().ok().flatten();
             CallFrames::new(
                 image,
@@ -312,6 +375,7 @@ impl ModuleSet {
         Module {
             number,
             place,
+            file: file.cloned(),
             build_id: image.build_id().unwrap_or_default().to_vec(),
             base_vaddr: image.base_vaddr(),
             mem_size: image.mem_size(),
@@ -327,6 +391,7 @@ impl ModuleSet {
                 address: own.address,
             }),
             frames,
+            symbols: None,
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What gdb says of the stacks of a process or a core.
+//! What gdb and eu-stack say of the stacks of a process or a core.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -124,4 +125,55 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
         }
     }
     stacks
+}
+
+/// The stacks of all threads by their number, as eu-stack has them: program counters and return addresses, without inlined calls. A
+/// stack ends where eu-stack can't go on.
+///
+/// # Errors
+/// [`Missing`] where there is no eu-stack, or it shows nothing.
+pub fn eu_stack(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<u64>>, Missing> {
+    let mut command = Command::new("eu-stack");
+    command.args(["-q", "-n", "0"]).args(target);
+    command.env_remove("DEBUGINFOD_URLS");
+    let finished = command::run(&mut command, Duration::from_secs(120))?;
+    let mut stacks: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    let mut current = 0;
+    for line in finished.stdout.lines() {
+        if let Some(tid) = line.strip_prefix("TID ") {
+            current = tid.trim_end_matches(':').parse().expect("a number");
+            stacks.insert(current, Vec::new());
+        } else if let Some(frame) = line.strip_prefix('#') {
+            let address = frame.split_whitespace().nth(1).and_then(|word| word.strip_prefix("0x"));
+            let address = address.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            stacks.entry(current).or_default().push(address.expect("an address"));
+        }
+    }
+    match stacks.is_empty() {
+        true => Err(Missing(format!("eu-stack shows no stacks: {}", finished.describe()))),
+        false => Ok(stacks),
+    }
+}
+
+/// Writes a core of a running process with gdb's `generate-core-file`.
+///
+/// # Errors
+/// [`Missing`] where there is no gdb, or it may not attach.
+pub fn gcore(pid: u32, path: &Path) -> Result<(), Missing> {
+    let mut gdb = Command::new("gdb");
+    gdb.args([
+        "-batch",
+        "-nx",
+        "-iex",
+        "set debuginfod enabled off",
+        "-iex",
+        "set auto-load no",
+    ]);
+    gdb.args(["-p", &pid.to_string(), "-ex"]);
+    gdb.arg(format!("generate-core-file {}", path.display()));
+    let finished = command::run(&mut gdb, Duration::from_secs(120))?;
+    match path.exists() {
+        true => Ok(()),
+        false => Err(Missing(format!("gdb makes no core: {}", finished.describe()))),
+    }
 }

@@ -6,6 +6,7 @@
 //! reason. Nothing else of the function is lost.
 
 pub(crate) mod augmentation;
+pub mod debug_frame;
 pub(crate) mod evaluate;
 mod expression;
 mod pieces;
