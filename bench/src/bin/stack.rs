@@ -6,6 +6,8 @@
 //! (`chrt -f`, so that other work on the machine disturbs less), for the time of the command. A first look
 //! has no tables and names from earlier ones. The last rows are of node as a distribution has it, a hundred megabytes, stripped.
 //!
+//! Of each figure the least of all rounds is told, since other work on the machine only adds to it.
+//!
 //! How long the process stands still is measured in it, by a thread that reads the clock without end; the longest gap of a
 //! round in which nobody looks says how much of that is the machine's own doing.
 
@@ -115,22 +117,26 @@ fn looks(backtrail: &Path, pid: u32) -> Vec<Look> {
     ]
 }
 
-/// The program and its arguments, with real-time priority where that is permitted.
-fn with_priority(program: &str, arguments: &[String]) -> Command {
-    let permitted = Command::new("chrt")
-        .args(["-f", "50", "true"])
-        .stderr(Stdio::null())
-        .status();
-    let mut command = match permitted {
-        Ok(status) if status.success() => {
-            let mut command = Command::new("chrt");
-            command.args(["-f", "50", program]);
-            command
-        }
-        _ => Command::new(program),
-    };
-    command.args(arguments);
-    command
+/// As long as it lives, this program and what it starts run with real-time priority, where that is permitted.
+struct Priority;
+
+impl Priority {
+    fn raise() -> Priority {
+        Priority::set(&["-f", "-p", "50"]);
+        Priority
+    }
+
+    fn set(arguments: &[&str]) {
+        let pid = std::process::id().to_string();
+        let mut command = Command::new("chrt");
+        let _ = command.args(arguments).arg(pid).stderr(Stdio::null()).status();
+    }
+}
+
+impl Drop for Priority {
+    fn drop(&mut self) {
+        Priority::set(&["-o", "-p", "0"]);
+    }
 }
 
 fn measure(rounds: usize) -> Result<(), String> {
@@ -167,9 +173,9 @@ fn measure(rounds: usize) -> Result<(), String> {
 
 fn print_rows(threads: &str, looks: &[Look]) {
     let gdb = looks.iter().find(|look| look.name == "gdb");
-    let of_gdb = gdb.map_or((0.0, 0.0), |gdb| (median(&gdb.stops), median(&gdb.walls)));
+    let of_gdb = gdb.map_or((0.0, 0.0), |gdb| (least(&gdb.stops), least(&gdb.walls)));
     for look in looks {
-        let (stop, wall) = (median(&look.stops), median(&look.walls));
+        let (stop, wall) = (least(&look.stops), least(&look.walls));
         println!(
             "| {threads} | {} | {} | {} | {wall:.1} | {:.1} |",
             look.name,
@@ -232,8 +238,8 @@ fn large(rounds: usize, backtrail: &Path, folder: &Path) -> Result<(), String> {
 fn run(look: &mut Look, folder: &Path) -> Result<(), String> {
     let took = match &look.command {
         Some((program, arguments)) => {
-            let mut command = with_priority(program, arguments);
-            run_once(&mut command, look.name, folder)?
+            let _priority = Priority::raise();
+            run_once(Command::new(program).args(arguments), look.name, folder)?
         }
         None => wait(),
     };
@@ -251,12 +257,14 @@ fn run_once(command: &mut Command, name: &str, folder: &Path) -> Result<Duration
     let (first, kept) = (folder.join("first"), folder.join("kept"));
     let _ = std::fs::remove_dir_all(&first);
     command.env("XDG_CACHE_HOME", if name == FIRST { first } else { kept });
+    let begin = Instant::now();
     let finished = command::run(command, LIMIT).map_err(|missing| missing.to_string())?;
+    let took = begin.elapsed();
     // eu-stack ends with 1 where a thread's stack is longer than it shows.
     if finished.timed_out || finished.stdout.is_empty() {
         return Err(finished.describe());
     }
-    Ok(finished.wall)
+    Ok(took)
 }
 
 fn take(target: &mut Target, look: &mut Look, folder: &Path) -> Result<(), String> {
@@ -273,8 +281,7 @@ fn take(target: &mut Target, look: &mut Look, folder: &Path) -> Result<(), Strin
     run(look, folder)
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// What else the machine does only adds.
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::min)
 }

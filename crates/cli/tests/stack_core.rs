@@ -22,13 +22,16 @@ fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing> {
     let finished = command::run(shell.current_dir(folder.path()), LIMIT)?;
     assert!(finished.code() > 128, "it did not crash: {}", finished.describe());
     let entries = fs::read_dir(folder.path()).expect("a scratch folder").flatten();
-    let mut paths = entries.map(|entry| entry.path());
-    let is_core = |path: &PathBuf| {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().contains("core"))
-    };
-    paths
-        .find(is_core)
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut cores: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| name(path).contains("core"))
+        .collect();
+    // Beside the one that qemu writes of its guest, the kernel may leave one of qemu.
+    cores.sort_by_key(|path| !name(path).starts_with("qemu_"));
+    cores
+        .into_iter()
+        .next()
         .ok_or(Missing("no core was written here (core_pattern)".to_owned()))
 }
 
@@ -192,22 +195,35 @@ fn a_core_of_qemu_with_shared_libraries() {
         return;
     };
     let ours = threads(&stack(&[text(&core), "--sysroot", ROOT, "--json"]));
-    let sysroot = format!("set sysroot {ROOT}");
-    let target = [
-        OsStr::new("-iex"),
-        OsStr::new(&sysroot),
-        program.as_os_str(),
-        core.as_os_str(),
-    ];
-    if let Some(gdb) = available(debugger::gdb_with_registers("gdb-multiarch", &target, &[])) {
-        same(&ours, &gdb, "qemu's core of a program with shared libraries");
-    }
-    let frames = ours.values().flat_map(|thread| &thread.frames);
+    // gdb reads no such core: it looks for libraries by what qemu has left out. So the source says what is right.
+    let chains = ours.values().map(|thread| {
+        assert_eq!(thread.stop, "end_of_stack", "{thread:?}");
+        thread
+            .frames
+            .iter()
+            .map(|frame| frame.function.as_str())
+            .collect::<Vec<_>>()
+    });
+    let chains: Vec<Vec<&str>> = chains.collect();
+    let has = |wanted: &[&str]| {
+        chains
+            .iter()
+            .any(|chain| chain.windows(wanted.len()).any(|part| part == wanted))
+    };
+    assert!(has(&["bad_read", "crash", "main"]), "{chains:?}");
+    assert!(has(&["wait_for_condition", "middle", "outer", "begin"]), "{chains:?}");
+    let first = chains
+        .iter()
+        .find(|chain| chain[0] == "bad_read")
+        .expect("it crashed there");
+    assert_eq!(first[4..], ["__libc_start_main", "_start"], "{first:?}");
+    let waiting = chains
+        .iter()
+        .find(|chain| chain.contains(&"begin"))
+        .expect("it waits there");
     assert!(
-        frames
-            .clone()
-            .any(|frame| frame.function == "__libc_start_main" || frame.function.starts_with("__libc_start_")),
-        "{ours:?}"
+        waiting.contains(&"pthread_cond_wait") && waiting.len() == 8,
+        "{waiting:?}"
     );
     // Libraries of this machine that lie where the core's did are told from them.
     let without = stack(&[text(&core)]);
