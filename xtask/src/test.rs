@@ -10,7 +10,7 @@ use std::thread;
 use backtrail_testkit::{SKIPPED, place};
 
 /// A tool (or a file, by its whole path) that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 25] = [
+const TOOLS: [(&str, &str); 36] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -21,6 +21,7 @@ const TOOLS: [(&str, &str); 25] = [
     ("readelf", "binutils"),
     ("objdump", "binutils"),
     ("gdb", "gdb"),
+    ("gdb-multiarch", "gdb-multiarch"),
     ("pkg-config", "pkg-config"),
     ("mount", "mount"),
     ("setpriv", "util-linux"),
@@ -29,6 +30,16 @@ const TOOLS: [(&str, &str); 25] = [
     ("ld.lld", "lld"),
     ("mold", "mold"),
     ("eu-elflint", "elfutils"),
+    ("eu-stack", "elfutils"),
+    ("perl", "perl"),
+    ("sqlite3", "sqlite3"),
+    ("redis-server", "redis-server"),
+    ("nginx", "nginx"),
+    ("node", "nodejs"),
+    ("/usr/lib/postgresql", "postgresql"),
+    ("psql", "postgresql-client"),
+    ("javac", "default-jdk-headless"),
+    ("go", "golang-go"),
     ("patchelf", "patchelf"),
     ("dwz", "dwz"),
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),

@@ -2,6 +2,12 @@
 //!
 //! `cargo run --release --bin stack [ROUNDS]`; needs a C compiler, gdb and eu-stack, and a machine that does nothing else.
 //!
+//! Each look is taken twice: once for how long the process stands still, and once, with real-time priority where this is permitted
+//! (`chrt -f`, so that other work on the machine disturbs less), for the time of the command. A first look
+//! has no tables and names from earlier ones. The last rows are of node as a distribution has it, a hundred megabytes, stripped.
+//!
+//! Of each figure the least of all rounds is told, since other work on the machine only adds to it.
+//!
 //! How long the process stands still is measured in it, by a thread that reads the clock without end; the longest gap of a
 //! round in which nobody looks says how much of that is the machine's own doing.
 
@@ -16,6 +22,8 @@ use backtrail_testkit::{command, place, scratch};
 const LIMIT: Duration = Duration::from_secs(120);
 /// Threads beside the first one and the one that reads the clock.
 const THREADS: [u32; 3] = [0, 63, 998];
+/// What makes a look a first one: its folder for what is kept is emptied before.
+const FIRST: &str = "backtrail, first look";
 
 fn main() -> ExitCode {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(11);
@@ -80,40 +88,55 @@ struct Look {
 }
 
 fn looks(backtrail: &Path, pid: u32) -> Vec<Look> {
-    let look = |name, program: &str, arguments: &[&str]| Look {
+    let look = |name, command: &[&str]| Look {
         name,
-        command: Some((
-            program.to_owned(),
-            arguments.iter().map(|&argument| argument.to_owned()).collect(),
-        )),
+        command: command.split_first().map(|(program, arguments)| {
+            let arguments = arguments.iter().map(|&argument| argument.to_owned());
+            (program.to_string(), arguments.collect())
+        }),
         stops: Vec::new(),
         walls: Vec::new(),
     };
-    let pid = pid.to_string();
+    let (backtrail, pid) = (backtrail.to_string_lossy(), pid.to_string());
+    let gdb = [
+        "-batch",
+        "-nx",
+        "-iex",
+        "set debuginfod enabled off",
+        "-p",
+        &pid,
+        "-ex",
+        "thread apply all bt",
+    ];
     vec![
-        look("backtrail", &backtrail.to_string_lossy(), &["stack", &pid]),
-        look(
-            "gdb",
-            "gdb",
-            &[
-                "-batch",
-                "-nx",
-                "-iex",
-                "set debuginfod enabled off",
-                "-p",
-                &pid,
-                "-ex",
-                "thread apply all bt",
-            ],
-        ),
-        look("eu-stack", "eu-stack", &["-p", &pid]),
-        Look {
-            name: "nobody",
-            command: None,
-            stops: Vec::new(),
-            walls: Vec::new(),
-        },
+        look(FIRST, &[&backtrail, "stack", &pid]),
+        look("backtrail", &[&backtrail, "stack", &pid]),
+        look("gdb", &[&["gdb"], &gdb[..]].concat()),
+        look("eu-stack", &["eu-stack", "-p", &pid]),
+        look("nobody", &[]),
     ]
+}
+
+/// As long as it lives, this program and what it starts run with real-time priority, where that is permitted.
+struct Priority;
+
+impl Priority {
+    fn raise() -> Priority {
+        Priority::set(&["-f", "-p", "50"]);
+        Priority
+    }
+
+    fn set(arguments: &[&str]) {
+        let pid = std::process::id().to_string();
+        let mut command = Command::new("chrt");
+        let _ = command.args(arguments).arg(pid).stderr(Stdio::null()).status();
+    }
+}
+
+impl Drop for Priority {
+    fn drop(&mut self) {
+        Priority::set(&["-o", "-p", "0"]);
+    }
 }
 
 fn measure(rounds: usize) -> Result<(), String> {
@@ -140,48 +163,125 @@ fn measure(rounds: usize) -> Result<(), String> {
         let mut looks = looks(&backtrail, target.child.id());
         for _ in 0..rounds {
             for look in &mut looks {
-                take(&mut target, look)?;
+                take(&mut target, look, folder.path())?;
             }
         }
-        let of_gdb = (median(&looks[1].stops), median(&looks[1].walls));
-        for look in &looks {
-            let (stop, wall) = (median(&look.stops), median(&look.walls));
-            println!(
-                "| {} | {} | {stop:.2} | {:.1} | {wall:.1} | {:.1} |",
-                threads + 2,
-                look.name,
-                of_gdb.0 / stop,
-                of_gdb.1 / wall
-            );
+        print_rows(&(threads + 2).to_string(), &looks);
+    }
+    large(rounds, &backtrail, folder.path())
+}
+
+fn print_rows(threads: &str, looks: &[Look]) {
+    let gdb = looks.iter().find(|look| look.name == "gdb");
+    let of_gdb = gdb.map_or((0.0, 0.0), |gdb| (least(&gdb.stops), least(&gdb.walls)));
+    for look in looks {
+        let (stop, wall) = (least(&look.stops), least(&look.walls));
+        println!(
+            "| {threads} | {} | {} | {} | {wall:.1} | {:.1} |",
+            look.name,
+            if look.stops.is_empty() {
+                String::new()
+            } else {
+                format!("{stop:.2}")
+            },
+            if look.stops.is_empty() {
+                String::new()
+            } else {
+                format!("{:.1}", of_gdb.0 / stop)
+            },
+            of_gdb.1 / wall
+        );
+    }
+}
+
+/// A stripped program of a hundred megabytes, which reads no clock.
+fn large(rounds: usize, backtrail: &Path, folder: &Path) -> Result<(), String> {
+    let Some(node) = ["/usr/bin/node", "/usr/bin/nodejs"]
+        .iter()
+        .find(|node| Path::new(node).is_file())
+    else {
+        println!("no node on this machine");
+        return Ok(());
+    };
+    let stripped = folder.join("node");
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(&stripped).arg(node);
+    let done = command::run(&mut strip, LIMIT).map_err(|missing| missing.to_string())?;
+    if !done.status.success() {
+        return Err(done.describe());
+    }
+    let mut command = Command::new(&stripped);
+    command
+        .args(["-e", "setTimeout(() => {}, 100000000)"])
+        .stdin(Stdio::null());
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    sleep(Duration::from_secs(3));
+    let mut looks = looks(backtrail, child.id());
+    looks.retain(|look| look.command.is_some());
+    let mut outcome = Ok(());
+    'rounds: for _ in 0..rounds {
+        for look in &mut looks {
+            outcome = run(look, folder);
+            if outcome.is_err() {
+                break 'rounds;
+            }
         }
     }
+    let _ = child.kill();
+    let _ = child.wait();
+    outcome?;
+    print_rows("node", &looks);
     Ok(())
 }
 
-fn take(target: &mut Target, look: &mut Look) -> Result<(), String> {
-    target.ask("r")?;
+/// The time of the command.
+fn run(look: &mut Look, folder: &Path) -> Result<(), String> {
+    let took = match &look.command {
+        Some((program, arguments)) => {
+            let _priority = Priority::raise();
+            run_once(Command::new(program).args(arguments), look.name, folder)?
+        }
+        None => wait(),
+    };
+    look.walls.push(took.as_secs_f64() * 1e3);
+    Ok(())
+}
+
+fn wait() -> Duration {
     let begin = Instant::now();
+    sleep(Duration::from_millis(300));
+    begin.elapsed()
+}
+
+fn run_once(command: &mut Command, name: &str, folder: &Path) -> Result<Duration, String> {
+    let (first, kept) = (folder.join("first"), folder.join("kept"));
+    let _ = std::fs::remove_dir_all(&first);
+    command.env("XDG_CACHE_HOME", if name == FIRST { first } else { kept });
+    let begin = Instant::now();
+    let finished = command::run(command, LIMIT).map_err(|missing| missing.to_string())?;
+    let took = begin.elapsed();
+    // eu-stack ends with 1 where a thread's stack is longer than it shows.
+    if finished.timed_out || finished.stdout.is_empty() {
+        return Err(finished.describe());
+    }
+    Ok(took)
+}
+
+fn take(target: &mut Target, look: &mut Look, folder: &Path) -> Result<(), String> {
+    target.ask("r")?;
     match &look.command {
         Some((program, arguments)) => {
-            let mut command = Command::new(program);
-            let finished = command::run(command.args(arguments), LIMIT).map_err(|missing| missing.to_string())?;
-            // eu-stack ends with 1 where a thread's stack is longer than it shows.
-            if finished.timed_out || finished.stdout.is_empty() {
-                return Err(finished.describe());
-            }
-            look.walls.push(finished.wall.as_secs_f64() * 1e3);
+            run_once(Command::new(program).args(arguments), look.name, folder)?;
         }
         None => {
-            sleep(Duration::from_millis(300));
-            look.walls.push(begin.elapsed().as_secs_f64() * 1e3);
+            wait();
         }
     }
     look.stops.push(target.ask("g")?);
-    Ok(())
+    run(look, folder)
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// What else the machine does only adds.
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::min)
 }

@@ -351,6 +351,55 @@ fn a_record_is_named_later() {
     );
 }
 
+#[test]
+fn a_process_in_namespaces_of_its_own() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    // Its executable is where only it can see it, and has gone even from there.
+    let script = "mount -t tmpfs none /mnt && cp \"$0\" /mnt/hidden && exec unshare -p -f sh -c '\
+                  /mnt/hidden 5 & sleep 0.5; rm /mnt/hidden; wait'";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "sh", "-c", script]).arg(&built);
+    let Some(running) = available(command::start(&mut unshare, LIMIT)) else {
+        return;
+    };
+    if !running.wait_for_output("ready") {
+        backtrail_testkit::skip("namespaces can't be made here");
+        return;
+    }
+    sleep(Duration::from_millis(600));
+    let found = std::fs::read_dir("/proc").expect("proc").flatten().find_map(|entry| {
+        let executable = std::fs::read_link(entry.path().join("exe")).ok()?;
+        let is_it = executable.to_str()? == "/mnt/hidden (deleted)";
+        is_it.then(|| entry.file_name().to_str().map(str::to_owned)).flatten()
+    });
+    let pid = found.expect("it runs");
+    let ours = threads(&stack(&[&pid, "--json"]));
+    assert_eq!(ours.len(), 6, "{ours:?}");
+    for inner in [
+        "wait_for_condition",
+        "wait_in_read",
+        "wait_in_handler",
+        "wait_in_recursion",
+        "wait_in_sleep",
+    ] {
+        let is_in = |thread: &&stack::Thread| thread.frames.iter().any(|frame| frame.function == inner);
+        let thread = ours
+            .values()
+            .find(is_in)
+            .unwrap_or_else(|| panic!("no thread in {inner}: {ours:?}"));
+        assert_eq!(thread.stop, "end_of_stack", "{thread:?}");
+        let has_line = thread.frames.iter().any(|frame| {
+            frame.value["file"]
+                .as_str()
+                .is_some_and(|file| file.ends_with("parked.c"))
+        });
+        assert!(has_line, "{thread:?}");
+    }
+    running.signal_group(Signal::KILL);
+}
+
 fn refused(arguments: &[&str], what: &str) {
     let finished = stack(arguments);
     assert_eq!(finished.code(), 2, "{}", finished.describe());

@@ -7,6 +7,7 @@ use addr2line::Context;
 use backtrail_elf::Image;
 use backtrail_wire::Endian;
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use rayon::prelude::*;
 
 /// More frames than this at one address are no inlining but damage.
 const MAX_INLINED: usize = 256;
@@ -93,13 +94,14 @@ impl<'a> DebugSections<'a> {
 
 impl<'a> Sections<'a> {
     fn load(image: &Image<'a>) -> Result<Sections<'a>, Error> {
-        let mut found = Vec::new();
-        for id in SECTIONS {
-            if let Some(section) = image.section(id.name()).map_err(Error::Elf)? {
-                found.push((id, section.data));
-            }
-        }
-        Ok(Sections(found))
+        // Where they are compressed this takes longer than everything that follows.
+        let sections = SECTIONS
+            .into_par_iter()
+            .filter_map(|id| match image.section(id.name()) {
+                Ok(section) => section.map(|section| Ok((id, section.data))),
+                Err(error) => Some(Err(Error::Elf(error))),
+            });
+        sections.collect::<Result<_, _>>().map(Sections)
     }
 
     fn get(&self, id: SectionId) -> &[u8] {

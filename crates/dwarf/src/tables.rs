@@ -3,6 +3,7 @@
 //!
 //! A module's own `.sframe` is often not whole: it lacks what the linker made and what was assembled without it, such
 //! as the start files that say where a stack ends. Functions that only `.eh_frame` knows are added then.
+//! Where there is a `.debug_frame` (all that Go's linker writes), it says what `.eh_frame` does not.
 //!
 //! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes in little-endian:
 //! the bytes of code without rows (8), the CRC-32 of the sections it was made from (4), and the CRC-32 of all before
@@ -10,11 +11,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use backtrail_elf::{Image, MappedFile, SectionData, Symbols};
 use backtrail_sframe::write::{FunctionRows, Options, WriteError};
@@ -22,14 +20,12 @@ use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::build;
-use crate::cfi::{self, Converted, EhFrame};
+use crate::cache;
+use crate::cfi::{self, Converted, EhFrame, debug_frame};
 use crate::plt;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
 const CACHE_FOLDER: &str = "sframe-v4";
-
-/// Build ids of other lengths are no hashes, and would meet each other in the cache.
-const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
 
 const TRAILER_BYTES: usize = 16;
 
@@ -150,7 +146,7 @@ impl Tables {
     /// Keeps converted tables in `sframe-v4` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
-        let dir = cache_dir.or_else(default_cache);
+        let dir = cache_dir.or_else(cache::folder);
         Tables {
             cache: dir.map(|dir| dir.join(CACHE_FOLDER)),
         }
@@ -165,21 +161,28 @@ impl Tables {
     /// costs time and nothing else.
     pub fn load(&self, image: &Image<'_>) -> Result<Table, Error> {
         let own = own_section(image);
-        let section = match (image.eh_frame(), &own) {
-            (Ok(Some(section)), None) => section,
-            (Ok(Some(section)), Some(own)) if lacks_functions(image, own) => section,
-            (_, Some(own)) => return Ok(shipped(own)),
-            (Ok(None), None) => return Err(Error::NoUnwindInformation),
-            (Err(error), None) => return Err(error.into()),
+        let debug = match own {
+            Some(_) => None,
+            None => debug_frame::of_image(image),
+        };
+        let (section, more) = match (image.eh_frame(), &own, debug) {
+            (Ok(Some(section)), None, debug) => (section, debug),
+            (Ok(Some(section)), Some(own), _) if lacks_functions(image, own) => (section, None),
+            (_, Some(own), _) => return Ok(shipped(own)),
+            (_, None, Some(debug)) => (debug, None),
+            (Ok(None), None, None) => return Err(Error::NoUnwindInformation),
+            (Err(error), None, None) => return Err(error.into()),
         };
         let entry = self.cache_entry(image);
-        let source = entry.as_ref().map(|_| source_crc(&section, own.as_ref()));
+        let source = entry
+            .as_ref()
+            .map(|_| source_crc([Some(&section), own.as_ref(), more.as_ref()]));
         if let (Some(path), Some(source)) = (&entry, source)
             && let Some(table) = read_entry(path, source, abi(image))
         {
             return Ok(table);
         }
-        let table = make(image, &section, own.as_ref())?;
+        let table = make(image, &section, own.as_ref(), more.as_ref())?;
         if let (Some(path), Some(source)) = (entry, source) {
             // Without a cache the next load takes as long as this one did.
             let _ = write_entry(&path, &table, source);
@@ -188,9 +191,7 @@ impl Tables {
     }
 
     fn cache_entry(&self, image: &Image<'_>) -> Option<PathBuf> {
-        let build_id = image.build_id().filter(|id| BUILD_ID_BYTES.contains(&id.len()))?;
-        let name: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(self.cache.as_ref()?.join(format!("{name}.sframe")))
+        cache::entry(self.cache.as_ref()?, image.build_id()?, "sframe")
     }
 }
 
@@ -205,8 +206,18 @@ fn shipped(own: &SectionData<'_>) -> Table {
     }
 }
 
-fn make(image: &Image<'_>, section: &SectionData<'_>, own: Option<&SectionData<'_>>) -> Result<Table, Error> {
+fn make(
+    image: &Image<'_>,
+    section: &SectionData<'_>,
+    own: Option<&SectionData<'_>>,
+    more: Option<&SectionData<'_>>,
+) -> Result<Table, Error> {
     let mut converted = convert_section(image, section);
+    if let Some(more) = more {
+        let mut with_more = cfi::convert(&EhFrame::of_image(image, &more.data, more.address));
+        complete(&mut with_more, std::mem::take(&mut converted.functions));
+        converted.functions = with_more.functions;
+    }
     let mut origin = TableOrigin::Converted;
     if let Some(own) = own {
         let section = Section::parse(&own.data, own.address);
@@ -297,9 +308,9 @@ fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
 }
 
 /// Two files may have one build id; what their tables say, and where, tells them apart.
-fn source_crc(section: &SectionData<'_>, own: Option<&SectionData<'_>>) -> u32 {
+fn source_crc(sections: [Option<&SectionData<'_>>; 3]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    for section in [Some(section), own].into_iter().flatten() {
+    for section in sections.into_iter().flatten() {
         crc.update(&section.address.to_le_bytes());
         crc.update(&section.data);
     }
@@ -311,8 +322,10 @@ fn read_entry(path: &Path, source: u32, abi: Abi) -> Option<Table> {
     let (head, crc) = file.bytes().split_last_chunk::<4>()?;
     let split = head.len().checked_sub(TRAILER_BYTES - 4)?;
     let trailer = Bytes::new(&head[split..], Endian::Little);
+    // What this program has written needs no second look at every row.
     let fits = u32::from_le_bytes(*crc) == crc32fast::hash(head) && trailer.u32(8) == Ok(source);
-    if !fits || !is_sound(&head[..split], 0, abi) {
+    let is_ours = |section: Section<'_>| section.abi() == abi && section.num_fdes() > 0;
+    if !fits || !Section::parse(&head[..split], 0).is_ok_and(is_ours) {
         return None;
     }
     Some(Table {
@@ -325,38 +338,10 @@ fn read_entry(path: &Path, source: u32, abi: Abi) -> Option<Table> {
     })
 }
 
-/// Writes an entry whole or not at all: into a file of its own, which is then renamed.
 fn write_entry(path: &Path, table: &Table, source: u32) -> io::Result<()> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut content = table.bytes.clone();
     content.extend(table.uncovered_bytes.to_le_bytes());
     content.extend(source.to_le_bytes());
     content.extend(crc32fast::hash(&content).to_le_bytes());
-
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let temporary = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary)
-        .and_then(|mut file| file.write_all(&content))
-        .and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// By the XDG base directory specification: a relative path in the variable is to be ignored.
-fn default_cache() -> Option<PathBuf> {
-    let variable = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let base = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    base.map(|base| base.join("backtrail"))
+    cache::write(path, &content)
 }

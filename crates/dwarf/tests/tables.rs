@@ -45,6 +45,53 @@ fn the_written_table_says_what_was_converted() {
     }
 }
 
+#[test]
+fn debug_frame_says_what_eh_frame_says() {
+    let folder = backtrail_testkit::scratch();
+    let source = backtrail_testkit::place::programs().join("deep.c");
+    let functions = |name: &str, flags: &[&str]| {
+        let path = folder.path().join(name);
+        let mut compile = Command::new("cc");
+        compile.args([
+            "-O2",
+            "-g",
+            "-fomit-frame-pointer",
+            "-fPIC",
+            "-shared",
+            "-nostdlib",
+            "-Wl,-z,now",
+        ]);
+        compile.args(flags).arg("-o").arg(&path).arg(&source);
+        let compiled = available(run(&mut compile, LIMIT))?;
+        assert!(compiled.status.success(), "{}", compiled.describe());
+        let file = MappedFile::open(&path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let table = Tables::without_cache().load(&image).unwrap();
+        let section = table.section().unwrap();
+        let read = section
+            .functions()
+            .map(|function| FunctionRows::read(&function.unwrap()).unwrap());
+        Some((
+            image.eh_frame().unwrap().is_some(),
+            read.map(|function| (function.size, function.rows)).collect::<Vec<_>>(),
+        ))
+    };
+    let Some((true, by_eh_frame)) = functions("eh.so", &[]) else {
+        return;
+    };
+    let flags = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    let Some((has_eh_frame, by_debug_frame)) = functions("debug.so", &flags) else {
+        return;
+    };
+    assert!(!has_eh_frame || by_debug_frame.len() < by_eh_frame.len());
+    let same = by_debug_frame
+        .iter()
+        .filter(|function| by_eh_frame.contains(function))
+        .count();
+    assert!(same >= 5, "{by_debug_frame:?}\n{by_eh_frame:?}");
+    assert_eq!(same, by_debug_frame.len(), "{by_debug_frame:?}\n{by_eh_frame:?}");
+}
+
 fn library() -> Option<PathBuf> {
     let found = real_files()
         .into_iter()

@@ -52,6 +52,15 @@ struct Entry {
 impl Symbols {
     /// Collects the symbols of `image`. Damaged tables give the symbols that can be read.
     pub fn new(image: &Image<'_>) -> Symbols {
+        Self::of_files(image, None)
+    }
+
+    /// The symbols of `image` and of a file that was split off from it.
+    pub fn with_debug_file(image: &Image<'_>, debug: &Image<'_>) -> Symbols {
+        Self::of_files(image, Some(debug))
+    }
+
+    fn of_files(image: &Image<'_>, debug: Option<&Image<'_>>) -> Symbols {
         let mut symbols = Symbols::default();
         let code = image.code_ranges();
         symbols.collect(image, &code);
@@ -60,15 +69,9 @@ impl Symbols {
         {
             symbols.collect(&inner, &code);
         }
-        symbols.settle(&code);
-        symbols
-    }
-
-    /// The symbols of `image` and of a file that was split off from it.
-    pub fn with_debug_file(image: &Image<'_>, debug: &Image<'_>) -> Symbols {
-        let mut symbols = Symbols::new(image);
-        let code = image.code_ranges();
-        symbols.collect(debug, &code);
+        if let Some(debug) = debug {
+            symbols.collect(debug, &code);
+        }
         symbols.settle(&code);
         symbols
     }
@@ -149,9 +152,21 @@ impl Symbols {
     /// Sorts, keeps the best of each address, and gives sizes to those that have none.
     fn settle(&mut self, code: &[Range<u64>]) {
         let mut entries = std::mem::take(&mut self.entries);
-        let by_rank = |a: &Entry, b: &Entry| self.rank(a).cmp(&self.rank(b));
-        entries.sort_unstable_by(|a, b| a.address.cmp(&b.address).then_with(|| by_rank(a, b)));
-        entries.dedup_by_key(|entry| entry.address);
+        // Most symbols of `.dynsym` are in `.symtab` too: only those of one address are compared by their names.
+        entries.sort_unstable_by_key(|entry| (entry.address, rank(entry)));
+        let mut kept = 0;
+        for index in 0..entries.len() {
+            let entry = entries[index];
+            if kept == 0 || entries[kept - 1].address != entry.address {
+                entries[kept] = entry;
+                kept += 1;
+            } else if rank(&entries[kept - 1]) == rank(&entry)
+                && self.rank_of_name(&entry) < self.rank_of_name(&entries[kept - 1])
+            {
+                entries[kept - 1] = entry;
+            }
+        }
+        entries.truncate(kept);
         let mut covered = 0;
         entries.retain(|entry| {
             let keep = entry.typed || entry.size > 0 || entry.address >= covered;
@@ -175,10 +190,9 @@ impl Symbols {
         self.entries = entries;
     }
 
-    fn rank<'e>(&'e self, entry: &'e Entry) -> impl Ord + use<'e> {
+    fn rank_of_name(&self, entry: &Entry) -> (usize, &[u8]) {
         let name = self.name_prefix(entry);
-        let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
-        ((!entry.typed, !entry.global, Reverse(entry.size), underscores), name)
+        (name.iter().take_while(|&&byte| byte == b'_').count(), name)
     }
 
     /// Enough of the name to rank it; a hostile string table has one endless name for all symbols.
@@ -189,6 +203,11 @@ impl Symbols {
         let len = tail.iter().position(|&byte| byte == 0).unwrap_or(tail.len());
         &tail[..len]
     }
+}
+
+/// Which of several symbols of one address is taken, but for their names.
+fn rank(entry: &Entry) -> (bool, bool, Reverse<u64>) {
+    (!entry.typed, !entry.global, Reverse(entry.size))
 }
 
 /// The symbol at `offset` of its table, where it can be a function.

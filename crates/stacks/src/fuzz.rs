@@ -22,8 +22,8 @@ pub fn core(data: &[u8]) {
         mapping.path = format!("/none/{}", mapping.path.len());
     }
     snapshot.threads.truncate(4);
-    let modules = ModuleSet::new(Tables::without_cache(), None);
-    let process = walk::stacks(&snapshot, &modules);
+    let modules = ModuleSet::new(Tables::without_cache(), None, None);
+    let process = walk::stacks(&snapshot, &modules, true);
     for problem in modules.problems() {
         let _ = problem.to_string();
     }

@@ -17,10 +17,11 @@ mod walk;
 
 pub use modules::Problem;
 pub use names::{NamedFrame, NamedThread};
-pub use process::{End, Frame, How, Process, ThreadStack};
+pub use process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 
 use std::path::PathBuf;
 
+use backtrail_dwarf::cache;
 use backtrail_dwarf::tables::Tables;
 use backtrail_profile::{Symbolizer, SystemFiles};
 use backtrail_target::Snapshot;
@@ -32,8 +33,12 @@ use modules::ModuleSet;
 pub struct Options {
     /// The executable, in place of the one at the path that the process had it at.
     pub executable: Option<PathBuf>,
+    /// The folder that a core's paths count from, where they are not this machine's.
+    pub sysroot: Option<PathBuf>,
     /// Folders with separate debug files, beside `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
+    /// Keep the registers of each frame ([`ThreadStack::registers`]).
+    pub registers: bool,
 }
 
 /// Walks and names the stacks of processes; files and tables are kept from one look to the next.
@@ -48,8 +53,8 @@ impl Looker {
     /// Looks with these options.
     pub fn new(options: Options) -> Looker {
         Looker {
-            modules: ModuleSet::new(Tables::open(None), options.executable.clone()),
-            symbolizer: Symbolizer::with_debug_dirs(without_perf_maps(), &options.debug_dirs),
+            modules: ModuleSet::new(Tables::open(None), options.executable.clone(), options.sysroot.clone()),
+            symbolizer: symbolizer(without_perf_maps(), &options),
             has_live_names: false,
             options,
         }
@@ -59,19 +64,30 @@ impl Looker {
     pub fn stacks(&mut self, snapshot: &Snapshot<'_>) -> Process {
         if snapshot.is_live && !self.has_live_names {
             // Only a process that is there has written the names of its code under its number.
-            self.symbolizer = Symbolizer::with_debug_dirs(SystemFiles::default(), &self.options.debug_dirs);
+            self.symbolizer = symbolizer(SystemFiles::default(), &self.options);
             self.has_live_names = true;
         }
-        let process = walk::stacks(snapshot, &self.modules);
+        let process = walk::stacks(snapshot, &self.modules, self.options.registers);
         for (path, place) in self.modules.places() {
             self.symbolizer.found_at(&path, place);
+        }
+        for (path, base_vaddr, symbols) in self.modules.in_memory() {
+            self.symbolizer.found_in_memory(&path, base_vaddr, symbols);
         }
         process
     }
 
+    /// Copies bytes of memory from `address` on, as [`Snapshot::read`] does, and returns how many came. What a core has left
+    /// out because a file has it comes from that file.
+    pub fn read(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> usize {
+        self.modules.read(snapshot, address, buffer)
+    }
+
     /// The same stacks with names.
     pub fn names(&mut self, process: &Process) -> Vec<NamedThread> {
-        names::names(process, &mut self.symbolizer)
+        let named = names::names(process, &mut self.symbolizer);
+        self.symbolizer.keep();
+        named
     }
 
     /// What kept files from being used, so far.
@@ -82,6 +98,14 @@ impl Looker {
     /// What should be known about the names, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         self.symbolizer.notes()
+    }
+}
+
+fn symbolizer(system: SystemFiles, options: &Options) -> Symbolizer {
+    let symbolizer = Symbolizer::with_debug_dirs(system, &options.debug_dirs);
+    match cache::folder() {
+        Some(folder) => symbolizer.remembering(folder),
+        None => symbolizer,
     }
 }
 

@@ -3,23 +3,29 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use backtrail_arch::Registers;
+use backtrail_dwarf::cfi::debug_frame;
+use backtrail_dwarf::registers::{CallFrames, Caller, Held};
 use backtrail_dwarf::tables::{self, TableOrigin, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile};
+use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols};
 use backtrail_recording::Module as Recorded;
 use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
 use backtrail_target::proc::{self, DELETED, VDSO, is_file};
 use backtrail_target::snapshot::Mapping;
-use backtrail_unwind::{Coverage, Modules, Table};
+use backtrail_unwind::{Coverage, Memory, Modules, Table};
 
 use crate::process::How;
 
 /// The most that is read of a module from memory.
 const LONGEST_IMAGE: u64 = 512 << 20;
+/// The smallest piece of memory that a core has or leaves out.
+const PAGE: u64 = 4096;
 /// What holds the headers and the build id of a module in memory.
 const HEADERS: u64 = 64 << 10;
 
@@ -39,6 +45,8 @@ pub enum Reason {
     Missing,
     /// The one that is there has another build id than the process had: wanted, found.
     OtherBuild(Vec<u8>, Vec<u8>),
+    /// The one that is there is for another CPU.
+    OtherMachine(&'static str),
     /// It can't be read as ELF.
     Elf(backtrail_elf::Error),
     /// No table can be made for it.
@@ -64,6 +72,7 @@ impl fmt::Display for Problem {
                     "is another file than the process had: build id {found}, not {wanted}"
                 )
             }
+            Reason::OtherMachine(found) => write!(f, "is another file than the process had: for {found}"),
             Reason::Elf(error) => error.fmt(f),
             Reason::Tables(error) => error.fmt(f),
         }
@@ -90,12 +99,44 @@ impl Bytes {
     }
 }
 
+/// Bytes of a module that are looked at later.
+#[derive(Debug)]
+enum Kept {
+    File(Rc<MappedFile>, Range<usize>),
+    Copied(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Kept::File(file, range) => file.bytes().get(range.clone()).unwrap_or_default(),
+            Kept::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Kept {
+    /// Keeps a section: in the file that it lies in, without a copy.
+    fn of(section: SectionData<'_>, file: Option<&Rc<MappedFile>>) -> Held<Kept> {
+        let in_file = file.and_then(|file| {
+            let offset = section.data.as_ptr().addr().checked_sub(file.bytes().as_ptr().addr())?;
+            let range = offset..offset.checked_add(section.data.len())?;
+            (range.end <= file.bytes().len()).then(|| Kept::File(Rc::clone(file), range))
+        });
+        Held {
+            address: section.address,
+            bytes: in_file.unwrap_or_else(|| Kept::Copied(section.data.into_owned())),
+        }
+    }
+}
+
 /// A module.
 #[derive(Debug)]
 struct Module {
     number: u32,
     /// Where its file was opened.
     place: Option<PathBuf>,
+    file: Option<Rc<MappedFile>>,
     build_id: Vec<u8>,
     base_vaddr: u64,
     mem_size: u64,
@@ -105,6 +146,10 @@ struct Module {
     origin: Option<TableOrigin>,
     /// Its own `.sframe`, where the table is not that one alone.
     own: Option<Bytes>,
+    /// Its `.eh_frame`, for the registers that tables don't restore.
+    frames: Option<CallFrames<Kept>>,
+    /// Its symbols, where it was found in memory alone.
+    symbols: Option<Symbols>,
 }
 
 impl Module {
@@ -117,16 +162,19 @@ impl Module {
 pub(crate) struct ModuleSet {
     tables: Tables,
     executable: Option<PathBuf>,
+    /// Where the files of cores are looked for first.
+    sysroot: Option<PathBuf>,
     modules: RefCell<HashMap<Key, Option<Rc<Module>>>>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl ModuleSet {
-    /// Takes tables from here, and this file for the executable.
-    pub(crate) fn new(tables: Tables, executable: Option<PathBuf>) -> ModuleSet {
+    /// Takes tables from here, this file for the executable, and those of cores from below this folder.
+    pub(crate) fn new(tables: Tables, executable: Option<PathBuf>, sysroot: Option<PathBuf>) -> ModuleSet {
         ModuleSet {
             tables,
             executable,
+            sysroot,
             modules: RefCell::default(),
             problems: RefCell::default(),
         }
@@ -144,6 +192,49 @@ impl ModuleSet {
             (place != Path::new(path)).then(|| (path.clone(), place.clone()))
         });
         elsewhere.collect()
+    }
+
+    /// Modules that were found in memory alone: the path, the lowest address, the symbols.
+    pub(crate) fn in_memory(&self) -> Vec<(String, u64, Symbols)> {
+        let modules = self.modules.borrow();
+        let found = modules.iter().filter_map(|((path, ..), module)| {
+            let module = module.as_ref()?;
+            Some((path.clone(), module.base_vaddr, module.symbols.clone()?))
+        });
+        found.collect()
+    }
+
+    /// Copies bytes of the snapshot's memory from `address` on, and returns how many came; what a core has left out from the
+    /// file that was mapped there.
+    pub(crate) fn read(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = address.wrapping_add(done as u64);
+            let mut got = snapshot.read(at, &mut buffer[done..]);
+            if got == 0 && !snapshot.is_live {
+                // A page at a time: the next one may have been changed, and be in the core.
+                let len = (PAGE - at % PAGE).min((buffer.len() - done) as u64) as usize;
+                got = self.read_file(snapshot, at, &mut buffer[done..done + len]).unwrap_or(0);
+            }
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        done
+    }
+
+    fn read_file(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> Option<usize> {
+        let mapping = snapshot.mapping(address)?;
+        let module = self.of(snapshot, mapping)?;
+        let offset = mapping.file_offset.checked_add(address - mapping.start)?;
+        let bytes = module.file.as_ref()?.bytes().get(usize::try_from(offset).ok()?..)?;
+        let len = bytes
+            .len()
+            .min(buffer.len())
+            .min(usize::try_from(mapping.end - address).ok()?);
+        buffer[..len].copy_from_slice(&bytes[..len]);
+        Some(len)
     }
 
     fn tell(&self, path: &str, reason: Reason) {
@@ -194,11 +285,13 @@ impl ModuleSet {
                 let Some(file) = open(&place, snapshot, mapping, Some(&place) == self.executable.as_ref()) else {
                     continue;
                 };
+                let file = Rc::new(file);
                 let reason = match Image::parse(file.bytes()) {
+                    Ok(image) if image.arch() != snapshot.arch => Reason::OtherMachine(image.arch().name),
                     Ok(image) => {
                         let found = image.build_id().unwrap_or_default();
                         if wanted.is_empty() || found == wanted {
-                            return Some(self.keep(path, &image, Some(place), number));
+                            return Some(self.keep(path, &image, Some(place), Some(&file), number));
                         }
                         Reason::OtherBuild(wanted.to_vec(), found.to_vec())
                     }
@@ -226,6 +319,9 @@ impl ModuleSet {
             let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.pid, mapping.start, mapping.end, path);
             candidates.extend([by_path, by_root, by_mapping]);
         } else {
+            // A core of another machine is of files that are not in their places here.
+            let relative = path.trim_start_matches('/');
+            candidates.extend(self.sysroot.iter().map(|root| root.join(relative)));
             candidates.push(PathBuf::from(path));
         }
         candidates
@@ -243,10 +339,20 @@ impl ModuleSet {
         if image.eh_frame().ok().flatten().is_none() && tables::own_section(&image).is_none() {
             return None;
         }
-        Some(self.keep(path, &image, None, number))
+        Some(Module {
+            symbols: Some(Symbols::new(&image)),
+            ..self.keep(path, &image, None, None, number)
+        })
     }
 
-    fn keep(&self, path: &str, image: &Image<'_>, place: Option<PathBuf>, number: u32) -> Module {
+    fn keep(
+        &self,
+        path: &str,
+        image: &Image<'_>,
+        place: Option<PathBuf>,
+        file: Option<&Rc<MappedFile>>,
+        number: u32,
+    ) -> Module {
         let table = match self.tables.load(image) {
             Ok(table) => Some(table),
             Err(tables::Error::NoUnwindInformation) => None,
@@ -257,9 +363,19 @@ impl ModuleSet {
         };
         let origin = table.as_ref().map(|table| table.origin);
         let own = tables::own_section(image).filter(|_| origin != Some(TableOrigin::Shipped));
+        let section = image.eh_frame().ok().flatten();
+        let frames = section.or_else(|| debug_frame::of_image(image)).map(|section| {
+            let header = image.eh_frame_hdr().ok().flatten();
+            CallFrames::new(
+                image,
+                Kept::of(section, file),
+                header.map(|header| Kept::of(header, file)),
+            )
+        });
         Module {
             number,
             place,
+            file: file.cloned(),
             build_id: image.build_id().unwrap_or_default().to_vec(),
             base_vaddr: image.base_vaddr(),
             mem_size: image.mem_size(),
@@ -274,6 +390,8 @@ impl ModuleSet {
                 bytes: own.data.into_owned(),
                 address: own.address,
             }),
+            frames,
+            symbols: None,
         }
     }
 }
@@ -373,6 +491,15 @@ impl<'s> Space<'s> {
             None if origin == TableOrigin::Shipped => How::Sframe,
             None => How::EhFrame,
         }
+    }
+
+    /// The caller of a frame with these registers by its call frame information; `address` is looked up.
+    pub(crate) fn caller(&self, registers: &Registers, address: u64, memory: &mut impl Memory) -> Option<Caller> {
+        let (mapping, module) = self.find(address)?;
+        let module = module?;
+        let svma = address.wrapping_sub(module.bias(mapping)?);
+        let frames = module.frames.as_ref()?;
+        frames.caller(registers, svma, |address| memory.word(address))
     }
 
     /// The modules that were asked for, by rising address, as recordings tell them.

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::path::Path;
 
-use backtrail_elf::Image;
 use backtrail_elf::core::{Core, Load};
+use backtrail_elf::{Image, MappedFile};
 use backtrail_unwind::Memory;
 
 use crate::proc::VDSO;
@@ -151,6 +152,16 @@ fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping>
         }
     }
     name_executable(core, snapshot, &mut mappings);
+    let is_unnamed = |mapping: &Mapping| mapping.executable && mapping.path.is_empty();
+    if mappings.iter().any(is_unnamed) {
+        let names = names.or_else(|| loaded_objects(core, snapshot)).unwrap_or_default();
+        for mapping in mappings.iter_mut().filter(|mapping| is_unnamed(mapping)) {
+            // Of an object whose headers were left out this is all that is known: it begins where its bias says.
+            if let Some(path) = names.get(&mapping.start).filter(|path| path.starts_with('/')) {
+                mapping.path.clone_from(path);
+            }
+        }
+    }
     mappings
 }
 
@@ -181,31 +192,9 @@ fn executable(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<String> {
 
 /// The path of each loaded object by its bias (`l_addr`), from `r_debug` (`link.h`).
 fn loaded_objects(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<HashMap<u64, String>> {
-    const PT_DYNAMIC: u64 = 2;
-    const PT_PHDR: u64 = 6;
     const DT_DEBUG: u64 = 21;
-    const AT_PHNUM: u64 = 5;
     let mut memory = snapshot.memory();
-    let phdr = core.auxiliary(auxv::PHDR)?;
-    let count = core.auxiliary(AT_PHNUM)?.min(1 << 16);
-    let mut headers = Vec::new();
-    for index in 0..count {
-        let at = phdr.checked_add(index * 56)?;
-        // `p_type` and `p_flags` are one word.
-        let kind = match snapshot.endian {
-            backtrail_wire::Endian::Little => memory.word(at)? & 0xffff_ffff,
-            backtrail_wire::Endian::Big => memory.word(at)? >> 32,
-        };
-        headers.push((kind, memory.word(at.checked_add(16)?)?));
-    }
-    let address_of = |wanted| {
-        headers
-            .iter()
-            .find(|(kind, _)| *kind == wanted)
-            .map(|&(_, address)| address)
-    };
-    let bias = phdr.wrapping_sub(address_of(PT_PHDR)?);
-    let mut at = address_of(PT_DYNAMIC)?.wrapping_add(bias);
+    let mut at = dynamic_section(core, snapshot).or_else(|| dynamic_section_by_file(core, snapshot))?;
     let mut r_debug = None;
     for _ in 0..MOST_DYNAMIC {
         match (memory.word(at)?, memory.word(at.checked_add(8)?)?) {
@@ -230,6 +219,50 @@ fn loaded_objects(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<HashMap<u6
         link_map = memory.word(link_map.checked_add(24)?)?;
     }
     Some(objects)
+}
+
+const PT_DYNAMIC: u32 = 2;
+const PT_PHDR: u32 = 6;
+
+/// Where the executable's dynamic section is, by its program headers in memory.
+fn dynamic_section(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
+    const AT_PHNUM: u64 = 5;
+    let mut memory = snapshot.memory();
+    let phdr = core.auxiliary(auxv::PHDR)?;
+    let count = core.auxiliary(AT_PHNUM)?.min(1 << 16);
+    let mut headers = Vec::new();
+    for index in 0..count {
+        let at = phdr.checked_add(index * 56)?;
+        // `p_type` and `p_flags` are one word.
+        let kind = match snapshot.endian {
+            backtrail_wire::Endian::Little => memory.word(at)? & 0xffff_ffff,
+            backtrail_wire::Endian::Big => memory.word(at)? >> 32,
+        };
+        headers.push((kind as u32, memory.word(at.checked_add(16)?)?));
+    }
+    let address_of = |wanted| {
+        headers
+            .iter()
+            .find(|(kind, _)| *kind == wanted)
+            .map(|(_, address)| *address)
+    };
+    let bias = phdr.wrapping_sub(address_of(PT_PHDR)?);
+    Some(address_of(PT_DYNAMIC)?.wrapping_add(bias))
+}
+
+/// The same by its file: qemu leaves out what begins with a header and was not changed.
+fn dynamic_section_by_file(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
+    let path = executable(core, snapshot)?;
+    let file = MappedFile::open(Path::new(&path)).ok()?;
+    let image = Image::parse(file.bytes())
+        .ok()
+        .filter(|image| image.arch() == core.arch)?;
+    let address_of = |wanted| {
+        let segment = image.segments().iter().find(|segment| segment.kind == wanted);
+        segment.map(|segment| segment.vaddr)
+    };
+    let bias = core.auxiliary(auxv::PHDR)?.wrapping_sub(address_of(PT_PHDR)?);
+    Some(address_of(PT_DYNAMIC)?.wrapping_add(bias))
 }
 
 /// The string at an address.

@@ -1,9 +1,9 @@
-//! What gdb says of the stacks of a process or a core.
+//! What gdb and eu-stack say of the stacks of a process or a core.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ pub struct GdbFrame {
     pub inlined: bool,
     /// Whether gdb calls it `<signal handler called>`.
     pub signal_trampoline: bool,
+    /// Its registers, where they were asked for: those that gdb has.
+    pub registers: BTreeMap<String, u64>,
 }
 
 /// Prints every frame of every thread, beyond `main` and the entry point too.
@@ -33,6 +35,13 @@ for thread in gdb.selected_inferior().threads():
     frame = gdb.newest_frame()
     while frame is not None:
         print("FRAME", frame.pc(), frame.type(), frame.name() or "?")
+        for name in REGISTERS:
+            try:
+                value = frame.read_register(name)
+                if not value.is_optimized_out:
+                    print("REGISTER", name, int(value.cast(gdb.lookup_type("long"))) & 0xffffffffffffffff)
+            except gdb.error:
+                pass
         try:
             frame = frame.older()
         except gdb.error:
@@ -45,10 +54,24 @@ print("WHOLE")
 /// # Errors
 /// [`Missing`] where there is no gdb, or it has no Python or may not attach.
 pub fn gdb(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<GdbFrame>>, Missing> {
+    gdb_with_registers("gdb", target, &[])
+}
+
+/// The same by a gdb of this name, `gdb-multiarch` for one, with these registers.
+///
+/// # Errors
+/// As [`gdb`].
+pub fn gdb_with_registers(
+    name: &str,
+    target: &[&OsStr],
+    registers: &[&str],
+) -> Result<BTreeMap<u32, Vec<GdbFrame>>, Missing> {
     let folder = scratch();
     let script = folder.path().join("stacks.py");
-    fs::write(&script, SCRIPT).expect("a scratch folder can be written");
-    let mut gdb = Command::new("gdb");
+    // Python's notation of a list of texts is Rust's.
+    let script_text = format!("REGISTERS = {registers:?}\n{SCRIPT}");
+    fs::write(&script, script_text).expect("a scratch folder can be written");
+    let mut gdb = Command::new(name);
     gdb.args([
         "-batch",
         "-nx",
@@ -72,6 +95,7 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
     const SIGTRAMP_FRAME: &str = "4";
     let mut stacks: BTreeMap<u32, Vec<GdbFrame>> = BTreeMap::new();
     let mut current = 0;
+    let mut is_frame = true;
     for line in text.lines() {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
@@ -80,15 +104,22 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
                 stacks.insert(current, Vec::new());
             }
             // No frame of the stack: a function that has left by a jump, which gdb concludes from the compiler's notes.
-            (Some("FRAME"), _, Some(TAILCALL_FRAME), _) => {}
+            (Some("FRAME"), _, Some(TAILCALL_FRAME), _) => is_frame = false,
             (Some("FRAME"), Some(pc), Some(kind), Some(name)) => {
+                is_frame = true;
                 let frame = GdbFrame {
                     pc: pc.parse().expect("a number"),
                     function: Some(name.to_owned()).filter(|name| name != "?"),
                     inlined: kind == INLINE_FRAME,
                     signal_trampoline: kind == SIGTRAMP_FRAME,
+                    registers: BTreeMap::new(),
                 };
                 stacks.entry(current).or_default().push(frame);
+            }
+            (Some("REGISTER"), Some(name), Some(value), None) if is_frame => {
+                let frame = stacks.get_mut(&current).and_then(|frames| frames.last_mut());
+                let value = value.parse().expect("a number");
+                frame.expect("a frame").registers.insert(name.to_owned(), value);
             }
             _ => {}
         }
@@ -111,12 +142,66 @@ pub fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing>
     let finished = command::run(shell.current_dir(folder.path()), Duration::from_secs(120))?;
     assert!(finished.code() > 128, "it did not crash: {}", finished.describe());
     let entries = fs::read_dir(folder.path()).expect("a scratch folder").flatten();
-    let mut paths = entries.map(|entry| entry.path());
-    let is_core = |path: &PathBuf| {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().contains("core"))
-    };
-    paths
-        .find(is_core)
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut cores: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| name(path).contains("core"))
+        .collect();
+    // Beside the one that qemu writes of its guest, the kernel may leave one of qemu.
+    cores.sort_by_key(|path| !name(path).starts_with("qemu_"));
+    cores
+        .into_iter()
+        .next()
         .ok_or(Missing("no core was written here (core_pattern)".to_owned()))
+}
+
+/// The stacks of all threads by their number, as eu-stack has them: program counters and return addresses, without inlined calls. A
+/// stack ends where eu-stack can't go on.
+///
+/// # Errors
+/// [`Missing`] where there is no eu-stack, or it shows nothing.
+pub fn eu_stack(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<u64>>, Missing> {
+    let mut command = Command::new("eu-stack");
+    command.args(["-q", "-n", "0"]).args(target);
+    command.env_remove("DEBUGINFOD_URLS");
+    let finished = command::run(&mut command, Duration::from_secs(120))?;
+    let mut stacks: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    let mut current = 0;
+    for line in finished.stdout.lines() {
+        if let Some(tid) = line.strip_prefix("TID ") {
+            current = tid.trim_end_matches(':').parse().expect("a number");
+            stacks.insert(current, Vec::new());
+        } else if let Some(frame) = line.strip_prefix('#') {
+            let address = frame.split_whitespace().nth(1).and_then(|word| word.strip_prefix("0x"));
+            let address = address.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            stacks.entry(current).or_default().push(address.expect("an address"));
+        }
+    }
+    match stacks.is_empty() {
+        true => Err(Missing(format!("eu-stack shows no stacks: {}", finished.describe()))),
+        false => Ok(stacks),
+    }
+}
+
+/// Writes a core of a running process with gdb's `generate-core-file`.
+///
+/// # Errors
+/// [`Missing`] where there is no gdb, or it may not attach.
+pub fn gcore(pid: u32, path: &Path) -> Result<(), Missing> {
+    let mut gdb = Command::new("gdb");
+    gdb.args([
+        "-batch",
+        "-nx",
+        "-iex",
+        "set debuginfod enabled off",
+        "-iex",
+        "set auto-load no",
+    ]);
+    gdb.args(["-p", &pid.to_string(), "-ex"]);
+    gdb.arg(format!("generate-core-file {}", path.display()));
+    let finished = command::run(&mut gdb, Duration::from_secs(120))?;
+    match path.exists() {
+        true => Ok(()),
+        false => Err(Missing(format!("gdb makes no core: {}", finished.describe()))),
+    }
 }

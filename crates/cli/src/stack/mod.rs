@@ -29,6 +29,9 @@ pub(crate) struct Stack {
     /// Use this file as the executable.
     #[arg(long, value_name = "FILE")]
     exe: Option<PathBuf>,
+    /// Look for the files of a core below this directory first, as for one of another machine.
+    #[arg(long, value_name = "DIR")]
+    sysroot: Option<PathBuf>,
     /// Look for separate debug files here too.
     #[arg(long, value_name = "DIR")]
     debug_dir: Vec<PathBuf>,
@@ -61,7 +64,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(arguments: &Stack) -> Result<Status, Failure> {
     let looker = Looker::new(Options {
         executable: arguments.exe.clone(),
+        sysroot: arguments.sysroot.clone(),
         debug_dirs: arguments.debug_dir.clone(),
+        registers: false,
     });
     if let Some(exe) = &arguments.exe {
         std::fs::metadata(exe).map_err(|error| Failure::of(exe, error))?;

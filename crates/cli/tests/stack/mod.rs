@@ -145,7 +145,7 @@ fn last_name(name: &str) -> String {
         }
     }
     let last = plain.rsplit("::").find(|part| !part.is_empty()).unwrap_or_default();
-    let last = last.trim_start_matches('{');
+    let last = last.trim_start_matches(['{', '_']);
     last.split(['#', '}', '{']).next().unwrap_or_default().to_owned()
 }
 

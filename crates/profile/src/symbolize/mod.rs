@@ -7,12 +7,14 @@ mod kallsyms;
 mod notes;
 mod object;
 mod perf_map;
+mod remembered;
 
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use backtrail_elf::Symbols;
 use backtrail_recording::{FrameKind, Module, is_kernel_address};
 use rustc_hash::FxHashMap;
 
@@ -77,6 +79,9 @@ pub(crate) trait ModuleSymbols {
 
     /// The calls at a stated virtual memory address, the innermost first; `None` where nothing is known.
     fn lookup(&self, svma: u64) -> Option<Vec<Call>>;
+
+    /// Writes down for later what was looked up.
+    fn keep(&self) {}
 }
 
 /// Where modules' symbols come from.
@@ -86,6 +91,12 @@ pub(crate) trait SymbolSource {
 
     /// Files told with this path are at another place.
     fn found_at(&mut self, _path: &str, _place: PathBuf) {}
+
+    /// There is no file for this path, but a module in memory with this lowest address and these symbols.
+    fn found_in_memory(&mut self, _path: &str, _base_vaddr: u64, _symbols: Symbols) {}
+
+    /// Answers are kept in this folder, and taken from there.
+    fn remember_in(&mut self, _folder: PathBuf) {}
 }
 
 /// Why a module's symbols can't be used.
@@ -164,6 +175,25 @@ impl Symbolizer {
     /// gone. Its build id is checked there too.
     pub fn found_at(&mut self, path: &str, place: PathBuf) {
         self.source.found_at(path, place);
+    }
+
+    /// There is no file for modules told with this path; their lowest address and symbols were found in memory.
+    pub fn found_in_memory(&mut self, path: &str, base_vaddr: u64, symbols: Symbols) {
+        self.source.found_in_memory(path, base_vaddr, symbols);
+    }
+
+    /// Names that are looked up are kept below this folder by [`Symbolizer::keep`], and taken from there.
+    #[must_use]
+    pub fn remembering(mut self, folder: PathBuf) -> Symbolizer {
+        self.source.remember_in(folder);
+        self
+    }
+
+    /// Writes down for later what was looked up. Where that can't be done, it is looked up again.
+    pub fn keep(&self) {
+        for symbols in self.files.iter().flatten().flatten() {
+            symbols.keep();
+        }
     }
 
     pub(crate) fn with_source(source: Box<dyn SymbolSource>, system: SystemFiles) -> Symbolizer {

@@ -1,24 +1,35 @@
 //! Symbols, lines and inlined calls from the files themselves.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::{self, File as OsFile};
+use std::hash::{Hash, Hasher};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use backtrail_dwarf::cache;
 use backtrail_dwarf::lines::{DebugSections, Lines};
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::{Image, MappedFile, Symbols};
 
+use super::remembered::Remembered;
 use super::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::demangle::demangle;
 use crate::modules::File;
+
+/// The folder of answers, below that of what is kept.
+const FOLDER: &str = "names-v1";
 
 /// The files of this machine.
 pub(super) struct ObjectFiles {
     search: Search,
     /// By the path that modules are told with: where their file is.
     found: HashMap<String, PathBuf>,
+    /// By the path that modules are told with: the lowest address and the symbols of those that were found in memory.
+    in_memory: HashMap<String, (u64, Symbols)>,
+    /// Where answers are kept.
+    folder: Option<PathBuf>,
 }
 
 impl ObjectFiles {
@@ -31,6 +42,8 @@ impl ObjectFiles {
         ObjectFiles {
             search,
             found: HashMap::new(),
+            in_memory: HashMap::new(),
+            folder: None,
         }
     }
 }
@@ -40,7 +53,18 @@ impl SymbolSource for ObjectFiles {
         self.found.insert(path.to_owned(), place);
     }
 
+    fn remember_in(&mut self, folder: PathBuf) {
+        self.folder = Some(folder.join(FOLDER));
+    }
+
+    fn found_in_memory(&mut self, path: &str, base_vaddr: u64, symbols: Symbols) {
+        self.in_memory.insert(path.to_owned(), (base_vaddr, symbols));
+    }
+
     fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
+        if let Some((base_vaddr, symbols)) = self.in_memory.get(&file.path) {
+            return Ok(Box::new(ObjectSymbols::without_file(*base_vaddr, symbols.clone())));
+        }
         if file.path == "[vdso]" {
             return Ok(Box::new(own_vdso(file)?));
         }
@@ -57,10 +81,10 @@ impl SymbolSource for ObjectFiles {
             // What was split off may still be there.
             Err(reason) => {
                 let path = search.by_build_id(&file.build_id).ok_or(reason)?;
-                Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, search)
+                Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, &path, search)
             }
         };
-        Ok(Box::new(found.read()?))
+        Ok(Box::new(found.read(self.folder.as_deref())?))
     }
 }
 
@@ -70,6 +94,8 @@ struct Files {
     debug: Option<MappedFile>,
     /// What several debug files have in common (dwz).
     supplementary: Option<MappedFile>,
+    /// Stands for these files as they are now.
+    stamp: u64,
 }
 
 /// The recorded file, if it is still the one at its path. One that was recorded without a build id can't be told from
@@ -83,7 +109,7 @@ fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unav
     check_build_id(file, &image)?;
     // Debug files lie beside the path that the module is known by, wherever it was opened.
     let known_by = file.path.strip_suffix(" (deleted)").unwrap_or(&file.path);
-    Ok(Files::of(module, Path::new(known_by), search))
+    Ok(Files::of(module, place, Path::new(known_by), search))
 }
 
 fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
@@ -95,8 +121,8 @@ fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
 }
 
 impl Files {
-    /// The file at `path` and what belongs to it.
-    fn of(module: MappedFile, path: &Path, search: &Search) -> Files {
+    /// The file, which was opened at `place` and is known by `path`, and what belongs to it.
+    fn of(module: MappedFile, place: &Path, path: &Path, search: &Search) -> Files {
         let debug = Image::parse(module.bytes())
             .ok()
             .and_then(|image| search.debug_file(path, &image))
@@ -105,23 +131,37 @@ impl Files {
         let debug_file = debug.as_ref().and_then(|path| MappedFile::open(path).ok());
         let supplementary = Image::parse(debug_file.as_ref().unwrap_or(&module).bytes())
             .ok()
-            .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?))
-            .and_then(|path| MappedFile::open(path).ok());
+            .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?));
         Files {
+            stamp: stamp(&[Some(place), debug.as_deref(), supplementary.as_deref()]),
             module,
             debug: debug_file,
-            supplementary,
+            supplementary: supplementary.and_then(|path| MappedFile::open(&path).ok()),
         }
     }
 
-    fn read(self) -> Result<ObjectSymbols, Unavailable> {
+    fn read(self, folder: Option<&Path>) -> Result<ObjectSymbols, Unavailable> {
         // Lines borrow from the files. Both are asked for until the report is done, and a process makes one report: so
         // they are never given back, which spares a lifetime in everything that holds names.
         let files: &'static Files = Box::leak(Box::new(self));
         let image = Image::parse(files.module.bytes()).map_err(|_| Unavailable::Malformed)?;
+        let entry = folder.and_then(|folder| cache::entry(folder, image.build_id()?, "names"));
+        Ok(ObjectSymbols {
+            base_vaddr: image.base_vaddr(),
+            remembered: RefCell::new(Remembered::read(entry, files.stamp)),
+            names: OnceCell::new(),
+            files: Some(files),
+        })
+    }
+
+    /// Reads names and lines, which takes long.
+    fn names(&'static self) -> Names {
         let parse = |file: &'static MappedFile| Image::parse(file.bytes()).ok();
-        let debug = files.debug.as_ref().and_then(parse);
-        let supplementary = files.supplementary.as_ref().and_then(parse);
+        let Some(image) = parse(&self.module) else {
+            return Names::default();
+        };
+        let debug = self.debug.as_ref().and_then(parse);
+        let supplementary = self.supplementary.as_ref().and_then(parse);
         let symbols = match &debug {
             Some(debug) => Symbols::with_debug_file(&image, debug),
             None => Symbols::new(&image),
@@ -132,12 +172,21 @@ impl Files {
             .flatten()
             .find_map(|image| DebugSections::load(image, supplementary.as_ref()).ok()?)
             .and_then(|sections| Lines::new(Box::leak(Box::new(sections))).ok());
-        Ok(ObjectSymbols {
-            base_vaddr: image.base_vaddr(),
-            symbols,
-            lines,
-        })
+        Names { symbols, lines }
     }
+}
+
+/// Another number for other files, for files that have changed, and for another build of this program, which may find other names in
+/// them.
+fn stamp(files: &[Option<&Path>]) -> u64 {
+    let program = std::env::current_exe().ok();
+    let mut hasher = rustc_hash::FxHasher::default();
+    for path in [program.as_deref()].iter().chain(files) {
+        let metadata = path.and_then(|path| fs::metadata(path).ok());
+        let facts = metadata.map(|metadata| (metadata.len(), metadata.mtime(), metadata.mtime_nsec()));
+        facts.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The vdso of this process: the kernel gives the same one to all, so it has the symbols of a recorded one with the same
@@ -146,11 +195,7 @@ fn own_vdso(file: &File) -> Result<ObjectSymbols, Unavailable> {
     let (start, bytes) = read_own_vdso().ok_or(Unavailable::NoFile)?;
     let image = Image::parse_memory(&bytes, start).map_err(|_| Unavailable::NoFile)?;
     check_build_id(file, &image)?;
-    Ok(ObjectSymbols {
-        base_vaddr: image.base_vaddr(),
-        symbols: Symbols::new(&image),
-        lines: None,
-    })
+    Ok(ObjectSymbols::without_file(image.base_vaddr(), Symbols::new(&image)))
 }
 
 fn read_own_vdso() -> Option<(u64, Vec<u8>)> {
@@ -169,8 +214,27 @@ fn read_own_vdso() -> Option<(u64, Vec<u8>)> {
 /// What one module's files know.
 struct ObjectSymbols {
     base_vaddr: u64,
+    remembered: RefCell<Remembered>,
+    /// Read when something is asked that is not remembered.
+    names: OnceCell<Names>,
+    files: Option<&'static Files>,
+}
+
+#[derive(Default)]
+struct Names {
     symbols: Symbols,
     lines: Option<Lines<'static>>,
+}
+
+impl ObjectSymbols {
+    fn without_file(base_vaddr: u64, symbols: Symbols) -> ObjectSymbols {
+        ObjectSymbols {
+            base_vaddr,
+            remembered: RefCell::default(),
+            names: OnceCell::from(Names { symbols, lines: None }),
+            files: None,
+        }
+    }
 }
 
 impl ModuleSymbols for ObjectSymbols {
@@ -178,6 +242,26 @@ impl ModuleSymbols for ObjectSymbols {
         self.base_vaddr
     }
 
+    fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
+        if let Some(calls) = self.remembered.borrow().get(svma) {
+            return Some(calls.clone()).filter(|calls| !calls.is_empty());
+        }
+        let names = self
+            .names
+            .get_or_init(|| self.files.map(Files::names).unwrap_or_default());
+        let calls = names.lookup(svma);
+        self.remembered
+            .borrow_mut()
+            .put(svma, calls.as_deref().unwrap_or_default());
+        calls
+    }
+
+    fn keep(&self) {
+        self.remembered.borrow_mut().keep();
+    }
+}
+
+impl Names {
     fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
         let symbol = self.symbols.lookup(svma);
         let frames = self.lines.as_ref().map_or_else(Vec::new, |lines| lines.lookup(svma));

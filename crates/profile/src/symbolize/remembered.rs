@@ -1,0 +1,195 @@
+//! Names that were looked up before, kept in a file for each module.
+//!
+//! To look up the first name of a module with debugging information takes longer than everything else about a look at a process, and
+//! the next look asks for much the same addresses.
+//!
+//! A file begins with [`MAGIC`] and a stamp of what the names were made from; then come, one behind the other and in
+//! little-endian, the answers: address (8), number of calls (2), and of each call flags (1), offset (8), line (4), and the lengths (4 each)
+//! of function and file before their bytes. The last four bytes are the CRC-32 of all before. What does not fit is
+//! forgotten.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use backtrail_dwarf::cache;
+use backtrail_wire::{Bytes, Cursor, Endian};
+
+use super::Call;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"btnames1");
+
+/// More answers of one module than this are not kept: a file should be read in no time.
+const MOST_ANSWERS: usize = 1 << 14;
+/// Neither are files that are longer than this.
+const MOST_BYTES: usize = 4 << 20;
+
+const INLINED: u8 = 1;
+const HAS_OFFSET: u8 = 2;
+const HAS_LINE: u8 = 4;
+const HAS_FILE: u8 = 8;
+
+/// What is remembered of a module.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    /// Where it is kept; `None` where it is not.
+    path: Option<PathBuf>,
+    stamp: u64,
+    /// By address; no calls where nothing was known.
+    answers: BTreeMap<u64, Vec<Call>>,
+    has_new: bool,
+}
+
+impl Remembered {
+    /// What the file at `path` remembers, if it was made from what has this stamp.
+    pub(super) fn read(path: Option<PathBuf>, stamp: u64) -> Remembered {
+        let content = path.as_ref().and_then(|path| std::fs::read(path).ok());
+        Remembered {
+            answers: content.and_then(|content| parse(&content, stamp)).unwrap_or_default(),
+            path,
+            stamp,
+            has_new: false,
+        }
+    }
+
+    /// The answer for an address.
+    pub(super) fn get(&self, svma: u64) -> Option<&Vec<Call>> {
+        self.answers.get(&svma)
+    }
+
+    /// Remembers an answer.
+    pub(super) fn put(&mut self, svma: u64, calls: &[Call]) {
+        if self.path.is_some() && self.answers.len() < MOST_ANSWERS {
+            self.answers.insert(svma, calls.to_vec());
+            self.has_new = true;
+        }
+    }
+
+    /// Writes down what is new. Where that can't be done the next look takes as long as this one did.
+    pub(super) fn keep(&mut self) {
+        if let Some(path) = self.path.as_deref().filter(|_| self.has_new) {
+            write(path, self.stamp, &self.answers);
+            self.has_new = false;
+        }
+    }
+}
+
+fn write(path: &Path, stamp: u64, answers: &BTreeMap<u64, Vec<Call>>) {
+    let mut content = Vec::new();
+    content.extend(MAGIC.to_le_bytes());
+    content.extend(stamp.to_le_bytes());
+    for (svma, calls) in answers {
+        content.extend(svma.to_le_bytes());
+        content.extend((calls.len() as u16).to_le_bytes());
+        for call in calls {
+            write_call(&mut content, call);
+        }
+    }
+    content.extend(crc32fast::hash(&content).to_le_bytes());
+    if content.len() <= MOST_BYTES {
+        let _ = cache::write(path, &content);
+    }
+}
+
+fn write_call(content: &mut Vec<u8>, call: &Call) {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    content.push(
+        flag(call.inlined, INLINED)
+            | flag(call.offset.is_some(), HAS_OFFSET)
+            | flag(call.line.is_some(), HAS_LINE)
+            | flag(call.file.is_some(), HAS_FILE),
+    );
+    content.extend(call.offset.unwrap_or_default().to_le_bytes());
+    content.extend(call.line.unwrap_or_default().to_le_bytes());
+    let file = call.file.as_deref().unwrap_or_default();
+    for text in [call.function.as_str(), file] {
+        content.extend((text.len() as u32).to_le_bytes());
+    }
+    content.extend(call.function.as_bytes());
+    content.extend(file.as_bytes());
+}
+
+fn parse(content: &[u8], stamp: u64) -> Option<BTreeMap<u64, Vec<Call>>> {
+    let (head, crc) = content.split_last_chunk::<4>()?;
+    if u32::from_le_bytes(*crc) != crc32fast::hash(head) {
+        return None;
+    }
+    let mut cursor = Bytes::new(head, Endian::Little).cursor(0);
+    if (cursor.u64().ok()?, cursor.u64().ok()?) != (MAGIC, stamp) {
+        return None;
+    }
+    let mut answers = BTreeMap::new();
+    while !cursor.is_empty() {
+        let (svma, count) = (cursor.u64().ok()?, cursor.u16().ok()?);
+        let calls: Option<Vec<Call>> = (0..count).map(|_| read_call(&mut cursor)).collect();
+        answers.insert(svma, calls?);
+    }
+    Some(answers)
+}
+
+fn read_call(cursor: &mut Cursor<'_>) -> Option<Call> {
+    let flags = cursor.u8().ok()?;
+    let (offset, line) = (cursor.u64().ok()?, cursor.u32().ok()?);
+    let (function, file) = (cursor.u32().ok()?, cursor.u32().ok()?);
+    let mut text = |len: u32| {
+        let bytes = cursor.slice(len as usize).ok()?;
+        Some(std::str::from_utf8(bytes).ok()?.to_owned())
+    };
+    let (function, file) = (text(function)?, text(file)?);
+    let has = |flag: u8| flags & flag != 0;
+    Some(Call {
+        function,
+        offset: Some(offset).filter(|_| has(HAS_OFFSET)),
+        file: Some(file).filter(|_| has(HAS_FILE)),
+        line: Some(line).filter(|_| has(HAS_LINE)),
+        inlined: has(INLINED),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls() -> Vec<Call> {
+        let inlined = Call {
+            function: "inner<T>".to_owned(),
+            offset: None,
+            file: Some("a b.rs".to_owned()),
+            line: Some(7),
+            inlined: true,
+        };
+        let outer = Call {
+            function: "outer\n".to_owned(),
+            offset: Some(u64::MAX),
+            ..Call::default()
+        };
+        vec![inlined, outer]
+    }
+
+    #[test]
+    fn answers_come_back_and_damage_is_forgotten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("names/one.names");
+        let mut first = Remembered::read(Some(path.clone()), 12);
+        assert_eq!(first.get(0x10), None);
+        first.put(0x10, &calls());
+        first.put(0x20, &[]);
+        first.keep();
+        let again = Remembered::read(Some(path.clone()), 12);
+        assert_eq!(again.get(0x10), Some(&calls()));
+        assert_eq!(again.get(0x20), Some(&Vec::new()));
+        assert_eq!(again.get(0x30), None);
+        assert_eq!(Remembered::read(Some(path.clone()), 13).get(0x10), None);
+        let whole = std::fs::read(&path).expect("it was written");
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x40;
+            assert_eq!(parse(&damaged, 12), None, "byte {at}");
+            assert_eq!(parse(&whole[..at], 12), None, "{at} bytes");
+            // One with the right checksum is believed as far as it makes sense.
+            let end = damaged.len() - 4;
+            let crc = crc32fast::hash(&damaged[..end]).to_le_bytes();
+            damaged[end..].copy_from_slice(&crc);
+            let _ = parse(&damaged, 12);
+        }
+    }
+}
