@@ -148,12 +148,11 @@ fn real_pcs(thread: &Thread) -> Vec<u64> {
         .collect()
 }
 
+/// Takes out what is known to differ, and says why.
+type Explained = fn(&mut BTreeMap<u32, Thread>, &mut BTreeMap<u32, Vec<GdbFrame>>);
+
 /// Holds what we show of a running process and of its cores against gdb, and eu-stack's frames against both.
-fn as_gdb(
-    subject: Subject,
-    folder: &TempDir,
-    explained: fn(&mut BTreeMap<u32, Thread>, &mut BTreeMap<u32, Vec<GdbFrame>>),
-) {
+fn as_gdb(subject: Subject, folder: &TempDir, explained: Explained) {
     settle(subject.pid);
     let pid = subject.pid.to_string();
     let target = [OsStr::new("-p"), OsStr::new(&pid)];
@@ -442,11 +441,13 @@ fn a_jvm_s_native_threads() {
     }
 }
 
-/// A goroutine begins as if `runtime.goexit` had called it, above whose frame lie zeros: gdb shows an address 0 there.
+/// A goroutine begins as if `runtime.goexit` had called it, and a thread in `runtime.clone`, above whose frames lie zeros: gdb shows an
+/// address 0 there.
 fn without_address_0(_: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
     for frames in gdb.values_mut() {
-        let goexit = frames.iter().rev().nth(1).and_then(|frame| frame.function.as_deref());
-        if goexit == Some("runtime.goexit") && frames.last().is_some_and(|frame| frame.pc == 0) {
+        let first = frames.iter().rev().nth(1).and_then(|frame| frame.function.as_deref());
+        let is_first = matches!(first, Some("runtime.goexit" | "runtime.clone"));
+        if is_first && frames.last().is_some_and(|frame| frame.pc == 0) {
             frames.pop();
         }
     }
