@@ -58,3 +58,6 @@ pub const MAX_EMPTY_FIELDS: u64 = 1 << 16;
 
 /// The namespace of our attributes in CTF 2 metadata.
 pub const NAMESPACE: &str = "backtrail";
+
+/// Values with labels that an enumeration of the RFC may have when it is written: ranges have to be told number by number.
+pub const MAX_MAPPINGS: u32 = 4096;

@@ -1,6 +1,6 @@
 //! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects' modules.
 
-use crate::{DescriptionError, Dialect, json2, tsdl};
+use crate::{DescriptionError, Dialect, json2, rfc, tsdl};
 use std::path::PathBuf;
 
 /// A packet that cannot be decoded: what is wrong, and where.
@@ -150,6 +150,12 @@ pub enum EncodeError {
         /// Its id.
         event: u64,
     },
+    /// The content could not be compressed.
+    Compress,
+    /// The system has no random numbers, without which nothing can be encrypted.
+    Random,
+    /// Only packets of the RFC tell what was done to their content.
+    Packing,
 }
 
 impl std::fmt::Display for EncodeError {
@@ -169,6 +175,9 @@ impl std::fmt::Display for EncodeError {
                 write!(f, "event class {event} has fields that are not whole bytes")
             }
             EncodeError::EmptyEvent { event } => write!(f, "events of class {event} could be empty"),
+            EncodeError::Compress => write!(f, "content cannot be compressed"),
+            EncodeError::Random => write!(f, "no random numbers for encryption"),
+            EncodeError::Packing => write!(f, "only packets of the RFC can be compressed, encrypted or checked"),
         }
     }
 }
@@ -265,6 +274,8 @@ pub enum CreateErrorKind {
     Tsdl(tsdl::WriteError),
     /// The description cannot be said in CTF 2.
     Json2(json2::WriteError),
+    /// The description cannot be said in the RFC's dialect.
+    Rfc(rfc::WriteError),
     /// The description is impossible.
     Description(DescriptionError),
     /// The packet or its stream class cannot be encoded.
@@ -288,6 +299,7 @@ impl std::fmt::Display for CreateErrorKind {
             CreateErrorKind::Dialect(dialect) => write!(f, "traces of {dialect} are neither written nor converted"),
             CreateErrorKind::Tsdl(error) => error.fmt(f),
             CreateErrorKind::Json2(error) => error.fmt(f),
+            CreateErrorKind::Rfc(error) => error.fmt(f),
             CreateErrorKind::Description(error) => error.fmt(f),
             CreateErrorKind::Encode(error) => error.fmt(f),
             CreateErrorKind::PacketLost(error) => write!(f, "packet not written: {error}"),

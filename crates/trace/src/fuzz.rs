@@ -36,12 +36,30 @@ pub fn json2(data: &[u8]) {
     }
 }
 
-/// Metadata of the RFC: what is parsed either compiles or is refused.
+/// Metadata of the RFC: likewise, but for floating point numbers, which are read and not written.
 pub fn rfc(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for order in [Endian::Little, Endian::Big] {
-        if let Ok(description) = rfc::parse(text, order) {
-            let _ = Plan::new(description);
+        let Ok(mut description) = rfc::parse(text, order) else {
+            return;
+        };
+        if Plan::new(description.clone()).is_err() {
+            continue;
+        }
+        description.session = Some(0);
+        let written = match rfc::write(&description) {
+            Ok(entries) => entries.join("\n"),
+            Err(error) => {
+                let kind = error.kind;
+                let known = matches!(kind, rfc::WriteErrorKind::Float | rfc::WriteErrorKind::Mappings);
+                assert!(known, "what the RFC said, it can say: {error}");
+                continue;
+            }
+        };
+        description.session = None;
+        match rfc::parse(&written, order) {
+            Ok(again) => assert_eq!(description, again, "{written}"),
+            Err(error) => panic!("{error}\n{written}"),
         }
     }
 }

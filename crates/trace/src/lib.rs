@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod constants;
+mod content;
 pub mod description;
 mod error;
 mod json;
@@ -25,14 +26,15 @@ mod write;
 #[doc(hidden)]
 pub mod fuzz;
 
+pub use content::{Checksum, Compression, Key, KeyError, Packing};
 pub use description::Description;
 pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
 pub use json::JsonWriter;
 pub use metadata::{Dialect, SourceLine};
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
-    Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Key, KeyError, Labels, Options, Packet, Problem,
-    Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText, find_traces, render,
+    Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet, Problem, Recover, Rendered,
+    Statistics, StreamReader, Trace, Value, WideText, find_traces, render,
 };
 pub use text::{ClockFormat, TextWriter};
 pub use validate::{Finding, FindingKind, check};

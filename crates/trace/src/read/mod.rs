@@ -1,13 +1,11 @@
 //! Whole traces, packets and events, in.
 
-mod content;
 mod event;
 mod find;
 mod merge;
 mod parallel;
 mod stream;
 
-pub use content::{Key, KeyError};
 pub use event::{Chosen, Elements, Event, Fields, Flags, IntegerValue, Labels, Value, WideText};
 pub(crate) use event::{PlainClass, View, float};
 pub use find::find_traces;
@@ -18,6 +16,7 @@ pub use stream::{Packet, Problem, Statistics, StreamReader};
 
 use crate::Dialect;
 use crate::constants::METADATA_FILE;
+use crate::content::Key;
 use crate::description::Description;
 use crate::error::{TraceError, TraceErrorKind};
 use crate::metadata;
@@ -150,7 +149,7 @@ fn data_order(streams: &[PathBuf]) -> Option<Endian> {
 }
 
 /// The section whose stream a file is: it has the section's name, or that, `_` and the number of a CPU (RFC 2).
-fn section_of(description: &Description, path: &Path) -> Result<usize, TraceError> {
+pub(crate) fn section_of(description: &Description, path: &Path) -> Result<usize, TraceError> {
     let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_of = |name: &str| match file.strip_prefix(name) {
         Some("") => true,

@@ -1,9 +1,9 @@
 //! One stream: packet after packet into a buffer, event after event out of it.
 
-use super::content::{Key, Schemes};
 use super::event::Event;
 use super::{Options, Recover, fail};
 use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
+use crate::content::{Key, Schemes};
 use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};

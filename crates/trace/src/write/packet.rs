@@ -2,10 +2,13 @@
 
 use super::event::{EventWriter, Pending, Walk};
 use super::header::{FixedLayout, HeaderForm, check_bytes};
-use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC};
-use crate::description::Role;
+use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC, RFC_CHECKSUM, RFC_PACKET_HEADER_BYTES};
+use crate::content::{Compression, Packing};
+use crate::description::{Integer, Role};
 use crate::error::EncodeError;
 use crate::plan::Plan;
+use crate::rfc;
+use backtrail_wire::Endian;
 use std::sync::Arc;
 
 /// What a stream has to say of itself.
@@ -22,6 +25,8 @@ pub struct StreamOptions {
     pub max_packet_bytes: usize,
     /// Packets are padded to a multiple of so many bytes: a page, as tracers do whose buffers are mapped, or less, to at least 1.
     pub align_packet_bytes: usize,
+    /// What is done to the packets' content. Only the RFC's packets can tell that something was; others have no checksum.
+    pub packing: Packing,
 }
 
 impl StreamOptions {
@@ -33,6 +38,7 @@ impl StreamOptions {
             context: vec![("cpu_id".to_owned(), u64::from(cpu))],
             max_packet_bytes: 1 << 20,
             align_packet_bytes: PACKET_ALIGN_BYTES,
+            packing: Packing::default(),
         }
     }
 }
@@ -60,8 +66,19 @@ pub struct StreamWriter {
     last: u64,
     sequence_number: u64,
     discarded: u64,
+    /// Those before the packet began: what the RFC's packets tell.
+    discarded_before: u64,
+    /// Where in the packet header the sizes in bytes, schemes and the checksum are, in the RFC's packets.
+    packs: bool,
+    /// Bits at the beginning of an event's context that say how long its payload is (RFC 7).
+    payload_size: Option<Integer>,
+    /// Where the payload of the current event begins.
+    payload_start: usize,
     events: u64,
 }
+
+/// Of the only field of an event's context that tells the payload's size.
+const PAYLOAD_SIZE_BYTES: usize = 2;
 
 impl StreamWriter {
     /// Fails where the stream class cannot be written: no such class, headers with other fields than numbers, events whose
@@ -75,12 +92,13 @@ impl StreamWriter {
         for root in [plan.packet_header, class.packet_context].into_iter().flatten() {
             layout.add(&plan, root)?;
         }
-        // Events follow on a whole byte.
-        let has_sizes = [Role::PacketSize, Role::ContentSize]
-            .into_iter()
-            .all(|role| layout.slots.iter().any(|slot| slot.role == Some(role)));
-        if !has_sizes {
+        let has = |roles: [Role; 2]| roles.into_iter().all(|role| layout.slot(role).is_some());
+        if !has([Role::PacketSize, Role::ContentSize]) && !has([Role::PacketBytes, Role::ContentBytes]) {
             return Err(EncodeError::Unwritable);
+        }
+        let packs = layout.slot(Role::ChecksumScheme).is_some() && layout.bytes() == RFC_PACKET_HEADER_BYTES;
+        if !packs && (options.packing.encryption.is_some() || options.packing.compression != Compression::None) {
+            return Err(EncodeError::Packing);
         }
         let forms = HeaderForm::all(&plan, class.event_header)?;
         for (event, described) in class.events.iter().zip(&plan.description().streams[stream].events) {
@@ -97,6 +115,11 @@ impl StreamWriter {
                 return Err(EncodeError::EmptyEvent { event: described.id });
             }
         }
+        let context = &plan.description().streams[stream].event_context;
+        let payload_size = match plan.description().session {
+            Some(_) => context.as_ref().and_then(rfc::payload_size),
+            None => None,
+        };
         let walk = Walk {
             pending: Vec::new(),
             registers: vec![0; plan.slots],
@@ -116,6 +139,10 @@ impl StreamWriter {
             last: 0,
             sequence_number: 0,
             discarded: 0,
+            discarded_before: 0,
+            packs,
+            payload_size,
+            payload_start: 0,
             events: 0,
         })
     }
@@ -126,6 +153,7 @@ impl StreamWriter {
             self.open = true;
             self.last = self.last.max(timestamp);
             self.begin = self.last;
+            self.discarded_before = self.discarded;
         }
     }
 
@@ -159,17 +187,36 @@ impl StreamWriter {
         let index = class.events_by_id.get(id).ok_or(EncodeError::UnknownEventClass(id))?;
         let event = &class.events[index];
         self.walk.pending.clear();
+        // It is filled in when the event is finished.
+        let context = class.event_context.filter(|_| self.payload_size.is_none());
         // The last one is taken first.
-        for root in [event.payload, event.context, class.event_context]
-            .into_iter()
-            .flatten()
-        {
+        for root in [event.payload, event.context, context].into_iter().flatten() {
             self.walk.pending.push(Pending::Field(root));
         }
         let form = self.forms.iter().find(|form| form.fits(id, timestamp, last));
         let form = form.ok_or(EncodeError::OutOfRange(id))?;
         let out = if front { &mut self.front } else { &mut self.body };
-        form.write(out, id, timestamp)
+        form.write(out, id, timestamp)?;
+        if self.payload_size.is_some() {
+            out.extend_from_slice(&[0; PAYLOAD_SIZE_BYTES]);
+        }
+        self.payload_start = out.len();
+        Ok(())
+    }
+
+    /// Says how long the payload of the event is that was just written (RFC 7).
+    fn put_payload_size(&mut self, front: bool) -> Result<(), EncodeError> {
+        let Some(field) = self.payload_size else { return Ok(()) };
+        let start = self.payload_start;
+        let out = self.buffer(front);
+        let size = (out.len() - start) as u64;
+        let size = u16::try_from(size).map_err(|_| EncodeError::OutOfRange(size))?;
+        let place = start - PAYLOAD_SIZE_BYTES..start;
+        out[place].copy_from_slice(&match field.byte_order {
+            Endian::Little => size.to_le_bytes(),
+            Endian::Big => size.to_be_bytes(),
+        });
+        Ok(())
     }
 
     pub(super) fn buffer(&mut self, front: bool) -> &mut Vec<u8> {
@@ -193,7 +240,7 @@ impl StreamWriter {
         result: Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
         let most = self.max_packet_bytes();
-        let result = result.and_then(|()| {
+        let result = result.and_then(|()| self.put_payload_size(front)).and_then(|()| {
             let event = self.buffer(front).len() - start;
             match (self.content_bytes() > most, self.layout.bytes() + event > most) {
                 (false, _) => Ok(()),
@@ -244,11 +291,55 @@ impl StreamWriter {
     pub fn finish(&mut self, timestamp: u64) -> Result<&[u8], EncodeError> {
         self.begin(timestamp);
         self.last = self.last.max(timestamp);
-        let content = self.content_bytes();
-        let size = content.next_multiple_of(self.align_packet_bytes());
+        let mut content = std::mem::take(&mut self.body);
+        if !self.front.is_empty() {
+            content.splice(0..0, self.front.drain(..));
+        }
+        let result = self.put_packet(&content);
+        content.clear();
+        self.body = content;
+        self.open = false;
+        self.events = 0;
+        self.sequence_number += 1;
+        result.map(|()| self.packet.as_slice())
+    }
+
+    /// Header, content and padding, into `packet`.
+    fn put_packet(&mut self, content: &[u8]) -> Result<(), EncodeError> {
+        let Packed { content, extra } = match self.packs {
+            true => Packed {
+                content: self.options.packing.compress(content)?,
+                extra: self.options.packing.encryption_bytes(),
+            },
+            false => Packed {
+                content: content.into(),
+                extra: 0,
+            },
+        };
+        let end = self.layout.bytes() + content.len() + extra;
+        let size = end.next_multiple_of(self.align_packet_bytes());
         self.packet.clear();
         self.packet.reserve(size);
         self.packet.resize(self.layout.bytes(), 0);
+        self.put_header(end as u64, size as u64)?;
+        if self.packs {
+            u32::try_from(size).map_err(|_| EncodeError::TooLarge)?;
+            let stored = self.options.packing.encrypt(&self.packet, content)?;
+            let order = self
+                .layout
+                .slot(Role::Checksum)
+                .map_or(Endian::NATIVE, |slot| slot.order);
+            self.packet[RFC_CHECKSUM].copy_from_slice(&self.options.packing.sum(&stored, order));
+            self.packet.extend_from_slice(&stored);
+        } else {
+            self.packet.extend_from_slice(&content);
+        }
+        self.packet.resize(size, 0);
+        Ok(())
+    }
+
+    /// The header of a packet whose content ends at byte `end`, of `size` bytes.
+    fn put_header(&mut self, end: u64, size: u64) -> Result<(), EncodeError> {
         for slot in &self.layout.slots {
             let value = match slot.role {
                 Some(Role::Magic) => PACKET_MAGIC,
@@ -256,12 +347,19 @@ impl StreamWriter {
                 Some(Role::StreamInstanceId) => self.options.instance_id,
                 Some(Role::Timestamp) => self.begin,
                 Some(Role::TimestampEnd) => self.last,
-                Some(Role::ContentSize) => content as u64 * 8,
-                Some(Role::PacketSize) => size as u64 * 8,
+                Some(Role::ContentSize) => end * 8,
+                Some(Role::PacketSize) => size * 8,
+                Some(Role::ContentBytes) => end,
+                Some(Role::PacketBytes) => size,
                 Some(Role::SequenceNumber) => self.sequence_number,
+                Some(Role::SequenceNumberBits) => self
+                    .layout
+                    .slot(Role::SequenceNumber)
+                    .map_or(0, |slot| slot.size.into()),
+                Some(Role::EventsDiscarded) if self.packs => self.discarded_before,
                 Some(Role::EventsDiscarded) => self.discarded,
-                // Of other dialects: the layout was refused.
-                Some(_) => 0,
+                Some(Role::SessionId) => self.plan.description().session.unwrap_or(0).into(),
+                Some(role) => self.options.packing.scheme(role).unwrap_or(0),
                 None => self.named(&slot.name),
             };
             slot.put(&mut self.packet, value)?;
@@ -271,19 +369,17 @@ impl StreamWriter {
         {
             place.copy_from_slice(uuid);
         }
-        self.packet.extend_from_slice(&self.front);
-        self.packet.extend_from_slice(&self.body);
-        self.packet.resize(size, 0);
-        self.front.clear();
-        self.body.clear();
-        self.open = false;
-        self.events = 0;
-        self.sequence_number += 1;
-        Ok(&self.packet)
+        Ok(())
     }
 
     fn named(&self, name: &str) -> u64 {
         let found = self.options.context.iter().find(|(key, _)| key == name);
         found.map_or(0, |&(_, value)| value)
     }
+}
+
+/// Content as it is stored, but for its encryption, which adds so many bytes.
+struct Packed<'c> {
+    content: std::borrow::Cow<'c, [u8]>,
+    extra: usize,
 }

@@ -1,11 +1,13 @@
 //! A trace directory: the metadata, and a file for each stream.
 
 use super::packet::{StreamOptions, StreamWriter};
-use crate::constants::METADATA_FILE;
-use crate::description::Description;
-use crate::error::{CreateError, CreateErrorKind};
+use crate::constants::{METADATA_FILE, PACKET_ALIGN_BYTES};
+use crate::description::{Description, Encoding, EventClass, FieldClass, StreamClass, Struct};
+use crate::error::{CreateError, CreateErrorKind, EncodeError};
 use crate::plan::Plan;
-use crate::{Dialect, json2, tsdl};
+use crate::read::section_of;
+use crate::{Dialect, json2, rfc, tsdl};
+use backtrail_wire::Endian;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -27,12 +29,16 @@ impl TraceWriter {
         };
         let metadata = match dialect {
             Dialect::V1_8 => {
-                tsdl::write(&description).map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?
+                let text = tsdl::write(&description);
+                text.map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?
+                    .into_bytes()
             }
             Dialect::V2 => {
-                json2::write(&description).map_err(|error| fail(directory, CreateErrorKind::Json2(error)))?
+                let text = json2::write(&description);
+                text.map_err(|error| fail(directory, CreateErrorKind::Json2(error)))?
+                    .into_bytes()
             }
-            other => return Err(fail(directory, CreateErrorKind::Dialect(other))),
+            Dialect::Rfc1_1 => rfc_metadata(&description).map_err(|kind| fail(directory, kind))?,
         };
         let plan = Plan::new(description).map_err(|error| fail(directory, CreateErrorKind::Description(error)))?;
         match fs::create_dir(directory) {
@@ -73,7 +79,11 @@ impl TraceWriter {
             && !file_name.starts_with('.')
             && !file_name.contains('/')
             && file_name != METADATA_FILE;
-        if !sound || path.exists() {
+        // A file of the RFC is of the section whose name it has.
+        let description = self.plan.description();
+        let belongs = description.session.is_none()
+            || section_of(description, &path).is_ok_and(|section| description.streams[section].id == options.class_id);
+        if !sound || !belongs || path.exists() {
             return Err(fail(CreateErrorKind::StreamName));
         }
         let writer =
@@ -85,6 +95,46 @@ impl TraceWriter {
             length: 0,
         })
     }
+}
+
+/// The metadata of the RFC: each entry is an event of one string, without any header, in packets like those of the data (RFC 7).
+fn rfc_metadata(description: &Description) -> Result<Vec<u8>, CreateErrorKind> {
+    let entries = rfc::write(description).map_err(CreateErrorKind::Rfc)?;
+    let order = description.byte_order.unwrap_or(Endian::NATIVE);
+    let string = Struct::new().with("entry", FieldClass::String(Encoding::Utf8));
+    let event = EventClass {
+        payload: Some(string),
+        ..EventClass::default()
+    };
+    let class = StreamClass {
+        events: vec![event],
+        ..StreamClass::default()
+    };
+    let mut stream = rfc::description(order, description.session.unwrap_or(0));
+    stream.streams.push(class);
+    let plan = Plan::new(stream).map_err(CreateErrorKind::Description)?;
+    let longest = entries.iter().map(String::len).max().unwrap_or(0);
+    let mut options = StreamOptions::for_cpu(0, 0);
+    options.max_packet_bytes = options.max_packet_bytes.max(longest + 2 * PACKET_ALIGN_BYTES);
+    let mut writer = StreamWriter::new(Arc::new(plan), options).map_err(CreateErrorKind::Encode)?;
+    let mut metadata = Vec::new();
+    for entry in &entries {
+        let put = |writer: &mut StreamWriter| {
+            let mut event = writer.event(0, 0);
+            event.string(entry);
+            event.finish()
+        };
+        let result = match put(&mut writer) {
+            Err(EncodeError::Full) => {
+                metadata.extend_from_slice(writer.finish(0).map_err(CreateErrorKind::Encode)?);
+                put(&mut writer)
+            }
+            result => result,
+        };
+        result.map_err(CreateErrorKind::Encode)?;
+    }
+    metadata.extend_from_slice(writer.finish(0).map_err(CreateErrorKind::Encode)?);
+    Ok(metadata)
 }
 
 /// A stream and its file.
