@@ -18,6 +18,12 @@ pub const RFC_PACKET_HEADER_BYTES: usize = 48;
 /// Where in the RFC's packet header the size of the content stands (RFC 5).
 pub const RFC_CONTENT_SIZE: std::ops::Range<usize> = 8..12;
 
+/// Where in the RFC's packet header the size of the packet stands (RFC 5).
+pub const RFC_PACKET_SIZE: std::ops::Range<usize> = 12..16;
+
+/// Where in the RFC's packet header the schemes of compression, encryption and checksum stand (RFC 5).
+pub const RFC_SCHEMES: std::ops::Range<usize> = 45..48;
+
 /// Where in the RFC's packet header the checksum stands (RFC 5).
 pub const RFC_CHECKSUM: std::ops::Range<usize> = 16..20;
 

@@ -5,7 +5,7 @@
 //! of AES-256 in GCM mode and its tag of 16; the packet header belongs to what is authenticated, with zeros for the size of the
 //! content and the checksum, which are known later only.
 
-use crate::constants::{MAX_UNPACK_RATIO, RFC_CHECKSUM, RFC_CONTENT_SIZE, UNPACK_ALLOWANCE};
+use crate::constants::{MAX_UNPACK_RATIO, RFC_CHECKSUM, RFC_CONTENT_SIZE, RFC_PACKET_HEADER_BYTES, UNPACK_ALLOWANCE};
 use crate::description::Role;
 use crate::error::{DecodeErrorKind, EncodeError};
 use crate::plan::Roles;
@@ -104,8 +104,35 @@ impl Packing {
         })
     }
 
+    /// Makes `out` the whole packet with this content, padded to a multiple of `align` bytes. `put_header` is told where the content
+    /// will end and how long the packet will be, both in bytes, and puts the header there, with all but the checksum.
+    pub(crate) fn store(
+        &self,
+        content: &[u8],
+        align: usize,
+        order: Endian,
+        out: &mut Vec<u8>,
+        put_header: impl FnOnce(&mut Vec<u8>, u64, u64) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let compressed = self.compress(content)?;
+        let end = RFC_PACKET_HEADER_BYTES + compressed.len() + self.encryption_bytes();
+        let size = end.next_multiple_of(align);
+        u32::try_from(size).map_err(|_| EncodeError::TooLarge)?;
+        out.clear();
+        out.reserve(size);
+        put_header(out, end as u64, size as u64)?;
+        let stored = self.encrypt(out, compressed)?;
+        let sum = self.sum(&stored, order);
+        out.get_mut(RFC_CHECKSUM)
+            .ok_or(EncodeError::Unwritable)?
+            .copy_from_slice(&sum);
+        out.extend_from_slice(&stored);
+        out.resize(size, 0);
+        Ok(())
+    }
+
     /// The content as it is before it is encrypted.
-    pub(crate) fn compress<'c>(&self, content: &'c [u8]) -> Result<Cow<'c, [u8]>, EncodeError> {
+    fn compress<'c>(&self, content: &'c [u8]) -> Result<Cow<'c, [u8]>, EncodeError> {
         let compressed = match self.compression {
             Compression::None => return Ok(Cow::Borrowed(content)),
             Compression::Bzip2 => {
@@ -121,7 +148,7 @@ impl Packing {
     }
 
     /// So many bytes become longer by encryption.
-    pub(crate) fn encryption_bytes(&self) -> usize {
+    fn encryption_bytes(&self) -> usize {
         match self.encryption {
             Some(_) => NONCE_BYTES + TAG_BYTES,
             None => 0,
@@ -129,7 +156,7 @@ impl Packing {
     }
 
     /// Encrypts compressed content under a header with all but the size of the content and the checksum.
-    pub(crate) fn encrypt<'c>(&self, header: &[u8], content: Cow<'c, [u8]>) -> Result<Cow<'c, [u8]>, EncodeError> {
+    fn encrypt<'c>(&self, header: &[u8], content: Cow<'c, [u8]>) -> Result<Cow<'c, [u8]>, EncodeError> {
         let Some(key) = self.encryption else {
             return Ok(content);
         };
@@ -147,7 +174,7 @@ impl Packing {
     }
 
     /// The four bytes of the checksum of what is stored, in a packet of this byte order.
-    pub(crate) fn sum(&self, stored: &[u8], order: Endian) -> [u8; 4] {
+    fn sum(&self, stored: &[u8], order: Endian) -> [u8; 4] {
         match (self.checksum, order) {
             (Checksum::None, _) => [0; 4],
             (Checksum::Md5, _) => first(&Md5::digest(stored)),

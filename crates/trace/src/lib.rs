@@ -38,4 +38,4 @@ pub use read::{
 };
 pub use text::{ClockFormat, TextWriter};
 pub use validate::{Finding, FindingKind, check};
-pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert};
+pub use write::{ConvertOptions, EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, Unsaid, convert};

@@ -125,6 +125,11 @@ impl Trace {
         &self.streams
     }
 
+    /// Index of a stream's class where the file's name tells it: the RFC's.
+    pub(crate) fn class_of(&self, stream: usize) -> Option<usize> {
+        self.classes.get(stream).copied().flatten()
+    }
+
     /// Reads one stream.
     pub fn stream(&self, index: usize, options: Options) -> Result<StreamReader, TraceError> {
         StreamReader::open(self.plan.clone(), &self.streams[index], self.classes[index], options)

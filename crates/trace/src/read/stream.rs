@@ -1,6 +1,6 @@
 //! One stream: packet after packet into a buffer, event after event out of it.
 
-use super::event::Event;
+use super::event::{Event, Fields};
 use super::{Options, Recover, fail};
 use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
 use crate::content::{Key, Schemes};
@@ -324,16 +324,56 @@ impl StreamReader {
 
     fn try_advance(&mut self) -> Result<bool, TraceError> {
         self.state.due = None;
-        while !self.state.has_packet || self.state.position.saturating_add(self.state.slack) >= self.state.limit {
-            if self.next_packet >= self.length {
+        while !self.state.has_event() {
+            if !self.next_packet()? {
                 return Ok(false);
             }
-            self.read_packet()?;
         }
+        self.decode_event()?;
+        Ok(true)
+    }
+
+    fn decode_event(&mut self) -> Result<(), TraceError> {
         let offset = self.state.packet.offset;
         let result = self.state.decode_event(&self.plan);
-        result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
+        result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))
+    }
+
+    /// Passes over the rest of the packet; whether there is another one, which then is the current one.
+    pub(crate) fn next_packet(&mut self) -> Result<bool, TraceError> {
+        if self.next_packet >= self.length {
+            return Ok(false);
+        }
+        self.read_packet()?;
         Ok(true)
+    }
+
+    /// The next event of the packet.
+    pub(crate) fn next_of_packet(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+        if !self.state.has_event() {
+            return Ok(None);
+        }
+        self.decode_event()?;
+        Ok(Some(self.event()))
+    }
+
+    /// The context of the current packet.
+    pub(crate) fn packet_context(&self) -> Option<Fields<'_>> {
+        self.event().packet_context()
+    }
+
+    /// Header and content of the current packet, before any event was taken from it.
+    pub(crate) fn packet_bytes(&self) -> (&[u8], &[u8]) {
+        let end = (self.state.limit / 8) as usize;
+        let data = self.state.data.get(..end).unwrap_or_default();
+        data.split_at_checked((self.state.position / 8) as usize)
+            .unwrap_or_default()
+    }
+
+    /// Nanoseconds from the origin of the current stream's clock.
+    pub(crate) fn nanoseconds_at(&self, cycles: u64) -> Option<i64> {
+        let class = self.plan.streams.get(self.state.packet.stream_class)?;
+        class.clock.as_ref()?.nanoseconds_at(cycles)
     }
 
     /// Reads the next packet: first its beginning, which tells its size, then all of it.
@@ -409,6 +449,11 @@ impl StreamReader {
 }
 
 impl State {
+    /// Whether the current packet has another event.
+    fn has_event(&self) -> bool {
+        self.has_packet && self.position.saturating_add(self.slack) < self.limit
+    }
+
     /// Decodes the packet header and context at the start of `data`, a packet at most `rest` bytes long.
     pub(super) fn decode_packet(&mut self, plan: &Plan, offset: u64, rest: u64) -> Result<Packet, DecodeError> {
         let mut roles = Roles::default();

@@ -4,9 +4,10 @@ mod convert;
 mod event;
 mod header;
 mod packet;
+mod recode;
 mod trace;
 
-pub use convert::convert;
+pub use convert::{ConvertOptions, Unsaid, convert};
 pub use event::EventWriter;
 pub use packet::{StreamOptions, StreamWriter};
 pub use trace::{PacketFile, TraceWriter};

@@ -2,7 +2,7 @@
 
 use super::event::{EventWriter, Pending, Walk};
 use super::header::{FixedLayout, HeaderForm, check_bytes};
-use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC, RFC_CHECKSUM, RFC_PACKET_HEADER_BYTES};
+use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
 use crate::content::{Compression, Packing};
 use crate::description::{Integer, Role};
 use crate::error::EncodeError;
@@ -50,40 +50,49 @@ impl StreamOptions {
 #[derive(Debug)]
 pub struct StreamWriter {
     pub(super) plan: Arc<Plan>,
-    stream: usize,
+    pub(super) stream: usize,
     options: StreamOptions,
-    layout: FixedLayout,
+    pub(super) layout: FixedLayout,
     forms: Vec<HeaderForm>,
     pub(super) walk: Walk,
     /// Events that are put before all others when the packet is finished.
     front: Vec<u8>,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
     packet: Vec<u8>,
     /// Whether a packet was begun and not finished.
-    open: bool,
-    begin: u64,
+    pub(super) open: bool,
+    pub(super) begin: u64,
     /// The last timestamp of the stream.
-    last: u64,
-    sequence_number: u64,
-    discarded: u64,
+    pub(super) last: u64,
+    pub(super) sequence_number: u64,
+    pub(super) discarded: u64,
     /// Those before the packet began: what the RFC's packets tell.
-    discarded_before: u64,
-    /// Where in the packet header the sizes in bytes, schemes and the checksum are, in the RFC's packets.
-    packs: bool,
+    pub(super) discarded_before: u64,
     /// Bits at the beginning of an event's context that say how long its payload is (RFC 7).
-    payload_size: Option<Integer>,
+    pub(super) payload_size: Option<Integer>,
     /// Where the payload of the current event begins.
-    payload_start: usize,
+    pub(super) payload_start: usize,
+    /// Bits of the last byte that are of no event.
+    pub(super) unused_bits: u64,
     events: u64,
 }
 
 /// Of the only field of an event's context that tells the payload's size.
-const PAYLOAD_SIZE_BYTES: usize = 2;
+pub(super) const PAYLOAD_SIZE_BYTES: usize = 2;
 
 impl StreamWriter {
     /// Fails where the stream class cannot be written: no such class, headers with other fields than numbers, events whose
     /// fields are not whole bytes.
     pub fn new(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter, EncodeError> {
+        StreamWriter::with_checks(plan, options, true)
+    }
+
+    /// `whole_bytes`: events are checked to be such.
+    pub(super) fn with_checks(
+        plan: Arc<Plan>,
+        options: StreamOptions,
+        whole_bytes: bool,
+    ) -> Result<StreamWriter, EncodeError> {
         let stream = plan
             .stream_index(options.class_id)
             .ok_or(EncodeError::UnknownStreamClass(options.class_id))?;
@@ -96,12 +105,14 @@ impl StreamWriter {
         if !has([Role::PacketSize, Role::ContentSize]) && !has([Role::PacketBytes, Role::ContentBytes]) {
             return Err(EncodeError::Unwritable);
         }
-        let packs = layout.slot(Role::ChecksumScheme).is_some() && layout.bytes() == RFC_PACKET_HEADER_BYTES;
-        if !packs && (options.packing.encryption.is_some() || options.packing.compression != Compression::None) {
+        if layout.slot(Role::ChecksumScheme).is_none()
+            && (options.packing.encryption.is_some() || options.packing.compression != Compression::None)
+        {
             return Err(EncodeError::Packing);
         }
         let forms = HeaderForm::all(&plan, class.event_header)?;
-        for (event, described) in class.events.iter().zip(&plan.description().streams[stream].events) {
+        let events = class.events.iter().zip(&plan.description().streams[stream].events);
+        for (event, described) in events.filter(|_| whole_bytes) {
             let mut least = forms.iter().map(|form| form.bytes() as u64).min().unwrap_or(0);
             for root in [class.event_context, event.context, event.payload]
                 .into_iter()
@@ -140,9 +151,9 @@ impl StreamWriter {
             sequence_number: 0,
             discarded: 0,
             discarded_before: 0,
-            packs,
             payload_size,
             payload_start: 0,
+            unused_bits: 0,
             events: 0,
         })
     }
@@ -182,7 +193,7 @@ impl StreamWriter {
         }
     }
 
-    fn event_header(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> Result<(), EncodeError> {
+    pub(super) fn event_header(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> Result<(), EncodeError> {
         let class = &self.plan.streams[self.stream];
         let index = class.events_by_id.get(id).ok_or(EncodeError::UnknownEventClass(id))?;
         let event = &class.events[index];
@@ -205,7 +216,7 @@ impl StreamWriter {
     }
 
     /// Says how long the payload of the event is that was just written (RFC 7).
-    fn put_payload_size(&mut self, front: bool) -> Result<(), EncodeError> {
+    pub(super) fn put_payload_size(&mut self, front: bool) -> Result<(), EncodeError> {
         let Some(field) = self.payload_size else { return Ok(()) };
         let start = self.payload_start;
         let out = self.buffer(front);
@@ -291,55 +302,56 @@ impl StreamWriter {
     pub fn finish(&mut self, timestamp: u64) -> Result<&[u8], EncodeError> {
         self.begin(timestamp);
         self.last = self.last.max(timestamp);
+        self.finish_packet()
+    }
+
+    /// Ends the packet as all is now.
+    pub(super) fn finish_packet(&mut self) -> Result<&[u8], EncodeError> {
         let mut content = std::mem::take(&mut self.body);
         if !self.front.is_empty() {
             content.splice(0..0, self.front.drain(..));
         }
-        let result = self.put_packet(&content);
+        let mut packet = std::mem::take(&mut self.packet);
+        let result = self.put_packet(&content, &mut packet);
+        self.packet = packet;
         content.clear();
         self.body = content;
         self.open = false;
         self.events = 0;
+        self.unused_bits = 0;
         self.sequence_number += 1;
         result.map(|()| self.packet.as_slice())
     }
 
-    /// Header, content and padding, into `packet`.
-    fn put_packet(&mut self, content: &[u8]) -> Result<(), EncodeError> {
-        let Packed { content, extra } = match self.packs {
-            true => Packed {
-                content: self.options.packing.compress(content)?,
-                extra: self.options.packing.encryption_bytes(),
-            },
-            false => Packed {
-                content: content.into(),
-                extra: 0,
-            },
-        };
-        let end = self.layout.bytes() + content.len() + extra;
-        let size = end.next_multiple_of(self.align_packet_bytes());
-        self.packet.clear();
-        self.packet.reserve(size);
-        self.packet.resize(self.layout.bytes(), 0);
-        self.put_header(end as u64, size as u64)?;
-        if self.packs {
-            u32::try_from(size).map_err(|_| EncodeError::TooLarge)?;
-            let stored = self.options.packing.encrypt(&self.packet, content)?;
-            let order = self
-                .layout
-                .slot(Role::Checksum)
-                .map_or(Endian::NATIVE, |slot| slot.order);
-            self.packet[RFC_CHECKSUM].copy_from_slice(&self.options.packing.sum(&stored, order));
-            self.packet.extend_from_slice(&stored);
-        } else {
-            self.packet.extend_from_slice(&content);
+    /// Header, content and padding.
+    fn put_packet(&self, content: &[u8], packet: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let align = self.align_packet_bytes();
+        if let Some(order) = self.checksum_order() {
+            let put_header = |packet: &mut Vec<u8>, end, size| self.put_header(packet, end, size);
+            return self.options.packing.store(content, align, order, packet, put_header);
         }
-        self.packet.resize(size, 0);
+        let end = self.layout.bytes() + content.len();
+        let size = end.next_multiple_of(align);
+        packet.clear();
+        packet.reserve(size);
+        self.put_header(packet, end as u64, size as u64)?;
+        packet.extend_from_slice(content);
+        packet.resize(size, 0);
         Ok(())
     }
 
+    /// Byte order of the checksum in the RFC's packets; others have none.
+    fn checksum_order(&self) -> Option<Endian> {
+        let is_rfc = self.layout.bytes() == RFC_PACKET_HEADER_BYTES && self.layout.slot(Role::ChecksumScheme).is_some();
+        self.layout
+            .slot(Role::Checksum)
+            .filter(|_| is_rfc)
+            .map(|slot| slot.order)
+    }
+
     /// The header of a packet whose content ends at byte `end`, of `size` bytes.
-    fn put_header(&mut self, end: u64, size: u64) -> Result<(), EncodeError> {
+    fn put_header(&self, packet: &mut Vec<u8>, end: u64, size: u64) -> Result<(), EncodeError> {
+        packet.resize(self.layout.bytes(), 0);
         for slot in &self.layout.slots {
             let value = match slot.role {
                 Some(Role::Magic) => PACKET_MAGIC,
@@ -347,7 +359,7 @@ impl StreamWriter {
                 Some(Role::StreamInstanceId) => self.options.instance_id,
                 Some(Role::Timestamp) => self.begin,
                 Some(Role::TimestampEnd) => self.last,
-                Some(Role::ContentSize) => end * 8,
+                Some(Role::ContentSize) => end * 8 - self.unused_bits,
                 Some(Role::PacketSize) => size * 8,
                 Some(Role::ContentBytes) => end,
                 Some(Role::PacketBytes) => size,
@@ -356,16 +368,16 @@ impl StreamWriter {
                     .layout
                     .slot(Role::SequenceNumber)
                     .map_or(0, |slot| slot.size.into()),
-                Some(Role::EventsDiscarded) if self.packs => self.discarded_before,
+                Some(Role::EventsDiscarded) if self.layout.slot(Role::SessionId).is_some() => self.discarded_before,
                 Some(Role::EventsDiscarded) => self.discarded,
                 Some(Role::SessionId) => self.plan.description().session.unwrap_or(0).into(),
                 Some(role) => self.options.packing.scheme(role).unwrap_or(0),
                 None => self.named(&slot.name),
             };
-            slot.put(&mut self.packet, value)?;
+            slot.put(packet, value)?;
         }
         if let (Some(start), Some(uuid)) = (self.layout.uuid, &self.plan.description().uuid)
-            && let Some(place) = self.packet.get_mut(start..start + uuid.len())
+            && let Some(place) = packet.get_mut(start..start + uuid.len())
         {
             place.copy_from_slice(uuid);
         }
@@ -376,10 +388,4 @@ impl StreamWriter {
         let found = self.options.context.iter().find(|(key, _)| key == name);
         found.map_or(0, |&(_, value)| value)
     }
-}
-
-/// Content as it is stored, but for its encryption, which adds so many bytes.
-struct Packed<'c> {
-    content: std::borrow::Cow<'c, [u8]>,
-    extra: usize,
 }

@@ -70,11 +70,22 @@ impl TraceWriter {
 
     /// A new stream. Its file appears with its first packet. The result can be moved to another thread.
     pub fn stream(&self, file_name: &str, options: StreamOptions) -> Result<PacketFile, CreateError> {
-        let path = self.directory.join(file_name);
-        let fail = |kind| CreateError {
+        let path = self.new_stream_path(file_name, options.class_id)?;
+        let writer = StreamWriter::new(self.plan.clone(), options).map_err(|error| CreateError {
             path: path.clone(),
-            kind,
-        };
+            kind: CreateErrorKind::Encode(error),
+        })?;
+        Ok(PacketFile {
+            writer,
+            path,
+            file: None,
+            length: 0,
+        })
+    }
+
+    /// Where a stream of this class and name may be written.
+    pub(super) fn new_stream_path(&self, file_name: &str, class: u64) -> Result<PathBuf, CreateError> {
+        let path = self.directory.join(file_name);
         let sound = !file_name.is_empty()
             && !file_name.starts_with('.')
             && !file_name.contains('/')
@@ -82,18 +93,14 @@ impl TraceWriter {
         // A file of the RFC is of the section whose name it has.
         let description = self.plan.description();
         let belongs = description.session.is_none()
-            || section_of(description, &path).is_ok_and(|section| description.streams[section].id == options.class_id);
-        if !sound || !belongs || path.exists() {
-            return Err(fail(CreateErrorKind::StreamName));
+            || section_of(description, &path).is_ok_and(|section| description.streams[section].id == class);
+        match sound && belongs && !path.exists() {
+            true => Ok(path),
+            false => Err(CreateError {
+                path,
+                kind: CreateErrorKind::StreamName,
+            }),
         }
-        let writer =
-            StreamWriter::new(self.plan.clone(), options).map_err(|error| fail(CreateErrorKind::Encode(error)))?;
-        Ok(PacketFile {
-            writer,
-            path,
-            file: None,
-            length: 0,
-        })
     }
 }
 
@@ -187,8 +194,8 @@ impl PacketFile {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let file = OpenOptions::new().append(true).create_new(true).open(&self.path);
-                let file = file.map_err(|error| fail(&self.path, CreateErrorKind::PacketLost(error)))?;
+                let file =
+                    new_file(&self.path).map_err(|error| fail(&self.path, CreateErrorKind::PacketLost(error)))?;
                 self.file.insert(file)
             }
         };
@@ -204,6 +211,11 @@ impl PacketFile {
             Err(error) => Err(fail(&self.path, CreateErrorKind::Io(error))),
         }
     }
+}
+
+/// A file that was not there, for a stream.
+pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().append(true).create_new(true).open(path)
 }
 
 /// Writes with one call where the system takes all of it. It takes less where there is no more room; only the next call
