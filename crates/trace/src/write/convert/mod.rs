@@ -46,14 +46,18 @@ pub fn convert(
     if dialect != Dialect::Rfc1_1 && (packing.encryption.is_some() || packing.compression != Compression::None) {
         return Err(fail(directory, CreateErrorKind::Encode(EncodeError::Packing)));
     }
-    let mut unused = false;
+    let mut left_out = Vec::new();
     match (trace.dialect(), dialect) {
         (Dialect::Rfc1_1, Dialect::Rfc1_1) => repacked(trace, directory, options)?,
         (_, Dialect::Rfc1_1) => {
             let described = to_rfc::described(trace, options.key)?;
             let writer = TraceWriter::create(directory, described.description, dialect)?;
             recoded(trace, &writer, &described.targets, options)?;
-            unused = described.unused;
+            let parts = [
+                (described.unused, Unsaid::UnusedStreams),
+                (described.unnamed_cpus, Unsaid::Cpus),
+            ];
+            left_out.extend(parts.into_iter().filter(|(is, _)| *is).map(|(_, what)| what));
         }
         (Dialect::Rfc1_1, _) => {
             let (description, targets) = from_rfc::described(trace)?;
@@ -66,7 +70,8 @@ pub fn convert(
             copied(trace, directory)?;
         }
     }
-    Ok(unsaid::of(trace, dialect, unused))
+    left_out.extend(unsaid::of(trace, dialect));
+    Ok(left_out)
 }
 
 /// A stream and what its file in the other trace is.

@@ -26,6 +26,8 @@ pub(super) struct Described {
     pub(super) targets: Vec<Target>,
     /// Whether there are classes of streams without a stream, which are no sections.
     pub(super) unused: bool,
+    /// Whether packets tell a CPU that the file's name does not.
+    pub(super) unnamed_cpus: bool,
 }
 
 /// The description in the RFC's words. A section has the name that its files have; where their packets tell a CPU, that
@@ -39,17 +41,20 @@ pub(super) fn described(trace: &Trace, key: Option<Key>) -> Result<Described, Cr
     let mut description = rfc::description(order, session_of(source.uuid));
     let mut targets: Vec<Target> = Vec::new();
     let mut sections: Vec<(String, usize)> = Vec::new();
+    let mut unnamed_cpus = false;
     for (stream, path) in trace.streams().iter().enumerate() {
         let Some(known) = known_stream(trace, stream, key)? else {
             continue;
         };
         let name = name_of(path);
-        let (name, cpu) = match known.cpu {
-            Some(cpu) => match name.rsplit_once('_') {
-                Some((section, suffix)) if number(suffix) == Some(cpu) => (section, Some(cpu)),
-                _ => return Err(fail(path, CreateErrorKind::PacketContext("cpu_id".to_owned()))),
-            },
-            None => (name, None),
+        let named = name.rsplit_once('_');
+        let (name, cpu) = match (known.cpu, named) {
+            (Cpu::Always(cpu), Some((section, suffix))) if number(suffix) == Some(cpu) => (section, Some(cpu)),
+            (Cpu::None, _) => (name, None),
+            _ => {
+                unnamed_cpus = true;
+                (name, None)
+            }
         };
         let section = (name.to_owned(), known.class);
         let place = match sections.iter().position(|(other, _)| *other == section.0) {
@@ -84,6 +89,7 @@ pub(super) fn described(trace: &Trace, key: Option<Key>) -> Result<Described, Cr
         description,
         targets,
         unused,
+        unnamed_cpus,
     })
 }
 
@@ -91,7 +97,15 @@ pub(super) fn described(trace: &Trace, key: Option<Key>) -> Result<Described, Cr
 struct Known {
     /// Index of its class.
     class: usize,
-    cpu: Option<u32>,
+    cpu: Cpu,
+}
+
+/// Of which CPU packets say to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cpu {
+    None,
+    Always(u32),
+    Several,
 }
 
 /// Looks at all packets of a stream; `None` where it has none.
@@ -105,24 +119,22 @@ fn known_stream(trace: &Trace, stream: usize, key: Option<Key>) -> Result<Option
     let mut reader = trace.stream(stream, options).map_err(unread)?;
     let mut known: Option<Known> = None;
     while reader.next_packet().map_err(unread)? {
-        let mut cpu = None;
+        let mut cpu = Cpu::None;
         for (name, value) in reader
             .packet_context()
             .iter()
             .flat_map(|context| context.without_roles())
         {
             match value.as_u64().map(u32::try_from) {
-                Some(Ok(number)) if name == "cpu_id" => cpu = Some(number),
+                Some(Ok(number)) if name == "cpu_id" => cpu = Cpu::Always(number),
                 _ => return Err(fail(path, CreateErrorKind::PacketContext(name.to_owned()))),
             }
         }
         let class = reader.packet().map_or(0, |packet| packet.stream_class);
-        match &known {
-            Some(known) if known.cpu != cpu => {
-                return Err(fail(path, CreateErrorKind::PacketContext("cpu_id".to_owned())));
-            }
-            _ => known = Some(Known { class, cpu }),
+        if known.as_ref().is_some_and(|known| known.cpu != cpu) {
+            cpu = Cpu::Several;
         }
+        known = Some(Known { class, cpu });
     }
     Ok(known)
 }

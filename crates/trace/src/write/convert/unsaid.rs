@@ -20,6 +20,8 @@ pub enum Unsaid {
     Bases,
     /// Classes of streams of which there is no stream.
     UnusedStreams,
+    /// CPUs of packets that are not in the names of their files.
+    Cpus,
     /// That fields do not cross the ends of C's units.
     Units,
 }
@@ -33,13 +35,14 @@ impl std::fmt::Display for Unsaid {
             Unsaid::LogLevels => "log levels",
             Unsaid::Bases => "the bases of numbers",
             Unsaid::UnusedStreams => "classes without streams",
+            Unsaid::Cpus => "CPUs that no file's name tells",
             Unsaid::Units => "units of bit fields",
         })
     }
 }
 
-/// What is left out of the trace's description in this dialect; `unused`: classes without streams were.
-pub(super) fn of(trace: &Trace, dialect: Dialect, unused: bool) -> Vec<Unsaid> {
+/// What is left out of the trace's description in this dialect.
+pub(super) fn of(trace: &Trace, dialect: Dialect) -> Vec<Unsaid> {
     let mut description = trace.description().clone();
     let (mut bases, mut units) = (false, false);
     every_struct(&mut description, &mut |class| {
@@ -64,7 +67,6 @@ pub(super) fn of(trace: &Trace, dialect: Dialect, unused: bool) -> Vec<Unsaid> {
             ),
             (Unsaid::LogLevels, events.any(|event| event.log_level.is_some())),
             (Unsaid::Bases, bases),
-            (Unsaid::UnusedStreams, unused),
         ],
         (true, false) => vec![(Unsaid::Units, units)],
         _ => Vec::new(),
