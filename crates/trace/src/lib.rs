@@ -14,6 +14,7 @@ pub mod description;
 mod error;
 mod json;
 pub mod json2;
+mod lent;
 mod metadata;
 mod plan;
 mod read;
@@ -30,12 +31,15 @@ pub use content::{Checksum, Compression, Key, KeyError, Packing};
 pub use description::Description;
 pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
 pub use json::JsonWriter;
+pub use lent::{Ring, RingEvent, RingLayout, RingTooSmall};
 pub use metadata::{Dialect, SourceLine};
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
     Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet, Problem, Recover, Rendered,
-    Statistics, StreamReader, Trace, Value, WideText, find_traces, render,
+    Statistics, StreamReader, Trace, Value, WideText, find_traces, packets_of_ring, render,
 };
 pub use text::{ClockFormat, TextWriter};
 pub use validate::{Finding, FindingKind, check};
-pub use write::{ConvertOptions, EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, Unsaid, convert};
+pub use write::{
+    ConvertOptions, EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, Unsaid, convert, salvage,
+};

@@ -4,6 +4,7 @@ mod event;
 mod find;
 mod merge;
 mod parallel;
+mod ring;
 mod stream;
 
 pub use event::{Chosen, Elements, Event, Fields, Flags, IntegerValue, Labels, Value, WideText};
@@ -11,6 +12,7 @@ pub(crate) use event::{PlainClass, View, float};
 pub use find::find_traces;
 pub use merge::Events;
 pub use parallel::{Rendered, render};
+pub use ring::packets_of_ring;
 pub(crate) use stream::{Contents, decode_all, packet_contents};
 pub use stream::{Packet, Problem, Statistics, StreamReader};
 

@@ -449,6 +449,15 @@ impl StreamReader {
 }
 
 impl State {
+    /// For the beginning of one packet.
+    pub(super) fn of(plan: &Plan, data: &[u8]) -> State {
+        State {
+            data: data.to_vec(),
+            registers: vec![0; plan.slots],
+            ..State::default()
+        }
+    }
+
     /// Whether the current packet has another event.
     fn has_event(&self) -> bool {
         self.has_packet && self.position.saturating_add(self.slack) < self.limit
@@ -621,11 +630,7 @@ impl State {
 
 /// Decodes all of a packet that is in memory, for the fuzz target; how many events it has.
 pub(crate) fn decode_all(plan: &Plan, data: &[u8]) -> Result<u64, DecodeError> {
-    let mut state = State {
-        data: data.to_vec(),
-        registers: vec![0; plan.slots],
-        ..State::default()
-    };
+    let mut state = State::of(plan, data);
     state.packet = state.decode_packet(plan, 0, data.len() as u64)?;
     state.unpack(None)?;
     let mut events = 0;
@@ -644,10 +649,7 @@ pub(crate) struct Contents {
 
 /// Takes the contents out of the packets in a file that is read already. The packets' plan has no events.
 pub(crate) fn packet_contents(plan: &Plan, file: &[u8]) -> Result<Contents, TraceErrorKind> {
-    let mut state = State {
-        registers: vec![0; plan.slots],
-        ..State::default()
-    };
+    let mut state = State::of(plan, &[]);
     let mut contents = Contents {
         text: Vec::new(),
         session: None,

@@ -5,9 +5,11 @@ mod event;
 mod header;
 mod packet;
 mod recode;
+mod ring;
 mod trace;
 
 pub use convert::{ConvertOptions, Unsaid, convert};
 pub use event::EventWriter;
 pub use packet::{StreamOptions, StreamWriter};
+pub use ring::salvage;
 pub use trace::{PacketFile, TraceWriter};

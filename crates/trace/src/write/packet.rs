@@ -350,7 +350,7 @@ impl StreamWriter {
     }
 
     /// The header of a packet whose content ends at byte `end`, of `size` bytes.
-    fn put_header(&self, packet: &mut Vec<u8>, end: u64, size: u64) -> Result<(), EncodeError> {
+    pub(super) fn put_header(&self, packet: &mut Vec<u8>, end: u64, size: u64) -> Result<(), EncodeError> {
         packet.resize(self.layout.bytes(), 0);
         for slot in &self.layout.slots {
             let value = match slot.role {
