@@ -55,6 +55,34 @@ impl core::error::Error for RingTooSmall {}
 /// Packets of events in lent memory, the oldest of which make room for new ones.
 ///
 /// Timestamps are cycles of the stream's clock and never go back: an earlier one than the last counts as the last.
+///
+/// ```
+/// # use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
+/// # use backtrail_trace::{Endian, Plan, Ring, RingLayout, StreamOptions};
+/// # use std::{io::Write, sync::Arc};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let fields = Struct::new()
+/// #     .with("bytes", Integer::unsigned(32, Endian::NATIVE))
+/// #     .with("path", FieldClass::String(Encoding::Utf8));
+/// # let events = vec![EventClass::new(0, "app:read", fields)];
+/// # let description = Description::of_events(Clock::nanoseconds("monotonic", 0), events);
+/// # let (memory, path, mut file, now) = (&mut vec![0; 4 << 20], b"/etc/hostname", Vec::new(), 1_000);
+/// let plan = Arc::new(Plan::new(description)?);
+/// let layout = RingLayout::new(&plan, StreamOptions::for_cpu(0, 0))?;
+/// let mut ring = Ring::new(layout, memory, 1 << 20, now)?;
+/// // From here on nothing allocates, locks or panics.
+/// if let Some(mut event) = ring.event(0, now, 4 + path.len() + 1) {
+///     event.u32(512);
+///     event.text(path);
+///     event.commit();
+/// }
+/// for packet in ring.packets() {
+///     file.write_all(packet)?;
+/// }
+/// # assert_eq!(file.len(), 1 << 20);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Ring<'m> {
     memory: &'m mut [u8],

@@ -27,6 +27,7 @@ mod write;
 #[doc(hidden)]
 pub mod fuzz;
 
+pub use backtrail_wire::Endian;
 pub use content::{Checksum, Compression, Key, KeyError, Packing};
 pub use description::Description;
 pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};

@@ -14,6 +14,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A trace that is being written. It is readable at any time: the metadata comes first, and files only ever get whole packets.
+///
+/// ```
+/// use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
+/// use backtrail_trace::{Dialect, Endian, StreamOptions, TraceWriter};
+///
+/// fn write(directory: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
+///     let fields = Struct::new()
+///         .with("bytes", Integer::unsigned(32, Endian::NATIVE))
+///         .with("path", FieldClass::String(Encoding::Utf8));
+///     let events = vec![EventClass::new(0, "app:read", fields)];
+///     let description = Description::of_events(Clock::nanoseconds("monotonic", 0), events);
+///     let trace = TraceWriter::create(directory, description, Dialect::V1_8)?;
+///     let mut stream = trace.stream("main_0", StreamOptions::for_cpu(0, 0))?;
+///     let mut event = stream.writer().event(0, 1_000);
+///     event.u32(512);
+///     event.string("/etc/hostname");
+///     event.finish()?;
+///     stream.flush(2_000)?;
+///     Ok(())
+/// }
+/// # let scratch = tempfile::tempdir().unwrap();
+/// # write(&scratch.path().join("trace")).unwrap();
+/// # let trace = backtrail_trace::Trace::open(&scratch.path().join("trace")).unwrap();
+/// # assert!(trace.events(backtrail_trace::Options::default()).unwrap().next().unwrap().is_some());
+/// ```
 #[derive(Debug)]
 pub struct TraceWriter {
     directory: PathBuf,
