@@ -1,9 +1,11 @@
 //! What the fuzz targets and the mutation tests call: any bytes, no panic.
 
+use crate::error::TraceErrorKind;
 use crate::plan::Plan;
 use crate::read::{Events, Options, Recover, StreamReader, decode_all};
 use crate::{ClockFormat, JsonWriter, TextWriter, json2, rfc, tsdl};
 use backtrail_wire::Endian;
+use std::path::Path;
 use std::sync::Arc;
 
 /// TSDL: what is parsed and compiled can be written and parsed again with the same result.
@@ -83,7 +85,7 @@ pub fn trace(data: &[u8]) {
         recover: Recover::NextPacket,
         ..Options::default()
     };
-    let stream = StreamReader::of_bytes(Arc::new(plan), stream.to_vec(), None, options);
+    let stream = StreamReader::of_memory(Arc::new(plan), Path::new(""), stream.to_vec(), None, options);
     let mut events = Events::new(vec![stream]);
     let (mut text, mut line) = (TextWriter::new(ClockFormat::Seconds), Vec::new());
     while let Ok(Some(event)) = events.next() {
@@ -91,6 +93,43 @@ pub fn trace(data: &[u8]) {
         text.event(&mut line, &event);
         JsonWriter.event(&mut line, &event);
     }
+}
+
+/// Reads a sound stream while its first, second, third … read fails: what comes before the failure is as it is without one, and the
+/// failure is told, whatever else is forgiven. How many reads there are.
+pub fn failing_reads(metadata: &[u8], stream: &[u8]) -> u64 {
+    let (_, description) =
+        crate::metadata::parse(metadata, crate::metadata::packet_order(stream)).expect("sound metadata");
+    let plan = Arc::new(Plan::new(description).expect("a sound description"));
+    let read = |reads: Option<u64>| {
+        let options = Options {
+            recover: Recover::NextPacket,
+            ..Options::default()
+        };
+        let reader = StreamReader::of_memory(plan.clone(), Path::new(""), stream.to_vec(), None, options);
+        let reader = reads.into_iter().fold(reader, StreamReader::fail_after);
+        let (mut events, mut text) = (Events::new(vec![reader]), Vec::new());
+        loop {
+            match events.next() {
+                Ok(Some(event)) => JsonWriter.event(&mut text, &event),
+                Ok(None) => return (text, None),
+                Err(error) => return (text, Some(error.kind)),
+            }
+        }
+    };
+    let (whole, _) = read(None);
+    for reads in 0.. {
+        let (text, error) = read(Some(reads));
+        assert!(whole.starts_with(&text), "after {reads} reads");
+        match error {
+            None => {
+                assert_eq!(text, whole, "after {reads} reads");
+                return reads;
+            }
+            Some(error) => assert!(matches!(error, TraceErrorKind::Io(_)), "{error}"),
+        }
+    }
+    0
 }
 
 /// A packet of the trace whose metadata, of any dialect, ends at the first double zero byte.

@@ -12,7 +12,8 @@ use backtrail_trace::description::{
     compact_event_header, large_event_header, packet_context, packet_header,
 };
 use backtrail_trace::{
-    Dialect, EncodeError, Options, Plan, Ring, RingLayout, StreamOptions, Trace, TraceWriter, packets_of_ring, salvage,
+    Dialect, EncodeError, Events, Options, Plan, Ring, RingLayout, StreamOptions, Trace, TraceWriter, packets_of_ring,
+    salvage,
 };
 use backtrail_wire::Endian;
 use std::fs::{self, File};
@@ -268,6 +269,14 @@ fn killed(times: u32) {
         child.kill().unwrap();
         child.wait().unwrap();
         let committed = counted();
+        // What is read from the ring itself is what becomes a stream.
+        let trace = Trace::open(&directory).unwrap();
+        assert!(trace.streams().is_empty());
+        let mut events = Events::new(trace.rings(Options::default()).unwrap());
+        let mut from_ring = 0;
+        while events.next().unwrap().is_some() {
+            from_ring += 1;
+        }
         let made = salvage(&directory).unwrap();
         assert_eq!(made, [directory.join("stream_3")]);
         let mut stream = Trace::open(&directory).unwrap().stream(0, Options::default()).unwrap();
@@ -284,6 +293,14 @@ fn killed(times: u32) {
             assert_eq!(event.field("text").unwrap().as_str(), Some(text));
             next += 1;
         }
+        assert_eq!(from_ring, next);
+        assert!(
+            Trace::open(&directory)
+                .unwrap()
+                .rings(Options::default())
+                .unwrap()
+                .is_empty()
+        );
         // All that was committed is there, up to what the ring holds, and at most the one that was not counted yet.
         let last = first.map_or(0, |first| first + next);
         assert!(

@@ -8,6 +8,7 @@ use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};
 use backtrail_wire::Endian;
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -89,6 +90,8 @@ pub struct StreamReader {
 enum Source {
     File(File),
     Bytes(Vec<u8>),
+    /// The other one for so many reads.
+    Failing(Box<Source>, Cell<u64>),
 }
 
 impl Source {
@@ -96,6 +99,11 @@ impl Source {
         let bytes = match self {
             Source::File(file) => return file.read_exact_at(out, offset),
             Source::Bytes(bytes) => bytes,
+            Source::Failing(source, left) => {
+                let next = left.get().checked_sub(1);
+                left.set(next.ok_or(std::io::ErrorKind::BrokenPipe)?);
+                return source.read_exact_at(out, offset);
+            }
         };
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let wanted = start.checked_add(out.len()).and_then(|end| bytes.get(start..end));
@@ -170,9 +178,21 @@ impl StreamReader {
     }
 
     /// A stream that is in memory.
-    pub(crate) fn of_bytes(plan: Arc<Plan>, bytes: Vec<u8>, class: Option<usize>, options: Options) -> StreamReader {
+    pub(crate) fn of_memory(
+        plan: Arc<Plan>,
+        path: &Path,
+        bytes: Vec<u8>,
+        class: Option<usize>,
+        options: Options,
+    ) -> StreamReader {
         let length = bytes.len() as u64;
-        StreamReader::new(plan, Path::new(""), (Source::Bytes(bytes), length), class, options)
+        StreamReader::new(plan, path, (Source::Bytes(bytes), length), class, options)
+    }
+
+    /// After so many reads each further one fails, as those of a broken disk do; for tests.
+    pub(crate) fn fail_after(mut self, reads: u64) -> StreamReader {
+        self.source = Source::Failing(Box::new(self.source), Cell::new(reads));
+        self
     }
 
     fn new(

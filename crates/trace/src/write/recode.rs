@@ -128,10 +128,7 @@ impl Bits<'_> {
         let mut values = fields.iter().map(|(_, value)| value).peekable();
         for &member in members {
             let shape = &self.plan.field(member).shape;
-            let value = values.next_if(|value| match (shape, value) {
-                (Shape::Integer(_), Value::Array(_)) => false,
-                _ => true,
-            });
+            let value = values.next_if(|value| !matches!((shape, value), (Shape::Integer(_), Value::Array(_))));
             match (shape, value) {
                 // What lies before the sequence there is its length here.
                 (Shape::Integer(integer), None) => {

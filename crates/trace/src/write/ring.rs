@@ -3,7 +3,7 @@
 use super::packet::{StreamOptions, StreamWriter};
 use super::trace::new_file;
 use crate::description::{Role, compact_event_header, large_event_header};
-use crate::error::{CreateError, CreateErrorKind, EncodeError};
+use crate::error::{CreateError, CreateErrorKind, EncodeError, TraceError};
 use crate::lent::{MAX_HEADER_BYTES, RingLayout};
 use crate::plan::Plan;
 use crate::read::{Trace, packets_of_ring};
@@ -53,7 +53,7 @@ impl RingLayout {
 }
 
 /// Makes streams of the rings that a writer, which has ended or been ended, left in its trace's directory: of each file `.NAME.ring`, the
-/// memory of a [`crate::Ring`] that was mapped, the stream `NAME`. The rings stay. Which streams it made.
+/// memory of a [`crate::Ring`] that was mapped, the stream `NAME`, unless there is one. The rings stay. Which streams it made.
 ///
 /// Files whose name begins with a dot are no part of a trace, so the directory was one before too.
 pub fn salvage(directory: &Path) -> Result<Vec<PathBuf>, CreateError> {
@@ -61,28 +61,18 @@ pub fn salvage(directory: &Path) -> Result<Vec<PathBuf>, CreateError> {
         path: path.to_owned(),
         kind,
     };
-    let io = |error| fail(directory, CreateErrorKind::Io(error));
-    let trace = Trace::open(directory).map_err(|error| fail(&error.path, CreateErrorKind::Read(error.kind)))?;
+    let unread = |error: TraceError| fail(&error.path, CreateErrorKind::Read(error.kind));
+    let trace = Trace::open(directory).map_err(unread)?;
     let mut made = Vec::new();
-    for entry in fs::read_dir(directory).map_err(io)? {
-        let ring = entry.map_err(io)?.path();
-        let name = ring.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".ring"));
-        let Some(name) = name.filter(|name| !name.is_empty()) else {
-            continue;
-        };
+    for (ring, path) in trace.ring_files().map_err(unread)? {
         let memory = fs::read(&ring).map_err(|error| fail(&ring, CreateErrorKind::Io(error)))?;
         let packets = packets_of_ring(trace.plan(), &memory);
         if packets.is_empty() {
             continue;
         }
-        let path = directory.join(name);
-        let write = || {
-            packets.iter().try_fold(new_file(&path)?, |mut file, packet| {
-                file.write_all(packet).map(|()| file)
-            })
-        };
-        write().map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
+        let mut file = new_file(&path).map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
+        let written = file.write_all(&packets.concat());
+        written.map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
         made.push(path);
     }
     Ok(made)
