@@ -363,3 +363,60 @@ fn converted_traces_say_the_same() {
     // Nothing half done is left beside it.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
 }
+
+#[test]
+fn the_rfcs_dialect_and_back() {
+    let original = trace(&[(0, 10, 5, 17), (10, 20, 15, 18)]);
+    // Streams of the RFC have the number of their CPU in their name.
+    let inner = original.path().join("inner");
+    fs::rename(inner.join("stream_0"), inner.join("stream_2")).unwrap();
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let key = path("key");
+    fs::write(&key, [3; 32]).unwrap();
+    let json = |directory: &Path, options: &[&str]| {
+        let arguments = [&["show", "--json"], options].concat();
+        stdout(&backtrail(&arguments, &[directory]), 0)
+    };
+    let convert = |from: &Path, to: &Path, options: &[&str]| {
+        let output = text(to);
+        backtrail(&[&["convert", "-o", &output], options].concat(), &[from])
+    };
+    let expected = json(original.path(), &[]);
+    let key_file = ["--key-file".to_owned(), text(&key)];
+    let key_file: Vec<&str> = key_file.iter().map(String::as_str).collect();
+    let packing = ["--compress", "bzip2", "--encrypt", "aes", "--checksum", "sha1"];
+    // There, packed in another way, and back.
+    let plain = convert(original.path(), &path("plain"), &["--to", "rfc1.1"]);
+    stdout(&plain, 0);
+    let packed = [&["--to", "rfc1.1"], packing.as_slice(), &key_file].concat();
+    stdout(&convert(&path("plain"), &path("packed"), &packed), 0);
+    assert_eq!(json(&path("packed"), &key_file), json(&path("plain"), &[]));
+    let unread = backtrail(&["show"], &[&path("packed")]);
+    assert_eq!(unread.status.code(), Some(2));
+    assert!(stderr(&unread).contains("help: --key-file"), "{}", stderr(&unread));
+    let unread = convert(&path("packed"), &path("none"), &["--to", "2"]);
+    assert!(stderr(&unread).contains("help: --key-file"), "{}", stderr(&unread));
+    let back = [&["--to", "1.8"], key_file.as_slice()].concat();
+    stdout(&convert(&path("packed"), &path("back"), &back), 0);
+    assert_eq!(json(&path("back"), &[]), expected);
+    // What makes no sense.
+    for (options, what) in [
+        (["--to", "rfc1.1", "--encrypt", "aes"], "--encrypt aes needs a key"),
+        (["--to", "2", "--compress", "gzip"], "only packets of the RFC's dialect"),
+        (
+            ["--to", "1.8", "--checksum", "crc32"],
+            "only packets of the RFC's dialect",
+        ),
+    ] {
+        let refused = convert(original.path(), &path("none"), &options);
+        assert_eq!(refused.status.code(), Some(2));
+        let errors = stderr(&refused);
+        assert!(
+            errors.starts_with(&format!("backtrail: {what}")) && errors.contains("\nhelp: --"),
+            "{errors}"
+        );
+    }
+    assert!(!path("none").exists());
+}

@@ -14,6 +14,7 @@ pub mod peers;
 pub mod perf;
 pub mod place;
 pub mod program;
+pub mod raw;
 pub mod reached;
 pub mod recorder;
 pub mod text;

@@ -18,6 +18,12 @@ pub const RFC_PACKET_HEADER_BYTES: usize = 48;
 /// Where in the RFC's packet header the size of the content stands (RFC 5).
 pub const RFC_CONTENT_SIZE: std::ops::Range<usize> = 8..12;
 
+/// Where in the RFC's packet header the size of the packet stands (RFC 5).
+pub const RFC_PACKET_SIZE: std::ops::Range<usize> = 12..16;
+
+/// Where in the RFC's packet header the schemes of compression, encryption and checksum stand (RFC 5).
+pub const RFC_SCHEMES: std::ops::Range<usize> = 45..48;
+
 /// Where in the RFC's packet header the checksum stands (RFC 5).
 pub const RFC_CHECKSUM: std::ops::Range<usize> = 16..20;
 
@@ -58,3 +64,6 @@ pub const MAX_EMPTY_FIELDS: u64 = 1 << 16;
 
 /// The namespace of our attributes in CTF 2 metadata.
 pub const NAMESPACE: &str = "backtrail";
+
+/// Values with labels that an enumeration of the RFC may have when it is written: ranges have to be told number by number.
+pub const MAX_MAPPINGS: u32 = 4096;

@@ -1,6 +1,6 @@
 //! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects' modules.
 
-use crate::{DescriptionError, Dialect, json2, tsdl};
+use crate::{DescriptionError, json2, rfc, tsdl};
 use std::path::PathBuf;
 
 /// A packet that cannot be decoded: what is wrong, and where.
@@ -150,6 +150,19 @@ pub enum EncodeError {
         /// Its id.
         event: u64,
     },
+    /// The content could not be compressed.
+    Compress,
+    /// The system has no random numbers, without which nothing can be encrypted.
+    Random,
+    /// The payload's size is another one than the event's context says.
+    PayloadSize {
+        /// The context's.
+        told: u64,
+        /// The payload's.
+        is: u64,
+    },
+    /// Only packets of the RFC tell what was done to their content.
+    Packing,
 }
 
 impl std::fmt::Display for EncodeError {
@@ -169,6 +182,10 @@ impl std::fmt::Display for EncodeError {
                 write!(f, "event class {event} has fields that are not whole bytes")
             }
             EncodeError::EmptyEvent { event } => write!(f, "events of class {event} could be empty"),
+            EncodeError::Compress => write!(f, "content cannot be compressed"),
+            EncodeError::Random => write!(f, "no random numbers for encryption"),
+            EncodeError::PayloadSize { told, is } => write!(f, "payload of {is} bytes, not {told} as its context says"),
+            EncodeError::Packing => write!(f, "only packets of the RFC can be compressed, encrypted or checked"),
         }
     }
 }
@@ -259,16 +276,24 @@ pub enum CreateErrorKind {
     NotEmpty,
     /// The file exists already, or the name is not one for a stream.
     StreamName,
-    /// Traces of this dialect are not written.
-    Dialect(Dialect),
     /// The description cannot be said in 1.8.
     Tsdl(tsdl::WriteError),
     /// The description cannot be said in CTF 2.
     Json2(json2::WriteError),
+    /// The description cannot be said in the RFC's dialect.
+    Rfc(rfc::WriteError),
     /// The description is impossible.
     Description(DescriptionError),
     /// The packet or its stream class cannot be encoded.
     Encode(EncodeError),
+    /// The trace that is converted cannot be read.
+    Read(TraceErrorKind),
+    /// Packets of the RFC have no context, so this field of one cannot be told.
+    PacketContext(String),
+    /// The stream's file has a name that no section of the RFC can have.
+    SectionName,
+    /// An event or a packet without a time, or at one before the clock's origin; the RFC tells all times.
+    Time,
     /// A packet could not be written in full, so it was taken back: the trace is readable up to the packet before.
     PacketLost(std::io::Error),
 }
@@ -285,11 +310,23 @@ impl std::fmt::Display for CreateErrorKind {
             CreateErrorKind::Io(error) => error.fmt(f),
             CreateErrorKind::NotEmpty => write!(f, "directory is not empty"),
             CreateErrorKind::StreamName => write!(f, "no name for a new stream's file"),
-            CreateErrorKind::Dialect(dialect) => write!(f, "traces of {dialect} are neither written nor converted"),
             CreateErrorKind::Tsdl(error) => error.fmt(f),
             CreateErrorKind::Json2(error) => error.fmt(f),
+            CreateErrorKind::Rfc(error) => error.fmt(f),
             CreateErrorKind::Description(error) => error.fmt(f),
             CreateErrorKind::Encode(error) => error.fmt(f),
+            CreateErrorKind::Read(error) => error.fmt(f),
+            CreateErrorKind::PacketContext(field) => {
+                write!(
+                    f,
+                    "RFC v1.1 cannot express a context of packets, with the field {field}"
+                )
+            }
+            CreateErrorKind::SectionName => write!(f, "RFC v1.1 cannot express a stream of this file name"),
+            CreateErrorKind::Time => write!(
+                f,
+                "RFC v1.1 cannot express events without a time after the clock's origin"
+            ),
             CreateErrorKind::PacketLost(error) => write!(f, "packet not written: {error}"),
         }
     }

@@ -1,9 +1,11 @@
 //! What the fuzz targets and the mutation tests call: any bytes, no panic.
 
+use crate::error::TraceErrorKind;
 use crate::plan::Plan;
 use crate::read::{Events, Options, Recover, StreamReader, decode_all};
 use crate::{ClockFormat, JsonWriter, TextWriter, json2, rfc, tsdl};
 use backtrail_wire::Endian;
+use std::path::Path;
 use std::sync::Arc;
 
 /// TSDL: what is parsed and compiled can be written and parsed again with the same result.
@@ -36,12 +38,30 @@ pub fn json2(data: &[u8]) {
     }
 }
 
-/// Metadata of the RFC: what is parsed either compiles or is refused.
+/// Metadata of the RFC: likewise, but for floating point numbers, which are read and not written.
 pub fn rfc(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for order in [Endian::Little, Endian::Big] {
-        if let Ok(description) = rfc::parse(text, order) {
-            let _ = Plan::new(description);
+        let Ok(mut description) = rfc::parse(text, order) else {
+            return;
+        };
+        if Plan::new(description.clone()).is_err() {
+            continue;
+        }
+        description.session = Some(0);
+        let written = match rfc::write(&description) {
+            Ok(entries) => entries.join("\n"),
+            Err(error) => {
+                let kind = error.kind;
+                let known = matches!(kind, rfc::WriteErrorKind::Float | rfc::WriteErrorKind::Mappings);
+                assert!(known, "what the RFC said, it can say: {error}");
+                continue;
+            }
+        };
+        description.session = None;
+        match rfc::parse(&written, order) {
+            Ok(again) => assert_eq!(description, again, "{written}"),
+            Err(error) => panic!("{error}\n{written}"),
         }
     }
 }
@@ -65,7 +85,7 @@ pub fn trace(data: &[u8]) {
         recover: Recover::NextPacket,
         ..Options::default()
     };
-    let stream = StreamReader::of_bytes(Arc::new(plan), stream.to_vec(), None, options);
+    let stream = StreamReader::of_memory(Arc::new(plan), Path::new(""), stream.to_vec(), None, options);
     let mut events = Events::new(vec![stream]);
     let (mut text, mut line) = (TextWriter::new(ClockFormat::Seconds), Vec::new());
     while let Ok(Some(event)) = events.next() {
@@ -73,6 +93,43 @@ pub fn trace(data: &[u8]) {
         text.event(&mut line, &event);
         JsonWriter.event(&mut line, &event);
     }
+}
+
+/// Reads a sound stream while its first, second, third … read fails: what comes before the failure is as it is without one, and the
+/// failure is told, whatever else is forgiven. How many reads there are.
+pub fn failing_reads(metadata: &[u8], stream: &[u8]) -> u64 {
+    let (_, description) =
+        crate::metadata::parse(metadata, crate::metadata::packet_order(stream)).expect("sound metadata");
+    let plan = Arc::new(Plan::new(description).expect("a sound description"));
+    let read = |reads: Option<u64>| {
+        let options = Options {
+            recover: Recover::NextPacket,
+            ..Options::default()
+        };
+        let reader = StreamReader::of_memory(plan.clone(), Path::new(""), stream.to_vec(), None, options);
+        let reader = reads.into_iter().fold(reader, StreamReader::fail_after);
+        let (mut events, mut text) = (Events::new(vec![reader]), Vec::new());
+        loop {
+            match events.next() {
+                Ok(Some(event)) => JsonWriter.event(&mut text, &event),
+                Ok(None) => return (text, None),
+                Err(error) => return (text, Some(error.kind)),
+            }
+        }
+    };
+    let (whole, _) = read(None);
+    for reads in 0.. {
+        let (text, error) = read(Some(reads));
+        assert!(whole.starts_with(&text), "after {reads} reads");
+        match error {
+            None => {
+                assert_eq!(text, whole, "after {reads} reads");
+                return reads;
+            }
+            Some(error) => assert!(matches!(error, TraceErrorKind::Io(_)), "{error}"),
+        }
+    }
+    0
 }
 
 /// A packet of the trace whose metadata, of any dialect, ends at the first double zero byte.

@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 
 pub mod constants;
+mod content;
 pub mod description;
 mod error;
 mod json;
 pub mod json2;
+mod lent;
 mod metadata;
 mod plan;
 mod read;
@@ -25,15 +27,20 @@ mod write;
 #[doc(hidden)]
 pub mod fuzz;
 
+pub use backtrail_wire::Endian;
+pub use content::{Checksum, Compression, Key, KeyError, Packing};
 pub use description::Description;
 pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
 pub use json::JsonWriter;
+pub use lent::{Ring, RingEvent, RingLayout, RingTooSmall};
 pub use metadata::{Dialect, SourceLine};
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
 pub use read::{
-    Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Key, KeyError, Labels, Options, Packet, Problem,
-    Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText, find_traces, render,
+    Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet, Problem, Recover, Rendered,
+    Statistics, StreamReader, Trace, Value, WideText, find_traces, packets_of_ring, render,
 };
 pub use text::{ClockFormat, TextWriter};
 pub use validate::{Finding, FindingKind, check};
-pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert};
+pub use write::{
+    ConvertOptions, EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, Unsaid, convert, salvage,
+};

@@ -3,13 +3,14 @@
 mod support;
 
 use backtrail_testkit::peers::babeltrace2_2_1;
-use backtrail_trace::{CreateErrorKind, Dialect, Trace, convert};
+use backtrail_trace::{ConvertOptions, CreateErrorKind, Dialect, Trace, convert};
 use backtrail_wire::Endian;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 fn converted(from: &Path, to: &Path, dialect: Dialect) -> Result<(), CreateErrorKind> {
-    convert(&Trace::open(from).unwrap(), to, dialect).map_err(|error| error.kind)
+    let converted = convert(&Trace::open(from).unwrap(), to, dialect, ConvertOptions::default());
+    converted.map(drop).map_err(|error| error.kind)
 }
 
 /// There and back: the same text, the same streams; what we converted to, and back.

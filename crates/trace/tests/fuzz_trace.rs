@@ -163,3 +163,16 @@ fn packets() {
     }
     run(fuzz::packet, &seeds, false);
 }
+
+#[test]
+fn every_read_may_fail() {
+    for dialect in [Dialect::V1_8, Dialect::V2] {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("trace");
+        support::write_trace(&directory, dialect, Endian::Little);
+        let read = |name: &str| std::fs::read(directory.join(name)).unwrap();
+        let reads = fuzz::failing_reads(&read("metadata"), &read("channel0_0"));
+        // Each of four packets is one, or two where it is longer than what is read first.
+        assert!((4..=8).contains(&reads), "{reads}");
+    }
+}

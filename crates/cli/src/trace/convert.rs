@@ -3,15 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use backtrail_trace::{Dialect, Trace, convert, find_traces};
+use backtrail_trace::{
+    Checksum, Compression, ConvertOptions, CreateError, CreateErrorKind, Dialect, Packing, Trace, TraceError, convert,
+    find_traces,
+};
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::failure;
+use super::{failure, read_key};
 use crate::error::{Failure, Status};
 
-/// Write a trace in another dialect: CTF 1.8 as CTF 2, or the other way round.
+/// Write a trace in another dialect: CTF 1.8, CTF 2, or that of the RFC v1.1.
 ///
-/// Both have the same streams, which are copied byte for byte; the metadata is written anew.
+/// CTF 1.8 and 2 have the same streams, which are copied byte for byte; only the metadata is written anew. From and to the RFC's dialect
+/// packets and events are written anew too. What that has no words for is told; where events cannot do without, nothing is written.
 #[derive(Args)]
 pub(crate) struct Convert {
     /// Directory of a trace, or with traces somewhere below.
@@ -23,10 +27,24 @@ pub(crate) struct Convert {
     /// Dialect to write.
     #[arg(long)]
     to: Target,
+    /// How packets are compressed, of the RFC's dialect only.
+    #[arg(long, value_name = "SCHEME", default_value = "none")]
+    compress: Compress,
+    /// How packets are encrypted, of the RFC's dialect only: with the key of --key-file.
+    #[arg(long, value_name = "SCHEME", default_value = "none")]
+    encrypt: Encrypt,
+    /// How packets can be checked, of the RFC's dialect only: there crc32 if nothing is said.
+    #[arg(long, value_name = "SCHEME")]
+    checksum: Option<Sum>,
+    /// File with the key for encrypted packets, those of TRACE and of OUT: 32 bytes.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    key_file: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Target {
+    #[value(name = "rfc1.1")]
+    Rfc1_1,
     #[value(name = "1.8")]
     V1_8,
     #[value(name = "2")]
@@ -36,13 +54,73 @@ enum Target {
 impl From<Target> for Dialect {
     fn from(target: Target) -> Dialect {
         match target {
+            Target::Rfc1_1 => Dialect::Rfc1_1,
             Target::V1_8 => Dialect::V1_8,
             Target::V2 => Dialect::V2,
         }
     }
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Compress {
+    None,
+    Bzip2,
+    Gzip,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Encrypt {
+    None,
+    Aes,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sum {
+    None,
+    Md5,
+    Sha1,
+    Crc32,
+}
+
+/// What is read with, and what is done to what is written.
+fn options(arguments: &Convert) -> Result<ConvertOptions, Failure> {
+    let key = arguments.key_file.as_deref().map(read_key).transpose()?;
+    let packing = Packing {
+        compression: match arguments.compress {
+            Compress::None => Compression::None,
+            Compress::Bzip2 => Compression::Bzip2,
+            Compress::Gzip => Compression::Gzip,
+        },
+        encryption: match (arguments.encrypt, key) {
+            (Encrypt::None, _) => None,
+            (Encrypt::Aes, Some(key)) => Some(key),
+            (Encrypt::Aes, None) => {
+                return Err(
+                    Failure::new("--encrypt aes needs a key").help("--key-file FILE names the file with the key")
+                );
+            }
+        },
+        checksum: match arguments.checksum {
+            Some(Sum::None) => Checksum::None,
+            Some(Sum::Md5) => Checksum::Md5,
+            Some(Sum::Sha1) => Checksum::Sha1,
+            Some(Sum::Crc32) | None => Checksum::Crc32,
+        },
+    };
+    let nothing = packing.compression == Compression::None
+        && packing.encryption.is_none()
+        && arguments.checksum.is_none_or(|sum| sum == Sum::None);
+    match nothing || arguments.to == Target::Rfc1_1 {
+        true => Ok(ConvertOptions { key, packing }),
+        false => {
+            let what = "only packets of the RFC's dialect are compressed, encrypted or have checksums";
+            Err(Failure::new(what).help("--to rfc1.1 writes it"))
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
+    let options = options(arguments)?;
     let output = &arguments.output;
     if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::of(output, "directory is not empty"));
@@ -55,13 +133,34 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
         .tempdir_in(parent.unwrap_or(Path::new(".")))
         .map_err(|error| Failure::of(output, error))?;
     let whole = scratch.path().join("trace");
+    let mut notes = Vec::new();
     for directory in directories {
         let trace = Trace::open(&directory).map_err(|error| failure(&error))?;
         let below = directory.strip_prefix(&arguments.trace).unwrap_or(Path::new(""));
         let target = whole.join(below);
         fs::create_dir_all(&target).map_err(|error| Failure::of(output, error))?;
-        convert(&trace, &target, arguments.to.into()).map_err(|error| Failure::of(&directory, &error.kind))?;
+        let unsaid =
+            convert(&trace, &target, arguments.to.into(), options).map_err(|error| told(&directory, &whole, error))?;
+        if !unsaid.is_empty() {
+            let unsaid: Vec<String> = unsaid.iter().map(ToString::to_string).collect();
+            let dialect = Dialect::from(arguments.to);
+            let unsaid = unsaid.join(", ");
+            notes.push(format!("{}: {dialect} has no words for {unsaid}", directory.display()));
+        }
     }
     fs::rename(&whole, output).map_err(|error| Failure::of(output, error))?;
+    for note in notes {
+        eprintln!("backtrail: {note}");
+    }
     Ok(Status::Done)
+}
+
+/// Of the trace that is read it is told where; what is written does not stay.
+fn told(directory: &Path, scratch: &Path, error: CreateError) -> Failure {
+    let CreateError { path, kind } = error;
+    match kind {
+        CreateErrorKind::Read(kind) => failure(&TraceError { path, kind }),
+        kind if path.starts_with(scratch) => Failure::of(directory, &kind),
+        kind => Failure::of(&path, &kind),
+    }
 }

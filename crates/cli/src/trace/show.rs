@@ -26,7 +26,8 @@ pub(crate) struct Show {
     /// Print a JSON object for each event, a line each.
     #[arg(long)]
     json: bool,
-    /// Go on after packets that cannot be read, and say at the end how many there were.
+    /// Go on after packets that cannot be read, and say at the end how many there were. Also show what a killed writer left in its
+    /// rings.
     #[arg(long)]
     recover: bool,
 }
@@ -77,6 +78,9 @@ fn open(arguments: &Show, options: Options) -> Result<Vec<StreamReader>, ShowErr
     for trace in arguments.input.open().map_err(ShowError::Other)? {
         for index in 0..trace.streams().len() {
             streams.push(trace.stream(index, options).map_err(ShowError::Trace)?);
+        }
+        if arguments.recover {
+            streams.extend(trace.rings(options).map_err(ShowError::Trace)?);
         }
     }
     Ok(streams)

@@ -410,7 +410,12 @@ pub enum Length {
     /// As many as an earlier unsigned integer says.
     Field(Reference),
     /// As many as an unsigned integer says that lies right before the first (RFC 4.2.3).
-    Prefixed(Integer),
+    Prefixed {
+        /// The integer.
+        length: Integer,
+        /// Its name in a trace of another dialect, where it is a field of its own.
+        name: Option<String>,
+    },
 }
 
 /// One of several classes, chosen by an earlier integer.

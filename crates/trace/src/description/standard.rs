@@ -1,9 +1,47 @@
 //! The packet and event headers of LTTng, which tools know best.
 
 use super::{
-    Array, Enumeration, FieldClass, Integer, Mapping, Range, Reference, Role, Scope, Struct, Variant, VariantOption,
+    Array, Clock, Description, Enumeration, EventClass, FieldClass, Integer, Mapping, Range, Reference, Role, Scope,
+    StreamClass, Struct, Variant, VariantOption,
 };
 use backtrail_wire::Endian;
+
+impl Description {
+    /// What an application needs for its own classes of events: streams of one class, with id 0, and with LTTng's headers, in the byte order
+    /// of this machine. The trace has no UUID and no environment; both can be added.
+    pub fn of_events(clock: Clock, events: Vec<EventClass>) -> Description {
+        let order = Endian::NATIVE;
+        let header = match events.iter().all(|event| event.id < 31) {
+            true => compact_event_header(order, 0),
+            false => large_event_header(order, 0),
+        };
+        Description {
+            byte_order: Some(order),
+            clocks: vec![clock],
+            packet_header: Some(packet_header(order)),
+            streams: vec![StreamClass {
+                clock: Some(0),
+                packet_context: Some(packet_context(order, 0)),
+                event_header: Some(header),
+                events,
+                ..StreamClass::default()
+            }],
+            ..Description::default()
+        }
+    }
+}
+
+impl EventClass {
+    /// A class with these fields, without a context or a log level.
+    pub fn new(id: u64, name: &str, payload: Struct) -> EventClass {
+        EventClass {
+            id,
+            name: name.to_owned(),
+            payload: Some(payload),
+            ..EventClass::default()
+        }
+    }
+}
 
 /// Magic number, trace UUID, stream class and stream instance: LTTng's packet header.
 pub fn packet_header(order: Endian) -> Struct {

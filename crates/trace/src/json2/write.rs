@@ -83,7 +83,7 @@ fn is_expressible(class: &FieldClass) -> bool {
             !matches!(integer.storage, Storage::Unit(_)) && integer.role.is_none_or(|role| role_name(role).is_some())
         }
         FieldClass::Struct(class) => class.members.iter().all(|member| is_expressible(&member.class)),
-        FieldClass::Array(class) => !matches!(class.length, Length::Prefixed(_)) && is_expressible(&class.element),
+        FieldClass::Array(class) => !matches!(class.length, Length::Prefixed { .. }) && is_expressible(&class.element),
         FieldClass::Variant(class) => class.options.iter().all(|option| is_expressible(&option.class)),
         FieldClass::Optional(class) => is_expressible(&class.class),
         FieldClass::Float(_) | FieldClass::String(_) | FieldClass::BitMap(_) | FieldClass::Boolean(_) => true,
@@ -382,7 +382,7 @@ fn array(class: &Array, context: &Context<'_>) -> Value {
             object
         }
         // Refused before: [`check`].
-        Length::Prefixed(_) => Map::new(),
+        Length::Prefixed { .. } => Map::new(),
     };
     if class.trace_uuid {
         object.insert("roles".into(), json!(["metadata-stream-uuid"]));

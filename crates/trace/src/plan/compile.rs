@@ -287,13 +287,16 @@ impl Compiler {
                 }
                 Count::Slot(target.slot)
             }
-            Length::Prefixed(integer) => {
+            Length::Prefixed { length: integer, .. } => {
                 if integer.signed {
                     return Err(self.error(DescriptionErrorKind::SignedLength));
                 }
                 let length = self.integer(integer, path, "", Shape::Integer(*integer))?;
                 prefix = Some(length);
-                Count::Prefix(*integer)
+                Count::Prefix {
+                    integer: *integer,
+                    field: length,
+                }
             }
         };
         let outside = self.defined.len();

@@ -210,7 +210,7 @@ impl Decoder<'_> {
         let count = match array.count {
             Count::Fixed(count) => count,
             Count::Slot(slot) => self.registers[slot as usize],
-            Count::Prefix(integer) => {
+            Count::Prefix { integer, .. } => {
                 let (size, order) = (integer.size, integer.byte_order);
                 let count = self.bits(size, order)?;
                 self.align(self.plan.field(array.element))?;

@@ -159,7 +159,10 @@ pub(crate) enum Count {
     Fixed(u64),
     Slot(u32),
     /// Lies before the elements.
-    Prefix(Integer),
+    Prefix {
+        integer: Integer,
+        field: FieldId,
+    },
 }
 
 #[derive(Debug)]

@@ -1,23 +1,24 @@
 //! Whole traces, packets and events, in.
 
-mod content;
 mod event;
 mod find;
 mod merge;
 mod parallel;
+mod ring;
 mod stream;
 
-pub use content::{Key, KeyError};
 pub use event::{Chosen, Elements, Event, Fields, Flags, IntegerValue, Labels, Value, WideText};
 pub(crate) use event::{PlainClass, View, float};
 pub use find::find_traces;
 pub use merge::Events;
 pub use parallel::{Rendered, render};
+pub use ring::packets_of_ring;
 pub(crate) use stream::{Contents, decode_all, packet_contents};
 pub use stream::{Packet, Problem, Statistics, StreamReader};
 
 use crate::Dialect;
 use crate::constants::METADATA_FILE;
+use crate::content::Key;
 use crate::description::Description;
 use crate::error::{TraceError, TraceErrorKind};
 use crate::metadata;
@@ -126,6 +127,11 @@ impl Trace {
         &self.streams
     }
 
+    /// Index of a stream's class where the file's name tells it: the RFC's.
+    pub(crate) fn class_of(&self, stream: usize) -> Option<usize> {
+        self.classes.get(stream).copied().flatten()
+    }
+
     /// Reads one stream.
     pub fn stream(&self, index: usize, options: Options) -> Result<StreamReader, TraceError> {
         StreamReader::open(self.plan.clone(), &self.streams[index], self.classes[index], options)
@@ -150,7 +156,7 @@ fn data_order(streams: &[PathBuf]) -> Option<Endian> {
 }
 
 /// The section whose stream a file is: it has the section's name, or that, `_` and the number of a CPU (RFC 2).
-fn section_of(description: &Description, path: &Path) -> Result<usize, TraceError> {
+pub(crate) fn section_of(description: &Description, path: &Path) -> Result<usize, TraceError> {
     let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_of = |name: &str| match file.strip_prefix(name) {
         Some("") => true,

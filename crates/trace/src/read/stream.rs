@@ -1,13 +1,14 @@
 //! One stream: packet after packet into a buffer, event after event out of it.
 
-use super::content::{Key, Schemes};
-use super::event::Event;
+use super::event::{Event, Fields};
 use super::{Options, Recover, fail};
 use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
+use crate::content::{Key, Schemes};
 use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};
 use backtrail_wire::Endian;
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -89,6 +90,8 @@ pub struct StreamReader {
 enum Source {
     File(File),
     Bytes(Vec<u8>),
+    /// The other one for so many reads.
+    Failing(Box<Source>, Cell<u64>),
 }
 
 impl Source {
@@ -96,6 +99,11 @@ impl Source {
         let bytes = match self {
             Source::File(file) => return file.read_exact_at(out, offset),
             Source::Bytes(bytes) => bytes,
+            Source::Failing(source, left) => {
+                let next = left.get().checked_sub(1);
+                left.set(next.ok_or(std::io::ErrorKind::BrokenPipe)?);
+                return source.read_exact_at(out, offset);
+            }
         };
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let wanted = start.checked_add(out.len()).and_then(|end| bytes.get(start..end));
@@ -170,9 +178,21 @@ impl StreamReader {
     }
 
     /// A stream that is in memory.
-    pub(crate) fn of_bytes(plan: Arc<Plan>, bytes: Vec<u8>, class: Option<usize>, options: Options) -> StreamReader {
+    pub(crate) fn of_memory(
+        plan: Arc<Plan>,
+        path: &Path,
+        bytes: Vec<u8>,
+        class: Option<usize>,
+        options: Options,
+    ) -> StreamReader {
         let length = bytes.len() as u64;
-        StreamReader::new(plan, Path::new(""), (Source::Bytes(bytes), length), class, options)
+        StreamReader::new(plan, path, (Source::Bytes(bytes), length), class, options)
+    }
+
+    /// After so many reads each further one fails, as those of a broken disk do; for tests.
+    pub(crate) fn fail_after(mut self, reads: u64) -> StreamReader {
+        self.source = Source::Failing(Box::new(self.source), Cell::new(reads));
+        self
     }
 
     fn new(
@@ -324,16 +344,56 @@ impl StreamReader {
 
     fn try_advance(&mut self) -> Result<bool, TraceError> {
         self.state.due = None;
-        while !self.state.has_packet || self.state.position.saturating_add(self.state.slack) >= self.state.limit {
-            if self.next_packet >= self.length {
+        while !self.state.has_event() {
+            if !self.next_packet()? {
                 return Ok(false);
             }
-            self.read_packet()?;
         }
+        self.decode_event()?;
+        Ok(true)
+    }
+
+    fn decode_event(&mut self) -> Result<(), TraceError> {
         let offset = self.state.packet.offset;
         let result = self.state.decode_event(&self.plan);
-        result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
+        result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))
+    }
+
+    /// Passes over the rest of the packet; whether there is another one, which then is the current one.
+    pub(crate) fn next_packet(&mut self) -> Result<bool, TraceError> {
+        if self.next_packet >= self.length {
+            return Ok(false);
+        }
+        self.read_packet()?;
         Ok(true)
+    }
+
+    /// The next event of the packet.
+    pub(crate) fn next_of_packet(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+        if !self.state.has_event() {
+            return Ok(None);
+        }
+        self.decode_event()?;
+        Ok(Some(self.event()))
+    }
+
+    /// The context of the current packet.
+    pub(crate) fn packet_context(&self) -> Option<Fields<'_>> {
+        self.event().packet_context()
+    }
+
+    /// Header and content of the current packet, before any event was taken from it.
+    pub(crate) fn packet_bytes(&self) -> (&[u8], &[u8]) {
+        let end = (self.state.limit / 8) as usize;
+        let data = self.state.data.get(..end).unwrap_or_default();
+        data.split_at_checked((self.state.position / 8) as usize)
+            .unwrap_or_default()
+    }
+
+    /// Nanoseconds from the origin of the current stream's clock.
+    pub(crate) fn nanoseconds_at(&self, cycles: u64) -> Option<i64> {
+        let class = self.plan.streams.get(self.state.packet.stream_class)?;
+        class.clock.as_ref()?.nanoseconds_at(cycles)
     }
 
     /// Reads the next packet: first its beginning, which tells its size, then all of it.
@@ -409,6 +469,20 @@ impl StreamReader {
 }
 
 impl State {
+    /// For the beginning of one packet.
+    pub(super) fn of(plan: &Plan, data: &[u8]) -> State {
+        State {
+            data: data.to_vec(),
+            registers: vec![0; plan.slots],
+            ..State::default()
+        }
+    }
+
+    /// Whether the current packet has another event.
+    fn has_event(&self) -> bool {
+        self.has_packet && self.position.saturating_add(self.slack) < self.limit
+    }
+
     /// Decodes the packet header and context at the start of `data`, a packet at most `rest` bytes long.
     pub(super) fn decode_packet(&mut self, plan: &Plan, offset: u64, rest: u64) -> Result<Packet, DecodeError> {
         let mut roles = Roles::default();
@@ -576,11 +650,7 @@ impl State {
 
 /// Decodes all of a packet that is in memory, for the fuzz target; how many events it has.
 pub(crate) fn decode_all(plan: &Plan, data: &[u8]) -> Result<u64, DecodeError> {
-    let mut state = State {
-        data: data.to_vec(),
-        registers: vec![0; plan.slots],
-        ..State::default()
-    };
+    let mut state = State::of(plan, data);
     state.packet = state.decode_packet(plan, 0, data.len() as u64)?;
     state.unpack(None)?;
     let mut events = 0;
@@ -599,10 +669,7 @@ pub(crate) struct Contents {
 
 /// Takes the contents out of the packets in a file that is read already. The packets' plan has no events.
 pub(crate) fn packet_contents(plan: &Plan, file: &[u8]) -> Result<Contents, TraceErrorKind> {
-    let mut state = State {
-        registers: vec![0; plan.slots],
-        ..State::default()
-    };
+    let mut state = State::of(plan, &[]);
     let mut contents = Contents {
         text: Vec::new(),
         session: None,

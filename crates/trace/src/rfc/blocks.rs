@@ -3,8 +3,8 @@
 use super::headers::{Alignments, CLOCK, packet_header, type1, type2};
 use super::syntax::{Attribute, Block, Entry};
 use super::types::Types;
-use super::{Error, ErrorKind, Position, Result};
-use crate::description::{Clock, Description, EventClass, Integer, StreamClass, Struct};
+use super::{Error, ErrorKind, PAYLOAD_SIZE, Position, Result, clock};
+use crate::description::{Description, EventClass, Integer, StreamClass, Struct};
 use crate::tsdl::error;
 use backtrail_wire::Endian;
 use std::collections::{HashMap, HashSet};
@@ -40,10 +40,7 @@ pub(super) fn describe(entries: &[Entry], order: Endian, most_work: u64) -> Resu
     let native = Native::of(&mut types, order)?;
     let mut description = Description {
         byte_order: Some(order),
-        clocks: vec![Clock {
-            unix_epoch: false,
-            ..Clock::nanoseconds("time", 0)
-        }],
+        clocks: vec![clock()],
         packet_header: Some(packet_header(order)),
         ..Description::default()
     };
@@ -192,7 +189,7 @@ impl Native {
             Some(attribute) => attribute.as_bool("event_size")?,
             None => false,
         };
-        Ok(sized.then(|| Struct::new().with("payload_size", self.payload_size)))
+        Ok(sized.then(|| Struct::new().with(PAYLOAD_SIZE, self.payload_size)))
     }
 }
 

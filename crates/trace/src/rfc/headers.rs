@@ -38,6 +38,11 @@ pub(super) struct Alignments {
     pub(super) u64: u32,
 }
 
+impl Alignments {
+    /// Everything follows on the next byte, where all readings of the RFC agree.
+    pub(super) const PACKED: Alignments = Alignments { u16: 8, u32: 8, u64: 8 };
+}
+
 /// Type 1 (RFC 6.1.1): 5 bits of id, 27 of the time. Id 31: 96 bits with the full id and time follow without a gap (6.1.2).
 pub(super) fn type1(order: Endian, align: Alignments) -> Struct {
     let number = |size| Integer::unsigned(size, order);

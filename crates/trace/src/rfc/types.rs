@@ -1,7 +1,7 @@
 //! Types, and what they inherit, to field classes (RFC 4).
 
 use super::syntax::{Attribute, Block, Entry, Value};
-use super::{Error, ErrorKind, Position, Result};
+use super::{Error, ErrorKind, LENGTH_NAME, Position, Result};
 use crate::constants::MAX_NESTING;
 use crate::description::{
     Array, Encoding, Enumeration, FieldClass, Float, Integer, Length, Mapping, Member, Range, Storage, Struct,
@@ -356,9 +356,14 @@ impl<'b> Types<'b> {
 
     /// RFC 4.2.3.
     fn sequence(&mut self, attributes: &Attributes<'b>) -> Result<FieldClass> {
+        let name = attributes.get(LENGTH_NAME);
+        let name = name.map(|name| name.as_name(LENGTH_NAME)).transpose()?;
         let length = attributes.required("length_type")?;
         let length = match self.field(&length.value, length.position)? {
-            FieldClass::Integer(integer) if !integer.signed => Length::Prefixed(integer),
+            FieldClass::Integer(integer) if !integer.signed => Length::Prefixed {
+                length: integer,
+                name: name.map(str::to_owned),
+            },
             _ => return error(ErrorKind::Value("length_type"), length.position),
         };
         Ok(array(length, self.element(attributes)?))

@@ -14,6 +14,7 @@ mod types;
 mod write;
 
 pub use write::{WriteError, WriteErrorKind, write};
+pub(crate) use write::{is_identifier, quoted};
 
 use crate::description::Description;
 

@@ -400,7 +400,7 @@ impl<'d> Writer<'d> {
         let length = match &class.length {
             Length::Fixed(length) => length.to_string(),
             Length::Field(reference) => self.reference(reference)?,
-            Length::Prefixed(_) => return self.fail(WriteErrorKind::Class),
+            Length::Prefixed { .. } => return self.fail(WriteErrorKind::Class),
         };
         let inner = self.class(&class.element, depth)?;
         Ok(format!("[{length}]{inner}"))
@@ -507,14 +507,14 @@ const fn order_name(order: Endian) -> &'static str {
     }
 }
 
-fn is_identifier(name: &str) -> bool {
+pub(crate) fn is_identifier(name: &str) -> bool {
     name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
         && name
             .chars()
             .all(|character| character == '_' || character.is_ascii_alphanumeric())
 }
 
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for character in text.chars() {

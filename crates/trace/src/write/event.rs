@@ -2,7 +2,7 @@
 
 use super::packet::StreamWriter;
 use crate::error::EncodeError;
-use crate::plan::{ArrayPlan, Count, Field, FieldId, Plan, Shape, select};
+use crate::plan::{Count, Field, FieldId, Plan, Shape, select};
 use backtrail_wire::Endian;
 
 /// Writes the fields of an event: first the stream's event context, then the event's own context, then the payload, each in
@@ -36,6 +36,8 @@ pub(super) enum Pending {
     Members { of: FieldId, next: usize },
     /// As many elements of an array.
     Elements { of: FieldId, left: u64 },
+    /// Elements of a sequence whose length is taken first.
+    Sequence { of: FieldId },
 }
 
 impl Walk {
@@ -46,7 +48,14 @@ impl Walk {
                 Shape::Struct(_) => self.pending.push(Pending::Members { of: id, next: 0 }),
                 Shape::Array(array) if array.text => return Ok(Some(id)),
                 Shape::Array(array) => {
-                    let left = self.count(array);
+                    let left = match array.count {
+                        Count::Fixed(count) => count,
+                        Count::Slot(slot) => self.registers[slot as usize],
+                        Count::Prefix { field, .. } => {
+                            self.pending.push(Pending::Sequence { of: id });
+                            return Ok(Some(field));
+                        }
+                    };
                     self.pending.push(Pending::Elements { of: id, left });
                 }
                 Shape::Variant { slot, signed, options } => {
@@ -82,16 +91,17 @@ impl Walk {
                         return Some(array.element);
                     }
                 }
+                // Its length was not taken: it has none.
+                Pending::Sequence { .. } => {}
             }
         }
     }
 
-    fn count(&self, array: &ArrayPlan) -> u64 {
-        match array.count {
-            Count::Fixed(count) => count,
-            Count::Slot(slot) => self.registers[slot as usize],
-            // Refused before: `check_bytes`.
-            Count::Prefix(_) => 0,
+    /// The leaf had this value: where it was a sequence's own length, so many elements follow.
+    fn counted(&mut self, value: u64) {
+        if let Some(Pending::Sequence { of }) = self.pending.last().copied() {
+            self.pending.pop();
+            self.pending.push(Pending::Elements { of, left: value });
         }
     }
 }
@@ -223,6 +233,7 @@ impl EventWriter<'_> {
         if let Some(slot) = slot {
             self.stream.walk.registers[slot as usize] = value as u64;
         }
+        self.stream.walk.counted(value as u64);
         self.put(value as u64, integer.size, integer.byte_order);
         Ok(())
     }
@@ -255,7 +266,12 @@ impl EventWriter<'_> {
         let id = self.next()?;
         let count = match &self.stream.plan.field(id).shape {
             Shape::String(_) => None,
-            Shape::Array(array) if array.text => Some(self.stream.walk.count(array)),
+            Shape::Array(array) if array.text => match array.count {
+                Count::Fixed(count) => Some(count),
+                Count::Slot(slot) => Some(self.stream.walk.registers[slot as usize]),
+                // Refused before: `check_bytes`.
+                Count::Prefix { .. } => return Err(EncodeError::WrongField),
+            },
             _ => return Err(EncodeError::WrongField),
         };
         let padding = match count {

@@ -59,6 +59,10 @@ impl FixedLayout {
     pub(super) fn bytes(&self) -> usize {
         self.bits.div_ceil(8) as usize
     }
+
+    pub(super) fn slot(&self, role: Role) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.role == Some(role))
+    }
 }
 
 fn slot(bit: u64, field: &Field, integer: &Integer) -> Slot {
@@ -80,6 +84,8 @@ pub(super) struct HeaderForm {
     ids: Option<(u64, u64)>,
     /// Bits of the timestamp; 64 where it has none.
     timestamp_bits: u32,
+    /// Which option was taken: the register of the tag, and its range.
+    chosen: Vec<(u32, (u64, u64))>,
 }
 
 /// What a number of an event header is.
@@ -159,9 +165,11 @@ fn extend(plan: &Plan, id: FieldId, forms: &mut Vec<HeaderForm>) -> Result<(), E
         Shape::Variant { slot, options, .. } => {
             let mut longer = Vec::new();
             for option in options {
-                let mut chosen = forms.clone();
-                for form in &mut chosen {
-                    form.choose(plan, *slot, &option.ranges)?;
+                let mut chosen = Vec::new();
+                for mut form in forms.iter().cloned() {
+                    if form.choose(plan, *slot, &option.ranges)? {
+                        chosen.push(form);
+                    }
                 }
                 extend(plan, option.field, &mut chosen)?;
                 longer.append(&mut chosen);
@@ -210,8 +218,9 @@ impl HeaderForm {
         Ok(())
     }
 
-    /// Restricts the id to those that choose the option, as long as no other field says it.
-    fn choose(&mut self, plan: &Plan, tag: u32, ranges: &[crate::description::Range]) -> Result<(), EncodeError> {
+    /// Restricts the id to those that choose the option, as long as no other field says it. Whether an earlier variant with
+    /// the same tag allows that.
+    fn choose(&mut self, plan: &Plan, tag: u32, ranges: &[crate::description::Range]) -> Result<bool, EncodeError> {
         let tag_is_id = plan
             .fields
             .iter()
@@ -223,8 +232,13 @@ impl HeaderForm {
         if !tag_is_id {
             return Err(EncodeError::Unwritable);
         }
-        self.ids = Some((bound(range.first)?, bound(range.last)?));
-        Ok(())
+        let range = (bound(range.first)?, bound(range.last)?);
+        if let Some((_, earlier)) = self.chosen.iter().find(|(other, _)| *other == tag) {
+            return Ok(*earlier == range);
+        }
+        self.chosen.push((tag, range));
+        self.ids = Some(range);
+        Ok(true)
     }
 }
 
@@ -251,10 +265,12 @@ pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
         Shape::Array(array) => {
             let mut element = 0;
             let sound = check_bytes(plan, array.element, &mut element);
-            if let Count::Fixed(count) = array.count {
-                *least = least.saturating_add(count.saturating_mul(element));
+            match array.count {
+                Count::Fixed(count) => *least = least.saturating_add(count.saturating_mul(element)),
+                Count::Slot(_) => {}
+                Count::Prefix { field, .. } => return sound && !array.text && check_bytes(plan, field, least),
             }
-            sound && !matches!(array.count, Count::Prefix(_))
+            sound
         }
         Shape::Variant { options, .. } => {
             let mut smallest = u64::MAX;

@@ -2,10 +2,13 @@
 
 use super::event::{EventWriter, Pending, Walk};
 use super::header::{FixedLayout, HeaderForm, check_bytes};
-use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC};
-use crate::description::Role;
+use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
+use crate::content::{Compression, Packing};
+use crate::description::{Integer, Role};
 use crate::error::EncodeError;
 use crate::plan::Plan;
+use crate::rfc;
+use backtrail_wire::Endian;
 use std::sync::Arc;
 
 /// What a stream has to say of itself.
@@ -22,6 +25,8 @@ pub struct StreamOptions {
     pub max_packet_bytes: usize,
     /// Packets are padded to a multiple of so many bytes: a page, as tracers do whose buffers are mapped, or less, to at least 1.
     pub align_packet_bytes: usize,
+    /// What is done to the packets' content. Only the RFC's packets can tell that something was; others have no checksum.
+    pub packing: Packing,
 }
 
 impl StreamOptions {
@@ -33,6 +38,7 @@ impl StreamOptions {
             context: vec![("cpu_id".to_owned(), u64::from(cpu))],
             max_packet_bytes: 1 << 20,
             align_packet_bytes: PACKET_ALIGN_BYTES,
+            packing: Packing::default(),
         }
     }
 }
@@ -44,29 +50,49 @@ impl StreamOptions {
 #[derive(Debug)]
 pub struct StreamWriter {
     pub(super) plan: Arc<Plan>,
-    stream: usize,
+    pub(super) stream: usize,
     options: StreamOptions,
-    layout: FixedLayout,
+    pub(super) layout: FixedLayout,
     forms: Vec<HeaderForm>,
     pub(super) walk: Walk,
     /// Events that are put before all others when the packet is finished.
     front: Vec<u8>,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
     packet: Vec<u8>,
     /// Whether a packet was begun and not finished.
-    open: bool,
-    begin: u64,
+    pub(super) open: bool,
+    pub(super) begin: u64,
     /// The last timestamp of the stream.
-    last: u64,
-    sequence_number: u64,
-    discarded: u64,
+    pub(super) last: u64,
+    pub(super) sequence_number: u64,
+    pub(super) discarded: u64,
+    /// Those before the packet began: what the RFC's packets tell.
+    pub(super) discarded_before: u64,
+    /// Bits at the beginning of an event's context that say how long its payload is (RFC 7).
+    pub(super) payload_size: Option<Integer>,
+    /// Where the payload of the current event begins.
+    pub(super) payload_start: usize,
+    /// Bits of the last byte that are of no event.
+    pub(super) unused_bits: u64,
     events: u64,
 }
+
+/// Of the only field of an event's context that tells the payload's size.
+pub(super) const PAYLOAD_SIZE_BYTES: usize = 2;
 
 impl StreamWriter {
     /// Fails where the stream class cannot be written: no such class, headers with other fields than numbers, events whose
     /// fields are not whole bytes.
     pub fn new(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter, EncodeError> {
+        StreamWriter::with_checks(plan, options, true)
+    }
+
+    /// `whole_bytes`: events are checked to be such.
+    pub(super) fn with_checks(
+        plan: Arc<Plan>,
+        options: StreamOptions,
+        whole_bytes: bool,
+    ) -> Result<StreamWriter, EncodeError> {
         let stream = plan
             .stream_index(options.class_id)
             .ok_or(EncodeError::UnknownStreamClass(options.class_id))?;
@@ -75,15 +101,18 @@ impl StreamWriter {
         for root in [plan.packet_header, class.packet_context].into_iter().flatten() {
             layout.add(&plan, root)?;
         }
-        // Events follow on a whole byte.
-        let has_sizes = [Role::PacketSize, Role::ContentSize]
-            .into_iter()
-            .all(|role| layout.slots.iter().any(|slot| slot.role == Some(role)));
-        if !has_sizes {
+        let has = |roles: [Role; 2]| roles.into_iter().all(|role| layout.slot(role).is_some());
+        if !has([Role::PacketSize, Role::ContentSize]) && !has([Role::PacketBytes, Role::ContentBytes]) {
             return Err(EncodeError::Unwritable);
         }
+        if layout.slot(Role::ChecksumScheme).is_none()
+            && (options.packing.encryption.is_some() || options.packing.compression != Compression::None)
+        {
+            return Err(EncodeError::Packing);
+        }
         let forms = HeaderForm::all(&plan, class.event_header)?;
-        for (event, described) in class.events.iter().zip(&plan.description().streams[stream].events) {
+        let events = class.events.iter().zip(&plan.description().streams[stream].events);
+        for (event, described) in events.filter(|_| whole_bytes) {
             let mut least = forms.iter().map(|form| form.bytes() as u64).min().unwrap_or(0);
             for root in [class.event_context, event.context, event.payload]
                 .into_iter()
@@ -97,6 +126,11 @@ impl StreamWriter {
                 return Err(EncodeError::EmptyEvent { event: described.id });
             }
         }
+        let context = &plan.description().streams[stream].event_context;
+        let payload_size = match plan.description().session {
+            Some(_) => context.as_ref().and_then(rfc::payload_size),
+            None => None,
+        };
         let walk = Walk {
             pending: Vec::new(),
             registers: vec![0; plan.slots],
@@ -116,6 +150,10 @@ impl StreamWriter {
             last: 0,
             sequence_number: 0,
             discarded: 0,
+            discarded_before: 0,
+            payload_size,
+            payload_start: 0,
+            unused_bits: 0,
             events: 0,
         })
     }
@@ -126,6 +164,7 @@ impl StreamWriter {
             self.open = true;
             self.last = self.last.max(timestamp);
             self.begin = self.last;
+            self.discarded_before = self.discarded;
         }
     }
 
@@ -154,22 +193,41 @@ impl StreamWriter {
         }
     }
 
-    fn event_header(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> Result<(), EncodeError> {
+    pub(super) fn event_header(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> Result<(), EncodeError> {
         let class = &self.plan.streams[self.stream];
         let index = class.events_by_id.get(id).ok_or(EncodeError::UnknownEventClass(id))?;
         let event = &class.events[index];
         self.walk.pending.clear();
+        // It is filled in when the event is finished.
+        let context = class.event_context.filter(|_| self.payload_size.is_none());
         // The last one is taken first.
-        for root in [event.payload, event.context, class.event_context]
-            .into_iter()
-            .flatten()
-        {
+        for root in [event.payload, event.context, context].into_iter().flatten() {
             self.walk.pending.push(Pending::Field(root));
         }
         let form = self.forms.iter().find(|form| form.fits(id, timestamp, last));
         let form = form.ok_or(EncodeError::OutOfRange(id))?;
         let out = if front { &mut self.front } else { &mut self.body };
-        form.write(out, id, timestamp)
+        form.write(out, id, timestamp)?;
+        if self.payload_size.is_some() {
+            out.extend_from_slice(&[0; PAYLOAD_SIZE_BYTES]);
+        }
+        self.payload_start = out.len();
+        Ok(())
+    }
+
+    /// Says how long the payload of the event is that was just written (RFC 7).
+    pub(super) fn put_payload_size(&mut self, front: bool) -> Result<(), EncodeError> {
+        let Some(field) = self.payload_size else { return Ok(()) };
+        let start = self.payload_start;
+        let out = self.buffer(front);
+        let size = (out.len() - start) as u64;
+        let size = u16::try_from(size).map_err(|_| EncodeError::OutOfRange(size))?;
+        let place = start - PAYLOAD_SIZE_BYTES..start;
+        out[place].copy_from_slice(&match field.byte_order {
+            Endian::Little => size.to_le_bytes(),
+            Endian::Big => size.to_be_bytes(),
+        });
+        Ok(())
     }
 
     pub(super) fn buffer(&mut self, front: bool) -> &mut Vec<u8> {
@@ -193,7 +251,7 @@ impl StreamWriter {
         result: Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
         let most = self.max_packet_bytes();
-        let result = result.and_then(|()| {
+        let result = result.and_then(|()| self.put_payload_size(front)).and_then(|()| {
             let event = self.buffer(front).len() - start;
             match (self.content_bytes() > most, self.layout.bytes() + event > most) {
                 (false, _) => Ok(()),
@@ -244,11 +302,56 @@ impl StreamWriter {
     pub fn finish(&mut self, timestamp: u64) -> Result<&[u8], EncodeError> {
         self.begin(timestamp);
         self.last = self.last.max(timestamp);
-        let content = self.content_bytes();
-        let size = content.next_multiple_of(self.align_packet_bytes());
-        self.packet.clear();
-        self.packet.reserve(size);
-        self.packet.resize(self.layout.bytes(), 0);
+        self.finish_packet()
+    }
+
+    /// Ends the packet as all is now.
+    pub(super) fn finish_packet(&mut self) -> Result<&[u8], EncodeError> {
+        let mut content = std::mem::take(&mut self.body);
+        if !self.front.is_empty() {
+            content.splice(0..0, self.front.drain(..));
+        }
+        let mut packet = std::mem::take(&mut self.packet);
+        let result = self.put_packet(&content, &mut packet);
+        self.packet = packet;
+        content.clear();
+        self.body = content;
+        self.open = false;
+        self.events = 0;
+        self.unused_bits = 0;
+        self.sequence_number += 1;
+        result.map(|()| self.packet.as_slice())
+    }
+
+    /// Header, content and padding.
+    fn put_packet(&self, content: &[u8], packet: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let align = self.align_packet_bytes();
+        if let Some(order) = self.checksum_order() {
+            let put_header = |packet: &mut Vec<u8>, end, size| self.put_header(packet, end, size);
+            return self.options.packing.store(content, align, order, packet, put_header);
+        }
+        let end = self.layout.bytes() + content.len();
+        let size = end.next_multiple_of(align);
+        packet.clear();
+        packet.reserve(size);
+        self.put_header(packet, end as u64, size as u64)?;
+        packet.extend_from_slice(content);
+        packet.resize(size, 0);
+        Ok(())
+    }
+
+    /// Byte order of the checksum in the RFC's packets; others have none.
+    fn checksum_order(&self) -> Option<Endian> {
+        let is_rfc = self.layout.bytes() == RFC_PACKET_HEADER_BYTES && self.layout.slot(Role::ChecksumScheme).is_some();
+        self.layout
+            .slot(Role::Checksum)
+            .filter(|_| is_rfc)
+            .map(|slot| slot.order)
+    }
+
+    /// The header of a packet whose content ends at byte `end`, of `size` bytes.
+    pub(super) fn put_header(&self, packet: &mut Vec<u8>, end: u64, size: u64) -> Result<(), EncodeError> {
+        packet.resize(self.layout.bytes(), 0);
         for slot in &self.layout.slots {
             let value = match slot.role {
                 Some(Role::Magic) => PACKET_MAGIC,
@@ -256,30 +359,29 @@ impl StreamWriter {
                 Some(Role::StreamInstanceId) => self.options.instance_id,
                 Some(Role::Timestamp) => self.begin,
                 Some(Role::TimestampEnd) => self.last,
-                Some(Role::ContentSize) => content as u64 * 8,
-                Some(Role::PacketSize) => size as u64 * 8,
+                Some(Role::ContentSize) => end * 8 - self.unused_bits,
+                Some(Role::PacketSize) => size * 8,
+                Some(Role::ContentBytes) => end,
+                Some(Role::PacketBytes) => size,
                 Some(Role::SequenceNumber) => self.sequence_number,
+                Some(Role::SequenceNumberBits) => self
+                    .layout
+                    .slot(Role::SequenceNumber)
+                    .map_or(0, |slot| slot.size.into()),
+                Some(Role::EventsDiscarded) if self.layout.slot(Role::SessionId).is_some() => self.discarded_before,
                 Some(Role::EventsDiscarded) => self.discarded,
-                // Of other dialects: the layout was refused.
-                Some(_) => 0,
+                Some(Role::SessionId) => self.plan.description().session.unwrap_or(0).into(),
+                Some(role) => self.options.packing.scheme(role).unwrap_or(0),
                 None => self.named(&slot.name),
             };
-            slot.put(&mut self.packet, value)?;
+            slot.put(packet, value)?;
         }
         if let (Some(start), Some(uuid)) = (self.layout.uuid, &self.plan.description().uuid)
-            && let Some(place) = self.packet.get_mut(start..start + uuid.len())
+            && let Some(place) = packet.get_mut(start..start + uuid.len())
         {
             place.copy_from_slice(uuid);
         }
-        self.packet.extend_from_slice(&self.front);
-        self.packet.extend_from_slice(&self.body);
-        self.packet.resize(size, 0);
-        self.front.clear();
-        self.body.clear();
-        self.open = false;
-        self.events = 0;
-        self.sequence_number += 1;
-        Ok(&self.packet)
+        Ok(())
     }
 
     fn named(&self, name: &str) -> u64 {

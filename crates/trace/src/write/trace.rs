@@ -1,17 +1,44 @@
 //! A trace directory: the metadata, and a file for each stream.
 
 use super::packet::{StreamOptions, StreamWriter};
-use crate::constants::METADATA_FILE;
-use crate::description::Description;
-use crate::error::{CreateError, CreateErrorKind};
+use crate::constants::{METADATA_FILE, PACKET_ALIGN_BYTES};
+use crate::description::{Description, Encoding, EventClass, FieldClass, StreamClass, Struct};
+use crate::error::{CreateError, CreateErrorKind, EncodeError};
 use crate::plan::Plan;
-use crate::{Dialect, json2, tsdl};
+use crate::read::section_of;
+use crate::{Dialect, json2, rfc, tsdl};
+use backtrail_wire::Endian;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A trace that is being written. It is readable at any time: the metadata comes first, and files only ever get whole packets.
+///
+/// ```
+/// use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
+/// use backtrail_trace::{Dialect, Endian, StreamOptions, TraceWriter};
+///
+/// fn write(directory: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
+///     let fields = Struct::new()
+///         .with("bytes", Integer::unsigned(32, Endian::NATIVE))
+///         .with("path", FieldClass::String(Encoding::Utf8));
+///     let events = vec![EventClass::new(0, "app:read", fields)];
+///     let description = Description::of_events(Clock::nanoseconds("monotonic", 0), events);
+///     let trace = TraceWriter::create(directory, description, Dialect::V1_8)?;
+///     let mut stream = trace.stream("main_0", StreamOptions::for_cpu(0, 0))?;
+///     let mut event = stream.writer().event(0, 1_000);
+///     event.u32(512);
+///     event.string("/etc/hostname");
+///     event.finish()?;
+///     stream.flush(2_000)?;
+///     Ok(())
+/// }
+/// # let scratch = tempfile::tempdir().unwrap();
+/// # write(&scratch.path().join("trace")).unwrap();
+/// # let trace = backtrail_trace::Trace::open(&scratch.path().join("trace")).unwrap();
+/// # assert!(trace.events(backtrail_trace::Options::default()).unwrap().next().unwrap().is_some());
+/// ```
 #[derive(Debug)]
 pub struct TraceWriter {
     directory: PathBuf,
@@ -27,12 +54,16 @@ impl TraceWriter {
         };
         let metadata = match dialect {
             Dialect::V1_8 => {
-                tsdl::write(&description).map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?
+                let text = tsdl::write(&description);
+                text.map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?
+                    .into_bytes()
             }
             Dialect::V2 => {
-                json2::write(&description).map_err(|error| fail(directory, CreateErrorKind::Json2(error)))?
+                let text = json2::write(&description);
+                text.map_err(|error| fail(directory, CreateErrorKind::Json2(error)))?
+                    .into_bytes()
             }
-            other => return Err(fail(directory, CreateErrorKind::Dialect(other))),
+            Dialect::Rfc1_1 => rfc_metadata(&description).map_err(|kind| fail(directory, kind))?,
         };
         let plan = Plan::new(description).map_err(|error| fail(directory, CreateErrorKind::Description(error)))?;
         match fs::create_dir(directory) {
@@ -64,20 +95,11 @@ impl TraceWriter {
 
     /// A new stream. Its file appears with its first packet. The result can be moved to another thread.
     pub fn stream(&self, file_name: &str, options: StreamOptions) -> Result<PacketFile, CreateError> {
-        let path = self.directory.join(file_name);
-        let fail = |kind| CreateError {
+        let path = self.new_stream_path(file_name, options.class_id)?;
+        let writer = StreamWriter::new(self.plan.clone(), options).map_err(|error| CreateError {
             path: path.clone(),
-            kind,
-        };
-        let sound = !file_name.is_empty()
-            && !file_name.starts_with('.')
-            && !file_name.contains('/')
-            && file_name != METADATA_FILE;
-        if !sound || path.exists() {
-            return Err(fail(CreateErrorKind::StreamName));
-        }
-        let writer =
-            StreamWriter::new(self.plan.clone(), options).map_err(|error| fail(CreateErrorKind::Encode(error)))?;
+            kind: CreateErrorKind::Encode(error),
+        })?;
         Ok(PacketFile {
             writer,
             path,
@@ -85,6 +107,66 @@ impl TraceWriter {
             length: 0,
         })
     }
+
+    /// Where a stream of this class and name may be written.
+    pub(super) fn new_stream_path(&self, file_name: &str, class: u64) -> Result<PathBuf, CreateError> {
+        let path = self.directory.join(file_name);
+        let sound = !file_name.is_empty()
+            && !file_name.starts_with('.')
+            && !file_name.contains('/')
+            && file_name != METADATA_FILE;
+        // A file of the RFC is of the section whose name it has.
+        let description = self.plan.description();
+        let belongs = description.session.is_none()
+            || section_of(description, &path).is_ok_and(|section| description.streams[section].id == class);
+        match sound && belongs && !path.exists() {
+            true => Ok(path),
+            false => Err(CreateError {
+                path,
+                kind: CreateErrorKind::StreamName,
+            }),
+        }
+    }
+}
+
+/// The metadata of the RFC: each entry is an event of one string, without any header, in packets like those of the data (RFC 7).
+fn rfc_metadata(description: &Description) -> Result<Vec<u8>, CreateErrorKind> {
+    let entries = rfc::write(description).map_err(CreateErrorKind::Rfc)?;
+    let order = description.byte_order.unwrap_or(Endian::NATIVE);
+    let string = Struct::new().with("entry", FieldClass::String(Encoding::Utf8));
+    let event = EventClass {
+        payload: Some(string),
+        ..EventClass::default()
+    };
+    let class = StreamClass {
+        events: vec![event],
+        ..StreamClass::default()
+    };
+    let mut stream = rfc::description(order, description.session.unwrap_or(0));
+    stream.streams.push(class);
+    let plan = Plan::new(stream).map_err(CreateErrorKind::Description)?;
+    let longest = entries.iter().map(String::len).max().unwrap_or(0);
+    let mut options = StreamOptions::for_cpu(0, 0);
+    options.max_packet_bytes = options.max_packet_bytes.max(longest + 2 * PACKET_ALIGN_BYTES);
+    let mut writer = StreamWriter::new(Arc::new(plan), options).map_err(CreateErrorKind::Encode)?;
+    let mut metadata = Vec::new();
+    for entry in &entries {
+        let put = |writer: &mut StreamWriter| {
+            let mut event = writer.event(0, 0);
+            event.string(entry);
+            event.finish()
+        };
+        let result = match put(&mut writer) {
+            Err(EncodeError::Full) => {
+                metadata.extend_from_slice(writer.finish(0).map_err(CreateErrorKind::Encode)?);
+                put(&mut writer)
+            }
+            result => result,
+        };
+        result.map_err(CreateErrorKind::Encode)?;
+    }
+    metadata.extend_from_slice(writer.finish(0).map_err(CreateErrorKind::Encode)?);
+    Ok(metadata)
 }
 
 /// A stream and its file.
@@ -137,8 +219,8 @@ impl PacketFile {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let file = OpenOptions::new().append(true).create_new(true).open(&self.path);
-                let file = file.map_err(|error| fail(&self.path, CreateErrorKind::PacketLost(error)))?;
+                let file =
+                    new_file(&self.path).map_err(|error| fail(&self.path, CreateErrorKind::PacketLost(error)))?;
                 self.file.insert(file)
             }
         };
@@ -154,6 +236,11 @@ impl PacketFile {
             Err(error) => Err(fail(&self.path, CreateErrorKind::Io(error))),
         }
     }
+}
+
+/// A file that was not there, for a stream.
+pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().append(true).create_new(true).open(path)
 }
 
 /// Writes with one call where the system takes all of it. It takes less where there is no more room; only the next call

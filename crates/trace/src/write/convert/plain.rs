@@ -1,41 +1,10 @@
-//! A trace in another dialect.
+//! What 1.8 and 2 say alike.
 
-use super::trace::TraceWriter;
-use crate::description::{Description, FieldClass, Struct};
-use crate::error::{CreateError, CreateErrorKind};
-use crate::read::Trace;
-use crate::{Dialect, description};
-use std::fs;
-use std::path::Path;
-
-/// Makes the directory (or takes an empty one) and puts the trace into it, described in the other dialect.
-///
-/// The streams of 1.8 and 2 have the same bytes, so they are copied as they are: sound or not, not a byte of them changes. What the other dialect
-/// has no words for is an error that names it. The RFC's dialect has other packets; it is neither read nor written here
-/// ([`CreateErrorKind::Dialect`]).
-pub fn convert(trace: &Trace, directory: &Path, dialect: Dialect) -> Result<(), CreateError> {
-    let fail = |kind| CreateError {
-        path: directory.to_owned(),
-        kind,
-    };
-    for one in [trace.dialect(), dialect] {
-        if one == Dialect::Rfc1_1 {
-            return Err(fail(CreateErrorKind::Dialect(one)));
-        }
-    }
-    TraceWriter::create(directory, described_for(dialect, trace.description().clone()), dialect)?;
-    for stream in trace.streams() {
-        let copy = || fs::copy(stream, directory.join(stream.file_name().unwrap_or_default()));
-        copy().map_err(|error| CreateError {
-            path: stream.clone(),
-            kind: CreateErrorKind::Io(error),
-        })?;
-    }
-    Ok(())
-}
+use crate::Dialect;
+use crate::description::{self, Description, FieldClass, Struct};
 
 /// The same description, without what says nothing in the other dialect.
-fn described_for(dialect: Dialect, mut description: Description) -> Description {
+pub(super) fn described_for(dialect: Dialect, mut description: Description) -> Description {
     match dialect {
         Dialect::V2 => {
             description.byte_order = None;
@@ -57,7 +26,7 @@ fn described_for(dialect: Dialect, mut description: Description) -> Description 
     description
 }
 
-fn every_struct(description: &mut Description, change: &mut impl FnMut(&mut Struct)) {
+pub(super) fn every_struct(description: &mut Description, change: &mut impl FnMut(&mut Struct)) {
     let mut roots: Vec<&mut Struct> = description.packet_header.iter_mut().collect();
     for stream in &mut description.streams {
         roots.extend(&mut stream.packet_context);
@@ -100,7 +69,7 @@ fn without_idle_options_in(class: &mut FieldClass) {
 }
 
 /// Byte order of the first number: 1.8 has to tell one for the trace.
-fn first_order(description: &Description) -> Option<backtrail_wire::Endian> {
+pub(super) fn first_order(description: &Description) -> Option<backtrail_wire::Endian> {
     let mut order = None;
     every_struct(&mut description.clone(), &mut |class| {
         let numbers = class.members.iter().filter_map(|member| match &member.class {

@@ -1,0 +1,79 @@
+//! What has to be prepared for events in lent memory, and what is left of them.
+
+use super::packet::{StreamOptions, StreamWriter};
+use super::trace::new_file;
+use crate::description::{Role, compact_event_header, large_event_header};
+use crate::error::{CreateError, CreateErrorKind, EncodeError, TraceError};
+use crate::lent::{MAX_HEADER_BYTES, RingLayout};
+use crate::plan::Plan;
+use crate::read::{Trace, packets_of_ring};
+use backtrail_wire::Endian;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+impl RingLayout {
+    /// For a stream of a class with LTTng's headers in the byte order of this machine: [`crate::description::packet_header`],
+    /// [`crate::description::packet_context`], and [`compact_event_header`] or [`large_event_header`]. Another one is
+    /// [`EncodeError::Unwritable`]. Of the options the sizes don't matter.
+    pub fn new(plan: &Arc<Plan>, options: StreamOptions) -> Result<RingLayout, EncodeError> {
+        let writer = StreamWriter::new(plan.clone(), options)?;
+        let class = &plan.description().streams[writer.stream];
+        let clock = class.clock.unwrap_or(0);
+        let header = class.event_header.as_ref();
+        let compact = header == Some(&compact_event_header(Endian::NATIVE, clock));
+        let mut template = Vec::new();
+        writer.put_header(&mut template, 0, 0)?;
+        if !(compact || header == Some(&large_event_header(Endian::NATIVE, clock))) || template.len() > MAX_HEADER_BYTES
+        {
+            return Err(EncodeError::Unwritable);
+        }
+        let place = |role| {
+            let slot = writer.layout.slot(role).ok_or(EncodeError::Unwritable)?;
+            match slot.size == 64 && slot.order == Endian::NATIVE && slot.bit.is_multiple_of(64) {
+                true => Ok((slot.bit / 8) as usize),
+                false => Err(EncodeError::Unwritable),
+            }
+        };
+        let mut layout = RingLayout {
+            template: [0; MAX_HEADER_BYTES],
+            header: template.len(),
+            begin: place(Role::Timestamp)?,
+            end: place(Role::TimestampEnd)?,
+            content_size: place(Role::ContentSize)?,
+            packet_size: place(Role::PacketSize)?,
+            sequence_number: place(Role::SequenceNumber)?,
+            discarded: place(Role::EventsDiscarded)?,
+            compact,
+        };
+        layout.template[..template.len()].copy_from_slice(&template);
+        Ok(layout)
+    }
+}
+
+/// Makes streams of the rings that a writer, which has ended or been ended, left in its trace's directory: of each file `.NAME.ring`, the
+/// memory of a [`crate::Ring`] that was mapped, the stream `NAME`, unless there is one. The rings stay. Which streams it made.
+///
+/// Files whose name begins with a dot are no part of a trace, so the directory was one before too.
+pub fn salvage(directory: &Path) -> Result<Vec<PathBuf>, CreateError> {
+    let fail = |path: &Path, kind| CreateError {
+        path: path.to_owned(),
+        kind,
+    };
+    let unread = |error: TraceError| fail(&error.path, CreateErrorKind::Read(error.kind));
+    let trace = Trace::open(directory).map_err(unread)?;
+    let mut made = Vec::new();
+    for (ring, path) in trace.ring_files().map_err(unread)? {
+        let memory = fs::read(&ring).map_err(|error| fail(&ring, CreateErrorKind::Io(error)))?;
+        let packets = packets_of_ring(trace.plan(), &memory);
+        if packets.is_empty() {
+            continue;
+        }
+        let mut file = new_file(&path).map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
+        let written = file.write_all(&packets.concat());
+        written.map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
+        made.push(path);
+    }
+    Ok(made)
+}

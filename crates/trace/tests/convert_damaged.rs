@@ -1,0 +1,134 @@
+//! Damaged traces are converted or refused; what was converted says what we read from the original.
+
+mod support;
+
+use backtrail_testkit::text::Random;
+use backtrail_trace::{
+    ConvertOptions, Dialect, JsonWriter, Options, StreamOptions, Trace, TraceError, TraceWriter, convert,
+};
+use backtrail_wire::Endian;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::rfc::{Header, event, metadata, packet, section, types, u16, u32};
+
+fn json(directory: &Path) -> Result<Vec<u8>, TraceError> {
+    let mut events = Trace::open(directory)?.events(Options::default())?;
+    let mut text = Vec::new();
+    while let Some(event) = events.next()? {
+        JsonWriter.event(&mut text, &event);
+    }
+    Ok(text)
+}
+
+/// What comes after the stream's or section's name.
+fn events(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text).into_owned();
+    let after = |line: &str| line.split_once(", \"name\": ").map(|(_, rest)| rest.to_owned());
+    text.lines().filter_map(after).collect()
+}
+
+/// A trace of the RFC, and one of 1.8 that can be told in it.
+fn seeds(folder: &Path) -> Vec<(Dialect, Vec<u8>, Vec<u8>)> {
+    let order = Endian::Big;
+    let fields = "{ type { parent = sequence; length_type = uint8_t; elem_type = uint16_t; }, s },
+        { type { parent = enum; parent = int8_t; map = { { -1, a }, { 2, b } }; }, e },
+        { type { parent = gcc_bitfield; unit_size = 16; size = 5; align = 1; }, f }, { type { parent = string; }, t }";
+    let text = [types(false), section("s", 2), event("a", 7, "s", fields)];
+    let text: Vec<&str> = text.iter().map(String::as_str).collect();
+    let mut content = Vec::new();
+    for time in 0..20 {
+        content.extend(
+            [
+                u32(order, time).as_slice(),
+                &u16(order, 7),
+                &[2],
+                &u16(order, 9),
+                &u16(order, 3),
+            ]
+            .concat(),
+        );
+        content.extend([0xff, 0xa8]);
+        content.extend(b"text\0");
+        // The next event is aligned on the unit.
+        content.resize(content.len().next_multiple_of(2), 0);
+    }
+    let stream = packet(Header::new(order), &content, 0);
+    let rfc = (Dialect::Rfc1_1, metadata(order, &text), stream.repeat(2));
+    let directory = folder.join("seed");
+    let mut description = support::description(Endian::Little);
+    description.streams.truncate(1);
+    description.streams[0].events.retain(|event| event.id == support::EMPTY);
+    let trace = TraceWriter::create(&directory, description, Dialect::V1_8).unwrap();
+    let mut stream = trace.stream("s_0", StreamOptions::for_cpu(0, 0)).unwrap();
+    for time in 0..20 {
+        let mut event = stream.writer().event(support::EMPTY, time << 25);
+        event.i32(-1);
+        event.u8(time as u8);
+        event.string("name");
+        event.finish().unwrap();
+    }
+    stream.flush(1 << 40).unwrap();
+    let read = |name: &str| fs::read(directory.join(name)).unwrap();
+    vec![rfc, (Dialect::V1_8, read("metadata"), read("s_0"))]
+}
+
+#[test]
+fn damaged_traces() {
+    let scratch = tempfile::tempdir().unwrap();
+    let seeds = seeds(scratch.path());
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+    let start = Instant::now();
+    let (mut converted, mut refused) = (0, 0);
+    let mut round = 0;
+    // For two seconds, and at least forty of them however busy the machine is.
+    while round < 40 || start.elapsed() < Duration::from_secs(2) {
+        let (dialect, metadata, stream) = &seeds[round % seeds.len()];
+        let (mut metadata, mut stream) = (metadata.clone(), stream.clone());
+        // The first of each as it is, mostly the stream, sometimes the metadata.
+        if round >= seeds.len() {
+            let (bytes, most) = match random.below(4) {
+                0 => (&mut metadata, 2000),
+                _ => (&mut stream, 400),
+            };
+            for _ in 0..1 + random.below(3) {
+                let place = random.below(bytes.len().min(most));
+                bytes[place] ^= 1 << random.below(8);
+            }
+            let cut = random.below(8) == 0;
+            stream.truncate(if cut { random.below(stream.len()) } else { stream.len() });
+        }
+        let folder = tempfile::tempdir_in(scratch.path()).unwrap();
+        let trace = folder.path().join("trace");
+        fs::create_dir(&trace).unwrap();
+        fs::write(trace.join("metadata"), metadata).unwrap();
+        fs::write(trace.join("s_0"), stream).unwrap();
+        let targets = [Dialect::Rfc1_1, Dialect::V1_8, Dialect::V2];
+        for target in targets {
+            let Ok(opened) = Trace::open(&trace) else { break };
+            let there = folder.path().join(target.name());
+            let copied = *dialect != Dialect::Rfc1_1 && target != Dialect::Rfc1_1;
+            match convert(&opened, &there, target, ConvertOptions::default()) {
+                // Streams are copied, sound or not.
+                Ok(_) if copied => {}
+                Ok(_) => {
+                    match (json(&trace), json(&there)) {
+                        (Ok(before), Ok(after)) if *dialect == target => assert_eq!(events(&before), events(&after)),
+                        (Ok(before), Ok(after)) => assert_eq!(events(&before).len(), events(&after).len()),
+                        // Who converts to the same dialect looks at packets, not at events.
+                        (Err(_), Err(_)) if *dialect == target => {}
+                        (before, after) => panic!("{dialect} to {target}: {before:?}, {after:?}"),
+                    }
+                    converted += 1;
+                }
+                Err(error) => {
+                    assert!(round >= seeds.len(), "{dialect} to {target}: {error}");
+                    refused += 1;
+                }
+            }
+        }
+        round += 1;
+    }
+    println!("{round} traces: {converted} conversions, {refused} refused");
+    assert!(converted > 20 && refused > 5);
+}
