@@ -2,16 +2,18 @@
 //!
 //! A type that all units mean alike is *shared*: the parent has it. A name that units give to different types is *ambiguous*, and
 //! so is what refers to an ambiguous type: each unit has its own in a child. Three rules make that small, and they are GNU ld's
-//! but for two of its habits.
+//! but for three of its habits.
 //!
 //! 1. To refer to a struct or union is to name it. So a pointer to an ambiguous struct is shared, and points to a declaration in the parent;
 //!    ambiguity ends there, also for what has such a struct as a member. (What unit's struct is meant, whoever looks knows from the unit at
-//!    hand.)
+//!    hand.) But an array of ambiguous structs, a union with one, and a struct that begins with one are ambiguous: readers take their
+//!    alignment from it, and what is only declared has none (gdb ends there).
 //! 2. Of structs, unions and enums of one name, all are ambiguous; of other types of one name, all but the most used one.
 //! 3. A declaration is as good as the definition, where there is one definition.
 //!
 //! The names that compilers give to function types are no part of them: to GNU ld two static functions of one name make the less common
-//! signature ambiguous, with all that refers to it. And units whose own types are equal share one dict under the name of each.
+//! signature ambiguous, with all that refers to it. And units share one dict under the name of each where one's own types are the other's,
+//! or some of them (`share`).
 //!
 //! Every step is linear in the types, their members and their references. Units are hashed and dicts are packed in parallel; numbers
 //! are given in the order of the units, so the result does not depend on how many threads there are.
@@ -19,6 +21,7 @@
 mod classes;
 mod emit;
 mod hash;
+mod share;
 mod symbols;
 
 use core::fmt;
@@ -223,16 +226,17 @@ pub fn link<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<'a>,
         parent: tables.shared.into_contents(parent.types),
         children: Vec::new(),
     };
+    let hosts = share::hosts(&own, &classes, &|unit| tables.of_unit.contains_key(&unit));
     let mut names = Names::default();
-    for (number, child) in own.into_iter().enumerate() {
+    for (number, host) in hosts.into_iter().enumerate() {
         let tables = tables.of_unit.remove(&number).unwrap_or_default();
-        if child.is_empty() && tables.is_empty() {
+        if own[number].is_empty() && tables.is_empty() {
             continue;
         }
         let contents = Contents {
             parent_name: CTF_SECTION,
             cu_name: units[number].name,
-            ..tables.into_contents(child.types)
+            ..tables.into_contents(own[host].types.clone())
         };
         linked.children.push((names.give(units[number].name), contents));
     }

@@ -14,6 +14,8 @@ pub use names::NameIndex;
 pub use symbols::Symbol;
 pub use types::{Array, Enumerator, Members, Slice, StructMember, Type, TypeId, Types};
 
+pub(crate) use types::MAX_REFERENCES;
+
 use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::*;
