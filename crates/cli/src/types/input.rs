@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
+use backtrail_ctype::btf;
 use backtrail_ctype::constants::CTFA_MAGIC;
 use backtrail_ctype::{Archive, Dict, Error, Flags, Lent, Member, Symbol, SymbolKind, Types};
 use backtrail_elf::{Image, MappedFile, Table};
@@ -14,6 +15,22 @@ use crate::error::Failure;
 
 /// The section's name.
 const SECTION: &str = ".ctf";
+
+/// That of BTF, which is taken where the other one is not there.
+const BTF_SECTION: &str = ".BTF";
+
+/// BTF as compact C types; values that these can't hold are told.
+fn of_btf(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+    let found = btf::read(bytes).map_err(|error| Failure::of(path, error))?;
+    if let Some((count, first)) = found.wide_values {
+        let first = String::from_utf8_lossy(first);
+        eprintln!(
+            "{}: left out: a value of an enum beyond 32 bits: {count} (the first: {first})",
+            path.display()
+        );
+    }
+    found.to_dict().map_err(|error| Failure::of(path, error))
+}
 
 pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
     MappedFile::open(path).map_err(|error| Failure::of(path, error))
@@ -104,21 +121,33 @@ impl<'a> Source<'a> {
     /// The section in a file's bytes; `path` is for messages.
     pub(super) fn find(path: &'a Path, bytes: &'a [u8]) -> Result<Source<'a>, Failure> {
         if !bytes.starts_with(b"\x7fELF") {
+            let section = match btf::is_btf(bytes) {
+                true => Cow::Owned(of_btf(path, bytes)?),
+                false => Cow::Borrowed(bytes),
+            };
             return Ok(Source {
                 path,
                 image: None,
-                section: Cow::Borrowed(bytes),
+                section,
             });
         }
-        let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
-        let section = image.section(SECTION).map_err(|error| Failure::of(path, error))?;
-        let Some(section) = section else {
-            let failure = Failure::of(path, "no .ctf section");
-            return Err(failure.help("gcc -gctf makes one"));
+        let failed = |error| Failure::of(path, error);
+        let image = Image::parse(bytes).map_err(failed)?;
+        let section = match image.section(SECTION).map_err(failed)? {
+            Some(section) => section.data,
+            None => match image.section(BTF_SECTION).map_err(failed)? {
+                Some(section) => Cow::Owned(of_btf(path, &section.data)?),
+                None => {
+                    let failure = Failure::of(path, "no .ctf section, and no .BTF");
+                    return Err(
+                        failure.help("gcc -gctf makes one, backtrail types add makes one from debug information")
+                    );
+                }
+            },
         };
         Ok(Source {
             path,
-            section: section.data,
+            section,
             image: Some(image),
         })
     }

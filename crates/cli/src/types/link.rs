@@ -146,7 +146,7 @@ pub(super) fn write_section(linked: &Linked<'_>, options: &write::Options<'_>) -
 
 pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
     let read: usize = units.iter().map(|unit| unit.types.len()).sum();
-    let own: usize = linked.children.iter().map(|(_, child)| child.types.len()).sum();
+    let own: usize = linked.children.iter().map(|child| child.types.len()).sum();
     eprintln!(
         "{} units, {read} types; {} shared, {own} in {} dicts of units; {bytes} bytes",
         units.len(),

@@ -150,10 +150,12 @@ impl<'a> Child<'a> {
         let mut own: Vec<(ClassId, u32)> = ambiguous.map(|(index, &class)| (class, index as u32)).collect();
         // What leads from a struct to an ambiguous part of it leads to a mere declaration in the parent.
         let nodes = unit.types.nodes();
+        let mut added = FxHashSet::default();
         for at in 0..own.len() {
             aligned_by(&unit.types, &nodes[own[at].1 as usize], &mut |part, way| {
                 if classes.all[of[part] as usize].ambiguous {
-                    own.extend(way.iter().map(|&index| (of[index], index as u32)));
+                    let way = way.iter().filter(|&&index| added.insert(index));
+                    own.extend(way.map(|&index| (of[index], index as u32)));
                 }
             });
         }

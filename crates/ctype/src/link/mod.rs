@@ -188,8 +188,10 @@ pub struct Options<'s> {
 pub struct Linked<'a> {
     /// What units share.
     pub parent: Contents<'a>,
-    /// What they do not, under each unit's name, in the order of the units.
-    pub children: Vec<(Vec<u8>, Contents<'a>)>,
+    /// What they do not.
+    pub children: Vec<Contents<'a>>,
+    /// The name of each unit that has types of its own, and which of the children has them, in the order of the units.
+    pub names: Vec<(Vec<u8>, usize)>,
 }
 
 /// Links units.
@@ -222,23 +224,28 @@ pub fn link<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<'a>,
             None => parent.id(class),
         })
     });
+    let hosts = share::hosts(&own, &classes, &|unit| tables.of_unit.contains_key(&unit));
     let mut linked = Linked {
         parent: tables.shared.into_contents(parent.types),
-        children: Vec::new(),
+        ..Linked::default()
     };
-    let hosts = share::hosts(&own, &classes, &|unit| tables.of_unit.contains_key(&unit));
     let mut names = Names::default();
+    let mut places = vec![None; own.len()];
+    let mut own: Vec<Option<Child<'_>>> = own.into_iter().map(Some).collect();
     for (number, host) in hosts.into_iter().enumerate() {
-        let tables = tables.of_unit.remove(&number).unwrap_or_default();
-        if own[number].is_empty() && tables.is_empty() {
-            continue;
+        let tables_of_host = tables.of_unit.remove(&host).unwrap_or_default();
+        let child = own[host].take_if(|child| !child.is_empty() || !tables_of_host.is_empty());
+        if let Some(child) = child {
+            places[host] = Some(linked.children.len());
+            linked.children.push(Contents {
+                parent_name: CTF_SECTION,
+                cu_name: units[host].name,
+                ..tables_of_host.into_contents(child.types)
+            });
         }
-        let contents = Contents {
-            parent_name: CTF_SECTION,
-            cu_name: units[number].name,
-            ..tables.into_contents(own[host].types.clone())
-        };
-        linked.children.push((names.give(units[number].name), contents));
+        if let Some(place) = places[host] {
+            linked.names.push((names.give(units[number].name), place));
+        }
     }
     Ok(linked)
 }
@@ -251,12 +258,11 @@ impl Linked<'_> {
             return write::dict(&self.parent, options);
         }
         // Equal are those that are but for their unit's name: it comes back where nobody shares.
-        let mut first: FxHashMap<Vec<u8>, usize> = FxHashMap::default();
         let plain = write::Options {
             compress_from: usize::MAX,
             ..*options
         };
-        let nameless = self.children.par_iter().map(|(_, child)| {
+        let nameless = self.children.par_iter().map(|child| {
             let child = Contents {
                 cu_name: &[],
                 ..child.clone()
@@ -264,14 +270,22 @@ impl Linked<'_> {
             write::dict(&child, &plain)
         });
         let nameless = nameless.collect::<Result<Vec<_>, _>>()?;
+        let mut first: FxHashMap<&[u8], usize> = FxHashMap::default();
+        let equal: Vec<usize> = nameless
+            .iter()
+            .enumerate()
+            .map(|(child, bytes)| *first.entry(bytes).or_insert(child))
+            .collect();
         let mut shared: Vec<(&Contents<'_>, bool)> = vec![(&self.parent, false)];
         let mut names = vec![(CTF_SECTION, 0)];
-        for ((name, child), bytes) in self.children.iter().zip(nameless) {
+        let mut places = vec![None; self.children.len()];
+        for (name, child) in &self.names {
+            let child = equal[*child];
             let next = shared.len();
-            let place = *first.entry(bytes).or_insert(next);
+            let place = *places[child].get_or_insert(next);
             match shared.get_mut(place) {
                 Some((_, several)) => *several = true,
-                None => shared.push((child, false)),
+                None => shared.push((&self.children[child], false)),
             }
             names.push((name, place));
         }

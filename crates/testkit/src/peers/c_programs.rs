@@ -49,7 +49,7 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     (
         "lua",
         "lua5.4",
-        "cd src; rm -f luac.c
+        "cd src; rm -f luac.c; echo '#define DEB_HOST_MULTIARCH LUA_VDIR' > lua5.4-deb-multiarch.h
         for source in *.c; do $CC -std=gnu99 -O2 -DLUA_COMPAT_5_3 -DLUA_USE_LINUX -c $source; done
         $CC $LINK *.o -lm -ldl -Wl,-E -o $OUT",
     ),
