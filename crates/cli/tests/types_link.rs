@@ -131,7 +131,10 @@ fn bad_input_is_told() {
     let object = tools.compile(&kinds()[0]);
     let output = types(&["link", text(&none), text(&object), "-o", text(&out)]);
     assert_eq!(output.status.code(), Some(0));
-    tells(&output, "none.o: no .ctf section; it has no part in the result");
+    tells(
+        &output,
+        "none.o: no .ctf section, and no .BTF; it has no part in the result",
+    );
     let output = types(&["build", text(&object), "-o", text(&out)]);
     assert_eq!(output.status.code(), Some(2));
     tells(&output, "no debug information\nhelp: compile with -g");

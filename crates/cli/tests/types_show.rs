@@ -132,7 +132,7 @@ fn several_files_and_bad_ones() {
     assert_eq!(text.matches("struct nested (size 0x20)").count() % 2, 0);
     assert_eq!(text.matches("Contents of CTF section").count(), 2);
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("none.o: no .ctf section\nhelp: "), "{told}");
+    assert!(told.contains("none.o: no .ctf section, and no .BTF\nhelp: "), "{told}");
     assert_eq!(told.lines().count(), 2, "{told}");
 }
 

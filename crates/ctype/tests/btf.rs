@@ -386,7 +386,7 @@ fn paholes_btf() {
         return;
     };
     assert_eq!(ours, expected);
-    assert!(ours.len() > 5);
+    assert!(ours.len() >= 3, "{ours:?}");
 }
 
 #[test]

@@ -136,14 +136,18 @@ impl<'a> Section<'a> {
         self.dicts.is_empty()
     }
 
+    /// A dict by its number, with its parent; and its name in the archive.
+    pub fn get(&self, number: usize) -> Option<(&'a [u8], Types<'_>)> {
+        let (name, dict, parent) = self.dicts.get(number)?;
+        let parent = parent
+            .and_then(|parent| self.dicts.get(parent))
+            .map(|(_, dict, _)| dict);
+        Some((*name, Types::with_parent(dict, parent)))
+    }
+
     /// Each dict, with its parent.
     pub fn types(&self) -> impl Iterator<Item = Types<'_>> {
-        self.dicts.iter().map(|(_, dict, parent)| {
-            let parent = parent
-                .and_then(|parent| self.dicts.get(parent))
-                .map(|(_, dict, _)| dict);
-            Types::with_parent(dict, parent)
-        })
+        (0..self.len()).filter_map(|number| Some(self.get(number)?.1))
     }
 
     /// A unit for each dict. `symbols` are those of the file, as [`Dict::symbol_types`] wants them.

@@ -7,6 +7,7 @@
 mod build;
 mod dies;
 mod left_out;
+mod source;
 
 use std::borrow::Cow;
 
@@ -20,6 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::lines::Error;
 use dies::{Dwarf, Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
+pub use source::{Source, SourceError};
 
 /// The sections that types are told by.
 const SECTIONS: [SectionId; 9] = [
