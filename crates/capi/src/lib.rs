@@ -10,12 +10,17 @@ mod entry;
 mod options;
 mod register;
 mod symbols;
+mod types;
 
 pub use capture::{Backtrace, init};
 pub use crash::{CrashOptions, backtrail_crash_install, backtrail_crash_thread};
 pub use entry::{backtrail_backtrace, backtrail_backtrace_cbf, backtrail_backtrace_from_ucontext};
 pub use options::{CbfOptions, InitOptions};
 pub use symbols::backtrail_backtrace_symbols_fd;
+pub use types::{
+    EachPart, EachType, Handle, TypeInfo, TypePart, TypesOptions, backtrail_type_get, backtrail_type_parts,
+    backtrail_type_text, backtrail_types_close, backtrail_types_find, backtrail_types_open, backtrail_types_walk,
+};
 
 use std::ffi::{c_int, c_void};
 use std::panic::catch_unwind;
