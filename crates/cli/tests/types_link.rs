@@ -64,6 +64,21 @@ fn units_are_linked() {
     // Without a linked file no symbols are told, unless they are asked for.
     let none = types(&["find", text(&out), "one_add"]);
     assert_eq!(none.status.code(), Some(2));
+    // An archive of the objects is as good as they are.
+    let (archive, whole) = (
+        tools.path("all.a"),
+        fs::read(link(&tools, &objects, &["-q"]).0).unwrap(),
+    );
+    must(
+        tools
+            .binutils
+            .tool(tools.machine, "ar")
+            .command()
+            .arg("rc")
+            .arg(&archive)
+            .args(&objects),
+    );
+    assert!(whole == fs::read(link(&tools, &[archive], &["-q"]).0).unwrap());
     let (out, _) = link(&tools, &objects, &["--symbols", "-q"]);
     assert_eq!(
         printed(&["find", text(&out), "one_add"]),

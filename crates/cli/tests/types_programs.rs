@@ -106,6 +106,13 @@ fn layouts(dicts: &Dicts) -> BTreeSet<String> {
     layouts.collect()
 }
 
+/// The names of all symbols with types.
+fn symbols(dicts: &Dicts) -> BTreeSet<&str> {
+    let names = dicts.units().into_iter().chain([""]);
+    let all = names.flat_map(|name| &dicts.get(name).unwrap().symbols);
+    all.filter_map(|text| Some(text.split_once(" -> ")?.0)).collect()
+}
+
 /// What gcc 12 says otherwise than its debug information: arrays of arrays the wrong way round, and so what they consist of.
 fn is_of_nested_arrays(text: &str) -> bool {
     text.contains("][") || text.contains("(kind 4)")
@@ -124,7 +131,16 @@ fn holds(name: &str, most: usize) {
     let (ours, from_dwarf) = (program.dicts(&linked), program.dicts(&built));
     assert!(ours.types() > 500, "{}", ours.types());
     let theirs = program.dicts(&program.program.linked);
-    assert_eq!(ours.missing(&theirs), Vec::<String>::new(), "{name}: what GNU ld has");
+    let mut missing = ours.missing(&theirs);
+    // Of a symbol that units declare differently, GNU ld tells some declaration; here it is the definition's.
+    let symbols = symbols(&ours);
+    missing.retain(
+        |text| match text.split_once(": ").and_then(|(_, text)| text.split_once(" -> ")) {
+            Some((symbol, _)) if !symbol.starts_with('(') => !symbols.contains(symbol),
+            _ => true,
+        },
+    );
+    assert_eq!(missing, Vec::<String>::new(), "{name}: what GNU ld has");
     let mut missing = from_dwarf.missing(&ours);
     missing.retain(|text| !is_of_nested_arrays(text));
     assert_eq!(
