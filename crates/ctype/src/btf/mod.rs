@@ -29,7 +29,7 @@ pub struct Btf<'a> {
 
 /// Whether bytes begin as BTF does, rather than as version 4 of compact C types, in either byte order.
 pub fn is_btf(bytes: &[u8]) -> bool {
-    Parts::header(bytes).is_ok()
+    matches!(Parts::bytes(bytes), Ok(bytes) if !crate::read::is_ctf4(bytes))
 }
 
 impl<'a> Btf<'a> {
@@ -107,14 +107,17 @@ impl Record {
 }
 
 impl<'a> Parts<'a> {
-    fn header(data: &'a [u8]) -> Result<Parts<'a>> {
+    fn bytes(data: &'a [u8]) -> Result<Bytes<'a>> {
         let magic = Bytes::new(data, Endian::Little).u16(0)?;
-        let endian = match magic {
-            BTF_MAGIC => Endian::Little,
-            swapped if swapped.swap_bytes() == BTF_MAGIC => Endian::Big,
-            other => return Err(Error::new(ErrorKind::Magic(other), 0)),
-        };
-        let bytes = Bytes::new(data, endian);
+        match magic {
+            BTF_MAGIC => Ok(Bytes::new(data, Endian::Little)),
+            swapped if swapped.swap_bytes() == BTF_MAGIC => Ok(Bytes::new(data, Endian::Big)),
+            other => Err(Error::new(ErrorKind::Magic(other), 0)),
+        }
+    }
+
+    fn header(data: &'a [u8]) -> Result<Parts<'a>> {
+        let bytes = Parts::bytes(data)?;
         if crate::read::is_ctf4(bytes) {
             return Err(Error::new(ErrorKind::Foreign(Foreign::Ctf4), 0));
         }
