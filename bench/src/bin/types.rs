@@ -45,7 +45,7 @@ fn measure(names: &[String]) -> Result<(), Failed> {
          Made by `cargo run --release --bin types` in `bench/`: medians of {ROUNDS} rounds, in each of which all was run in turn.\n\
          What types cost GNU ld 2.47 is the time of `ld -r` of the objects (gcc 12 `-g -gctf`) less that of the same objects without `.ctf`; ours is\n\
          from the mapped objects to the bytes of the section. From DWARF, the types of the linked program are made and linked; pahole makes BTF of the\n\
-         same (`pahole -J`, all its symbols).\n\n\
+         same (`pahole -J`, all its symbols). On a machine with other load, ratios are worth more than milliseconds.\n\n\
          | program | units | types | 1 thread, ms | 2 threads, ms | gain | GNU ld, ms | ld / 1 thread | from DWARF, 1 thread, ms | 2 threads, ms | pahole, ms | pahole / 1 thread |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|\n"
     );
