@@ -50,7 +50,10 @@ fn measure(names: &[String]) -> Result<(), Failed> {
          |---|---|---|---|---|---|---|---|---|---|---|---|\n"
     );
     let mut details = String::new();
-    for name in CProgram::NAMES.iter().filter(|name| names.is_empty() || names.iter().any(|wanted| wanted == *name)) {
+    for name in CProgram::NAMES
+        .iter()
+        .filter(|name| names.is_empty() || names.iter().any(|wanted| wanted == *name))
+    {
         if let Some(found) = CProgram::get(name, Compiler::Gcc) {
             program(&binutils, &found, &mut page, &mut details)?;
         }
@@ -70,13 +73,25 @@ struct Objects {
 
 impl Objects {
     fn open(paths: &[PathBuf]) -> Result<Objects, Failed> {
-        let files = paths.iter().map(|path| MappedFile::open(path)).collect::<Result<_, _>>()?;
+        let files = paths
+            .iter()
+            .map(|path| MappedFile::open(path))
+            .collect::<Result<_, _>>()?;
         Ok(Objects { files })
     }
 
     fn sections(&self, some: usize) -> Vec<Vec<u8>> {
         let files = self.files.par_iter().take(some);
-        let sections = files.filter_map(|file| Some(Image::parse(file.bytes()).ok()?.section(".ctf").ok()??.data.into_owned()));
+        let sections = files.filter_map(|file| {
+            Some(
+                Image::parse(file.bytes())
+                    .ok()?
+                    .section(".ctf")
+                    .ok()??
+                    .data
+                    .into_owned(),
+            )
+        });
         sections.collect()
     }
 
@@ -85,7 +100,10 @@ impl Objects {
         let sections = self.sections(some);
         let opened = sections.par_iter().map(|bytes| Section::open(bytes, Lent::default()));
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
-        let units = opened.par_iter().map(|section| section.units(&[])).collect::<Result<Vec<_>, _>>()?;
+        let units = opened
+            .par_iter()
+            .map(|section| section.units(&[]))
+            .collect::<Result<Vec<_>, _>>()?;
         let units: Vec<Unit<'_>> = units.into_iter().flatten().collect();
         let options = Options {
             symbols: around.map_or(Symbols::None, |around| Symbols::Numbered(&around.symbols)),
@@ -163,7 +181,13 @@ fn program(binutils: &Binutils, program: &CProgram, page: &mut String, details: 
     for _ in 0..ROUNDS {
         for (number, pool) in pools.iter().enumerate() {
             let start = Instant::now();
-            types = pool.install(|| objects.link(usize::MAX, around.as_ref()).map_err(|error| error.to_string()))?.1;
+            types = pool
+                .install(|| {
+                    objects
+                        .link(usize::MAX, around.as_ref())
+                        .map_err(|error| error.to_string())
+                })?
+                .1;
             times[number].push(start.elapsed().as_secs_f64());
             let start = Instant::now();
             pool.install(|| from_dwarf(&image))?;
@@ -205,17 +229,27 @@ fn growth(objects: &Objects, pool: &rayon::ThreadPool, name: &str, page: &mut St
     if objects.files.len() < 100 {
         return Ok(());
     }
-    let _ = writeln!(page, "\n## Growth: {name}\n\n| units | types | ms, 1 thread | µs a type |\n|---|---|---|---|");
+    let _ = writeln!(
+        page,
+        "\n## Growth: {name}\n\n| units | types | ms, 1 thread | µs a type |\n|---|---|---|---|"
+    );
     for some in GROWTH.map(|some| some.min(objects.files.len())) {
         let mut times = Vec::new();
         let mut types = 0;
         for _ in 0..ROUNDS {
             let start = Instant::now();
-            types = pool.install(|| objects.link(some, None).map_err(|error| error.to_string()))?.1;
+            types = pool
+                .install(|| objects.link(some, None).map_err(|error| error.to_string()))?
+                .1;
             times.push(start.elapsed().as_secs_f64());
         }
         let time = median(&mut times);
-        let _ = writeln!(page, "| {some} | {types} | {:.1} | {:.2} |", 1e3 * time, 1e6 * time / types as f64);
+        let _ = writeln!(
+            page,
+            "| {some} | {types} | {:.1} | {:.2} |",
+            1e3 * time,
+            1e6 * time / types as f64
+        );
     }
     Ok(())
 }
@@ -272,7 +306,11 @@ fn look_up(
     );
     match libctf(&program.linked, &names, scratch) {
         Ok([opening, finding]) => {
-            let _ = writeln!(page, "libctf 2.40, GNU ld's section: {:.3} ms to open with its indexes, {finding:.0} ns for a look-up.", opening / 1e3);
+            let _ = writeln!(
+                page,
+                "libctf 2.40, GNU ld's section: {:.3} ms to open with its indexes, {finding:.0} ns for a look-up.",
+                opening / 1e3
+            );
         }
         Err(error) => skip(format_args!("libctf: {error}")),
     }

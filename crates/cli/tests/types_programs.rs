@@ -90,14 +90,14 @@ fn compiles(file: &Path, more: &[&str]) -> usize {
         .count()
 }
 
-/// Members and their places of every struct and union with a name, in any dict.
+/// Members and their places of every struct and union with a name, in any dict. (Of the nameless `__SOCKADDR_ARG` gcc tells no members.)
 fn layouts(dicts: &Dicts) -> BTreeSet<String> {
     let names = dicts.units().into_iter().chain([""]);
     let all = names.flat_map(|name| &dicts.get(name).unwrap().types);
     let structs = all.filter(|text| {
-        ["(kind 6) struct ", "(kind 7) union "]
-            .iter()
-            .any(|start| text.starts_with(start))
+        let starts = ["(kind 6) struct ", "(kind 7) union "];
+        let rest = starts.iter().find_map(|start| text.strip_prefix(start));
+        rest.is_some_and(|rest| !rest.starts_with('('))
     });
     let layouts = structs.map(|text| {
         let lines = text.lines().map(|line| line.split(": (kind").next().unwrap());
