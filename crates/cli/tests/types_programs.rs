@@ -74,7 +74,8 @@ impl Program {
             let mut objdump = binutils.tool(Machine::X86_64, "objdump").command();
             must(objdump.arg("--ctf").arg(file))
         });
-        Dicts::parse(&texts.last().unwrap())
+        let texts: Vec<String> = texts.collect();
+        Dicts::parse(&texts[2])
     }
 }
 

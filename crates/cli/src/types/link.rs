@@ -158,9 +158,12 @@ pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
     );
 }
 
-/// Files, and in the place of an archive its members, by names for messages.
-fn members<'f>(files: &'f [(&'f Path, MappedFile)]) -> Result<Vec<(Cow<'f, Path>, &'f [u8])>, Failure> {
-    let mut all: Vec<(Cow<'f, Path>, &'f [u8])> = Vec::new();
+/// A name for messages, and the bytes that have it.
+type Named<'f> = (Cow<'f, Path>, &'f [u8]);
+
+/// Files, and in the place of an archive its members.
+fn members<'f>(files: &'f [(&'f Path, MappedFile)]) -> Result<Vec<Named<'f>>, Failure> {
+    let mut all: Vec<Named<'f>> = Vec::new();
     for (path, file) in files {
         if !archive::is_archive(file.bytes()) {
             all.push((Cow::Borrowed(path), file.bytes()));
@@ -187,7 +190,7 @@ struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    fn find(files: &'a [(Cow<'a, Path>, &'a [u8])]) -> Result<Inputs<'a>, Failure> {
+    fn find(files: &'a [Named<'a>]) -> Result<Inputs<'a>, Failure> {
         let mut sources = Vec::new();
         for (path, bytes) in files {
             match Source::find(path, bytes) {
