@@ -301,7 +301,7 @@ fn split_units() {
     };
     let source = place::programs().join("types_kinds.c");
     for version in ["-gdwarf-4", "-gdwarf-5"] {
-        for flags in [&["-gsplit-dwarf"][..], &["-gsplit-dwarf", "-fdebug-types-section"]] {
+        for flags in [&["-gsplit-dwarf"][..], &["-gsplit-dwarf", "-gz"]] {
             let Some(object) = tools.gcc(&[version], &source) else {
                 return;
             };
