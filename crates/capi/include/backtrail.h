@@ -14,6 +14,7 @@
 #define BACKTRAIL_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #ifdef __cplusplus
@@ -87,6 +88,93 @@ int backtrail_crash_install(const struct backtrail_crash_options *options);
 /* Gives the calling thread such a stack, until it ends: call it at the start of each thread whose stack overflow is to be reported; other
  * crashes of it are reported without. Not in handlers. Returns as above. */
 int backtrail_crash_thread(void);
+
+/* The types of a C program, as a file brings them along: compact C types (.ctf) or BTF (.BTF, /sys/kernel/btf/vmlinux), or debug information.
+ *
+ *     struct backtrail_types *types;
+ *     backtrail_type_id id;
+ *     backtrail_types_open("/usr/bin/program", NULL, &types);
+ *     backtrail_types_find(types, NULL, "struct foo", &id);
+ *     backtrail_type_parts(types, id, each_member, NULL);
+ *
+ * None of these in handlers. A handle may be used by several threads at once. Strings live as long as the handle. */
+struct backtrail_types;
+
+/* A type of an open file; 0 is none, which stands for void too. */
+typedef uint64_t backtrail_type_id;
+
+struct backtrail_types_options {
+    size_t size;
+    /* Not 0: types are made from debug information (DWARF) where the file has no section of them. */
+    int debug_information;
+    int reserved;
+};
+
+enum backtrail_kind {
+    BACKTRAIL_KIND_UNKNOWN = 0, /* a type that can't be told */
+    BACKTRAIL_KIND_INTEGER = 1, /* void too, with 0 bytes */
+    BACKTRAIL_KIND_FLOAT = 2,
+    BACKTRAIL_KIND_POINTER = 3,
+    BACKTRAIL_KIND_ARRAY = 4,
+    BACKTRAIL_KIND_FUNCTION = 5,
+    BACKTRAIL_KIND_STRUCT = 6,
+    BACKTRAIL_KIND_UNION = 7,
+    BACKTRAIL_KIND_ENUM = 8,
+    BACKTRAIL_KIND_FORWARD = 9, /* a struct, union or enum that is only declared */
+    BACKTRAIL_KIND_TYPEDEF = 10,
+    BACKTRAIL_KIND_VOLATILE = 11,
+    BACKTRAIL_KIND_CONST = 12,
+    BACKTRAIL_KIND_RESTRICT = 13,
+    BACKTRAIL_KIND_SLICE = 14 /* some bits of another type */
+};
+
+struct backtrail_type {
+    size_t size; /* set it before the call */
+    int kind;    /* enum backtrail_kind */
+    int variadic;
+    const char *name; /* "" where it has none */
+    uint64_t bytes;   /* 0 where the size is not known */
+    /* What a pointer points to, a typedef or a qualifier stands for, a function returns, an array has. */
+    backtrail_type_id refers;
+    /* Elements of an array; members of a struct or union, values of an enum, arguments of a function. */
+    uint64_t count;
+};
+
+struct backtrail_type_part {
+    size_t size;
+    const char *name;
+    backtrail_type_id type; /* of a member or an argument */
+    uint64_t bit_offset;    /* of a member, from the struct's start */
+    int64_t value;          /* of an enumerator */
+    int bits;               /* of a bit field, else 0 */
+    int reserved;
+};
+
+/* Opens the types of a file: an ELF file, or the bytes of a section. Returns 0; -ENODATA where it has none; -EBADMSG where they are damaged; -EINVAL and
+ * -E2BIG as above; the error of the system call that failed. */
+int backtrail_types_open(const char *path, const struct backtrail_types_options *options, struct backtrail_types **types);
+
+/* Closes it. NULL is fine. */
+void backtrail_types_close(struct backtrail_types *types);
+
+/* The first function, object or type ("struct foo", or "foo" for any kind) of a name: in the unit, by its name in the file, and what it shares; or, where
+ * `unit` is NULL, anywhere. Returns 0; -ENOENT. */
+int backtrail_types_find(const struct backtrail_types *types, const char *unit, const char *name, backtrail_type_id *found);
+
+/* Calls `each` for every type until it returns something else than 0, which is returned. */
+int backtrail_types_walk(const struct backtrail_types *types, int (*each)(void *closure, backtrail_type_id id), void *closure);
+
+/* What a type is. Returns 0; -EINVAL for an id that is none; -EBADMSG where the type is damaged. */
+int backtrail_type_get(const struct backtrail_types *types, backtrail_type_id id, struct backtrail_type *info);
+
+/* Calls `each` for the members of a struct or union, the values of an enum, the arguments of a function, until it returns something else than 0, which is
+ * returned. Errors as above. */
+int backtrail_type_parts(const struct backtrail_types *types, backtrail_type_id id,
+                         int (*each)(void *closure, const struct backtrail_type_part *part), void *closure);
+
+/* Writes the C declaration of `name` as of a type, of the type alone where `name` is NULL. As snprintf, returns its length without the zero byte and
+ * writes at most `size` bytes. Errors as above. */
+ssize_t backtrail_type_text(const struct backtrail_types *types, backtrail_type_id id, const char *name, char *buffer, size_t size);
 
 #ifdef __cplusplus
 }

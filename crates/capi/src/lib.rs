@@ -9,12 +9,17 @@ mod crash;
 mod follow;
 mod handler;
 mod register;
+mod types;
 
 pub use crash::{backtrail_crash_install, backtrail_crash_thread};
 pub use handler::capture::Backtrace;
 pub use handler::entry::{backtrail_backtrace, backtrail_backtrace_cbf, backtrail_backtrace_from_ucontext};
 pub use handler::options::{CbfOptions, CrashOptions, InitOptions};
 pub use handler::symbols::backtrail_backtrace_symbols_fd;
+pub use types::{
+    EachPart, EachType, Handle, TypeInfo, TypePart, TypesOptions, backtrail_type_get, backtrail_type_parts,
+    backtrail_type_text, backtrail_types_close, backtrail_types_find, backtrail_types_open, backtrail_types_walk,
+};
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

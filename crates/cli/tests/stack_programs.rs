@@ -151,9 +151,6 @@ fn real_pcs(thread: &Thread) -> Vec<u64> {
 /// Takes out what is known to differ, and says why.
 type Explained = fn(&mut BTreeMap<u32, Thread>, &mut BTreeMap<u32, Vec<GdbFrame>>);
 
-/// Takes out of ours and gdb's what differs, and says why.
-type Explained = fn(&mut BTreeMap<u32, Thread>, &mut BTreeMap<u32, Vec<GdbFrame>>);
-
 /// Holds what we show of a running process and of its cores against gdb, and eu-stack's frames against both.
 fn as_gdb(subject: Subject, folder: &TempDir, explained: Explained) {
     settle(subject.pid);

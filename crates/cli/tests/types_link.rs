@@ -64,6 +64,21 @@ fn units_are_linked() {
     // Without a linked file no symbols are told, unless they are asked for.
     let none = types(&["find", text(&out), "one_add"]);
     assert_eq!(none.status.code(), Some(2));
+    // An archive of the objects is as good as they are.
+    let (archive, whole) = (
+        tools.path("all.a"),
+        fs::read(link(&tools, &objects, &["-q"]).0).unwrap(),
+    );
+    must(
+        tools
+            .binutils
+            .tool(tools.machine, "ar")
+            .command()
+            .arg("rc")
+            .arg(&archive)
+            .args(&objects),
+    );
+    assert!(whole == fs::read(link(&tools, &[archive], &["-q"]).0).unwrap());
     let (out, _) = link(&tools, &objects, &["--symbols", "-q"]);
     assert_eq!(
         printed(&["find", text(&out), "one_add"]),
@@ -131,7 +146,10 @@ fn bad_input_is_told() {
     let object = tools.compile(&kinds()[0]);
     let output = types(&["link", text(&none), text(&object), "-o", text(&out)]);
     assert_eq!(output.status.code(), Some(0));
-    tells(&output, "none.o: no .ctf section; it has no part in the result");
+    tells(
+        &output,
+        "none.o: no .ctf section, and no .BTF; it has no part in the result",
+    );
     let output = types(&["build", text(&object), "-o", text(&out)]);
     assert_eq!(output.status.code(), Some(2));
     tells(&output, "no debug information\nhelp: compile with -g");

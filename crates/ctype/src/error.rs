@@ -43,6 +43,8 @@ pub enum ErrorKind {
     Foreign(Foreign),
     /// A version that is not known.
     Version(u8),
+    /// A version of BTF that is not known.
+    BtfVersion(u8),
     /// A flag that is not known.
     Flags(u8),
     /// A part of the dict begins before the one in front of it, or behind the end; the offset in the header.
@@ -124,6 +126,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Magic(found) => write!(f, "no compact C types: magic number {found:#06x}"),
             ErrorKind::Foreign(foreign) => write!(f, "{}, which is not read", foreign.name()),
             ErrorKind::Version(found) => write!(f, "version {found} of compact C types is not known"),
+            ErrorKind::BtfVersion(found) => write!(f, "version {found} of BTF is not known"),
             ErrorKind::Flags(found) => write!(f, "unknown flags {found:#04x}"),
             ErrorKind::PartOffset(found) => write!(f, "part of the dict at the impossible place {found:#x}"),
             ErrorKind::PartLength(found) => write!(f, "part of the dict with the impossible length {found:#x}"),

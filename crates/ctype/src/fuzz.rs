@@ -10,7 +10,7 @@ use crate::link::{self, Mode};
 use crate::print::{Name, Options, Printer};
 use crate::write::{self, Contents};
 use crate::{AlignmentRule, Archive, Dict, Lent, Measures, Symbol, Types};
-use crate::{diff, find};
+use crate::{btf, diff, find};
 
 /// Dicts of an archive that are looked at: many may lie at one place.
 const MAX_DICTS: usize = 8;
@@ -133,9 +133,9 @@ pub fn link_ctype(data: &[u8]) {
             }
         };
         let read: usize = units.iter().map(|unit| unit.types.len()).sum();
-        let written: usize = linked.children.iter().map(|(_, child)| child.types.len()).sum();
-        // What is ambiguous may be declared in the parent besides.
-        assert!(linked.parent.types.len() + written <= 2 * read);
+        let written: usize = linked.children.iter().map(|child| child.types.len()).sum();
+        // What is ambiguous may be declared in the parent besides, and what leads to it be there too.
+        assert!(linked.parent.types.len() + written <= 3 * read);
         let Ok(bytes) = linked.write(&write::Options::new(Endian::Little), 8) else {
             continue;
         };
@@ -153,6 +153,19 @@ pub fn link_ctype(data: &[u8]) {
             assert_eq!(again.types.len(), contents.types.len());
         }
     }
+}
+
+/// Reads BTF; what it says is written, opened, and printed.
+pub fn read_btf(data: &[u8]) {
+    let Ok(found) = btf::read(data) else { return };
+    let (types, symbols) = (found.unit.types.len(), found.unit.symbols.len());
+    // Each has its bytes; void and the types of bit fields come besides.
+    assert!(12 * (types + symbols) <= 2 * data.len() + 12);
+    let Ok(bytes) = found.to_dict() else { return };
+    let dict = Dict::open(&bytes, Lent::default()).expect("what was written opens");
+    assert_eq!(dict.len(), types);
+    show_ctype(&bytes);
+    print_ctype(&bytes);
 }
 
 /// Compares the first half with all of it: whatever they are, nothing has changed between a file and itself.

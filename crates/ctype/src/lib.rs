@@ -1,4 +1,5 @@
-//! The Compact C Type Format, versions 1, 2 and 3: read, measure, dump, print as C, find, compare; version 3: write, link.
+//! The Compact C Type Format, versions 1, 2 and 3: read, measure, dump, print as C, find, compare; version 3: write, link. BTF is read
+//! into the same ([`btf`]).
 //!
 //! A section holds one dict of types or an [`Archive`] of them: a parent with what units share, and a child for each
 //! unit with types of its own. A [`Dict`] is opened once, with a pass over its types that checks where each lies; all
@@ -22,6 +23,7 @@
 //! than deflate can have packed. References that go in circles are errors.
 #![forbid(unsafe_code)]
 
+pub mod btf;
 pub mod constants;
 pub mod diff;
 pub mod dump;

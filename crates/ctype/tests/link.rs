@@ -346,6 +346,77 @@ fn equal_children_are_one() {
     assert_eq!(kinds, [Kind::Integer, Kind::Pointer, Kind::Typedef, Kind::Forward]);
 }
 
+/// What takes its alignment from an ambiguous struct is in the children too, with all that leads there: in the parent it would have none.
+#[test]
+fn alignment_comes_from_what_is_there() {
+    let unit = |ints: u64| {
+        let mut maker = Maker::new(4, false);
+        maker.add(1, "int", &Body::Number(4, 1 << 24 | 32));
+        let members = (0..ints).map(|number| ("member", number * 32, 1)).collect();
+        maker.add(6, "clash", &Body::Struct(ints * 4, members));
+        maker.add(10, "Clash", &Body::Refers(2));
+        maker.add(4, "", &Body::Array(3, 1, 2));
+        maker.add(6, "begins", &Body::Struct(16, vec![("first", 0, 3)]));
+        maker.add(6, "ends", &Body::Struct(24, vec![("first", 0, 1), ("last", 64, 3)]));
+        maker.add(7, "or", &Body::Struct(16, vec![("one", 0, 1), ("other", 0, 3)]));
+        maker.add(3, "", &Body::Refers(3));
+        maker.finish()
+    };
+    let sections = [unit(1), unit(2)];
+    let section = linked(&sections, Mode::ShareUnconflicted, Symbols::None, &plain());
+    let archive = Archive::parse(&section).unwrap();
+    let parent = archive.find(b".ctf").unwrap().open(Lent::default()).unwrap();
+    let kinds: Vec<Kind> = parent.ids().map(|id| parent.types().get(id).unwrap().kind()).collect();
+    let expected = [Kind::Integer, Kind::Typedef, Kind::Struct, Kind::Pointer, Kind::Forward];
+    assert_eq!(kinds, expected);
+    for (name, ints) in [(&b"unit.c"[..], 1), (b"unit.c#1", 2)] {
+        let child = archive.find(name).unwrap().open(Lent::default()).unwrap();
+        let types = Types::with_parent(&child, Some(&parent));
+        let found = |kind: Kind, name: &[u8]| {
+            let mut found = child.ids().map(|id| types.get(id).unwrap());
+            found.find(|found| found.kind() == kind && found.name().unwrap() == name)
+        };
+        let begins = found(Kind::Struct, b"begins").unwrap();
+        let member = begins.members().unwrap().next().unwrap().unwrap().id;
+        assert_eq!(types.resolve(member).unwrap().size(), 4 * ints);
+        let array = found(Kind::Array, b"").unwrap().array().unwrap();
+        assert_eq!(types.resolve(array.contents).unwrap().size(), 4 * ints);
+        assert!(found(Kind::Union, b"or").is_some() && found(Kind::Struct, b"ends").is_none());
+    }
+}
+
+/// A unit with some of another's own types shares its dict; not so one that means something else by a name in it, or declares it.
+#[test]
+fn some_of_anothers_types() {
+    let unit = |structs: &[(&'static str, u64)], declared: Option<&'static str>| {
+        let mut maker = Maker::new(4, false);
+        maker.add(1, "int", &Body::Number(4, 1 << 24 | 32));
+        for (name, ints) in structs {
+            let members = (0..*ints).map(|number| ("member", number * 32, 1)).collect();
+            maker.add(6, name, &Body::Struct(ints * 4, members));
+        }
+        if let Some(name) = declared {
+            maker.add(9, name, &Body::Refers(6));
+        }
+        maker.finish()
+    };
+    let sections = [
+        unit(&[("a", 1)], None),
+        unit(&[("a", 1), ("b", 1)], None),
+        unit(&[("a", 1)], Some("b")),
+        unit(&[("a", 2), ("b", 1)], None),
+        unit(&[("a", 1), ("b", 2)], None),
+        unit(&[("b", 2)], None),
+    ];
+    let section = linked(&sections, Mode::ShareUnconflicted, Symbols::None, &plain());
+    let archive = Archive::parse(&section).unwrap();
+    let at = |name: &str| archive.find(name.as_bytes()).unwrap().offset;
+    assert_eq!(at("unit.c"), at("unit.c#1"));
+    assert_eq!(at("unit.c#5"), at("unit.c#4"));
+    let places: Vec<usize> = ["unit.c", "unit.c#2", "unit.c#3", "unit.c#4"].map(at).to_vec();
+    assert_eq!(places.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
+}
+
 /// Linking what was linked gives the same types.
 #[test]
 fn linked_again() {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use backtrail_ctype::link::{self, Options, Symbols};
 use backtrail_ctype::write;
-use backtrail_dwarf::types::{LeftOut, Parts, Reason, Sections};
+use backtrail_dwarf::types::{LeftOut, Parts, Reason, Sections, split_files};
 use backtrail_elf::{Image, Table};
 use backtrail_testkit::objdump_types::Dicts;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
@@ -62,21 +62,29 @@ impl Tools {
     fn both(&self, object: &Path) -> (Dicts, Dicts, LeftOut) {
         let bytes = fs::read(object).unwrap();
         let (section, left_out) = made(&bytes);
+        let has = Image::parse(&bytes).unwrap().section_header(".ctf").is_some();
+        let theirs = if has { self.objdump(object) } else { Dicts::default() };
+        (theirs, self.shown(object, &section), left_out)
+    }
+
+    /// objdump's text of a section in the place of a file's own.
+    fn shown(&self, object: &Path, section: &[u8]) -> Dicts {
         let (path, other) = (self.folder.path().join("section"), self.folder.path().join("other.o"));
         fs::write(&path, section).unwrap();
-        let mut objcopy = self.binutils.tool(self.machine, "objcopy").command();
+        let bytes = fs::read(object).unwrap();
         let has = Image::parse(&bytes).unwrap().section_header(".ctf").is_some();
+        let mut objcopy = self.binutils.tool(self.machine, "objcopy").command();
         let how = if has { "--update-section" } else { "--add-section" };
         run(objcopy
             .arg(format!("{how}=.ctf={}", path.display()))
             .arg(object)
             .arg(&other));
-        let objdump = |file: &Path| {
-            let mut objdump = self.binutils.tool(self.machine, "objdump").command();
-            Dicts::parse(&with_bits_at_members(&run(objdump.arg("--ctf").arg(file))))
-        };
-        let theirs = if has { objdump(object) } else { Dicts::default() };
-        (theirs, objdump(&other), left_out)
+        self.objdump(&other)
+    }
+
+    fn objdump(&self, file: &Path) -> Dicts {
+        let mut objdump = self.binutils.tool(self.machine, "objdump").command();
+        Dicts::parse(&with_bits_at_members(&run(objdump.arg("--ctf").arg(file))))
     }
 }
 
@@ -281,6 +289,57 @@ fn clang_says_the_same() {
             assert!(clang.len() > 3, "{clang:?}");
             let others: Vec<&String> = clang.difference(&gcc).collect();
             assert!(others.is_empty(), "{flags:?}: {others:#?}");
+        }
+    }
+}
+
+/// What is in files of its own is what would be in the object; without them, it is named.
+#[test]
+fn split_units() {
+    let Some(tools) = Tools::get(Machine::X86_64) else {
+        return;
+    };
+    let source = place::programs().join("types_kinds.c");
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        for flags in [&["-gsplit-dwarf"][..], &["-gsplit-dwarf", "-gz"]] {
+            let Some(object) = tools.gcc(&[version], &source) else {
+                return;
+            };
+            let (_, whole, _) = tools.both(&object);
+            let Some(object) = tools.gcc(&[flags, &[version]].concat(), &source) else {
+                return;
+            };
+            let bytes = fs::read(&object).unwrap();
+            let image = Image::parse(&bytes).unwrap();
+            let mut sections = Sections::load(&image, None).unwrap().unwrap();
+            let left_out = Parts::read(&sections).unwrap().make().left_out;
+            assert_eq!(left_out.0.keys().collect::<Vec<_>>(), [&Reason::Split], "{left_out:?}");
+            let files = split_files(&image).unwrap();
+            assert_eq!(files.len(), 1);
+            let rest = fs::read(std::str::from_utf8(&files[0].path).unwrap()).unwrap();
+            sections
+                .add_split(files[0].clone(), &Image::parse(&rest).unwrap())
+                .unwrap();
+            let parts = Parts::read(&sections).unwrap();
+            let made = parts.make();
+            assert_eq!(made.left_out.0.get(&Reason::Split), None);
+            assert!(made.units[0].name.starts_with(b"/") && made.units[0].name.ends_with(b"types_kinds.c"));
+            let options = Options {
+                symbols: Symbols::Named,
+                ..Options::default()
+            };
+            let linked = link::link(&made.units, &options).unwrap();
+            let section = linked.write(&write::Options::new(image.endian()), 8).unwrap();
+            let split = tools.shown(&object, &section);
+            assert!(split.types() > 50);
+            let mut missing = split.missing(&whole);
+            // Types that nothing refers to are left over in one of them.
+            missing.retain(|text| {
+                !["(kind 3)", "(kind 12)", "(kind 13)"]
+                    .iter()
+                    .any(|kind| text.contains(&format!(": {kind}")))
+            });
+            assert_eq!(missing, Vec::<String>::new(), "{version} {flags:?}");
         }
     }
 }

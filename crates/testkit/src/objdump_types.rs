@@ -114,11 +114,45 @@ impl Dicts {
                 .symbols
                 .iter()
                 .filter(|text| !anywhere(&|dict| dict.symbols.contains(*text)));
-            let lacking = types.chain(symbols).filter(|text| !defined(text) && !has_member(text));
+            let loose: BTreeSet<String> = dicts_of(own, parent, &self.0, name.is_empty())
+                .flat_map(|dict| dict.types.iter().map(|text| loosely(text)))
+                .collect();
+            let lacking = types.chain(symbols);
+            let lacking = lacking.filter(|text| !defined(text) && !has_member(text) && !loose.contains(&loosely(text)));
             missing.extend(lacking.map(|text| format!("{name}: {text}")));
         }
         missing
     }
+}
+
+/// The dicts in which a dict's types are looked for.
+fn dicts_of<'d>(
+    own: &'d Dict,
+    parent: &'d Dict,
+    all: &'d BTreeMap<String, Dict>,
+    anywhere: bool,
+) -> impl Iterator<Item = &'d Dict> {
+    let all = all.values().filter(move |_| anywhere);
+    [own, parent].into_iter().chain(all)
+}
+
+/// The text with structs and unions that it refers to by their names alone: one may be declared where another is defined. Those that
+/// are defined have a text of their own, and so do their sizes.
+fn loosely(text: &str) -> String {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let (head, referred) = match first.starts_with("(kind 6)") || first.starts_with("(kind 7)") {
+        true => (first, rest.to_owned()),
+        false => ("", text.to_owned()),
+    };
+    let mut referred = referred.replace("(kind 6)", "(kind 9)").replace("(kind 7)", "(kind 9)");
+    while let Some(start) = referred.find("(size ") {
+        let end = referred[start..]
+            .find(')')
+            .map_or(referred.len(), |end| start + end + 1);
+        referred.replace_range(start..end, "");
+    }
+    let referred: Vec<&str> = referred.split(' ').filter(|word| !word.is_empty()).collect();
+    format!("{head}\n{}", referred.join(" ").replace(" \n", "\n"))
 }
 
 /// The line without ids, which differ from file to file; without alignments, which objdump takes from the first member, and
@@ -171,6 +205,13 @@ CTF archive member: one.c:
         assert_eq!((all.types(), all.units()), (3, vec!["one.c"]));
         let moved = Dicts::parse(&TEXT.replace("0x2:", "0x7:"));
         assert_eq!(all.missing(&moved), Vec::<String>::new());
+        let declared = TEXT.replace(
+            "-> 0x1: (kind 6) struct s (size 0x8) (aligned at 0x8)",
+            "-> 0x7: (kind 9) struct s",
+        );
+        assert_eq!(all.missing(&Dicts::parse(&declared)), Vec::<String>::new());
+        let larger = TEXT.replace("0x1: (kind 6) struct s (size 0x8)", "0x1: (kind 6) struct s (size 0x9)");
+        assert_eq!(all.missing(&Dicts::parse(&larger)).len(), 1);
         let other = Dicts::parse(&TEXT.replace("[0x0]", "[0x20]"));
         assert_eq!(all.missing(&other).len(), 1);
         let without = Dicts::parse(&TEXT[..TEXT.find("  Types").unwrap()]);

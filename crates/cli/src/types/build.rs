@@ -1,10 +1,12 @@
 //! `backtrail types build`: types made from debug information.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use backtrail_ctype::link::{Linked, Section, Symbols, Unit};
 use backtrail_ctype::write;
-use backtrail_dwarf::types::{LeftOut, Parts, Sections};
+use backtrail_dwarf::types::{self, LeftOut, Parts, Sections, SplitFile};
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::{Image, Kind, MappedFile};
 use clap::{Args, ValueHint};
@@ -90,9 +92,17 @@ pub(super) fn from_debug_information(
     let supplementary = supplementary.as_deref().map(input::open).transpose()?;
     let supplementary = supplementary.as_ref().map(parse).transpose()?;
     let failed = |error| Failure::of(at, error);
-    let Some(sections) = Sections::load(with_dwarf, supplementary.as_ref()).map_err(failed)? else {
+    let split = types::split_files(with_dwarf).map_err(failed)?;
+    let split = split
+        .into_iter()
+        .filter_map(|file| Some((open_split(&file, at)?, file)));
+    let split: Vec<(MappedFile, SplitFile)> = split.collect();
+    let Some(mut sections) = Sections::load(with_dwarf, supplementary.as_ref()).map_err(failed)? else {
         return Ok(None);
     };
+    for (file, name) in &split {
+        sections.add_split(name.clone(), &parse(file)?).map_err(failed)?;
+    }
     let parts = Parts::read(&sections).map_err(failed)?;
     let made = parts.make();
     let section = write_for(path, image, &made.units, lent, making)?;
@@ -146,6 +156,13 @@ fn write_for(
         link::summary(units, &linked, section.len());
     }
     Ok(section)
+}
+
+/// The file in which the rest of a unit is: where it was written, or beside the file that names it. What is not there is told as left out.
+fn open_split(file: &SplitFile, beside: &Path) -> Option<MappedFile> {
+    let path = Path::new(OsStr::from_bytes(&file.path));
+    let beside = beside.parent().unwrap_or(Path::new("")).join(path.file_name()?);
+    [path, &beside].into_iter().find_map(|path| MappedFile::open(path).ok())
 }
 
 fn tell_left_out(path: &Path, left_out: &LeftOut) {

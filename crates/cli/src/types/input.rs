@@ -1,19 +1,15 @@
 //! Where types come from: an ELF file, or the bytes of a section.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use backtrail_ctype::constants::CTFA_MAGIC;
-use backtrail_ctype::{Archive, Dict, Error, Flags, Lent, Member, Symbol, SymbolKind, Types};
-use backtrail_elf::{Image, MappedFile, Table};
+use backtrail_ctype::{Archive, Dict, Error, Lent, Member, Symbol, Types};
+use backtrail_dwarf::types::{self, Reason, SourceError};
+use backtrail_elf::{Image, MappedFile};
 use backtrail_wire::Endian;
 
 use crate::error::Failure;
-
-/// The section's name.
-const SECTION: &str = ".ctf";
 
 pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
     MappedFile::open(path).map_err(|error| Failure::of(path, error))
@@ -22,8 +18,7 @@ pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
 /// A section and what is to be known of its file to read it.
 pub(super) struct Source<'a> {
     path: &'a Path,
-    image: Option<Image<'a>>,
-    section: Cow<'a, [u8]>,
+    inner: types::Source<'a>,
 }
 
 /// The dicts of a section, opened one after the other. Children share their open parent.
@@ -103,39 +98,35 @@ impl Opened<'_> {
 impl<'a> Source<'a> {
     /// The section in a file's bytes; `path` is for messages.
     pub(super) fn find(path: &'a Path, bytes: &'a [u8]) -> Result<Source<'a>, Failure> {
-        if !bytes.starts_with(b"\x7fELF") {
-            return Ok(Source {
-                path,
-                image: None,
-                section: Cow::Borrowed(bytes),
-            });
+        let inner = types::Source::find(bytes).map_err(|error| {
+            let failure = Failure::of(path, error);
+            match error {
+                SourceError::NoTypes => {
+                    failure.help("gcc -gctf makes one, and backtrail types add from debug information")
+                }
+                _ => failure,
+            }
+        })?;
+        if let Some((count, first)) = inner.wide_values() {
+            let reason = Reason::Enumerator;
+            eprintln!("{}: left out: {reason}: {count} (the first: {first})", path.display());
         }
-        let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
-        let section = image.section(SECTION).map_err(|error| Failure::of(path, error))?;
-        let Some(section) = section else {
-            let failure = Failure::of(path, "no .ctf section");
-            return Err(failure.help("gcc -gctf makes one"));
-        };
-        Ok(Source {
-            path,
-            section: section.data,
-            image: Some(image),
-        })
+        Ok(Source { path, inner })
     }
 
     /// The bytes of the section.
     pub(super) fn section(&self) -> &[u8] {
-        &self.section
+        self.inner.section()
     }
 
     /// Whether it holds an archive, rather than dicts.
     pub(super) fn is_archive(&self) -> bool {
-        self.section.starts_with(&CTFA_MAGIC.to_le_bytes())
+        self.inner.is_archive()
     }
 
     /// The file around the section, if it is an ELF file.
     pub(super) fn image(&self) -> Option<&Image<'a>> {
-        self.image.as_ref()
+        self.inner.image()
     }
 
     /// What is wrong with it.
@@ -145,7 +136,7 @@ impl<'a> Source<'a> {
 
     /// The dicts in it.
     pub(super) fn dicts(&self) -> Result<Dicts<'_>, Failure> {
-        let archive = Archive::parse(&self.section).map_err(|error| self.failure(error))?;
+        let archive = Archive::parse(self.section()).map_err(|error| self.failure(error))?;
         Ok(Dicts {
             source: self,
             archive,
@@ -169,7 +160,7 @@ impl<'a> Source<'a> {
 
     /// How GNU tools name the file's format.
     pub(super) fn format(&self) -> Option<&'static str> {
-        let image = self.image.as_ref()?;
+        let image = self.image()?;
         Some(match (image.arch().name, image.endian()) {
             ("x86_64", _) => "elf64-x86-64",
             ("aarch64", Endian::Little) => "elf64-littleaarch64",
@@ -179,36 +170,13 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The symbols that dicts number, in the order of the table that the first dict chooses, as GNU tools have it.
-    /// `None` where there is no such table.
+    /// The symbols that dicts number.
     pub(super) fn symbols(&self) -> Option<Vec<Symbol<'_>>> {
-        let (symbols, _) = self.image.as_ref()?.symbol_table(self.table())?;
-        let symbols = symbols.filter_map(|entry| {
-            let kind = match (entry.is_object, entry.is_function) {
-                (true, _) => SymbolKind::Object,
-                (_, true) => SymbolKind::Function,
-                _ => return None,
-            };
-            Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
-        });
-        Some(symbols.collect())
+        self.inner.symbols()
     }
 
+    /// What the file lends to the readers of its dicts.
     pub(super) fn lent(&self) -> Lent<'_> {
-        let strings = self.image.as_ref().and_then(|image| image.symbol_table(self.table()));
-        Lent {
-            strings: strings.map_or(&[], |(_, strings)| strings),
-            ..Lent::default()
-        }
-    }
-
-    fn table(&self) -> Table {
-        let archive = Archive::parse(&self.section);
-        let first = archive.and_then(|archive| archive.member(0));
-        let flags = first.ok().and_then(|first| first.bytes.get(3).copied());
-        match Flags(flags.unwrap_or(0)).contains(Flags::DYNSTR) {
-            true => Table::Dynamic,
-            false => Table::Full,
-        }
+        self.inner.lent()
     }
 }

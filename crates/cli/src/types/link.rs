@@ -1,5 +1,6 @@
 //! `backtrail types link`: the types of many files into one section.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use backtrail_ctype::Symbol;
 use backtrail_ctype::link::{self, Linked, Mode, Section, Symbols, Unit};
 use backtrail_ctype::write;
+use backtrail_elf::archive::{self, Archive};
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_wire::Endian;
 use clap::{Args, ValueEnum, ValueHint};
@@ -22,7 +24,7 @@ use crate::output;
 /// The result is the bytes of a section.
 #[derive(Args)]
 pub(crate) struct Link {
-    /// Object files, or files with the bytes of a .ctf section.
+    /// Object files, archives of them, or files with the bytes of a .ctf section.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
     /// Where to; '-': standard output.
@@ -94,7 +96,8 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
         .iter()
         .map(|path| Ok((path.as_path(), input::open(path)?)));
     let files = files.collect::<Result<Vec<_>, Failure>>()?;
-    let inputs = Inputs::find(&files)?;
+    let members = members(&files)?;
+    let inputs = Inputs::find(&members)?;
     let opened = inputs.open()?;
     let linked = match &arguments.linked {
         Some(path) => Some((path.as_path(), input::open(path)?)),
@@ -146,13 +149,38 @@ pub(super) fn write_section(linked: &Linked<'_>, options: &write::Options<'_>) -
 
 pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
     let read: usize = units.iter().map(|unit| unit.types.len()).sum();
-    let own: usize = linked.children.iter().map(|(_, child)| child.types.len()).sum();
+    let own: usize = linked.children.iter().map(|child| child.types.len()).sum();
     eprintln!(
         "{} units, {read} types; {} shared, {own} in {} dicts of units; {bytes} bytes",
         units.len(),
         linked.parent.types.len(),
         linked.children.len()
     );
+}
+
+/// A name for messages, and the bytes that have it.
+type Named<'f> = (Cow<'f, Path>, &'f [u8]);
+
+/// Files, and in the place of an archive its members.
+fn members<'f>(files: &'f [(&'f Path, MappedFile)]) -> Result<Vec<Named<'f>>, Failure> {
+    let mut all: Vec<Named<'f>> = Vec::new();
+    for (path, file) in files {
+        if !archive::is_archive(file.bytes()) {
+            all.push((Cow::Borrowed(path), file.bytes()));
+            continue;
+        }
+        let archive = Archive::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+        // The archive's own tables are none.
+        let objects = archive
+            .members()
+            .iter()
+            .filter(|member| member.data.starts_with(b"\x7fELF"));
+        all.extend(objects.map(|member| {
+            let name = format!("{}({})", path.display(), member.name);
+            (Cow::Owned(PathBuf::from(name)), member.data)
+        }));
+    }
+    Ok(all)
 }
 
 /// The files with types.
@@ -162,11 +190,11 @@ struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    fn find(files: &'a [(&'a Path, MappedFile)]) -> Result<Inputs<'a>, Failure> {
+    fn find(files: &'a [Named<'a>]) -> Result<Inputs<'a>, Failure> {
         let mut sources = Vec::new();
-        for (path, file) in files {
-            match Source::find(path, file.bytes()) {
-                Ok(source) => sources.push((*path, source)),
+        for (path, bytes) in files {
+            match Source::find(path, bytes) {
+                Ok(source) => sources.push((&**path, source)),
                 Err(failure) => failure.warn("it has no part in the result"),
             }
         }

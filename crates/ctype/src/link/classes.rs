@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 use super::hash::counts_by_name;
 use super::{Mode, Unit};
 use crate::constants::Kind;
-use crate::graph::{Body, Node};
+use crate::graph::{Body, Graph, Node};
+use crate::read::{MAX_REFERENCES, TypeId};
 
 /// A class's number, in the order in which units have them first.
 pub(super) type ClassId = u32;
@@ -161,7 +162,7 @@ impl Classes {
         name.map_or(&[], |name| &name.definitions)
     }
 
-    /// For each class those that refer to it by more than its name.
+    /// For each class those that refer to it by more than its name, and those that are aligned as it is.
     fn citers(&self, units: &[Unit<'_>]) -> Vec<Vec<ClassId>> {
         let mut citers = vec![Vec::new(); self.all.len()];
         for (number, class) in self.all.iter().enumerate() {
@@ -175,6 +176,10 @@ impl Classes {
                     citers[to as usize].push(number as ClassId);
                 }
             });
+            aligned_by(graph, node, &mut |aggregate, _| {
+                let to = self.of[class.unit as usize][aggregate];
+                citers[to as usize].push(number as ClassId);
+            });
         }
         citers
     }
@@ -186,6 +191,32 @@ impl Classes {
                 pending.extend(&citers[class as usize]);
             }
         }
+    }
+}
+
+/// The structs and unions with a name whose alignment readers take for a type's own: what an array has, what a union has, what a struct begins
+/// with. `each` gets where in the graph each is, and the types by way of which it is one (arrays, typedefs, qualifiers).
+pub(super) fn aligned_by(graph: &Graph<'_>, node: &Node<'_>, each: &mut dyn FnMut(usize, &[usize])) {
+    let members = match node.body {
+        Body::Array(array) => return follow(graph, array.contents, each),
+        Body::Aggregate(Kind::Union, _, members) => graph.members(members),
+        Body::Aggregate(_, _, members) => graph.members(members).get(..1).unwrap_or_default(),
+        _ => return,
+    };
+    members.iter().for_each(|member| follow(graph, member.id, each));
+}
+
+fn follow(graph: &Graph<'_>, id: TypeId, each: &mut dyn FnMut(usize, &[usize])) {
+    let (mut next, mut way) = (id, Vec::new());
+    while let Some(index) = graph.index(next).filter(|_| way.len() < MAX_REFERENCES) {
+        let Some(node) = graph.nodes().get(index) else { return };
+        next = match node.body {
+            Body::Reference(kind, to) if kind != Kind::Pointer => to,
+            Body::Array(array) => array.contents,
+            Body::Aggregate(..) if !node.name.is_empty() => return each(index, &way),
+            _ => return,
+        };
+        way.push(index);
     }
 }
 

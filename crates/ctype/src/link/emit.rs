@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::classes::{ClassId, Classes, Meaning, NameId};
+use super::classes::{ClassId, Classes, Meaning, NameId, aligned_by};
 use super::hash::counts_by_name;
 use super::{Mode, Unit};
 use crate::constants::Kind;
@@ -148,6 +148,17 @@ impl<'a> Child<'a> {
             .enumerate()
             .filter(|&(_, &class)| classes.all[class as usize].ambiguous);
         let mut own: Vec<(ClassId, u32)> = ambiguous.map(|(index, &class)| (class, index as u32)).collect();
+        // What leads from a struct to an ambiguous part of it leads to a mere declaration in the parent.
+        let nodes = unit.types.nodes();
+        let mut added = FxHashSet::default();
+        for at in 0..own.len() {
+            aligned_by(&unit.types, &nodes[own[at].1 as usize], &mut |part, way| {
+                if classes.all[of[part] as usize].ambiguous {
+                    let way = way.iter().filter(|&&index| added.insert(index));
+                    own.extend(way.map(|&index| (of[index], index as u32)));
+                }
+            });
+        }
         own.sort_unstable();
         own.dedup_by_key(|(class, _)| *class);
         let mut child = Child {
@@ -171,6 +182,11 @@ impl<'a> Child<'a> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.classes.is_empty()
+    }
+
+    /// The classes that it has, sorted.
+    pub(super) fn classes(&self) -> &[ClassId] {
+        &self.classes
     }
 
     /// Where the unit has a type of a class: in the child itself or in the parent.

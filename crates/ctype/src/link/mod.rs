@@ -2,16 +2,18 @@
 //!
 //! A type that all units mean alike is *shared*: the parent has it. A name that units give to different types is *ambiguous*, and
 //! so is what refers to an ambiguous type: each unit has its own in a child. Three rules make that small, and they are GNU ld's
-//! but for two of its habits.
+//! but for three of its habits.
 //!
 //! 1. To refer to a struct or union is to name it. So a pointer to an ambiguous struct is shared, and points to a declaration in the parent;
 //!    ambiguity ends there, also for what has such a struct as a member. (What unit's struct is meant, whoever looks knows from the unit at
-//!    hand.)
+//!    hand.) But an array of ambiguous structs, a union with one, and a struct that begins with one are ambiguous: readers take their
+//!    alignment from it, and what is only declared has none (gdb ends there).
 //! 2. Of structs, unions and enums of one name, all are ambiguous; of other types of one name, all but the most used one.
 //! 3. A declaration is as good as the definition, where there is one definition.
 //!
 //! The names that compilers give to function types are no part of them: to GNU ld two static functions of one name make the less common
-//! signature ambiguous, with all that refers to it. And units whose own types are equal share one dict under the name of each.
+//! signature ambiguous, with all that refers to it. And units share one dict under the name of each where one's own types are the other's,
+//! or some of them (`share`).
 //!
 //! Every step is linear in the types, their members and their references. Units are hashed and dicts are packed in parallel; numbers
 //! are given in the order of the units, so the result does not depend on how many threads there are.
@@ -19,6 +21,7 @@
 mod classes;
 mod emit;
 mod hash;
+mod share;
 mod symbols;
 
 use core::fmt;
@@ -133,14 +136,18 @@ impl<'a> Section<'a> {
         self.dicts.is_empty()
     }
 
+    /// A dict by its number, with its parent; and its name in the archive.
+    pub fn get(&self, number: usize) -> Option<(&'a [u8], Types<'_>)> {
+        let (name, dict, parent) = self.dicts.get(number)?;
+        let parent = parent
+            .and_then(|parent| self.dicts.get(parent))
+            .map(|(_, dict, _)| dict);
+        Some((*name, Types::with_parent(dict, parent)))
+    }
+
     /// Each dict, with its parent.
     pub fn types(&self) -> impl Iterator<Item = Types<'_>> {
-        self.dicts.iter().map(|(_, dict, parent)| {
-            let parent = parent
-                .and_then(|parent| self.dicts.get(parent))
-                .map(|(_, dict, _)| dict);
-            Types::with_parent(dict, parent)
-        })
+        (0..self.len()).filter_map(|number| Some(self.get(number)?.1))
     }
 
     /// A unit for each dict. `symbols` are those of the file, as [`Dict::symbol_types`] wants them.
@@ -185,8 +192,10 @@ pub struct Options<'s> {
 pub struct Linked<'a> {
     /// What units share.
     pub parent: Contents<'a>,
-    /// What they do not, under each unit's name, in the order of the units.
-    pub children: Vec<(Vec<u8>, Contents<'a>)>,
+    /// What they do not.
+    pub children: Vec<Contents<'a>>,
+    /// The name of each unit that has types of its own, and which of the children has them, in the order of the units.
+    pub names: Vec<(Vec<u8>, usize)>,
 }
 
 /// Links units.
@@ -219,22 +228,28 @@ pub fn link<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<'a>,
             None => parent.id(class),
         })
     });
+    let hosts = share::hosts(&own, &classes, &|unit| tables.of_unit.contains_key(&unit));
     let mut linked = Linked {
         parent: tables.shared.into_contents(parent.types),
-        children: Vec::new(),
+        ..Linked::default()
     };
     let mut names = Names::default();
-    for (number, child) in own.into_iter().enumerate() {
-        let tables = tables.of_unit.remove(&number).unwrap_or_default();
-        if child.is_empty() && tables.is_empty() {
-            continue;
+    let mut places = vec![None; own.len()];
+    let mut own: Vec<Option<Child<'_>>> = own.into_iter().map(Some).collect();
+    for (number, host) in hosts.into_iter().enumerate() {
+        let tables_of_host = tables.of_unit.remove(&host).unwrap_or_default();
+        let child = own[host].take_if(|child| !child.is_empty() || !tables_of_host.is_empty());
+        if let Some(child) = child {
+            places[host] = Some(linked.children.len());
+            linked.children.push(Contents {
+                parent_name: CTF_SECTION,
+                cu_name: units[host].name,
+                ..tables_of_host.into_contents(child.types)
+            });
         }
-        let contents = Contents {
-            parent_name: CTF_SECTION,
-            cu_name: units[number].name,
-            ..tables.into_contents(child.types)
-        };
-        linked.children.push((names.give(units[number].name), contents));
+        if let Some(place) = places[host] {
+            linked.names.push((names.give(units[number].name), place));
+        }
     }
     Ok(linked)
 }
@@ -247,12 +262,11 @@ impl Linked<'_> {
             return write::dict(&self.parent, options);
         }
         // Equal are those that are but for their unit's name: it comes back where nobody shares.
-        let mut first: FxHashMap<Vec<u8>, usize> = FxHashMap::default();
         let plain = write::Options {
             compress_from: usize::MAX,
             ..*options
         };
-        let nameless = self.children.par_iter().map(|(_, child)| {
+        let nameless = self.children.par_iter().map(|child| {
             let child = Contents {
                 cu_name: &[],
                 ..child.clone()
@@ -260,14 +274,22 @@ impl Linked<'_> {
             write::dict(&child, &plain)
         });
         let nameless = nameless.collect::<Result<Vec<_>, _>>()?;
+        let mut first: FxHashMap<&[u8], usize> = FxHashMap::default();
+        let equal: Vec<usize> = nameless
+            .iter()
+            .enumerate()
+            .map(|(child, bytes)| *first.entry(bytes).or_insert(child))
+            .collect();
         let mut shared: Vec<(&Contents<'_>, bool)> = vec![(&self.parent, false)];
         let mut names = vec![(CTF_SECTION, 0)];
-        for ((name, child), bytes) in self.children.iter().zip(nameless) {
+        let mut places = vec![None; self.children.len()];
+        for (name, child) in &self.names {
+            let child = equal[*child];
             let next = shared.len();
-            let place = *first.entry(bytes).or_insert(next);
+            let place = *places[child].get_or_insert(next);
             match shared.get_mut(place) {
                 Some((_, several)) => *several = true,
-                None => shared.push((child, false)),
+                None => shared.push((&self.children[child], false)),
             }
             names.push((name, place));
         }

@@ -14,6 +14,8 @@ pub use names::NameIndex;
 pub use symbols::Symbol;
 pub use types::{Array, Enumerator, Members, Slice, StructMember, Type, TypeId, Types};
 
+pub(crate) use types::MAX_REFERENCES;
+
 use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::*;
@@ -38,10 +40,14 @@ fn endian_of(bytes: &[u8]) -> Result<Endian> {
     Err(Error::new(ErrorKind::Magic(found), 0))
 }
 
-/// Version 4 begins as BTF does and has a header of its own behind the first one.
 fn btf_or_ctf4(bytes: Bytes<'_>) -> Foreign {
-    match bytes.u64(24) {
-        Ok(word) if word >> 16 == CTF4_MAGIC => Foreign::Ctf4,
-        _ => Foreign::Btf,
+    match is_ctf4(bytes) {
+        true => Foreign::Ctf4,
+        false => Foreign::Btf,
     }
+}
+
+/// Version 4 begins as BTF does and has a header of its own behind the first one.
+pub(crate) fn is_ctf4(bytes: Bytes<'_>) -> bool {
+    bytes.u64(24).is_ok_and(|word| word >> 16 == CTF4_MAGIC)
 }

@@ -5,6 +5,8 @@ use gimli::{
     UnitType, constants as dw,
 };
 
+use super::SplitFile;
+
 pub(super) type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 pub(super) type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
 
@@ -74,6 +76,8 @@ pub(super) struct Parsed<'d> {
     pub(super) name: Vec<u8>,
     pub(super) language: Option<DwLang>,
     pub(super) kind: UnitKind,
+    /// Of a skeleton, where the rest is.
+    pub(super) rest: Option<SplitFile>,
     pub(super) dies: Vec<Die<'d>>,
 }
 
@@ -155,8 +159,12 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         name: name(&unit),
         language: None,
         kind,
+        rest: split_file(dwarf, &unit)?,
         dies: Vec::new(),
     };
+    if parsed.rest.is_some() {
+        parsed.kind = UnitKind::Skeleton;
+    }
     let mut entries = unit.entries_raw(None)?;
     // For each depth the entry that was kept there, if its own are to be kept too.
     let mut around: Vec<u32> = Vec::new();
@@ -191,7 +199,6 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
                         parsed.language = Some(language);
                     }
                 }
-                (true, dw::DW_AT_dwo_name | dw::DW_AT_GNU_dwo_name) => parsed.kind = UnitKind::Skeleton,
                 (true, _) => {}
                 (false, name) => die.set(dwarf, &unit, name, attribute.value(), &attribute)?,
             }
@@ -211,6 +218,21 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         }
     }
     Ok(parsed)
+}
+
+/// Where the rest of a unit is, if it is a skeleton; a split unit may say its own file's name too.
+pub(super) fn split_file<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::Result<Option<SplitFile>> {
+    if dwarf.file_type == gimli::DwarfFileType::Dwo {
+        return Ok(None);
+    }
+    let Some(name) = unit.dwo_name()? else { return Ok(None) };
+    let path = dwarf.attr_string(unit, name)?.slice();
+    let folder = unit.comp_dir.map(|folder| folder.slice()).unwrap_or_default().to_vec();
+    let path = match path.starts_with(b"/") {
+        true => path.to_vec(),
+        false => [&folder, &b"/"[..], path].concat(),
+    };
+    Ok(Some(SplitFile { path, folder }))
 }
 
 /// As GNU tools name it: with the folder in front, if it is not told from the root.

@@ -7,6 +7,7 @@
 mod build;
 mod dies;
 mod left_out;
+mod source;
 
 use std::borrow::Cow;
 
@@ -20,6 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::lines::Error;
 use dies::{Dwarf, Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
+pub use source::{Source, SourceError};
 
 /// The sections that types are told by.
 const SECTIONS: [SectionId; 9] = [
@@ -39,7 +41,33 @@ pub struct Sections<'a> {
     main: Loaded<'a>,
     /// Of the file that `.gnu_debugaltlink` names.
     supplementary: Option<Loaded<'a>>,
+    /// Of split units' files.
+    split: Vec<(SplitFile, Loaded<'a>)>,
     endian: RunTimeEndian,
+}
+
+/// The file in which the rest of a unit is (`DW_AT_dwo_name`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SplitFile {
+    /// Where it was written.
+    pub path: Vec<u8>,
+    /// The folder in which the unit was compiled.
+    pub folder: Vec<u8>,
+}
+
+/// The files in which the rests of a file's units are.
+pub fn split_files(image: &Image<'_>) -> Result<Vec<SplitFile>, Error> {
+    let Some(sections) = Sections::load(image, None)? else {
+        return Ok(Vec::new());
+    };
+    let dwarf = sections.dwarf(&sections.main)?;
+    let mut headers = dwarf.units();
+    let mut files = Vec::new();
+    while let Some(header) = headers.next()? {
+        let unit = dwarf.unit(header)?;
+        files.extend(dies::split_file(&dwarf, &unit)?);
+    }
+    Ok(files)
 }
 
 struct Loaded<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
@@ -55,11 +83,18 @@ impl<'a> Sections<'a> {
         Ok(Some(Sections {
             main,
             supplementary: supplementary.map(Loaded::load).transpose()?,
+            split: Vec::new(),
             endian: match image.endian() {
                 Endian::Little => RunTimeEndian::Little,
                 Endian::Big => RunTimeEndian::Big,
             },
         }))
+    }
+
+    /// Adds the file in which the rest of a unit is.
+    pub fn add_split(&mut self, file: SplitFile, image: &Image<'a>) -> Result<(), Error> {
+        self.split.push((file, Loaded::load_split(image)?));
+        Ok(())
     }
 
     fn dwarf<'d>(&'d self, of: &'d Loaded<'a>) -> Result<Dwarf<'d>, Error> {
@@ -73,9 +108,18 @@ impl<'a> Sections<'a> {
 
 impl<'a> Loaded<'a> {
     fn load(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
+        Loaded::named(image, |id| Some(id.name()))
+    }
+
+    fn load_split(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
+        Loaded::named(image, |id| id.dwo_name())
+    }
+
+    fn named(image: &Image<'a>, name: impl Fn(SectionId) -> Option<&'static str>) -> Result<Loaded<'a>, Error> {
         let mut found = Vec::new();
         for id in SECTIONS {
-            if let Some(section) = image.debug_section(id.name()).map_err(Error::Elf)? {
+            let Some(name) = name(id) else { continue };
+            if let Some(section) = image.debug_section(name).map_err(Error::Elf)? {
                 found.push((id, section.data));
             }
         }
@@ -105,6 +149,8 @@ struct All<'d> {
     /// Those of the file itself: the supplementary file's, and type units, follow.
     own: usize,
     supplementary: usize,
+    /// The first of those that were in files of their own.
+    split: usize,
     types: FxHashMap<u64, u32>,
     big: bool,
 }
@@ -120,13 +166,25 @@ impl<'d> Parts<'d> {
             units.extend(parse_all(&dwarf, dwarf.units())?);
         }
         let supplementary = units.len();
-        let mut headers = Vec::new();
-        let mut all = dwarf.type_units();
-        while let Some(header) = all.next()? {
-            headers.push(header);
+        units.extend(parse_types(&dwarf)?);
+        let split = units.len();
+        for (file, loaded) in &sections.split {
+            let mut dwarf = sections.dwarf(loaded)?;
+            dwarf.file_type = gimli::DwarfFileType::Dwo;
+            let mut of_file = parse_all(&dwarf, dwarf.units())?;
+            of_file.extend(parse_types(&dwarf)?);
+            // The folder is told by the part that is not here.
+            for unit in of_file.iter_mut().filter(|unit| !unit.name.starts_with(b"/")) {
+                unit.name = [&file.folder, &b"/"[..], &unit.name].concat();
+            }
+            units.extend(of_file);
         }
-        let parsed = headers.into_par_iter().map(|header| dies::parse(&dwarf, header));
-        units.extend(parsed.collect::<gimli::Result<Vec<_>>>()?);
+        for unit in &mut units[..own] {
+            let is_here = |file: &SplitFile| sections.split.iter().any(|(here, _)| here == file);
+            if unit.rest.as_ref().is_some_and(is_here) {
+                unit.kind = UnitKind::Partial;
+            }
+        }
         let mut types = FxHashMap::default();
         for (number, unit) in units.iter().enumerate() {
             if let UnitKind::Type(signature, _) = unit.kind {
@@ -137,6 +195,7 @@ impl<'d> Parts<'d> {
             units,
             own,
             supplementary,
+            split,
             types,
             big: sections.endian == RunTimeEndian::Big,
         }))
@@ -148,7 +207,8 @@ impl<'d> Parts<'d> {
         'd: 'p,
     {
         let all = &self.0;
-        let made = (0..all.own).into_par_iter().map(|number| {
+        let numbers: Vec<usize> = (0..all.own).chain(all.split..all.units.len()).collect();
+        let made = numbers.into_par_iter().map(|number| {
             let parsed = &all.units[number];
             let mut left_out = LeftOut::default();
             match (parsed.kind, parsed.language) {
@@ -199,6 +259,16 @@ fn parse_all<'d>(
         .into_par_iter()
         .map(|header| dies::parse(dwarf, header))
         .collect()
+}
+
+fn parse_types<'d>(dwarf: &Dwarf<'d>) -> gimli::Result<Vec<Parsed<'d>>> {
+    let mut headers = Vec::new();
+    let mut all = dwarf.type_units();
+    while let Some(header) = all.next()? {
+        headers.push(header);
+    }
+    let parsed = headers.into_par_iter().map(|header| dies::parse(dwarf, header));
+    parsed.collect()
 }
 
 /// Assembly among them, whose units have no types.

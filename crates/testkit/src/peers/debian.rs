@@ -100,6 +100,29 @@ pub(super) fn contents(name: &str, suite: &str, architecture: &str, packages: &[
     Ok(root)
 }
 
+/// The folder with a package's source as the suite has it; gets and unpacks it unless an earlier call has.
+pub(super) fn source(suite: &str, package: &str) -> Result<PathBuf, String> {
+    let (directory, _lock) = locked_directory(&format!("source-{package}")).map_err(|error| error.to_string())?;
+    let root = directory.join("root");
+    if !root.exists() {
+        let apt = Apt::new(&directory, suite, "")?;
+        apt.run(&["source", "--download-only", package])?;
+        let archives = fs::read_dir(&apt.archives).map_err(|error| error.to_string())?;
+        let mut files = archives.filter_map(|entry| Some(entry.ok()?.path()));
+        let description = files.find(|path| path.extension().is_some_and(|extension| extension == "dsc"));
+        let description = description.ok_or("no description of the source")?;
+        let partial = directory.join("root.partial");
+        // From a run that was broken off.
+        let _ = fs::remove_dir_all(&partial);
+        run(Command::new("dpkg-source")
+            .args(["--no-check", "-x"])
+            .arg(description)
+            .arg(&partial))?;
+        fs::rename(partial, &root).map_err(|error| error.to_string())?;
+    }
+    Ok(root)
+}
+
 /// Gets packages and all that they need.
 fn unpack(directory: &Path, root: &Path, suite: &str, packages: &[&str]) -> Result<(), String> {
     let apt = Apt::new(directory, suite, "")?;
@@ -127,7 +150,8 @@ impl Apt {
         let io = |error: std::io::Error| error.to_string();
         let mirror = mirror()?;
         let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let sources = format!("deb [signed-by={keyring}] {mirror} {suite} main\n");
+        let sources = ["deb", "deb-src"].map(|kind| format!("{kind} [signed-by={keyring}] {mirror} {suite} main\n"));
+        let sources = sources.concat();
         fs::write(directory.join("sources.list"), sources).map_err(io)?;
         let archives = directory.join("cache/archives");
         for folder in [directory.join("state/lists/partial"), archives.join("partial")] {

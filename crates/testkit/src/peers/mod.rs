@@ -5,6 +5,7 @@
 
 mod babeltrace;
 mod binutils;
+mod c_programs;
 mod debian;
 mod lttng;
 mod mold;
@@ -12,6 +13,7 @@ mod source;
 
 pub use babeltrace::{babeltrace1, babeltrace2_2_0, babeltrace2_2_1};
 pub use binutils::{Binutils, Machine, Release};
+pub use c_programs::{CProgram, Compiler};
 pub use lttng::Lttng;
 pub use mold::mold_3;
 pub use source::{binutils_source, zlib};

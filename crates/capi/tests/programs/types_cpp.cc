@@ -1,0 +1,2 @@
+/* The header in C++. */
+#include "types.c"

@@ -1,0 +1,164 @@
+//! Pairs of libraries, compared by us and by libabigail's `abidiff`, both from debug information.
+//!
+//! `cargo test -p backtrail --test types_abidiff -- --nocapture` prints the table that docs/types.md has.
+
+mod types;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use backtrail_testkit::{TempDir, scratch, skip};
+use types::must;
+
+/// A change of a library: what it is, before and after. The last part says why the two judge otherwise, where they do.
+const PAIRS: [(&str, &str, &str, Option<&str>); 12] = [
+    (
+        "nothing",
+        "struct s { int a; }; int f(struct s *s) { return s->a; }",
+        "struct s { int a; }; int f(struct s *s) { return s->a; }",
+        None,
+    ),
+    (
+        "a struct behind a pointer grows",
+        "struct s { int a; }; int f(struct s *s) { return s->a; }",
+        "struct s { int a; long b; }; int f(struct s *s) { return s->a + s->b; }",
+        None,
+    ),
+    (
+        "a member's type",
+        "struct s { int a; int b; }; int f(struct s *s) { return s->b; }",
+        "struct s { long a; int b; }; int f(struct s *s) { return s->b; }",
+        None,
+    ),
+    (
+        "members change places",
+        "struct s { int a; float b; }; int f(struct s *s) { return s->a; }",
+        "struct s { float b; int a; }; int f(struct s *s) { return s->a; }",
+        None,
+    ),
+    (
+        "a struct within a struct, two pointers away",
+        "struct in { int x; }; struct mid { struct in in; }; struct s { struct mid *mid; }; int f(struct s *s) { return s->mid->in.x; }",
+        "struct in { char x; }; struct mid { struct in in; }; struct s { struct mid *mid; }; int f(struct s *s) { return s->mid->in.x; }",
+        None,
+    ),
+    (
+        "a value of an enum",
+        "enum e { A = 1, B = 2 }; int f(enum e e) { return e; }",
+        "enum e { A = 1, B = 3 }; int f(enum e e) { return e; }",
+        None,
+    ),
+    (
+        "a function goes",
+        "int f(void) { return 1; } int g(void) { return 2; }",
+        "int f(void) { return 1; }",
+        None,
+    ),
+    (
+        "a function comes",
+        "int f(void) { return 1; }",
+        "int f(void) { return 1; } int g(void) { return 2; }",
+        None,
+    ),
+    (
+        "an argument's type",
+        "int f(int a) { return a; }",
+        "int f(long a) { return a; }",
+        None,
+    ),
+    (
+        "what is returned",
+        "int f(void) { return 1; }",
+        "double f(void) { return 1; }",
+        None,
+    ),
+    ("an object's size", "int table[4] = {1};", "int table[8] = {1};", None),
+    (
+        "a value more in an enum",
+        "enum e { A, B }; int f(enum e e) { return e; }",
+        "enum e { A, B, C }; int f(enum e e) { return e; }",
+        Some("harmless: told here, and by abidiff with --harmless"),
+    ),
+];
+
+fn library(folder: &TempDir, name: &str, source: &str) -> PathBuf {
+    let (text, library) = (folder.path().join("source.c"), folder.path().join(name));
+    fs::write(&text, source).unwrap();
+    must(
+        Command::new("gcc")
+            .args(["-g", "-shared", "-fPIC", "-O1"])
+            .arg(&text)
+            .arg("-o")
+            .arg(&library),
+    );
+    let mut add = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    must(add.args(["types", "add", "-q"]).arg(&library));
+    library
+}
+
+fn code(command: &mut Command, files: [&Path; 2]) -> Option<i32> {
+    command.args(files).output().ok()?.status.code()
+}
+
+#[test]
+fn pairs_of_libraries() {
+    let folder = scratch();
+    let mut table = "| what changes | abidiff | `types diff` | |\n|---|---|---|---|\n".to_owned();
+    for (what, old, new, otherwise) in PAIRS {
+        let (old, new) = (library(&folder, "old.so", old), library(&folder, "new.so", new));
+        // Bit 2: the interface has changed; bits 0 and 1 are its own failures.
+        let Some(theirs) = code(&mut Command::new("abidiff"), [&old, &new]) else {
+            return skip("no abidiff");
+        };
+        assert_eq!(theirs & 3, 0, "{what}");
+        let mut diff = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+        let ours = code(diff.args(["types", "diff"]), [&old, &new]).unwrap();
+        let words = [theirs & 4 != 0, ours == 1].map(|changed| if changed { "changed" } else { "same" });
+        table += &format!(
+            "| {what} | {} | {} | {} |\n",
+            words[0],
+            words[1],
+            otherwise.unwrap_or_default()
+        );
+        assert!(ours < 2, "{what}");
+        assert_eq!(words[0] != words[1], otherwise.is_some(), "{what}: {words:?}");
+    }
+    println!("{table}");
+}
+
+/// The break that `abidiff --ctf` misses: another unit has a struct of that name.
+#[test]
+fn a_struct_of_two_units() {
+    let folder = scratch();
+    let build = |name: &str, member: &str| {
+        let (one, two, library) = (
+            folder.path().join("one.c"),
+            folder.path().join("two.c"),
+            folder.path().join(name),
+        );
+        fs::write(
+            &one,
+            format!("struct s {{ int a; {member} }}; int f(struct s *s) {{ return s->a; }}\n"),
+        )
+        .unwrap();
+        fs::write(
+            &two,
+            "struct s { char *other; }; char *g(struct s *s) { return s->other; }\n",
+        )
+        .unwrap();
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-gctf", "-shared", "-fPIC", "-O1"]).args([&one, &two]);
+        must(gcc.arg("-o").arg(&library));
+        library
+    };
+    let (old, new) = (build("old.so", ""), build("new.so", "long more[9];"));
+    let mut diff = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    assert_eq!(code(diff.args(["types", "diff"]), [&old, &new]), Some(1));
+    match code(Command::new("abidiff").arg("--ctf"), [&old, &new]) {
+        Some(theirs) if theirs & 3 == 0 => {
+            println!("abidiff --ctf: {}", if theirs & 4 == 0 { "same" } else { "changed" })
+        }
+        _ => skip("no abidiff --ctf"),
+    }
+}

@@ -1,0 +1,206 @@
+//! Whole programs: types linked from objects and made from debug information are the same, compile as C, and are read by GNU tools.
+//!
+//! The large ones take minutes to compile for the first time: `cargo test -p backtrail --test types_programs -- --include-ignored`.
+
+mod types;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use backtrail_testkit::objdump_types::Dicts;
+use backtrail_testkit::peers::{Binutils, CProgram, Compiler, Machine, Release};
+use backtrail_testkit::{TempDir, scratch, skip};
+use types::{must, types};
+
+struct Program {
+    program: CProgram,
+    clang: Option<CProgram>,
+    binutils: Vec<Binutils>,
+    folder: TempDir,
+}
+
+impl Program {
+    fn get(name: &str) -> Option<Program> {
+        Some(Program {
+            program: CProgram::get(name, Compiler::Gcc)?,
+            clang: CProgram::get(name, Compiler::Clang),
+            binutils: Release::ALL.into_iter().map(Binutils::get).collect::<Option<_>>()?,
+            folder: scratch(),
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The section linked of the objects, in a copy of the program that has nothing but it; and its size.
+    fn linked(&self) -> (PathBuf, usize) {
+        let (section, copy) = (self.path("linked.ctf"), self.path("linked"));
+        let mut link = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+        link.args(["types", "link", "--quiet"]).args(&self.program.objects);
+        must(link.arg("--for").arg(&self.program.linked).arg("-o").arg(&section));
+        self.replaced(&section, &copy);
+        (copy, fs::metadata(section).unwrap().len() as usize)
+    }
+
+    /// The section made from the debug information of a program, in a copy of ours.
+    fn built(&self, from: &Path, name: &str) -> PathBuf {
+        let (section, copy) = (self.path("built.ctf"), self.path(name));
+        let mut build = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+        let build = build.args(["types", "build", "--quiet"]).arg(from);
+        // What can't be said is told, and no failure.
+        assert!(build.arg("-o").arg(&section).status().unwrap().success());
+        self.replaced(&section, &copy);
+        copy
+    }
+
+    fn replaced(&self, section: &Path, copy: &Path) {
+        let mut objcopy = self.binutils[2].tool(Machine::X86_64, "objcopy").command();
+        let update = format!("--update-section=.ctf={}", section.display());
+        must(
+            objcopy
+                .args(["--strip-debug", "--keep-section=.ctf"])
+                .arg(update)
+                .arg(&self.program.linked)
+                .arg(copy),
+        );
+    }
+
+    /// What each release's objdump says; none may complain. The text of the last one.
+    fn dicts(&self, file: &Path) -> Dicts {
+        let texts = self.binutils.iter().map(|binutils| {
+            let mut objdump = binutils.tool(Machine::X86_64, "objdump").command();
+            must(objdump.arg("--ctf").arg(file))
+        });
+        let texts: Vec<String> = texts.collect();
+        Dicts::parse(&texts[2])
+    }
+}
+
+/// What is printed compiles, and its assertions hold.
+fn compiles(file: &Path, more: &[&str]) -> usize {
+    let output = types(&[&["print", "--asserts"], more, &[file.to_str().unwrap()]].concat());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let source = file.with_extension("c");
+    fs::write(&source, &output.stdout).unwrap();
+    must(Command::new("gcc").args(["-w", "-fsyntax-only"]).arg(&source));
+    String::from_utf8_lossy(&output.stdout)
+        .matches("_Static_assert")
+        .count()
+}
+
+/// Members and their places of every struct and union with a name, in any dict. (Of the nameless `__SOCKADDR_ARG` gcc tells no members.)
+fn layouts(dicts: &Dicts) -> BTreeSet<String> {
+    let names = dicts.units().into_iter().chain([""]);
+    let all = names.flat_map(|name| &dicts.get(name).unwrap().types);
+    let structs = all.filter(|text| {
+        let starts = ["(kind 6) struct ", "(kind 7) union "];
+        let rest = starts.iter().find_map(|start| text.strip_prefix(start));
+        rest.is_some_and(|rest| !rest.starts_with('('))
+    });
+    let layouts = structs.map(|text| {
+        let lines = text.lines().map(|line| line.split(": (kind").next().unwrap());
+        lines.collect::<Vec<_>>().join("\n")
+    });
+    layouts.collect()
+}
+
+/// The names of all symbols with types.
+fn symbols(dicts: &Dicts) -> BTreeSet<&str> {
+    let names = dicts.units().into_iter().chain([""]);
+    let all = names.flat_map(|name| &dicts.get(name).unwrap().symbols);
+    all.filter_map(|text| Some(text.split_once(" -> ")?.0)).collect()
+}
+
+/// What gcc 12 says otherwise than its debug information: arrays of arrays the wrong way round, and so what they consist of.
+fn is_of_nested_arrays(text: &str) -> bool {
+    text.contains("][") || text.contains("(kind 4)")
+}
+
+fn holds(name: &str, most: usize) {
+    let Some(program) = Program::get(name) else { return };
+    let (linked, size) = program.linked();
+    // The name of each unit begins with the folder in which it was compiled.
+    let units = program.dicts(&linked).units().len();
+    let size = size - units * program.program.linked.parent().unwrap().as_os_str().len();
+    println!("{name}: {size} bytes without folders");
+    assert!(size <= most, "{name}: {size} bytes");
+    let built = program.built(&program.program.linked, "built");
+    for (file, more) in [(&linked, &["--inner-first"][..]), (&built, &[])] {
+        let assertions = compiles(file, more);
+        println!("{name}: {file:?}: {assertions} assertions");
+        assert!(assertions > 300);
+    }
+    let (ours, from_dwarf) = (program.dicts(&linked), program.dicts(&built));
+    assert!(ours.types() > 500, "{}", ours.types());
+    let theirs = program.dicts(&program.program.linked);
+    let mut missing = ours.missing(&theirs);
+    // Of a symbol that units declare differently, GNU ld tells some declaration; here it is the definition's.
+    let symbols = symbols(&ours);
+    missing.retain(
+        |text| match text.split_once(": ").and_then(|(_, text)| text.split_once(" -> ")) {
+            Some((symbol, _)) if !symbol.starts_with('(') => !symbols.contains(symbol),
+            _ => true,
+        },
+    );
+    assert_eq!(missing, Vec::<String>::new(), "{name}: what GNU ld has");
+    let mut missing = from_dwarf.missing(&ours);
+    missing.retain(|text| !is_of_nested_arrays(text));
+    assert_eq!(
+        missing,
+        Vec::<String>::new(),
+        "{name}: what -gctf says and DWARF does not"
+    );
+    let (ours, from_dwarf) = (layouts(&ours), layouts(&from_dwarf));
+    let only: Vec<&String> = ours.difference(&from_dwarf).collect();
+    assert_eq!(only, Vec::<&String>::new(), "{name}: layouts");
+    gdb_reads(&linked);
+    let Some(clang) = &program.clang else { return };
+    let by_clang = program.built(&clang.linked, "clang");
+    assert!(compiles(&by_clang, &[]) > 300);
+    let by_clang = layouts(&program.dicts(&by_clang));
+    let only: Vec<&String> = by_clang.difference(&from_dwarf).collect();
+    assert_eq!(only, Vec::<&String>::new(), "{name}: layouts by clang");
+    assert!(2 * by_clang.len() > from_dwarf.len());
+}
+
+/// gdb, which ends on sections in which a struct begins with a mere declaration.
+fn gdb_reads(file: &Path) {
+    let mut gdb = Command::new("gdb");
+    match gdb
+        .args(["-nx", "-batch", "-ex", "ptype size_t", "-ex", "ptype FILE"])
+        .arg(file)
+        .output()
+    {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains("type = unsigned long"), "{output:?}");
+            assert!(text.contains("_IO_read_ptr"), "{output:?}");
+        }
+        Err(error) => skip(format_args!("gdb: {error}")),
+    }
+}
+
+#[test]
+fn lua() {
+    holds("lua", 12_599);
+}
+
+#[test]
+fn sqlite3() {
+    holds("sqlite3", 52_201);
+}
+
+#[test]
+#[ignore = "a minute to compile"]
+fn redis() {
+    holds("redis-server", 83_000);
+}
+
+#[test]
+#[ignore = "minutes to compile"]
+fn git() {
+    holds("git", 150_000);
+}

@@ -1,0 +1,141 @@
+//! Types that a file brings along: a section of compact C types or of BTF in an ELF file, or the bytes of one.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use backtrail_ctype::constants::CTFA_MAGIC;
+use backtrail_ctype::write::WriteError;
+use backtrail_ctype::{Archive, Flags, Lent, Symbol, SymbolKind, btf};
+use backtrail_elf::{Image, Table};
+
+/// The section's name.
+const SECTION: &str = ".ctf";
+/// That of BTF, which is taken where the other one is not there.
+const BTF_SECTION: &str = ".BTF";
+
+/// A section and what is to be known of its file to read it.
+pub struct Source<'a> {
+    image: Option<Image<'a>>,
+    section: Cow<'a, [u8]>,
+    wide_values: Option<(u64, String)>,
+}
+
+/// Why a file has no types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceError {
+    /// The ELF file is damaged.
+    Elf(backtrail_elf::Error),
+    /// BTF is damaged.
+    Btf(backtrail_ctype::Error),
+    /// BTF has more than compact C types can say.
+    Write(WriteError),
+    /// The ELF file has no such section.
+    NoTypes,
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SourceError::Elf(error) => write!(f, "{error}"),
+            SourceError::Btf(error) => write!(f, "{error}"),
+            SourceError::Write(error) => write!(f, "{error}"),
+            SourceError::NoTypes => f.write_str("no .ctf section, and no .BTF"),
+        }
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+impl<'a> Source<'a> {
+    /// The section in a file's bytes. BTF is read whole, and its section is what it would be as compact C types.
+    pub fn find(bytes: &'a [u8]) -> Result<Source<'a>, SourceError> {
+        if !bytes.starts_with(b"\x7fELF") {
+            return match btf::is_btf(bytes) {
+                true => Source::of_btf(None, bytes),
+                false => Ok(Source {
+                    image: None,
+                    section: Cow::Borrowed(bytes),
+                    wide_values: None,
+                }),
+            };
+        }
+        let image = Image::parse(bytes).map_err(SourceError::Elf)?;
+        if let Some(section) = image.section(SECTION).map_err(SourceError::Elf)? {
+            return Ok(Source {
+                image: Some(image),
+                section: section.data,
+                wide_values: None,
+            });
+        }
+        match image.section(BTF_SECTION).map_err(SourceError::Elf)? {
+            Some(section) => Source::of_btf(Some(image), &section.data),
+            None => Err(SourceError::NoTypes),
+        }
+    }
+
+    fn of_btf(image: Option<Image<'a>>, bytes: &[u8]) -> Result<Source<'a>, SourceError> {
+        let found = btf::read(bytes).map_err(SourceError::Btf)?;
+        let wide_values = found.wide_values;
+        let wide_values = wide_values.map(|(count, first)| (count, String::from_utf8_lossy(first).into_owned()));
+        let section = Cow::Owned(found.to_dict().map_err(SourceError::Write)?);
+        Ok(Source {
+            image,
+            section,
+            wide_values,
+        })
+    }
+
+    /// The bytes of the section.
+    pub fn section(&self) -> &[u8] {
+        &self.section
+    }
+
+    /// The file around the section, if it is an ELF file.
+    pub fn image(&self) -> Option<&Image<'a>> {
+        self.image.as_ref()
+    }
+
+    /// Values of enums that were left out: how many, and the first one's name.
+    pub fn wide_values(&self) -> Option<(u64, &str)> {
+        self.wide_values.as_ref().map(|(count, first)| (*count, first.as_str()))
+    }
+
+    /// Whether it holds an archive, rather than dicts.
+    pub fn is_archive(&self) -> bool {
+        self.section.starts_with(&CTFA_MAGIC.to_le_bytes())
+    }
+
+    /// The symbols that dicts number, in the order of the table that the first dict chooses, as GNU tools have it. `None` where there is no such
+    /// table.
+    pub fn symbols(&self) -> Option<Vec<Symbol<'_>>> {
+        let (symbols, _) = self.image.as_ref()?.symbol_table(self.table())?;
+        let symbols = symbols.filter_map(|entry| {
+            let kind = match (entry.is_object, entry.is_function) {
+                (true, _) => SymbolKind::Object,
+                (_, true) => SymbolKind::Function,
+                _ => return None,
+            };
+            Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
+        });
+        Some(symbols.collect())
+    }
+
+    /// What the file lends to the readers of its dicts.
+    pub fn lent(&self) -> Lent<'_> {
+        let strings = self.image.as_ref().and_then(|image| image.symbol_table(self.table()));
+        Lent {
+            strings: strings.map_or(&[], |(_, strings)| strings),
+            ..Lent::default()
+        }
+    }
+
+    fn table(&self) -> Table {
+        let archive = Archive::parse(&self.section);
+        let first = archive.and_then(|archive| archive.member(0));
+        let flags = first.ok().and_then(|first| first.bytes.get(3).copied());
+        match Flags(flags.unwrap_or(0)).contains(Flags::DYNSTR) {
+            true => Table::Dynamic,
+            false => Table::Full,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Programs in C from Debian's sources: the objects of each, in the order in which they are linked, and what GNU ld makes of them.
+
+use super::binutils::{Binutils, Machine, Release};
+use super::{debian, locked_directory, run};
+use crate::skip;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Who compiles, and what it tells types in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compiler {
+    /// gcc with `-g -gctf`.
+    Gcc,
+    /// clang with `-g`.
+    Clang,
+}
+
+impl Compiler {
+    fn name(self) -> &'static str {
+        match self {
+            Compiler::Gcc => "gcc",
+            Compiler::Clang => "clang",
+        }
+    }
+
+    fn command(self) -> &'static str {
+        match self {
+            Compiler::Gcc => "gcc -g -gctf -w",
+            Compiler::Clang => "clang -g -w",
+        }
+    }
+}
+
+/// A program that was compiled.
+#[derive(Clone, Debug)]
+pub struct CProgram {
+    /// Its name.
+    pub name: &'static str,
+    /// Its objects.
+    pub objects: Vec<PathBuf>,
+    /// As it was linked of them by GNU ld 2.40.
+    pub linked: PathBuf,
+}
+
+/// Debian's package of the source, and the shell commands that compile and link it; `$CC` is the compiler, and `$LINK` what it is given
+/// to link with and to tell what it links.
+const PROGRAMS: [(&str, &str, &str); 4] = [
+    (
+        "lua",
+        "lua5.4",
+        "cd src; rm -f luac.c; echo '#define DEB_HOST_MULTIARCH LUA_VDIR' > lua5.4-deb-multiarch.h
+        for source in *.c; do $CC -std=gnu99 -O2 -DLUA_COMPAT_5_3 -DLUA_USE_LINUX -c $source; done
+        $CC $LINK *.o -lm -ldl -Wl,-E -o $OUT",
+    ),
+    (
+        "sqlite3",
+        "sqlite3",
+        "./configure CC=gcc --disable-tcl --disable-shared --disable-readline; make sqlite3.c shell.c
+        for source in sqlite3 shell; do $CC -O1 -DSQLITE_THREADSAFE=1 -DSQLITE_ENABLE_MATH_FUNCTIONS -DSQLITE_ENABLE_EXPLAIN_COMMENTS \\
+            -DSQLITE_ENABLE_STMTVTAB -DSQLITE_ENABLE_DBPAGE_VTAB -DSQLITE_ENABLE_DBSTAT_VTAB -DSQLITE_ENABLE_BYTECODE_VTAB -c $source.c; done
+        $CC $LINK shell.o sqlite3.o -lm -o $OUT",
+    ),
+    (
+        "redis-server",
+        "redis",
+        "cd src
+        make -j$JOBS V=1 MALLOC=libc CC=\"$CC\" OPT=-O2 USE_SYSTEMD=no BUILD_TLS=no REDIS_LDFLAGS=\"$LINK\" redis-server
+        cp redis-server $OUT",
+    ),
+    (
+        "git",
+        "git",
+        "make -j$JOBS V=1 CC=\"$CC\" CFLAGS=-O2 LDFLAGS=\"$LINK\" NO_PERL=1 NO_TCLTK=1 NO_PYTHON=1 NO_GETTEXT=1 NO_OPENSSL=1 NO_CURL=1 NO_EXPAT=1 git
+        cp git $OUT",
+    ),
+];
+
+impl CProgram {
+    /// The names of those that there are.
+    pub const NAMES: [&str; 4] = [PROGRAMS[0].0, PROGRAMS[1].0, PROGRAMS[2].0, PROGRAMS[3].0];
+
+    /// A program by its name, compiled unless an earlier call has; git takes minutes. `None` where it can't be had, which is told.
+    pub fn get(name: &str, compiler: Compiler) -> Option<CProgram> {
+        let binutils = Binutils::get(Release::V2_40)?;
+        let made = CProgram::make(name, compiler, &binutils);
+        made.inspect_err(|why| skip(format_args!("{name}, compiled by {}: {why}", compiler.name())))
+            .ok()
+    }
+
+    fn make(name: &str, compiler: Compiler, binutils: &Binutils) -> Result<CProgram, String> {
+        let (name, package, recipe) = *PROGRAMS
+            .iter()
+            .find(|program| program.0 == name)
+            .ok_or("no such program")?;
+        let text = |error: std::io::Error| error.to_string();
+        let source = debian::source("bookworm", package)?;
+        let (directory, _lock) = locked_directory(&format!("program-{name}-{}", compiler.name())).map_err(text)?;
+        let (done, linked, trace) = (
+            directory.join("objects"),
+            directory.join("linked"),
+            directory.join("trace"),
+        );
+        if !done.exists() {
+            let build = directory.join("build");
+            let _ = fs::remove_dir_all(&build);
+            run(Command::new("cp").arg("-a").arg(&source).arg(&build))?;
+            let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+            let linker = binutils.for_gcc(Machine::X86_64);
+            let mut shell = Command::new("nice");
+            shell.args(["sh", "-ec", recipe]).current_dir(&build);
+            shell
+                .env("CC", compiler.command())
+                .env("OUT", &linked)
+                .env("JOBS", jobs.to_string());
+            shell.env("LINK", format!("-B{}/ -Wl,-t,-t", linker.display()));
+            let told = run(&mut shell)?;
+            fs::write(&trace, &told).map_err(text)?;
+            let partial = directory.join("objects.partial");
+            let _ = fs::remove_dir_all(&partial);
+            fs::create_dir(&partial).map_err(text)?;
+            collect(&told, &build, &partial)?;
+            fs::rename(&partial, &done).map_err(text)?;
+            let _ = fs::remove_dir_all(&build);
+        }
+        let mut objects: Vec<PathBuf> = fs::read_dir(&done)
+            .map_err(text)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        objects.sort();
+        Ok(CProgram { name, objects, linked })
+    }
+}
+
+/// The objects that the linker has named, as `archive(member)`, `(archive)member` or by themselves.
+fn collect(told: &str, build: &Path, objects: &Path) -> Result<(), String> {
+    let mut seen = Vec::new();
+    for line in told
+        .lines()
+        .map(|line| line.trim_end_matches(')').trim_start_matches('('))
+    {
+        let (archive, object) = match line.split_once(['(', ')']) {
+            Some((archive, member)) => (Some(archive), member),
+            None => (None, line),
+        };
+        let own = !archive.unwrap_or(object).starts_with('/') && !line.contains(' ');
+        if !own || !object.ends_with(".o") || seen.contains(&line) {
+            continue;
+        }
+        seen.push(line);
+        let base = object.rsplit('/').next().unwrap_or(object);
+        let to = objects.join(format!("{:04}-{base}", seen.len()));
+        match archive {
+            None => fs::copy(find(build, object)?, to).map(drop),
+            Some(archive) => {
+                let mut ar = Command::new("ar");
+                let member = ar.arg("p").arg(find(build, archive)?).arg(object).output();
+                member.and_then(|member| fs::write(to, member.stdout))
+            }
+        }
+        .map_err(|error| format!("{line}: {error}"))?;
+    }
+    match seen.is_empty() {
+        true => Err("the linker has told of no objects".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// A file that is named as seen from the folder in which the linker ran.
+fn find(build: &Path, name: &str) -> Result<PathBuf, String> {
+    let folders = [build.to_owned(), build.join("src")];
+    let found = folders
+        .iter()
+        .map(|folder| folder.join(name))
+        .find(|path| path.exists());
+    found.ok_or_else(|| format!("{name}: not there"))
+}
