@@ -441,12 +441,12 @@ fn a_jvm_s_native_threads() {
     }
 }
 
-/// A goroutine begins as if `runtime.goexit` had called it, and a thread in `runtime.clone`, above whose frames lie zeros: gdb shows an
-/// address 0 there.
+/// Go's stacks begin in its run-time library (`runtime.goexit` of a goroutine, `runtime.clone` of a thread, `runtime.mcall` of the
+/// scheduler), with zeros above: gdb shows an address 0 there.
 fn without_address_0(_: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
     for frames in gdb.values_mut() {
         let first = frames.iter().rev().nth(1).and_then(|frame| frame.function.as_deref());
-        let is_first = matches!(first, Some("runtime.goexit" | "runtime.clone"));
+        let is_first = first.is_some_and(|name| name.starts_with("runtime."));
         if is_first && frames.last().is_some_and(|frame| frame.pc == 0) {
             frames.pop();
         }
