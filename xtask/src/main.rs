@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask`.
 
 mod additions;
+mod arguments;
 mod checks;
 mod figures;
 mod library;
@@ -71,6 +72,12 @@ enum Chore {
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400))]
         seconds: Option<u32>,
     },
+    /// Call functions of 10,000 random signatures, made by each compiler for each CPU, and hold where their arguments are against the classification.
+    Arguments {
+        /// Another number of them.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+        signatures: u32,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -100,6 +107,7 @@ fn main() -> ExitCode {
             only,
         } => precision::run(&program, instructions, only.as_deref()),
         Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
+        Chore::Arguments { signatures } => arguments::conventions(signatures),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };
