@@ -10,7 +10,7 @@ use std::thread;
 use backtrail_testkit::{SKIPPED, place};
 
 /// A tool (or a file, by its whole path) that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 25] = [
+const TOOLS: [(&str, &str); 26] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -21,6 +21,7 @@ const TOOLS: [(&str, &str); 25] = [
     ("readelf", "binutils"),
     ("objdump", "binutils"),
     ("gdb", "gdb"),
+    ("gdb-multiarch", "gdb-multiarch"),
     ("pkg-config", "pkg-config"),
     ("mount", "mount"),
     ("setpriv", "util-linux"),

@@ -65,6 +65,20 @@ pub static ARCH: Arch = Arch {
     // programs see 48-bit addresses unless they ask for more.
     address_bits: 48,
     red_zone: 0,
+    // Procedure Call Standard for the Arm 64-bit Architecture, section 6.1.1.
+    preserved: &[
+        Register(19),
+        Register(20),
+        Register(21),
+        Register(22),
+        Register(23),
+        Register(24),
+        Register(25),
+        Register(26),
+        Register(27),
+        Register(28),
+        Register(29),
+    ],
     signal_frame: SIGNAL_FRAME,
     perf: PerfRegisters {
         general: &[

@@ -92,6 +92,8 @@ pub struct Arch {
     pub address_bits: u8,
     /// Bytes below the stack pointer that a function may use without moving it.
     pub red_zone: u64,
+    /// The registers that a function gives back to its caller as they were, besides the stack pointer.
+    pub preserved: &'static [Register],
     /// The kernel's signal frame.
     pub signal_frame: SignalFrame,
     /// The registers that perf samples of user space carry.

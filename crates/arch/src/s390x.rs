@@ -24,6 +24,17 @@ pub static ARCH: Arch = Arch {
     min_instruction: 2,
     address_bits: 64,
     red_zone: 0,
+    // ELF ABI s390x Supplement, section 1.2.2.1.
+    preserved: &[
+        Register(6),
+        Register(7),
+        Register(8),
+        Register(9),
+        Register(10),
+        Register(11),
+        Register(12),
+        Register(13),
+    ],
     signal_frame: SignalFrame {
         pc_offset: 0,
         registers: &[],

@@ -47,6 +47,8 @@ pub static ARCH: Arch = Arch {
     min_instruction: 1,
     address_bits: 64,
     red_zone: 128,
+    // Section 3.2.1.
+    preserved: &[Register(3), RBP, Register(12), Register(13), Register(14), Register(15)],
     signal_frame: SIGNAL_FRAME,
     perf: PerfRegisters {
         general: &[

@@ -1,13 +1,14 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
-use backtrail_arch::{aarch64, s390x, x86_64};
+use backtrail_arch::{Registers, aarch64, s390x, x86_64};
 use backtrail_ctype::link;
-use backtrail_elf::{Image, Kind, edit};
+use backtrail_elf::{Image, Kind, SectionData, edit};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
 use backtrail_wire::Endian;
 
 use crate::cfi::{self, EhFrame};
+use crate::registers::{CallFrames, Held};
 use crate::whole::Whole;
 use crate::{build, check, objects, tables, types};
 
@@ -30,6 +31,36 @@ pub fn cfi(data: &[u8]) {
         sound(&cfi::convert(&input));
         let starts = cfi::search_table(data, 0x10_0000, endian);
         assert!(starts.is_none_or(|starts| starts.len() <= data.len()));
+    }
+}
+
+/// Asks the call frame information of the ELF file `data` for callers of frames all over its code, on a made-up stack.
+pub fn registers(data: &[u8]) {
+    const FRAMES: u64 = 64;
+    let Ok(image) = Image::parse(data) else { return };
+    let Ok(Some(section)) = image.eh_frame() else { return };
+    let held = |section: SectionData<'_>| Held {
+        address: section.address,
+        bytes: section.data.into_owned(),
+    };
+    let header = image.eh_frame_hdr().ok().flatten().map(held);
+    let frames = [
+        CallFrames::new(&image, held(section.clone()), header),
+        CallFrames::new(&image, held(section), None),
+    ];
+    for range in image.code_ranges().iter().take(4) {
+        let step = ((range.end - range.start) / FRAMES).max(1);
+        for svma in (range.start..range.end).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
+            let mut registers = Registers::new(svma);
+            registers.set(image.arch().sp, 0x7000_0000);
+            registers.set(image.arch().fp, 0x7000_0100);
+            for frames in &frames {
+                let word = |address: u64| (address >> 28 == 7).then_some(address.rotate_left(7));
+                if let Some(caller) = frames.caller(&registers, svma, word) {
+                    assert!(caller.registers.get(image.arch().sp).is_some());
+                }
+            }
+        }
     }
 }
 

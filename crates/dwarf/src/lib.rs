@@ -2,7 +2,7 @@
 //!
 //! [`cfi`] turns call frame information (`.eh_frame`) into SFrame rows and reports what rows cannot say, [`build`] makes
 //! them a table, and [`check`] holds any table against call frame information; [`tables`] gives each module the one
-//! table that sampling uses; [`lines`] tells functions, inlined calls and source lines; [`types`] makes compact C types.
+//! table that sampling uses; [`registers`] gives a caller all registers that can be known; [`lines`] tells functions, inlined calls and source lines; [`types`] makes compact C types.
 
 pub mod build;
 pub mod cfi;
@@ -12,6 +12,7 @@ pub mod fuzz;
 pub mod lines;
 pub mod objects;
 mod plt;
+pub mod registers;
 pub mod sizes;
 pub mod tables;
 pub mod types;

@@ -101,6 +101,7 @@ fn the_seeds_are_whole() {
         let built = backtrail_dwarf::build::of_image(&image, &options).unwrap();
         assert!(built.functions > 10, "{built:?}");
         fuzz::build(&seed.bytes);
+        fuzz::registers(&seed.bytes);
         assert!(fuzz::add(&seed.bytes), "no table could be added");
     }
 }
@@ -129,6 +130,7 @@ fn mutations() {
             };
         }
         fuzz::build(&data);
+        fuzz::registers(&data);
         fuzz::add(&data);
         runs += 1;
     }

@@ -52,7 +52,7 @@ pub fn changes(before: &Process, now: &Process) -> (Vec<Change>, Vec<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Frame, How};
+    use crate::process::{Frame, FrameRegisters, How};
     use backtrail_unwind::AddressKind;
 
     fn thread(tid: u32, addresses: &[u64]) -> ThreadStack {
@@ -68,6 +68,7 @@ mod tests {
             frames: addresses.iter().map(frame).collect(),
             end: End::COMPLETE,
             was_live: false,
+            registers: FrameRegisters::default(),
         }
     }
 

@@ -23,7 +23,7 @@ pub fn core(data: &[u8]) {
     }
     snapshot.threads.truncate(4);
     let modules = ModuleSet::new(Tables::without_cache(), None);
-    let process = walk::stacks(&snapshot, &modules);
+    let process = walk::stacks(&snapshot, &modules, true);
     for problem in modules.problems() {
         let _ = problem.to_string();
     }

@@ -17,7 +17,7 @@ mod walk;
 
 pub use modules::Problem;
 pub use names::{NamedFrame, NamedThread};
-pub use process::{End, Frame, How, Process, ThreadStack};
+pub use process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 
 use std::path::PathBuf;
 
@@ -34,6 +34,8 @@ pub struct Options {
     pub executable: Option<PathBuf>,
     /// Folders with separate debug files, beside `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
+    /// Keep the registers of each frame ([`ThreadStack::registers`]).
+    pub registers: bool,
 }
 
 /// Walks and names the stacks of processes; files and tables are kept from one look to the next.
@@ -62,7 +64,7 @@ impl Looker {
             self.symbolizer = Symbolizer::with_debug_dirs(SystemFiles::default(), &self.options.debug_dirs);
             self.has_live_names = true;
         }
-        let process = walk::stacks(snapshot, &self.modules);
+        let process = walk::stacks(snapshot, &self.modules, self.options.registers);
         for (path, place) in self.modules.places() {
             self.symbolizer.found_at(&path, place);
         }

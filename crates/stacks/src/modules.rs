@@ -3,18 +3,21 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use backtrail_arch::Registers;
+use backtrail_dwarf::registers::{CallFrames, Caller, Held};
 use backtrail_dwarf::tables::{self, TableOrigin, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile};
+use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData};
 use backtrail_recording::Module as Recorded;
 use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
 use backtrail_target::proc::{self, DELETED, VDSO, is_file};
 use backtrail_target::snapshot::Mapping;
-use backtrail_unwind::{Coverage, Modules, Table};
+use backtrail_unwind::{Coverage, Memory, Modules, Table};
 
 use crate::process::How;
 
@@ -90,6 +93,37 @@ impl Bytes {
     }
 }
 
+/// Bytes of a module that are looked at later.
+#[derive(Debug)]
+enum Kept {
+    File(Rc<MappedFile>, Range<usize>),
+    Copied(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Kept::File(file, range) => file.bytes().get(range.clone()).unwrap_or_default(),
+            Kept::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Kept {
+    /// Keeps a section: in the file that it lies in, without a copy.
+    fn of(section: SectionData<'_>, file: Option<&Rc<MappedFile>>) -> Held<Kept> {
+        let in_file = file.and_then(|file| {
+            let offset = section.data.as_ptr().addr().checked_sub(file.bytes().as_ptr().addr())?;
+            let range = offset..offset.checked_add(section.data.len())?;
+            (range.end <= file.bytes().len()).then(|| Kept::File(Rc::clone(file), range))
+        });
+        Held {
+            address: section.address,
+            bytes: in_file.unwrap_or_else(|| Kept::Copied(section.data.into_owned())),
+        }
+    }
+}
+
 /// A module.
 #[derive(Debug)]
 struct Module {
@@ -105,6 +139,8 @@ struct Module {
     origin: Option<TableOrigin>,
     /// Its own `.sframe`, where the table is not that one alone.
     own: Option<Bytes>,
+    /// Its `.eh_frame`, for the registers that tables don't restore.
+    frames: Option<CallFrames<Kept>>,
 }
 
 impl Module {
@@ -194,11 +230,12 @@ impl ModuleSet {
                 let Some(file) = open(&place, snapshot, mapping, Some(&place) == self.executable.as_ref()) else {
                     continue;
                 };
+                let file = Rc::new(file);
                 let reason = match Image::parse(file.bytes()) {
                     Ok(image) => {
                         let found = image.build_id().unwrap_or_default();
                         if wanted.is_empty() || found == wanted {
-                            return Some(self.keep(path, &image, Some(place), number));
+                            return Some(self.keep(path, &image, Some(place), Some(&file), number));
                         }
                         Reason::OtherBuild(wanted.to_vec(), found.to_vec())
                     }
@@ -243,10 +280,17 @@ impl ModuleSet {
         if image.eh_frame().ok().flatten().is_none() && tables::own_section(&image).is_none() {
             return None;
         }
-        Some(self.keep(path, &image, None, number))
+        Some(self.keep(path, &image, None, None, number))
     }
 
-    fn keep(&self, path: &str, image: &Image<'_>, place: Option<PathBuf>, number: u32) -> Module {
+    fn keep(
+        &self,
+        path: &str,
+        image: &Image<'_>,
+        place: Option<PathBuf>,
+        file: Option<&Rc<MappedFile>>,
+        number: u32,
+    ) -> Module {
         let table = match self.tables.load(image) {
             Ok(table) => Some(table),
             Err(tables::Error::NoUnwindInformation) => None,
@@ -257,6 +301,14 @@ impl ModuleSet {
         };
         let origin = table.as_ref().map(|table| table.origin);
         let own = tables::own_section(image).filter(|_| origin != Some(TableOrigin::Shipped));
+        let frames = image.eh_frame().ok().flatten().map(|section| {
+            let header = image.eh_frame_hdr().ok().flatten();
+            CallFrames::new(
+                image,
+                Kept::of(section, file),
+                header.map(|header| Kept::of(header, file)),
+            )
+        });
         Module {
             number,
             place,
@@ -274,6 +326,7 @@ impl ModuleSet {
                 bytes: own.data.into_owned(),
                 address: own.address,
             }),
+            frames,
         }
     }
 }
@@ -373,6 +426,15 @@ impl<'s> Space<'s> {
             None if origin == TableOrigin::Shipped => How::Sframe,
             None => How::EhFrame,
         }
+    }
+
+    /// The caller of a frame with these registers by its call frame information; `address` is looked up.
+    pub(crate) fn caller(&self, registers: &Registers, address: u64, memory: &mut impl Memory) -> Option<Caller> {
+        let (mapping, module) = self.find(address)?;
+        let module = module?;
+        let svma = address.wrapping_sub(module.bias(mapping)?);
+        let frames = module.frames.as_ref()?;
+        frames.caller(registers, svma, |address| memory.word(address))
     }
 
     /// The modules that were asked for, by rising address, as recordings tell them.

@@ -1,5 +1,6 @@
 //! Stacks without names.
 
+use backtrail_arch::{REGISTERS, Register, Registers};
 use backtrail_recording::Module;
 use backtrail_target::snapshot::NotStopped;
 use backtrail_unwind::{AddressKind, Stop};
@@ -36,6 +37,46 @@ pub struct ThreadStack {
     pub end: End,
     /// Whether words were read from the process while it ran on.
     pub was_live: bool,
+    /// The registers of the frames, where they were asked for ([`Options::registers`](crate::Options::registers)).
+    pub registers: FrameRegisters,
+}
+
+/// The registers of a stack's frames.
+///
+/// A frame's registers are those with which it goes on: of the innermost one and of code that a signal interrupted all, of the
+/// others as they are when the call has returned, which are those that can be known. The CFA of a frame is the next one's
+/// stack pointer, less [`Arch::sp_from_cfa`](backtrail_arch::Arch::sp_from_cfa).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameRegisters {
+    /// Which are known, by DWARF number, and where their values begin.
+    frames: Vec<(u32, usize)>,
+    values: Vec<u64>,
+}
+
+impl FrameRegisters {
+    /// The registers of the frame with this index; `None` where they were not kept.
+    pub fn get(&self, frame: usize) -> Option<Registers> {
+        let &(known, first) = self.frames.get(frame)?;
+        let mut values = self.values.get(first..)?.iter();
+        let mut registers = Registers::new(*values.next()?);
+        for number in (0..REGISTERS as u8).filter(|number| known >> number & 1 != 0) {
+            registers.set(Register(number), *values.next()?);
+        }
+        Some(registers)
+    }
+
+    pub(crate) fn push(&mut self, registers: &Registers) {
+        let first = self.values.len();
+        self.values.push(registers.pc);
+        let mut known = 0;
+        for number in 0..REGISTERS as u8 {
+            if let Some(value) = registers.get(Register(number)) {
+                known |= 1 << number;
+                self.values.push(value);
+            }
+        }
+        self.frames.push((known, first));
+    }
 }
 
 /// A frame.

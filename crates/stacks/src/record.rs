@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 
-use crate::process::{End, Frame, How, Process, ThreadStack};
+use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 
 /// Frames of all stacks of a document: a few bytes can stand for a million.
 const MOST_FRAMES: usize = 1 << 22;
@@ -182,6 +182,7 @@ fn thread_of(value: &Value, index: usize, limit: usize) -> Result<ThreadStack, E
         frames,
         end: End::of_name(stop).ok_or(Error::Field("stop", Some(index)))?,
         was_live: false,
+        registers: FrameRegisters::default(),
     })
 }
 
@@ -250,6 +251,7 @@ mod tests {
                     frames: frames.collect(),
                     end: End::COMPLETE,
                     was_live: false,
+                    registers: FrameRegisters::default(),
                 },
                 ThreadStack {
                     tid: 13,
@@ -258,6 +260,7 @@ mod tests {
                     frames: Vec::new(),
                     end: End::of_name("uninterruptible").expect("a reason"),
                     was_live: false,
+                    registers: FrameRegisters::default(),
                 },
             ],
             modules: vec![

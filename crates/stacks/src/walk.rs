@@ -1,27 +1,27 @@
 //! From a snapshot to stacks.
 
-use backtrail_arch::Registers;
+use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_target::Snapshot;
 use backtrail_target::snapshot::{SnapshotMemory, Thread};
 use backtrail_unwind::{AddressKind, CacheEntry, Coverage, Memory, Modules, RuleCache, Stop, step};
 
 use crate::modules::{ModuleSet, Space};
-use crate::process::{End, Frame, How, Process, ThreadStack};
+use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 
 /// Frames of one stack. A recursion that overflowed the largest usual stack has fewer.
 const MOST_FRAMES: usize = 1 << 20;
 /// Rules that are kept from one frame for the next: threads stand at the same places.
 const CACHED_RULES: usize = 1 << 12;
 
-/// The stacks of all threads of the snapshot.
-pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet) -> Process {
+/// The stacks of all threads of the snapshot; with the registers of all frames, where they are wanted.
+pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants_registers: bool) -> Process {
     let space = Space::new(snapshot, modules);
     let mut entries = vec![CacheEntry::EMPTY; CACHED_RULES];
     let mut cache = RuleCache::new(&mut entries);
     let threads = snapshot
         .threads
         .iter()
-        .map(|thread| stack(snapshot, thread, &space, &mut cache));
+        .map(|thread| stack(snapshot, thread, &space, &mut cache, wants_registers));
     let threads = threads.collect();
     Process {
         pid: snapshot.pid,
@@ -33,88 +33,164 @@ pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet) -> Process {
     }
 }
 
-fn stack(snapshot: &Snapshot<'_>, thread: &Thread, space: &Space<'_>, cache: &mut RuleCache<'_>) -> ThreadStack {
-    let mut memory = snapshot.memory();
-    let mut frames = Vec::new();
+fn stack(
+    snapshot: &Snapshot<'_>,
+    thread: &Thread,
+    space: &Space<'_>,
+    cache: &mut RuleCache<'_>,
+    wants_registers: bool,
+) -> ThreadStack {
+    let mut walk = Walk {
+        snapshot,
+        space,
+        memory: snapshot.memory(),
+        cache,
+        restores: wants_registers,
+        frames: Vec::new(),
+        registers: wants_registers.then(FrameRegisters::default),
+    };
     let end = match thread.registers {
-        Ok(registers) => End::Stop(walk(snapshot, registers, space, &mut memory, cache, &mut frames)),
+        Ok(registers) => End::Stop(walk.all(registers)),
         Err(why) => End::NotStopped(why),
     };
     ThreadStack {
         tid: thread.tid,
         name: thread.name.clone(),
         signal: thread.signal,
-        frames,
+        frames: walk.frames,
         end,
-        was_live: memory.was_live(),
+        was_live: walk.memory.was_live(),
+        registers: walk.registers.unwrap_or_default(),
     }
 }
 
-fn walk(
-    snapshot: &Snapshot<'_>,
-    mut registers: Registers,
-    space: &Space<'_>,
-    memory: &mut SnapshotMemory<'_>,
-    cache: &mut RuleCache<'_>,
-    frames: &mut Vec<Frame>,
-) -> Stop {
-    let mut kind = AddressKind::Pc;
-    let mut how = How::Initial;
-    loop {
-        frames.push(Frame {
-            address: registers.pc,
-            kind,
-            how,
-        });
-        if frames.len() == MOST_FRAMES {
-            return Stop::Limit;
+/// The walk of one stack.
+struct Walk<'w, 's, 'c> {
+    snapshot: &'s Snapshot<'s>,
+    space: &'w Space<'s>,
+    memory: SnapshotMemory<'s>,
+    cache: &'w mut RuleCache<'c>,
+    /// Whether registers that tables don't restore are restored from `.eh_frame`.
+    restores: bool,
+    frames: Vec<Frame>,
+    registers: Option<FrameRegisters>,
+}
+
+impl Walk<'_, '_, '_> {
+    /// Walks from these registers to the end.
+    fn all(&mut self, registers: Registers) -> Stop {
+        let stop = self.from(registers);
+        if self.restores || !matches!(stop, Stop::NotExpressible(_) | Stop::NoTable) {
+            return stop;
         }
-        how = match kind {
-            AddressKind::Pc => space.how(registers.pc),
-            AddressKind::Ra => space.how(registers.pc.wrapping_sub(1)),
-        };
-        match step(snapshot.arch, &mut registers, kind, space, memory, cache) {
-            Ok(AddressKind::Pc) => {
-                // The handler's return address is the trampoline's first instruction: no call is before it.
-                if let Some(trampoline) = frames.last_mut() {
-                    trampoline.kind = AddressKind::Pc;
+        // A few stacks need more registers than tables restore, or have code that no table can describe.
+        self.restores = true;
+        self.frames.clear();
+        self.from(registers)
+    }
+
+    fn from(&mut self, mut registers: Registers) -> Stop {
+        let mut kind = AddressKind::Pc;
+        let mut how = How::Initial;
+        loop {
+            self.frames.push(Frame {
+                address: registers.pc,
+                kind,
+                how,
+            });
+            if let Some(kept) = &mut self.registers {
+                kept.push(&registers);
+            }
+            if self.frames.len() == MOST_FRAMES {
+                return Stop::Limit;
+            }
+            match self.step(&mut registers, kind) {
+                Ok((AddressKind::Pc, _)) => {
+                    // The handler's return address is the trampoline's first instruction: no call is before it.
+                    if let Some(trampoline) = self.frames.last_mut() {
+                        trampoline.kind = AddressKind::Pc;
+                    }
+                    (kind, how) = (AddressKind::Pc, How::Signal);
                 }
-                (kind, how) = (AddressKind::Pc, How::Signal);
+                Ok(found) => (kind, how) = found,
+                Err(stop) => return stop,
             }
-            Ok(AddressKind::Ra) => kind = AddressKind::Ra,
-            Err(Stop::NoModule)
-                if kind == AddressKind::Pc && called_nothing(snapshot, &mut registers, space, memory) =>
-            {
-                (kind, how) = (AddressKind::Ra, How::FramePointer);
-            }
-            Err(stop) => return stop,
         }
+    }
+
+    fn step(&mut self, registers: &mut Registers, kind: AddressKind) -> Result<(AddressKind, How), Stop> {
+        let address = match kind {
+            AddressKind::Pc => registers.pc,
+            AddressKind::Ra => registers.pc.wrapping_sub(1),
+        };
+        let how = self.space.how(address);
+        let callee = *registers;
+        let stepped = step(
+            self.snapshot.arch,
+            registers,
+            kind,
+            self.space,
+            &mut self.memory,
+            self.cache,
+        );
+        match stepped {
+            Ok(kind) => {
+                if self.restores
+                    && let Some(caller) = self.space.caller(&callee, address, &mut self.memory)
+                {
+                    complete(self.snapshot.arch, registers, &caller.registers);
+                }
+                Ok((kind, how))
+            }
+            Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable)) if self.restores => {
+                *registers = self.beyond_tables(&callee, kind, address).ok_or(stop)?;
+                Ok((AddressKind::Ra, How::EhFrame))
+            }
+            Err(Stop::NoModule) if kind == AddressKind::Pc => {
+                self.called_nothing(registers).ok_or(Stop::NoModule)?;
+                Ok((AddressKind::Ra, How::FramePointer))
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// The caller of code that no row can describe.
+    fn beyond_tables(&mut self, callee: &Registers, kind: AddressKind, address: u64) -> Option<Registers> {
+        let arch = self.snapshot.arch;
+        let caller = self.space.caller(callee, address, &mut self.memory)?;
+        let (sp, caller_sp) = (callee.get(arch.sp)?, caller.registers.get(arch.sp)?);
+        let may_stay = kind == AddressKind::Pc && arch.link_register;
+        let advances = caller_sp > sp || may_stay && caller_sp == sp;
+        (advances && !caller.signal_frame && caller.registers.pc != 0).then_some(caller.registers)
+    }
+
+    /// A call to an address without code, a null pointer mostly, has done nothing but to leave its return address.
+    fn called_nothing(&mut self, registers: &mut Registers) -> Option<()> {
+        let arch = self.snapshot.arch;
+        let sp = registers.get(arch.sp)?;
+        let (ra, caller_sp) = if arch.link_register {
+            (registers.get(arch.ra), sp)
+        } else {
+            (self.memory.word(sp), sp.wrapping_add(u64::from(arch.pointer_bytes)))
+        };
+        let ra = ra.map(|ra| arch.strip(ra)).filter(|&ra| ra != 0)?;
+        if matches!(self.space.coverage(ra.wrapping_sub(1)), Coverage::NoModule) {
+            return None;
+        }
+        registers.pc = ra;
+        registers.set(arch.sp, caller_sp);
+        Some(())
     }
 }
 
-/// A call to an address without code, a null pointer mostly, has done nothing but to leave its return address.
-fn called_nothing(
-    snapshot: &Snapshot<'_>,
-    registers: &mut Registers,
-    space: &Space<'_>,
-    memory: &mut SnapshotMemory<'_>,
-) -> bool {
-    let arch = snapshot.arch;
-    let Some(sp) = registers.get(arch.sp) else {
-        return false;
-    };
-    let (ra, caller_sp) = if arch.link_register {
-        (registers.get(arch.ra), sp)
-    } else {
-        (memory.word(sp), sp.wrapping_add(u64::from(arch.pointer_bytes)))
-    };
-    let Some(ra) = ra.map(|ra| arch.strip(ra)).filter(|&ra| ra != 0) else {
-        return false;
-    };
-    if matches!(space.coverage(ra.wrapping_sub(1)), Coverage::NoModule) {
-        return false;
+/// Gives a frame what else is known of its registers, if it is the same frame.
+fn complete(arch: &Arch, registers: &mut Registers, others: &Registers) {
+    if (registers.pc, registers.get(arch.sp)) != (others.pc, others.get(arch.sp)) {
+        return;
     }
-    registers.pc = ra;
-    registers.set(arch.sp, caller_sp);
-    true
+    for register in (0..REGISTERS as u8).map(Register) {
+        if let (None, Some(value)) = (registers.get(register), others.get(register)) {
+            registers.set(register, value);
+        }
+    }
 }

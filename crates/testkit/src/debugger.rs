@@ -19,6 +19,8 @@ pub struct GdbFrame {
     pub inlined: bool,
     /// Whether gdb calls it `<signal handler called>`.
     pub signal_trampoline: bool,
+    /// Its registers, where they were asked for: those that gdb has.
+    pub registers: BTreeMap<String, u64>,
 }
 
 /// Prints every frame of every thread, beyond `main` and the entry point too.
@@ -32,6 +34,13 @@ for thread in gdb.selected_inferior().threads():
     frame = gdb.newest_frame()
     while frame is not None:
         print("FRAME", frame.pc(), frame.type(), frame.name() or "?")
+        for name in REGISTERS:
+            try:
+                value = frame.read_register(name)
+                if not value.is_optimized_out:
+                    print("REGISTER", name, int(value.cast(gdb.lookup_type("long"))) & 0xffffffffffffffff)
+            except gdb.error:
+                pass
         try:
             frame = frame.older()
         except gdb.error:
@@ -44,10 +53,24 @@ print("WHOLE")
 /// # Errors
 /// [`Missing`] where there is no gdb, or it has no Python or may not attach.
 pub fn gdb(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<GdbFrame>>, Missing> {
+    gdb_with_registers("gdb", target, &[])
+}
+
+/// The same by a gdb of this name, `gdb-multiarch` for one, with these registers.
+///
+/// # Errors
+/// As [`gdb`].
+pub fn gdb_with_registers(
+    name: &str,
+    target: &[&OsStr],
+    registers: &[&str],
+) -> Result<BTreeMap<u32, Vec<GdbFrame>>, Missing> {
     let folder = scratch();
     let script = folder.path().join("stacks.py");
-    fs::write(&script, SCRIPT).expect("a scratch folder can be written");
-    let mut gdb = Command::new("gdb");
+    // Python's notation of a list of texts is Rust's.
+    let script_text = format!("REGISTERS = {registers:?}\n{SCRIPT}");
+    fs::write(&script, script_text).expect("a scratch folder can be written");
+    let mut gdb = Command::new(name);
     gdb.args([
         "-batch",
         "-nx",
@@ -71,6 +94,7 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
     const SIGTRAMP_FRAME: &str = "4";
     let mut stacks: BTreeMap<u32, Vec<GdbFrame>> = BTreeMap::new();
     let mut current = 0;
+    let mut is_frame = true;
     for line in text.lines() {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
@@ -79,15 +103,22 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
                 stacks.insert(current, Vec::new());
             }
             // No frame of the stack: a function that has left by a jump, which gdb concludes from the compiler's notes.
-            (Some("FRAME"), _, Some(TAILCALL_FRAME), _) => {}
+            (Some("FRAME"), _, Some(TAILCALL_FRAME), _) => is_frame = false,
             (Some("FRAME"), Some(pc), Some(kind), Some(name)) => {
+                is_frame = true;
                 let frame = GdbFrame {
                     pc: pc.parse().expect("a number"),
                     function: Some(name.to_owned()).filter(|name| name != "?"),
                     inlined: kind == INLINE_FRAME,
                     signal_trampoline: kind == SIGTRAMP_FRAME,
+                    registers: BTreeMap::new(),
                 };
                 stacks.entry(current).or_default().push(frame);
+            }
+            (Some("REGISTER"), Some(name), Some(value), None) if is_frame => {
+                let frame = stacks.get_mut(&current).and_then(|frames| frames.last_mut());
+                let value = value.parse().expect("a number");
+                frame.expect("a frame").registers.insert(name.to_owned(), value);
             }
             _ => {}
         }

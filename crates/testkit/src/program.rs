@@ -98,6 +98,13 @@ pub const PARKED_STATIC: Program = Program {
     flags: &["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-static"],
     libraries: &[],
 };
+/// C++ threads that wait, in frames that save registers in every way.
+pub const PARKED_CPP: Program = Program {
+    name: "parked_cpp",
+    source: "parked.cc",
+    flags: &["-O2", "-g", "-fomit-frame-pointer", "-pthread"],
+    libraries: &[],
+};
 /// Rust threads that wait.
 pub const PARKED_RUST: Program = Program {
     name: "parked_rust",
@@ -185,6 +192,7 @@ fn compiler(source: &Path) -> (String, bool) {
     let or = |variable: &str, otherwise: &str| std::env::var(variable).unwrap_or_else(|_| otherwise.to_owned());
     match source.extension().and_then(|ending| ending.to_str()) {
         Some("rs") => (or("RUSTC", "rustc"), true),
+        Some("cc") => (or("CXX", "c++"), false),
         Some("c") => (or("CC", "cc"), false),
         other => panic!("no compiler for a source that ends in {other:?}"),
     }
@@ -221,6 +229,7 @@ mod tests {
             THREADS,
             PARKED,
             PARKED_STATIC,
+            PARKED_CPP,
             PARKED_RUST,
             PLT_LAZY,
             PLT_NOW,

@@ -62,6 +62,7 @@ pub(crate) fn run(arguments: &Stack) -> Result<Status, Failure> {
     let looker = Looker::new(Options {
         executable: arguments.exe.clone(),
         debug_dirs: arguments.debug_dir.clone(),
+        registers: false,
     });
     if let Some(exe) = &arguments.exe {
         std::fs::metadata(exe).map_err(|error| Failure::of(exe, error))?;

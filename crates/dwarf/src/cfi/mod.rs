@@ -6,6 +6,7 @@
 //! reason. Nothing else of the function is lost.
 
 pub(crate) mod augmentation;
+pub(crate) mod evaluate;
 mod expression;
 mod pieces;
 mod reason;
@@ -195,7 +196,7 @@ fn threads(fdes: usize) -> usize {
 
 /// Where the FDEs are, up to where the section makes no sense any more. A terminator is passed over, as linkers that
 /// concatenate sections leave them inside.
-fn fdes(bytes: Bytes<'_>) -> (Vec<usize>, Option<Error>) {
+pub(crate) fn fdes(bytes: Bytes<'_>) -> (Vec<usize>, Option<Error>) {
     let mut offsets = Vec::new();
     let mut offset = 0usize;
     while offset < bytes.len() {

@@ -5,20 +5,11 @@
 
 use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
-use gimli::{CfaRule, EvaluationResult, RegisterRule, UnwindExpression, Value};
+use gimli::{CfaRule, RegisterRule, UnwindExpression};
 
-use crate::cfi::{Slice, Storage};
+use crate::cfi::{Slice, Storage, evaluate};
 
 pub(super) type Row = gimli::UnwindTableRow<usize, Storage>;
-
-/// Operations of an expression that are carried out at the most; real ones have ten.
-const MAX_OPERATIONS: u32 = 1000;
-
-const ENCODING: gimli::Encoding = gimli::Encoding {
-    address_size: 8,
-    format: gimli::Format::Dwarf32,
-    version: 4,
-};
 
 /// The frame pointer of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,49 +176,23 @@ impl Evaluator<'_, '_> {
 
     fn expression(&mut self, expression: &UnwindExpression<usize>, cfa: Option<u64>) -> Result<u64, Unclear> {
         self.expressions = true;
-        let expression = expression.get(self.section).map_err(|_| Unclear)?;
-        let mut evaluation = expression.evaluation(ENCODING);
-        evaluation.set_max_iterations(MAX_OPERATIONS);
-        if let Some(cfa) = cfa {
-            evaluation.set_initial_value(cfa);
-        }
-        let mut result = evaluation.evaluate();
-        loop {
-            result = match result.map_err(|_| Unclear)? {
-                EvaluationResult::Complete => break,
-                EvaluationResult::RequiresRegister { register, .. } => {
-                    let value = self.register_or_pc(register);
-                    evaluation.resume_with_register(Value::Generic(value))
-                }
-                EvaluationResult::RequiresMemory {
-                    address,
-                    size: 8,
-                    space: None,
-                    ..
-                } => evaluation.resume_with_memory(Value::Generic(self.machine.memory(address))),
-                EvaluationResult::RequiresCallFrameCfa => evaluation.resume_with_call_frame_cfa(cfa.ok_or(Unclear)?),
-                _ => return Err(Unclear),
-            };
-        }
-        match evaluation.as_result() {
-            [
-                gimli::Piece {
-                    location: gimli::Location::Address { address },
-                    ..
-                },
-            ] => Ok(*address),
-            _ => Err(Unclear),
-        }
+        evaluate::evaluate(self.section, expression, cfa, self).ok_or(Unclear)
     }
+}
 
+impl evaluate::Machine for Evaluator<'_, '_> {
     /// The column of the return address stands for the pc where calls push the address and no register has that number.
-    fn register_or_pc(&mut self, register: gimli::Register) -> u64 {
+    fn register(&mut self, register: gimli::Register) -> Option<u64> {
         let arch = self.machine.arch;
         if register.0 == u16::from(arch.ra.0) && !arch.link_register {
             self.by_pc = true;
-            return self.pc;
+            return Some(self.pc);
         }
-        self.machine.register(register.0)
+        Some(self.machine.register(register.0))
+    }
+
+    fn word(&mut self, address: u64) -> Option<u64> {
+        Some(self.machine.memory(address))
     }
 }
 

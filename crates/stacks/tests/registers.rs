@@ -1,0 +1,183 @@
+//! The registers of every frame, beside gdb.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use backtrail_arch::{Arch, Register, aarch64, x86_64};
+use backtrail_elf::core::Core;
+use backtrail_stacks::{Looker, Options, Process, input};
+use backtrail_target::{Snapshot, core, live};
+use backtrail_testkit::command::{self, Running, Signal};
+use backtrail_testkit::debugger::{GdbFrame, gdb_with_registers};
+use backtrail_testkit::program::{self, Program};
+use backtrail_testkit::{Missing, available, scratch};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn look(snapshot: &Snapshot<'_>) -> Process {
+    let options = Options {
+        registers: true,
+        ..Options::default()
+    };
+    Looker::new(options).stacks(snapshot)
+}
+
+/// The general registers that gdb is asked for.
+fn asked(arch: &Arch) -> Vec<Register> {
+    let preserved = arch.preserved.iter().copied();
+    preserved.chain([arch.sp]).collect()
+}
+
+/// Holds each frame's registers against gdb's, and gives the shares of those that are known.
+fn compare(arch: &Arch, ours: &Process, gdb: &BTreeMap<u32, Vec<GdbFrame>>, what: &str) -> (usize, usize) {
+    let (mut frames, mut known, mut all) = (0, 0, 0);
+    for thread in &ours.threads {
+        let theirs = gdb.get(&thread.tid).expect("gdb has the thread");
+        let theirs: Vec<&GdbFrame> = theirs.iter().filter(|frame| !frame.inlined).collect();
+        assert_eq!(thread.frames.len(), theirs.len(), "{what}: {thread:x?}\n{theirs:x?}");
+        for (index, their) in theirs.iter().enumerate() {
+            let registers = thread.registers.get(index).expect("they were asked for");
+            assert_eq!(registers.pc, their.pc, "{what}: {thread:x?}\n{theirs:x?}");
+            frames += 1;
+            for register in asked(arch) {
+                let name = arch.register_name(register).expect("it has a name");
+                all += 1;
+                let Some(value) = registers.get(register) else { continue };
+                known += 1;
+                assert_eq!(
+                    Some(&value),
+                    their.registers.get(name),
+                    "{what}: {name} in frame {index}, {:?}, of thread {}",
+                    their.function,
+                    thread.tid
+                );
+            }
+        }
+    }
+    println!("{what}: {frames} frames, {known} of {all} registers known, all as gdb has them");
+    (known, all)
+}
+
+fn live_as_gdb(running: &Running, what: &str) -> Option<(usize, usize)> {
+    let pid = running.pid();
+    let (snapshot, hold) = live::capture(pid, false).expect("it may be traced");
+    drop(hold);
+    let ours = look(&snapshot);
+    let arch = Arch::native();
+    let names: Vec<&str> = asked(arch)
+        .into_iter()
+        .filter_map(|register| arch.register_name(register))
+        .collect();
+    let pid = pid.to_string();
+    let gdb = available(gdb_with_registers("gdb", &[OsStr::new("-p"), OsStr::new(&pid)], &names))?;
+    Some(compare(arch, &ours, &gdb, what))
+}
+
+fn program_as_gdb(program: &Program, arguments: &[&str]) {
+    let Some(built) = available(program.build()) else {
+        return;
+    };
+    let running = command::start(Command::new(built).args(arguments), LIMIT).expect("it was just built");
+    assert!(running.wait_for_output("ready"), "{} is not ready", program.name);
+    if let Some((known, all)) = live_as_gdb(&running, program.name) {
+        assert_eq!(known, all, "{}: registers are lost", program.name);
+    }
+    running.signal(Signal::KILL);
+}
+
+#[test]
+fn c() {
+    program_as_gdb(&program::PARKED, &["5"]);
+}
+
+#[test]
+fn c_static() {
+    program_as_gdb(&program::PARKED_STATIC, &["5"]);
+}
+
+#[test]
+fn cpp() {
+    program_as_gdb(&program::PARKED_CPP, &[]);
+}
+
+#[test]
+fn rust() {
+    program_as_gdb(&program::PARKED_RUST, &[]);
+}
+
+#[test]
+fn python() {
+    let script = "import threading,time\n\
+                  for _ in range(3): threading.Thread(target=lambda: sorted([2,1],key=lambda _:time.sleep(1000)),daemon=True).start()\n\
+                  time.sleep(0.3)\nprint('ready', flush=True)\nlist(map(time.sleep, [1000]))";
+    let Some(running) = available(command::start(Command::new("python3").args(["-c", script]), LIMIT)) else {
+        return;
+    };
+    assert!(running.wait_for_output("ready"));
+    sleep(Duration::from_millis(100));
+    if let Some((known, all)) = live_as_gdb(&running, "python3") {
+        assert_eq!(known, all, "registers are lost");
+    }
+    running.signal(Signal::KILL);
+}
+
+/// A core of a program for AArch64, which qemu has left.
+fn aarch64_core(folder: &std::path::Path) -> Result<(PathBuf, PathBuf), Missing> {
+    let program = folder.join("parked");
+    let mut compile = Command::new("aarch64-linux-gnu-gcc");
+    compile.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-static", "-o"]);
+    compile
+        .arg(&program)
+        .arg(backtrail_testkit::place::programs().join("parked.c"));
+    let compiled = command::run(&mut compile, LIMIT)?;
+    assert!(compiled.status.success(), "{}", compiled.describe());
+    let mut run = Command::new("sh");
+    run.args([
+        "-c",
+        "ulimit -c unlimited && exec qemu-aarch64-static $PWD/parked 1 crash",
+    ]);
+    let finished = command::run(run.current_dir(folder), LIMIT)?;
+    assert!(finished.code() > 128, "it did not crash: {}", finished.describe());
+    let entries = std::fs::read_dir(folder).expect("a scratch folder").flatten();
+    let core = entries
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|ending| ending == "core"));
+    Ok((program, core.ok_or(Missing("qemu has left no core".to_owned()))?))
+}
+
+#[test]
+fn a_core_of_aarch64() {
+    let folder = scratch();
+    let Some((program, path)) = available(aarch64_core(folder.path())) else {
+        return;
+    };
+    let input = input::open(&path).expect("it was just written");
+    let core = Core::parse(input.file.bytes()).expect("a core");
+    let ours = look(&core::snapshot(&core));
+    let arch = &aarch64::ARCH;
+    let names: Vec<&str> = asked(arch)
+        .into_iter()
+        .filter_map(|register| arch.register_name(register))
+        .collect();
+    let target = [program.as_os_str(), path.as_os_str()];
+    let Some(gdb) = available(gdb_with_registers("gdb-multiarch", &target, &names)) else {
+        return;
+    };
+    let (known, all) = compare(arch, &ours, &gdb, "AArch64");
+    assert_eq!(known, all, "registers are lost");
+}
+
+#[test]
+fn names_of_registers_are_gdbs() {
+    for arch in [&x86_64::ARCH, &aarch64::ARCH] {
+        assert!(
+            asked(arch)
+                .iter()
+                .all(|&register| arch.register_name(register).is_some())
+        );
+    }
+}
