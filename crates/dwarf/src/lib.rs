@@ -4,6 +4,7 @@
 //! them a table, and [`check`] holds any table against call frame information; [`tables`] gives each module the one
 //! table that sampling uses; [`registers`] gives a caller all registers that can be known; [`lines`] tells functions, inlined calls and source lines; [`types`] makes compact C types.
 
+pub mod arguments;
 pub mod build;
 pub mod cfi;
 pub mod check;

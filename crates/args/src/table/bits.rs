@@ -70,11 +70,17 @@ impl<'a> Codes<'a> {
             *code = bytes.get(at + 1..end).ok_or(truncated(end))?;
             if let Some(&wrong) = code.iter().find(|&&len| u32::from(len) > LONGEST_CODE) {
                 let kind = ErrorKind::Value(wrong.into());
-                return Err(Error { kind, offset: at as u64 });
+                return Err(Error {
+                    kind,
+                    offset: at as u64,
+                });
             }
             if usize::from(count) > LENGTHS {
                 let kind = ErrorKind::Value(count.into());
-                return Err(Error { kind, offset: at as u64 });
+                return Err(Error {
+                    kind,
+                    offset: at as u64,
+                });
             }
             at = end;
         }
@@ -112,7 +118,10 @@ impl Reader<'_> {
             first <<= 1;
             let count = lengths.iter().filter(|&&other| u32::from(other) == len).count() as u64;
             if let Some(index) = code.checked_sub(first).filter(|&index| index < count) {
-                let mut of_len = lengths.iter().enumerate().filter(|&(_, &other)| u32::from(other) == len);
+                let mut of_len = lengths
+                    .iter()
+                    .enumerate()
+                    .filter(|&(_, &other)| u32::from(other) == len);
                 let bits = of_len.nth(index as usize).map_or(0, |(bits, _)| bits as u32);
                 return Ok(match bits {
                     0 => 0,

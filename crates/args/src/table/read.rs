@@ -213,7 +213,9 @@ impl<'a> Table<'a> {
                 false => high = middle,
             }
         }
-        let Some(group) = low.checked_sub(1) else { return Ok(None) };
+        let Some(group) = low.checked_sub(1) else {
+            return Ok(None);
+        };
         let (mut reader, place) = self.group(Pool::Functions, group, 2)?;
         let mut start = u64::from(self.word(place)?);
         let mut found = None;
@@ -261,7 +263,9 @@ impl<'a> Table<'a> {
             trusted: has(flag::TRUSTED),
             result_address: has(flag::RESULT_ADDRESS),
             variadic: has(flag::VARIADIC),
-            dict: (flags >> flag::BITS).checked_sub(1).and_then(|dict| u32::try_from(dict).ok()),
+            dict: (flags >> flag::BITS)
+                .checked_sub(1)
+                .and_then(|dict| u32::try_from(dict).ok()),
             parameters: Self::list(reader, Stream::Parameter)?,
         }))
     }

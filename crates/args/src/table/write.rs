@@ -112,15 +112,27 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
     let places = Ranked::new(changing.flat_map(|(function, at)| at.iter().map(|&at| &function.calls[at].places)));
     let entries = Ranked::new(calls().map(|call| &call.entries).filter(|entries| !entries.is_empty()));
     let lists = || places.order.iter().chain(&entries.order).flatten();
-    let parts: Vec<Told> = lists().filter_map(parts).flatten().map(|&(_, value)| Told::One(value)).collect();
+    let parts: Vec<Told> = lists()
+        .filter_map(parts)
+        .flatten()
+        .map(|&(_, value)| Told::One(value))
+        .collect();
     let values = Ranked::new(lists().chain(&parts));
     let (strings, names) = strings(&parameters.order);
     let pools: [Vec<Record>; POOLS] = [
         parameters.order.iter().map(|one| parameter(one, &names)).collect(),
         signatures.order.iter().map(|one| signature(one, &parameters)).collect(),
         values.order.iter().map(|one| value(one, &values, base)).collect(),
-        places.order.iter().map(|one| list(one, Stream::Place, &values)).collect(),
-        entries.order.iter().map(|one| list(one, Stream::Entry, &values)).collect(),
+        places
+            .order
+            .iter()
+            .map(|one| list(one, Stream::Place, &values))
+            .collect(),
+        entries
+            .order
+            .iter()
+            .map(|one| list(one, Stream::Entry, &values))
+            .collect(),
         function_records(functions, &changes, shift, &signatures, &places, &entries),
     ];
     let starts = starts(functions);
@@ -145,7 +157,9 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
                 }
                 out.extend(word(bits.len as u32));
             }
-            record.iter().for_each(|&(stream, number)| codes.put(&mut bits, stream, number));
+            record
+                .iter()
+                .for_each(|&(stream, number)| codes.put(&mut bits, stream, number));
         }
         out.extend(bits.bytes);
     }
@@ -227,13 +241,19 @@ fn parameter(one: &Parameter, names: &HashMap<Vec<u8>, u64>) -> Record {
 
 fn signature(one: &Signature, parameters: &Ranked<Parameter>) -> Record {
     let set = |condition, bit| if condition { bit } else { 0 };
-    let flags = set(one.trusted, flag::TRUSTED) | set(one.result_address, flag::RESULT_ADDRESS) | set(one.variadic, flag::VARIADIC);
+    let flags = set(one.trusted, flag::TRUSTED)
+        | set(one.result_address, flag::RESULT_ADDRESS)
+        | set(one.variadic, flag::VARIADIC);
     let dict = one.dict.map_or(0, |dict| u64::from(dict) + 1);
     let mut record = vec![
         (Stream::Flags, flags | dict << flag::BITS),
         (Stream::Count, one.parameters.len() as u64),
     ];
-    record.extend(one.parameters.iter().map(|one| (Stream::Parameter, parameters.rank(one))));
+    record.extend(
+        one.parameters
+            .iter()
+            .map(|one| (Stream::Parameter, parameters.rank(one))),
+    );
     record
 }
 
@@ -306,7 +326,11 @@ fn function_records(
     let mut gap = |start: u64| {
         let gap = start - before;
         before = start;
-        let coded = if gap.is_multiple_of(16) { gap >> 4 << 1 } else { gap << 1 | 1 };
+        let coded = if gap.is_multiple_of(16) {
+            gap >> 4 << 1
+        } else {
+            gap << 1 | 1
+        };
         (Stream::Start, coded)
     };
     for (index, (function, changes)) in functions.iter().zip(changes).enumerate() {
@@ -342,7 +366,11 @@ fn calls(
         if !changed && call.entries.is_empty() {
             continue;
         }
-        let entry = if call.entries.is_empty() { 0 } else { entries.rank(&call.entries) + 1 };
+        let entry = if call.entries.is_empty() {
+            0
+        } else {
+            entries.rank(&call.entries) + 1
+        };
         record.push((Stream::Call, (call.return_address - before) >> shift));
         record.push((Stream::Places, if changed { places.rank(&call.places) + 1 } else { 0 }));
         record.push((Stream::Entries, entry));
@@ -433,7 +461,9 @@ fn code_lengths(counts: &[u64; LENGTHS]) -> [u8; LENGTHS] {
         }
         while trees.len() > 1 {
             trees.sort_by(|one, other| other.0.cmp(&one.0).then(other.1.cmp(&one.1)));
-            let (Some(one), Some(other)) = (trees.pop(), trees.pop()) else { break };
+            let (Some(one), Some(other)) = (trees.pop(), trees.pop()) else {
+                break;
+            };
             let both = [one.1, other.1].concat();
             both.iter().for_each(|&what| lengths[what] += 1);
             trees.push((one.0 + other.0, both));

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use backtrail_ctype::constants::CTFA_MAGIC;
 use backtrail_ctype::{Archive, Dict, Error, Flags, Lent, Member, Symbol, SymbolKind, Types};
+use backtrail_dwarf::arguments::lent;
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_wire::Endian;
 
@@ -195,11 +196,8 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn lent(&self) -> Lent<'_> {
-        let strings = self.image.as_ref().and_then(|image| image.symbol_table(self.table()));
-        Lent {
-            strings: strings.map_or(&[], |(_, strings)| strings),
-            ..Lent::default()
-        }
+        let image = self.image.as_ref();
+        image.map_or_else(Lent::default, |image| lent(image, &self.section))
     }
 
     fn table(&self) -> Table {
