@@ -191,7 +191,8 @@ impl Types {
     }
 
     fn aggregate(&mut self, depth: u32) -> Type {
-        let union = self.random.one_in(5);
+        // clang 14 passes of some unions of floats on x86-64 only what their first member has.
+        let union = self.random.one_in(5) && !(self.dialect.clang && self.dialect.x86);
         // Alike members are what homogeneous aggregates are made of.
         let alike = self.random.one_in(3).then(|| match self.random.below(3) {
             0 => self.vector(depth + 1),
