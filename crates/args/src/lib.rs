@@ -6,6 +6,8 @@
 
 pub mod abi;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod shape;
 pub mod table;
 

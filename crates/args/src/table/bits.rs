@@ -16,8 +16,10 @@ pub(crate) enum Stream {
     Name,
     /// Id of a type.
     Type,
-    /// Code of a storage.
+    /// Number of a storage.
     Storage,
+    /// Code of a storage.
+    Code,
     /// Flags and dict of a signature.
     Flags,
     /// How many parameters or parts there are.
@@ -36,7 +38,7 @@ pub(crate) enum Stream {
     Start,
     /// Number of a signature.
     Signature,
-    /// Bytes for which arguments stay where they were passed.
+    /// For how long arguments stay where they were passed: the bits of the number of bytes.
     Prefix,
     /// How many calls a function has.
     Calls,

@@ -15,9 +15,9 @@ pub const MAGIC: u16 = 0xba75;
 /// The version that is read and written.
 pub const VERSION: u8 = 1;
 /// Bytes of the header.
-pub(crate) const HEADER: usize = 80;
+pub(crate) const HEADER: usize = 88;
 /// Records between two of which the place is told.
-pub(crate) const GROUP: usize = 16;
+pub(crate) const GROUP: usize = 32;
 
 /// "Pools": records of one sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub(crate) enum Pool {
     Values,
     Places,
     Entries,
+    Storages,
     Functions,
 }
 

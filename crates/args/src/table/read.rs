@@ -143,6 +143,11 @@ impl<'a> Table<'a> {
         self.types
     }
 
+    /// The lowest address of a function in the file.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
     /// How many functions and pieces of functions there are.
     pub fn len(&self) -> usize {
         self.pools[Pool::Functions as usize].0 as usize
@@ -234,7 +239,7 @@ impl<'a> Table<'a> {
             let calls = reader.number(Stream::Calls)?;
             found = Some(Function {
                 start: self.base.wrapping_add(start),
-                prefix: prefix << self.shift,
+                prefix: 1u64.unbounded_shl(u32::try_from(prefix).unwrap_or(u32::MAX)) >> 1,
                 signature,
                 calls,
                 reader,
@@ -294,8 +299,17 @@ impl<'a> Table<'a> {
         Ok(Parameter {
             name: name.ok_or(wrong(0))?,
             type_id: u32::try_from(type_id).map_err(|_| wrong(type_id))?,
-            storage: storage_of(reader.number(Stream::Storage)?),
+            storage: match reader.number(Stream::Storage)?.checked_sub(1) {
+                Some(number) => self.storage(number)?,
+                None => None,
+            },
         })
+    }
+
+    fn storage(&self, number: u64) -> Result<Option<Storage>> {
+        let skip = |reader: &mut Reader<'a>| reader.number(Stream::Code).map(|_| ());
+        let mut reader = self.record(Pool::Storages, number, skip)?;
+        Ok(storage_of(reader.number(Stream::Code)?))
     }
 
     /// Where a function's own arguments are: the numbers of values.

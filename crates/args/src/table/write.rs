@@ -118,9 +118,16 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
         .map(|&(_, value)| Told::One(value))
         .collect();
     let values = Ranked::new(lists().chain(&parts));
+    let codes = |one: &Parameter| Some(storage_code(one.storage.as_ref())).filter(|&code| code != 0);
+    let all_codes: Vec<u64> = parameters.order.iter().filter_map(codes).collect();
+    let storages = Ranked::new(all_codes.iter());
     let (strings, names) = strings(&parameters.order);
     let pools: [Vec<Record>; POOLS] = [
-        parameters.order.iter().map(|one| parameter(one, &names)).collect(),
+        parameters
+            .order
+            .iter()
+            .map(|one| parameter(one, &names, &storages))
+            .collect(),
         signatures.order.iter().map(|one| signature(one, &parameters)).collect(),
         values.order.iter().map(|one| value(one, &values, base)).collect(),
         places
@@ -133,6 +140,7 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
             .iter()
             .map(|one| list(one, Stream::Entry, &values))
             .collect(),
+        storages.order.iter().map(|&code| vec![(Stream::Code, code)]).collect(),
         function_records(functions, &changes, shift, &signatures, &places, &entries),
     ];
     let starts = starts(functions);
@@ -231,11 +239,15 @@ fn strings(parameters: &[Parameter]) -> (Vec<u8>, HashMap<Vec<u8>, u64>) {
     (bytes, places)
 }
 
-fn parameter(one: &Parameter, names: &HashMap<Vec<u8>, u64>) -> Record {
+fn parameter(one: &Parameter, names: &HashMap<Vec<u8>, u64>, storages: &Ranked<u64>) -> Record {
+    let storage = match storage_code(one.storage.as_ref()) {
+        0 => 0,
+        code => storages.rank(&code) + 1,
+    };
     vec![
         (Stream::Name, names.get(&one.name).copied().unwrap_or(0)),
         (Stream::Type, one.type_id.into()),
-        (Stream::Storage, storage_code(one.storage.as_ref())),
+        (Stream::Storage, storage),
     ]
 }
 
@@ -338,7 +350,7 @@ fn function_records(
         let mut record = vec![
             gap(function.start),
             (Stream::Signature, signatures.rank(&function.signature) + 1),
-            (Stream::Prefix, function.prefix >> shift),
+            (Stream::Prefix, length(function.prefix).into()),
             (Stream::Calls, calls.len() as u64 / 3),
         ];
         record.extend(calls);

@@ -2,6 +2,7 @@
 //! they pass, of C units.
 
 mod expression;
+mod needed;
 mod tails;
 mod types;
 mod units;
@@ -149,11 +150,11 @@ pub fn table(
         target: &target,
         tails: &tails,
     };
-    let made: Vec<Vec<write::Function>> = units
+    let made: Vec<Vec<Unfinished>> = units
         .into_par_iter()
         .map(|(number, functions)| maker.unit(number, &functions))
         .collect();
-    let functions = apart(made.into_iter().flatten().collect());
+    let functions = apart(needed::only(made.into_iter().flatten().collect(), abi));
     Ok(Some(Made {
         bytes: write::table(&functions, abi, checksum(types.section), image.endian()),
         calls: functions.iter().map(|function| function.calls.len()).sum(),
@@ -238,6 +239,15 @@ struct Maker<'m> {
     tails: &'m Tails,
 }
 
+/// A function whose calls still tell more than anybody asks for.
+struct Unfinished {
+    /// By which it is known.
+    entry: Place,
+    made: write::Function,
+    /// The function that each of its calls calls, where the file has it.
+    targets: Vec<Option<Place>>,
+}
+
 /// A function's parameters as its type has them.
 struct Typed {
     signature: write::Signature,
@@ -246,7 +256,7 @@ struct Typed {
 }
 
 impl Maker<'_> {
-    fn unit(&self, number: u32, functions: &[units::Function]) -> Vec<write::Function> {
+    fn unit(&self, number: u32, functions: &[units::Function]) -> Vec<Unfinished> {
         let Some((unit, ids)) = self.parts.unit(number) else {
             return Vec::new();
         };
@@ -311,7 +321,7 @@ impl Maker<'_> {
         typed
     }
 
-    fn pieces(&self, function: &units::Function, typed: Typed) -> Vec<write::Function> {
+    fn pieces(&self, function: &units::Function, typed: Typed) -> Vec<Unfinished> {
         let prefix = function
             .pieces
             .first()
@@ -329,23 +339,32 @@ impl Maker<'_> {
         let pieces = function.pieces.iter().enumerate();
         let pieces = pieces.filter(|(_, piece)| in_code(piece)).map(|(index, piece)| {
             let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1)) && !call.is_tail;
-            let mut calls: Vec<write::Call> = function
+            let mut calls: Vec<(write::Call, Option<Place>)> = function
                 .calls
                 .iter()
                 .filter(within)
-                .map(|call| self.call(function, call, safe))
+                .map(|call| {
+                    let target = call.target.and_then(|target| self.tails.definition(self.parts, target));
+                    (self.call(function, call, safe), target)
+                })
                 .collect();
-            calls.sort_by_key(|call| call.return_address);
-            calls.dedup_by_key(|call| call.return_address);
-            write::Function {
+            calls.sort_by_key(|(call, _)| call.return_address);
+            calls.dedup_by_key(|(call, _)| call.return_address);
+            let (calls, targets) = calls.into_iter().unzip();
+            let made = write::Function {
                 start: piece.start,
                 end: piece.end,
                 signature: signature.clone(),
                 prefix: prefix.filter(|_| index == 0).unwrap_or(0).min(piece.end - piece.start),
                 calls,
+            };
+            Unfinished {
+                entry: self.parts.root(function.entry),
+                made,
+                targets,
             }
         });
-        let has_something = |made: &write::Function| !made.signature.parameters.is_empty() || !made.calls.is_empty();
+        let has_something = |one: &Unfinished| !one.made.signature.parameters.is_empty() || !one.made.calls.is_empty();
         pieces.filter(has_something).collect()
     }
 

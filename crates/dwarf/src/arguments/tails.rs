@@ -10,29 +10,40 @@ use crate::types::{Parts, Place};
 pub(super) struct Tails {
     /// Where each function jumps to; `None` is somewhere that is not known.
     to: FxHashMap<Place, Vec<Option<Place>>>,
+    /// The functions that have code: those that others know by name, and all.
+    named: FxHashMap<Vec<u8>, Place>,
+    defined: FxHashSet<Place>,
 }
 
 impl Tails {
     pub(super) fn new<'f>(parts: &Parts<'_>, functions: impl Iterator<Item = &'f Function> + Clone) -> Tails {
-        // Other units know a function by a declaration.
-        let mut defined: FxHashMap<&[u8], Place> = FxHashMap::default();
-        for function in functions.clone().filter(|function| parts.is_external(function.entry)) {
-            defined.insert(parts.described(function.entry).0, parts.root(function.entry));
-        }
-        let definition = |target: Place| {
-            let known = parts
-                .is_external(target)
-                .then(|| defined.get(parts.described(target).0))
-                .flatten();
-            known.copied().unwrap_or_else(|| parts.root(target))
-        };
         let mut tails = Tails::default();
+        for function in functions.clone() {
+            let root = parts.root(function.entry);
+            tails.defined.insert(root);
+            if parts.is_external(function.entry) {
+                tails.named.insert(parts.described(function.entry).0.to_vec(), root);
+            }
+        }
         for function in functions {
             let jumps = function.calls.iter().filter(|call| call.is_tail);
-            let jumps = jumps.map(|call| call.target.map(definition));
+            let known = |target| tails.definition(parts, target).unwrap_or_else(|| parts.root(target));
+            let jumps: Vec<Option<Place>> = jumps.map(|call| call.target.map(known)).collect();
             tails.to.entry(parts.root(function.entry)).or_default().extend(jumps);
         }
         tails
+    }
+
+    /// The function with code that a call means, which other units know by a declaration; `None` where the file does not have it.
+    pub(super) fn definition(&self, parts: &Parts<'_>, target: Place) -> Option<Place> {
+        let by_name = parts
+            .is_external(target)
+            .then(|| self.named.get(parts.described(target).0))
+            .flatten();
+        let root = parts.root(target);
+        by_name
+            .copied()
+            .or_else(|| self.defined.contains(&root).then_some(root))
     }
 
     /// Whether a function that was called is not reached once more by jumps alone.

@@ -194,7 +194,7 @@ impl<'l, 's> Look<'l, 's> {
                     frame,
                 );
                 self.show(&mut argument, &known, signature.dict, id, found, || {
-                    format!("entry {}", told_pieces(self.arch(), &pieces))
+                    format!("passed {}", told_pieces(self.arch(), &pieces))
                 });
                 argument.at_entry = argument.value.is_some();
             }
