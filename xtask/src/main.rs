@@ -78,6 +78,14 @@ enum Chore {
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
         signatures: u32,
     },
+    /// Stop lua at many places, hold the arguments that are shown by a stripped copy against gdb's with debug information, and write docs/args.md.
+    ArgumentsTruth {
+        /// How many places; fewer are not written down.
+        #[arg(long, default_value_t = arguments::PLACES, value_parser = clap::value_parser!(u32).range(1..))]
+        places: u32,
+        /// A folder with the sources of Lua 5.4: lapi.c and all others in one place.
+        sources: PathBuf,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -108,6 +116,7 @@ fn main() -> ExitCode {
         } => precision::run(&program, instructions, only.as_deref()),
         Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
         Chore::Arguments { signatures } => arguments::conventions(signatures),
+        Chore::ArgumentsTruth { places, sources } => arguments::truth(places, &sources),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

@@ -20,20 +20,25 @@ fn backtrail(arguments: &[&str]) -> command::Finished {
     command::run(command.args(arguments), LIMIT).expect("the binary is there")
 }
 
-/// A copy with tables and without debug information.
-fn stripped(program: &Path, folder: &TempDir) -> PathBuf {
-    let out = folder.path().join("stripped");
-    let (from, to) = (program.to_str().expect("a name"), out.to_str().expect("a name"));
+/// Copies with tables: one that has its debug information too and is run, for gdb, which believes only a file with the same segments; and one
+/// without, which the arguments are taken from.
+fn with_tables(program: &Path, folder: &TempDir) -> [PathBuf; 2] {
+    let [whole, out] = ["whole", "stripped"].map(|name| folder.path().join(name));
+    let (from, to) = (program.to_str().expect("a name"), whole.to_str().expect("a name"));
     let added = backtrail(&["sframe", "add", from, "-o", to, "--args"]);
     assert_eq!(added.code(), 0, "{}", added.describe());
-    let strip = command::run(Command::new("strip").arg("-g").arg(&out), Duration::from_secs(60));
+    let strip = command::run(
+        Command::new("strip").args(["-g", "-o"]).arg(&out).arg(&whole),
+        Duration::from_secs(60),
+    );
     assert!(strip.expect("binutils are there").status.success());
-    out
+    [whole, out]
 }
 
 /// What is shown of the process: for each function the value and the place of each argument that is not lost.
-fn shown(running: &Running) -> (Value, BTreeMap<(String, String), (String, String)>) {
-    let finished = stack(&["--args", "--json", &running.pid().to_string()]);
+fn shown(running: &Running, executable: &Path) -> (Value, BTreeMap<(String, String), (String, String)>) {
+    let executable = executable.to_str().expect("a name");
+    let finished = stack(&["--args", "--json", "--exe", executable, &running.pid().to_string()]);
     assert_eq!(finished.code(), 0, "{}", finished.describe());
     let document: Value = serde_json::from_str(&finished.stdout).expect("JSON");
     let mut all = BTreeMap::new();
@@ -53,8 +58,9 @@ fn shown(running: &Running) -> (Value, BTreeMap<(String, String), (String, Strin
 fn as_told(program: &Program) -> Option<usize> {
     let built = available(program.build())?;
     let folder = scratch();
-    let running = parked(&stripped(&built, &folder), &[]);
-    let (document, shown) = shown(&running);
+    let [whole, stripped] = with_tables(&built, &folder);
+    let running = parked(&whole, &[]);
+    let (document, shown) = shown(&running, &stripped);
     let told = running.stdout_so_far();
     let mut count = 0;
     for ((function, name), (value, place)) in &shown {
@@ -72,7 +78,7 @@ fn as_told(program: &Program) -> Option<usize> {
             program.name
         );
     }
-    if let Some(gdb) = available(gdb_arguments::arguments(&built, running.pid())) {
+    if let Some(gdb) = available(gdb_arguments::arguments(&whole, running.pid())) {
         let mut tally = Tally::default();
         tally.count(&document, &gdb, false);
         println!("{}: {count} as told; {tally:?}", program.name);
@@ -103,7 +109,8 @@ fn text_has_them_behind_the_function() {
         return;
     };
     let folder = scratch();
-    let running = parked(&stripped(&built, &folder), &[]);
+    let [_, stripped] = with_tables(&built, &folder);
+    let running = parked(&stripped, &[]);
     let text = stack(&["--args", &running.pid().to_string()]).stdout;
     running.signal(Signal::KILL);
     assert!(text.contains("(depth=4, why=0x"), "{text}");
@@ -149,7 +156,7 @@ fn link_adds_them() {
     let linked = command::run(&mut command, LIMIT).expect("the binary is there");
     assert_eq!(linked.code(), 0, "{}", linked.describe());
     let running = parked(&out, &[]);
-    let (_, shown) = shown(&running);
+    let (_, shown) = shown(&running, &out);
     running.signal(Signal::KILL);
     assert_eq!(shown[&("stop".to_owned(), "depth".to_owned())].0, "4");
 }

@@ -46,13 +46,6 @@ pub const ARGUMENTS_DWARF_4: Program = Program {
     flags: &["-O2", "-gdwarf-4", "-fomit-frame-pointer"],
     libraries: &[],
 };
-/// The same without optimisation.
-pub const ARGUMENTS_O0: Program = Program {
-    name: "arguments_o0",
-    source: "arguments.c",
-    flags: &["-O0", "-g"],
-    libraries: &[],
-};
 /// Time in signal handlers.
 pub const SIGNALS: Program = c("signals", "signals.c");
 /// Known shares of time in known call chains.
