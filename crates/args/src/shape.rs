@@ -242,7 +242,7 @@ impl Walk<'_, '_> {
     fn leaf(&mut self, bit: u64, bits: Option<u64>, scalar: Scalar) -> Option<()> {
         // Packed members have no alignment of their own.
         let bytes = scalar.bytes();
-        if bytes.is_power_of_two() && (bits.is_some() || bit % (bytes.checked_mul(8)?) == 0) {
+        if bytes.is_power_of_two() && (bits.is_some() || bit.is_multiple_of(bytes.checked_mul(8)?)) {
             self.align = self.align.max(bytes);
         }
         if !self.wanted {

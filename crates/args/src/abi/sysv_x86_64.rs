@@ -73,7 +73,7 @@ pub fn classes(shape: &Shape, vectors: Vectors) -> ([Class; EIGHTBYTES], usize) 
             return memory;
         }
         let (first, last) = ((leaf.bit / 64) as usize, ((end - 1) / 64) as usize);
-        for eightbyte in first..=last {
+        for (eightbyte, merging) in classes.iter_mut().enumerate().take(last + 1).skip(first) {
             let class = match (leaf.scalar, eightbyte == first) {
                 (Scalar::Integer(_), _) => Class::Integer,
                 (Scalar::Vector(bytes), _) if bytes > vectors.bytes() => return memory,
@@ -82,7 +82,7 @@ pub fn classes(shape: &Shape, vectors: Vectors) -> ([Class; EIGHTBYTES], usize) 
                 (Scalar::X87(_), true) => Class::X87,
                 (Scalar::X87(_), false) => Class::X87Up,
             };
-            classes[eightbyte] = merged(classes[eightbyte], class);
+            *merging = merged(*merging, class);
         }
     }
     let count = (shape.bytes.div_ceil(8) as usize).min(EIGHTBYTES);

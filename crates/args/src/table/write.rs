@@ -153,7 +153,7 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
     };
     let mut heads = Vec::new();
     for (index, records) in pools.iter().enumerate() {
-        while out.len() % 4 != 0 {
+        while !out.len().is_multiple_of(4) {
             out.push(0);
         }
         heads.push((records.len() as u32, out.len() as u32));
@@ -401,7 +401,7 @@ struct Bits {
 impl Bits {
     fn put(&mut self, value: u64, width: u32) {
         for bit in (0..width).rev() {
-            if self.len % 8 == 0 {
+            if self.len.is_multiple_of(8) {
                 self.bytes.push(0);
             }
             if let Some(last) = self.bytes.last_mut() {

@@ -67,7 +67,7 @@ pub(super) fn location(expression: Expression<Slice<'_>>, context: &Context<'_, 
             Ok(Some(Operation::Piece {
                 size_in_bits,
                 bit_offset: None,
-            })) if size_in_bits % 8 == 0 && size_in_bits <= 128 => {
+            })) if size_in_bits.is_multiple_of(8) && size_in_bits <= 128 => {
                 let value = placed(machine.outcome());
                 parts.push(((size_in_bits / 8) as u8, value));
                 machine = Machine::new(context);

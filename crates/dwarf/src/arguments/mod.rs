@@ -182,7 +182,10 @@ pub fn lent<'a>(image: &Image<'a>, section: &[u8]) -> Lent<'a> {
     }
 }
 
-fn load<'a>(image: &Image<'a>) -> Result<Vec<(SectionId, Cow<'a, [u8]>)>, Error> {
+/// Sections, decompressed.
+type Loaded<'a> = Vec<(SectionId, Cow<'a, [u8]>)>;
+
+fn load<'a>(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
     let mut loaded = Vec::new();
     for id in SECTIONS {
         let section = image.debug_section(id.name()).map_err(lines::Error::Elf)?;

@@ -236,7 +236,7 @@ impl Show<'_, '_> {
     fn member(&mut self, id: TypeId, offset: u64, bytes: &[u8], depth: u32) -> Option<()> {
         let found = self.types.get(id).ok()?;
         if found.kind() != Kind::Slice {
-            let at = usize::try_from(offset / 8).ok().filter(|_| offset % 8 == 0)?;
+            let at = usize::try_from(offset / 8).ok().filter(|_| offset.is_multiple_of(8))?;
             return self.value(id, bytes.get(at..)?, depth + 1);
         }
         let slice = found.slice().ok()?;
