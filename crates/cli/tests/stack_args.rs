@@ -35,8 +35,11 @@ fn with_tables(program: &Path, folder: &TempDir) -> [PathBuf; 2] {
     [whole, out]
 }
 
-/// What is shown of the process: for each function the value and the place of each argument that is not lost.
-fn shown(running: &Running, executable: &Path) -> (Value, BTreeMap<(String, String), (String, String)>) {
+/// By function and argument: value and place.
+type Shown = BTreeMap<(String, String), (String, String)>;
+
+/// What is shown of the process: the document, and in it each argument that is not lost.
+fn shown(running: &Running, executable: &Path) -> (Value, Shown) {
     let executable = executable.to_str().expect("a name");
     let finished = stack(&["--args", "--json", "--exe", executable, &running.pid().to_string()]);
     assert_eq!(finished.code(), 0, "{}", finished.describe());
