@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask`.
 
 mod additions;
+mod arguments;
 mod checks;
 mod figures;
 mod library;
@@ -74,6 +75,20 @@ enum Chore {
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400))]
         seconds: Option<u32>,
     },
+    /// Call functions of 10,000 random signatures, made by each compiler for each CPU, and hold where their arguments are against the classification.
+    Arguments {
+        /// Another number of them.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+        signatures: u32,
+    },
+    /// Stop lua at many places, hold the arguments that are shown by a stripped copy against gdb's with debug information, and write docs/args.md.
+    ArgumentsTruth {
+        /// How many places; fewer are not written down.
+        #[arg(long, default_value_t = arguments::PLACES, value_parser = clap::value_parser!(u32).range(1..))]
+        places: u32,
+        /// A folder with the sources of Lua 5.4: lapi.c and all others in one place.
+        sources: PathBuf,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -104,6 +119,8 @@ fn main() -> ExitCode {
         } => precision::run(&program, instructions, only.as_deref()),
         Chore::Sanitize => sanitize::run(),
         Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
+        Chore::Arguments { signatures } => arguments::conventions(signatures),
+        Chore::ArgumentsTruth { places, sources } => arguments::truth(places, &sources),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

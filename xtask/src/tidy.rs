@@ -8,8 +8,8 @@ use backtrail_testkit::place;
 /// The crates by layer; a crate depends on lower layers only, and on none of its own.
 const LAYERS: [&[&str]; 7] = [
     &["wire", "arch"],
-    &["sframe", "cbf", "trace", "ctype", "args"],
-    &["unwind", "elf", "recording"],
+    &["sframe", "cbf", "trace", "ctype"],
+    &["unwind", "elf", "recording", "args"],
     &["dwarf", "target"],
     &["record", "profile"],
     &["capi", "agent", "crash-names", "stacks"],

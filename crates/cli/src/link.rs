@@ -34,6 +34,10 @@ pub(crate) struct Link {
     /// other), or made from debug information.
     #[arg(long)]
     types: bool,
+    /// Add a table of arguments too, made from debug information, and compact types where there are none: what `backtrail stack --args`
+    /// shows values by, also when debug information is stripped.
+    #[arg(long)]
+    args: bool,
     /// Fail where no tables can be added.
     #[arg(long)]
     strict: bool,
@@ -68,6 +72,7 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     let how = How {
         options: &options,
         one_table: false,
+        args: arguments.args,
         // Linkers don't wait for the disk either.
         durable: Durable::No,
     };

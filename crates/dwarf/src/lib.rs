@@ -5,6 +5,7 @@
 //! table that sampling uses; [`registers`] gives a caller all registers that can be known; [`lines`] tells functions, inlined calls and source lines; [`types`] makes compact C types;
 //! [`cache`] keeps what took long.
 
+pub mod arguments;
 pub mod build;
 pub mod cache;
 pub mod cfi;

@@ -15,10 +15,12 @@ pub fn equal_stacks(threads: &[ThreadStack]) -> Vec<Vec<usize>> {
             groups.push(vec![index]);
             continue;
         }
-        let group = *known.entry((&thread.frames, thread.end.name())).or_insert_with(|| {
-            groups.push(Vec::new());
-            groups.len() - 1
-        });
+        let group = *known
+            .entry((&thread.frames, thread.end.name(), &thread.arguments))
+            .or_insert_with(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            });
         groups[group].push(index);
     }
     groups
@@ -69,6 +71,7 @@ mod tests {
             end: End::COMPLETE,
             was_live: false,
             registers: FrameRegisters::default(),
+            arguments: Vec::new(),
         }
     }
 

@@ -23,7 +23,11 @@ pub fn core(data: &[u8]) {
     }
     snapshot.threads.truncate(4);
     let modules = ModuleSet::new(Tables::without_cache(), None, None);
-    let process = walk::stacks(&snapshot, &modules, true);
+    let wants = walk::Wants {
+        registers: true,
+        arguments: true,
+    };
+    let process = walk::stacks(&snapshot, &modules, wants);
     for problem in modules.problems() {
         let _ = problem.to_string();
     }

@@ -5,6 +5,7 @@
 //! [`record`] writes and reads it, so that names can be given later and elsewhere. [`input`] opens what may be a core.
 #![forbid(unsafe_code)]
 
+mod arguments;
 pub mod fold;
 #[doc(hidden)]
 pub mod fuzz;
@@ -15,6 +16,7 @@ mod process;
 pub mod record;
 mod walk;
 
+pub use arguments::Argument;
 pub use modules::Problem;
 pub use names::{NamedFrame, NamedThread};
 pub use process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
@@ -39,6 +41,8 @@ pub struct Options {
     pub debug_dirs: Vec<PathBuf>,
     /// Keep the registers of each frame ([`ThreadStack::registers`]).
     pub registers: bool,
+    /// Find what functions were called with ([`ThreadStack::arguments`]).
+    pub arguments: bool,
 }
 
 /// Walks and names the stacks of processes; files and tables are kept from one look to the next.
@@ -67,7 +71,11 @@ impl Looker {
             self.symbolizer = symbolizer(SystemFiles::default(), &self.options);
             self.has_live_names = true;
         }
-        let process = walk::stacks(snapshot, &self.modules, self.options.registers);
+        let wants = walk::Wants {
+            registers: self.options.registers,
+            arguments: self.options.arguments,
+        };
+        let process = walk::stacks(snapshot, &self.modules, wants);
         for (path, place) in self.modules.places() {
             self.symbolizer.found_at(&path, place);
         }

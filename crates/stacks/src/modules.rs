@@ -20,6 +20,7 @@ use backtrail_target::proc::{self, DELETED, VDSO, is_file};
 use backtrail_target::snapshot::Mapping;
 use backtrail_unwind::{Coverage, Memory, Modules, Table};
 
+use crate::arguments::Source;
 use crate::process::How;
 
 /// The most that is read of a module from memory.
@@ -150,9 +151,16 @@ struct Module {
     frames: Option<CallFrames<Kept>>,
     /// Its symbols, where it was found in memory alone.
     symbols: Option<Symbols>,
+    /// Its table of arguments, once it was asked for.
+    arguments: OnceCell<Option<Source>>,
 }
 
 impl Module {
+    fn arguments(&self) -> Option<&Source> {
+        let read = || Source::of(&Image::parse(self.file.as_ref()?.bytes()).ok()?);
+        self.arguments.get_or_init(read).as_ref()
+    }
+
     fn bias(&self, mapping: &Mapping) -> Option<u64> {
         Some(mapping.start.wrapping_sub(self.code.address_of(mapping.file_offset)?))
     }
@@ -392,6 +400,7 @@ impl ModuleSet {
             }),
             frames,
             symbols: None,
+            arguments: OnceCell::new(),
         }
     }
 }
@@ -500,6 +509,22 @@ impl<'s> Space<'s> {
         let svma = address.wrapping_sub(module.bias(mapping)?);
         let frames = module.frames.as_ref()?;
         frames.caller(registers, svma, |address| memory.word(address))
+    }
+
+    /// The table of arguments of the module with this address, the module's number, and how far it is from where its file says.
+    pub(crate) fn arguments_of(&self, address: u64) -> Option<(&Source, u32, u64)> {
+        let (mapping, module) = self.find(address)?;
+        let module = module?;
+        Some((module.arguments()?, module.number, module.bias(mapping)?))
+    }
+
+    /// Bytes of code as they are in its file.
+    pub(crate) fn code(&self, address: u64, len: usize) -> Option<Vec<u8>> {
+        let (mapping, module) = self.find(address)?;
+        let module = module?;
+        let svma = address.wrapping_sub(module.bias(mapping)?);
+        let image = Image::parse(module.file.as_ref()?.bytes()).ok()?;
+        Some(image.data_at(svma)?.get(..len)?.to_vec())
     }
 
     /// The modules that were asked for, by rising address, as recordings tell them.

@@ -6,6 +6,7 @@ use backtrail_profile::Symbolizer;
 use backtrail_recording::{FrameKind, Module};
 use backtrail_unwind::AddressKind;
 
+use crate::arguments::Argument;
 use crate::process::{End, Frame, How, Process};
 
 /// A thread's stack with names.
@@ -46,6 +47,8 @@ pub struct NamedFrame {
     pub inlined: bool,
     /// How its frame was found.
     pub how: How,
+    /// What it was called with, where that was asked for.
+    pub arguments: Vec<Argument>,
 }
 
 /// The stacks with names.
@@ -58,9 +61,13 @@ pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<Named
     let mut known: HashMap<Frame, Vec<NamedFrame>> = HashMap::new();
     let named = process.threads.iter().map(|thread| {
         let mut frames = Vec::with_capacity(thread.frames.len());
-        for frame in &thread.frames {
+        for (index, frame) in thread.frames.iter().enumerate() {
             let calls = known.entry(*frame).or_insert_with(|| calls(process, symbolizer, frame));
             frames.extend_from_slice(calls);
+            // Those of inlined calls are not told; the outermost is the function whose frame it is.
+            if let (Some(own), Some(arguments)) = (frames.last_mut(), thread.arguments.get(index)) {
+                own.arguments.clone_from(arguments);
+            }
         }
         NamedThread {
             tid: thread.tid,
@@ -93,6 +100,7 @@ fn calls(process: &Process, symbolizer: &mut Symbolizer, frame: &Frame) -> Vec<N
         build_id: module.map(|module| module.build_id.clone()).unwrap_or_default(),
         inlined: call.inlined,
         how: frame.how,
+        arguments: Vec::new(),
     });
     named.collect()
 }

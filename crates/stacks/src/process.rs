@@ -1,5 +1,6 @@
 //! Stacks without names.
 
+use crate::arguments::Argument;
 use backtrail_arch::{REGISTERS, Register, Registers};
 use backtrail_recording::Module;
 use backtrail_target::snapshot::NotStopped;
@@ -39,6 +40,8 @@ pub struct ThreadStack {
     pub was_live: bool,
     /// The registers of the frames, where they were asked for ([`Options::registers`](crate::Options::registers)).
     pub registers: FrameRegisters,
+    /// What each frame's function was called with, where that was asked for ([`Options::arguments`](crate::Options::arguments)).
+    pub arguments: Vec<Vec<Argument>>,
 }
 
 /// The registers of a stack's frames.

@@ -183,6 +183,7 @@ fn thread_of(value: &Value, index: usize, limit: usize) -> Result<ThreadStack, E
         end: End::of_name(stop).ok_or(Error::Field("stop", Some(index)))?,
         was_live: false,
         registers: FrameRegisters::default(),
+        arguments: Vec::new(),
     })
 }
 
@@ -252,6 +253,7 @@ mod tests {
                     end: End::COMPLETE,
                     was_live: false,
                     registers: FrameRegisters::default(),
+                    arguments: Vec::new(),
                 },
                 ThreadStack {
                     tid: 13,
@@ -261,6 +263,7 @@ mod tests {
                     end: End::of_name("uninterruptible").expect("a reason"),
                     was_live: false,
                     registers: FrameRegisters::default(),
+                    arguments: Vec::new(),
                 },
             ],
             modules: vec![

@@ -1,10 +1,13 @@
 //! From a snapshot to stacks.
 
+use std::collections::HashMap;
+
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_target::Snapshot;
 use backtrail_target::snapshot::{SnapshotMemory, Thread};
 use backtrail_unwind::{AddressKind, CacheEntry, Coverage, Memory, Modules, RuleCache, Stop, step};
 
+use crate::arguments;
 use crate::modules::{ModuleSet, Space};
 use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 
@@ -13,16 +16,31 @@ const MOST_FRAMES: usize = 1 << 20;
 /// Rules that are kept from one frame for the next: threads stand at the same places.
 const CACHED_RULES: usize = 1 << 12;
 
-/// The stacks of all threads of the snapshot; with the registers of all frames, where they are wanted.
-pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants_registers: bool) -> Process {
+/// What is wanted besides frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wants {
+    /// The registers of each.
+    pub(crate) registers: bool,
+    /// Its arguments, for which its registers are needed.
+    pub(crate) arguments: bool,
+}
+
+/// The stacks of all threads of the snapshot; with what is wanted of their frames.
+pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants) -> Process {
     let space = Space::new(snapshot, modules);
     let mut entries = vec![CacheEntry::EMPTY; CACHED_RULES];
     let mut cache = RuleCache::new(&mut entries);
     let threads = snapshot
         .threads
         .iter()
-        .map(|thread| stack(snapshot, thread, &space, &mut cache, wants_registers));
-    let threads = threads.collect();
+        .map(|thread| stack(snapshot, thread, &space, &mut cache, wants.registers || wants.arguments));
+    let mut threads: Vec<ThreadStack> = threads.collect();
+    if wants.arguments {
+        let mut opened = HashMap::new();
+        for thread in &mut threads {
+            thread.arguments = arguments::arguments(snapshot, &space, thread, &mut opened);
+        }
+    }
     Process {
         pid: snapshot.pid,
         name: snapshot.name.clone(),
@@ -61,6 +79,7 @@ fn stack(
         end,
         was_live: walk.memory.was_live(),
         registers: walk.registers.unwrap_or_default(),
+        arguments: Vec::new(),
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod command;
 pub mod debugger;
 pub mod elf_file;
+pub mod gdb_arguments;
 pub mod objdump_types;
 pub mod peers;
 pub mod perf;

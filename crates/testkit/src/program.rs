@@ -37,6 +37,15 @@ const fn c(name: &'static str, source: &'static str) -> Program {
 
 /// Recursion, 5,000 levels deep unless told otherwise.
 pub const DEEP: Program = c("deep", "deep.c");
+/// Functions that tell what they were called with.
+pub const ARGUMENTS: Program = c("arguments", "arguments.c");
+/// The same with debug information of DWARF 4, which has call sites by GNU's extension.
+pub const ARGUMENTS_DWARF_4: Program = Program {
+    name: "arguments_dwarf_4",
+    source: "arguments.c",
+    flags: &["-O2", "-gdwarf-4", "-fomit-frame-pointer"],
+    libraries: &[],
+};
 /// Time in signal handlers.
 pub const SIGNALS: Program = c("signals", "signals.c");
 /// Known shares of time in known call chains.

@@ -5,15 +5,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use backtrail_dwarf::arguments::Made;
 use backtrail_dwarf::build::Built;
 use backtrail_dwarf::whole::Whole;
-use backtrail_elf::edit;
+use backtrail_elf::edit::{self, Edited};
 use backtrail_elf::{Image, Kind, archive};
 use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
 
 use super::build::{self, Layout, Summary};
-use super::{input, objects};
+use super::{args, input, objects};
 use crate::error::{Failure, Status};
 use crate::output;
 use crate::replacement::{Durable, Replacement};
@@ -38,6 +39,10 @@ pub(crate) struct Add {
     /// for the rest. lld can't link such files; GNU ld 2.47 drops more unused functions of groups from them.
     #[arg(long)]
     one_table: bool,
+    /// Add a table of arguments too, made from debug information, with which `backtrail stack --args` shows what functions were called with; and compact
+    /// types, where there are none. Debug information can be stripped afterwards.
+    #[arg(long)]
+    args: bool,
     /// Print no summary; what was left out is still told.
     #[arg(short, long)]
     quiet: bool,
@@ -48,11 +53,13 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let how = How {
         options: &options,
         one_table: arguments.one_table,
+        args: arguments.args,
         durable: Durable::Yes,
     };
     let added = add(&arguments.file, arguments.output.as_deref(), &how)?;
     if !arguments.quiet {
         added.summary.tell(arguments.layout.version());
+        added.arguments.iter().for_each(tell_arguments);
     }
     for (whose, built) in &added.parts {
         build::left_out(whose, built);
@@ -65,6 +72,8 @@ pub(crate) struct How<'o> {
     pub(crate) options: &'o dyn Fn(&Image<'_>) -> Options,
     /// One for all functions of an object file.
     pub(crate) one_table: bool,
+    /// With the table of arguments.
+    pub(crate) args: bool,
     /// Of a linked file.
     pub(crate) durable: Durable,
 }
@@ -75,6 +84,18 @@ pub(crate) struct Added {
     pub(super) summary: Summary,
     /// By whose name it is to be told: the file, or each member of an archive.
     pub(super) parts: Vec<(PathBuf, Built)>,
+    /// The table of arguments.
+    arguments: Option<Made>,
+}
+
+fn tell_arguments(made: &Made) {
+    println!(
+        "arguments of {} functions at {} calls: {} bytes, from {} bytes of debug information",
+        made.functions,
+        made.calls,
+        made.bytes.len(),
+        made.debug
+    );
 }
 
 impl Added {
@@ -87,13 +108,24 @@ impl Added {
 /// Adds the table to the file at `path`, in place without `output`.
 pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
     let (source, file) = input::open_both(path)?;
+    if how.args && archive::is_archive(file.bytes()) {
+        return Err(
+            Failure::of(path, "object files of an archive get no tables of arguments")
+                .help("add it to what is linked from them"),
+        );
+    }
     if archive::is_archive(file.bytes()) {
         return objects::add_to_archive(path, file.bytes(), output, how);
     }
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+    if how.args && image.kind() == Kind::Relocatable {
+        let what = "an object file gets no table of arguments: addresses in it are not known yet";
+        return Err(Failure::of(path, what).help("add it to what is linked from it"));
+    }
     match image.kind() {
         Kind::Relocatable => objects::add_to_object(path, image, output, how),
         Kind::Core => Err(Failure::of(path, "a core file has no code of its own")),
+        Kind::Executable | Kind::Shared if how.args => add_with_arguments(path, &image, output, how),
         Kind::Executable | Kind::Shared => add_to_linked(path, &source, &image, output, how),
     }
 }
@@ -106,6 +138,24 @@ fn add_to_linked(
     how: &How<'_>,
 ) -> Result<Added, Failure> {
     let replacement = begin(path, output, how.durable, source, image.bytes().len() as u64)?;
+    let (edited, added) = with_table(path, image, how)?;
+    store_by(path, output, |path, mode| {
+        output::edited(replacement, path, mode, source, &edited)
+    })?;
+    Ok(added)
+}
+
+fn add_with_arguments(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
+    let (bytes, made) = args::add(path, image)?;
+    let image = Image::parse(&bytes).map_err(|error| Failure::of(path, error))?;
+    let (edited, mut added) = with_table(path, &image, how)?;
+    store(path, output, |out| edited.write_to(out))?;
+    added.arguments = Some(made);
+    Ok(added)
+}
+
+/// The linked file with its table.
+fn with_table<'a>(path: &Path, image: &Image<'a>, how: &How<'_>) -> Result<(Edited<'a>, Added), Failure> {
     let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let mut last = None;
     let mut make = |address| {
@@ -125,14 +175,11 @@ fn add_to_linked(
         Trouble::Write(error) => Failure::of(path, error),
         Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),
     })?;
-    store_by(path, output, |path, mode| {
-        output::edited(replacement, path, mode, source, &edited)
-    })?;
     let built = last.ok_or_else(|| Failure::of(path, "no table was made"))?;
     let mut added = Added::default();
     let bytes = built.bytes.len();
     added.push(path.to_owned(), built, bytes);
-    Ok(added)
+    Ok((edited, added))
 }
 
 /// Why a file gets no table that has nothing to describe.

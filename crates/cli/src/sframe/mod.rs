@@ -1,6 +1,7 @@
 //! `backtrail sframe`: stack-trace tables.
 
 pub(crate) mod add;
+mod args;
 mod build;
 mod check;
 mod convert;

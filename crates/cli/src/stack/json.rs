@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use backtrail_stacks::{NamedFrame, NamedThread, Process};
+use backtrail_stacks::{Argument, NamedFrame, NamedThread, Process};
 use serde_json::{Value, json};
 
 /// Writes one document.
-pub(super) fn write(out: &mut dyn Write, process: &Process, threads: &[NamedThread]) -> io::Result<()> {
-    let threads: Vec<Value> = threads.iter().map(thread).collect();
+pub(super) fn write(out: &mut dyn Write, process: &Process, threads: &[NamedThread], args: bool) -> io::Result<()> {
+    let threads: Vec<Value> = threads.iter().map(|one| thread(one, args)).collect();
     let document = json!({
         "pid": process.pid,
         "name": process.name,
@@ -19,8 +19,8 @@ pub(super) fn write(out: &mut dyn Write, process: &Process, threads: &[NamedThre
     writeln!(out)
 }
 
-fn thread(thread: &NamedThread) -> Value {
-    let frames: Vec<Value> = thread.frames.iter().map(frame).collect();
+fn thread(thread: &NamedThread, args: bool) -> Value {
+    let frames: Vec<Value> = thread.frames.iter().map(|one| frame(one, args)).collect();
     json!({
         "tid": thread.tid,
         "name": thread.name,
@@ -30,9 +30,9 @@ fn thread(thread: &NamedThread) -> Value {
     })
 }
 
-fn frame(frame: &NamedFrame) -> Value {
+fn frame(frame: &NamedFrame, args: bool) -> Value {
     let build_id: String = frame.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-    json!({
+    let mut document = json!({
         "pc": format!("{:#x}", frame.pc),
         "function": frame.function,
         "offset": frame.offset,
@@ -42,5 +42,18 @@ fn frame(frame: &NamedFrame) -> Value {
         "build_id": Some(build_id).filter(|id| !id.is_empty()),
         "inlined": frame.inlined,
         "how": frame.how.name(),
+    });
+    if args {
+        document["args"] = frame.arguments.iter().map(argument).collect();
+    }
+    document
+}
+
+fn argument(argument: &Argument) -> Value {
+    json!({
+        "name": argument.name,
+        "type": argument.type_name,
+        "value": argument.value,
+        "place": argument.place,
     })
 }

@@ -32,6 +32,10 @@ pub(crate) struct Stack {
     /// Look for the files of a core below this directory first, as for one of another machine.
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
+    /// Show what functions were called with, by the tables of arguments that `backtrail sframe add --args` has put into their files. What is lost is shown as `...`,
+    /// and as `name@entry` what a function was called with and may have changed since.
+    #[arg(long, conflicts_with = "cbf")]
+    args: bool,
     /// Look for separate debug files here too.
     #[arg(long, value_name = "DIR")]
     debug_dir: Vec<PathBuf>,
@@ -66,6 +70,7 @@ pub(crate) fn run(arguments: &Stack) -> Result<Status, Failure> {
         executable: arguments.exe.clone(),
         sysroot: arguments.sysroot.clone(),
         debug_dirs: arguments.debug_dir.clone(),
+        arguments: arguments.args,
         registers: false,
     });
     if let Some(exe) = &arguments.exe {
@@ -184,7 +189,7 @@ fn show(arguments: &Stack, looker: &mut Looker, process: &Process, before: Optio
     let named = looker.names(process);
     output::to_stdout(|out| {
         if arguments.json {
-            return json::write(out, process, &named);
+            return json::write(out, process, &named, arguments.args);
         }
         let changes = before.map(|before| fold::changes(before, process));
         text::write(out, process, &named, changes.as_ref(), arguments.all)

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use backtrail_stacks::fold::{self, Change};
-use backtrail_stacks::{End, NamedFrame, NamedThread, Process};
+use backtrail_stacks::{Argument, End, NamedFrame, NamedThread, Process};
 
 /// So many numbers of threads with equal stacks are named.
 const NAMED_THREADS: usize = 8;
@@ -104,6 +104,10 @@ fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
     if let Some(offset) = frame.offset {
         write!(out, "+{offset:#x}")?;
     }
+    if !frame.arguments.is_empty() {
+        let all: Vec<String> = frame.arguments.iter().map(argument).collect();
+        write!(out, " ({})", all.join(", "))?;
+    }
     if let Some(file) = &frame.file {
         write!(out, " at {file}")?;
         if let Some(line) = frame.line {
@@ -112,4 +116,10 @@ fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
     }
     let inlined = if frame.inlined { ", inlined" } else { "" };
     writeln!(out, " ({}{inlined})", frame.module)
+}
+
+fn argument(argument: &Argument) -> String {
+    let entry = if argument.at_entry { "@entry" } else { "" };
+    let value = argument.value.as_deref().unwrap_or("...");
+    format!("{}{entry}={value}", argument.name)
 }

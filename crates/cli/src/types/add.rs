@@ -39,11 +39,21 @@ pub(crate) fn after_linking(path: &Path) -> Result<(), Failure> {
 fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failure> {
     let file = input::open(path)?;
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
-    let section = match build::from_input_sections(path, &image, making)? {
-        Some(section) => Some(section),
-        None => build::from_debug_information(path, &image, Lent::Yes, making)?,
-    };
-    let section = section.ok_or_else(|| build::no_debug_information(path))?;
+    let section = section(path, &image, making)?;
     let edited = edit::set_section(file.bytes(), ".ctf", &section).map_err(|error| Failure::of(path, error))?;
     store(path, output, |out| edited.write_to(out))
+}
+
+/// The types for a file: linked from what its linker has put behind each other, or made from debug information.
+fn section(path: &Path, image: &Image<'_>, making: &Making) -> Result<Vec<u8>, Failure> {
+    let section = match build::from_input_sections(path, image, making)? {
+        Some(section) => Some(section),
+        None => build::from_debug_information(path, image, Lent::Yes, making)?,
+    };
+    section.ok_or_else(|| build::no_debug_information(path))
+}
+
+/// The types for a file that has none.
+pub(crate) fn section_quietly(path: &Path, image: &Image<'_>) -> Result<Vec<u8>, Failure> {
+    section(path, image, &Making::quietly())
 }

@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-pub(super) fn no_debug_information(path: &Path) -> Failure {
+pub(crate) fn no_debug_information(path: &Path) -> Failure {
     Failure::of(path, "no debug information").help("compile with -g")
 }
 
@@ -78,6 +78,37 @@ pub(super) fn from_debug_information(
     lent: Lent,
     making: &Making,
 ) -> Result<Option<Vec<u8>>, Failure> {
+    let made = with_debug_information(path, image, |at, with_dwarf, supplementary| {
+        let failed = |error| Failure::of(at, error);
+        let split = types::split_files(with_dwarf).map_err(failed)?;
+        let split = split
+            .into_iter()
+            .filter_map(|file| Some((open_split(&file, at)?, file)));
+        let split: Vec<(MappedFile, SplitFile)> = split.collect();
+        let Some(mut sections) = Sections::load(with_dwarf, supplementary).map_err(failed)? else {
+            return Ok(None);
+        };
+        for (file, name) in &split {
+            sections.add_split(name.clone(), &parse(file)?).map_err(failed)?;
+        }
+        let parts = Parts::read(&sections).map_err(failed)?;
+        let made = parts.make();
+        let section = write_for(path, image, &made.units, lent, making)?;
+        Ok(Some((section, made.left_out)))
+    })?;
+    Ok(made.map(|(section, left_out)| {
+        tell_left_out(path, &left_out);
+        section
+    }))
+}
+
+/// Does something with the debug information of the file at `path`: where it is, the file that has it (`image` itself, or a separate one), and
+/// the supplementary file.
+pub(crate) fn with_debug_information<T>(
+    path: &Path,
+    image: &Image<'_>,
+    make: impl FnOnce(&Path, &Image<'_>, Option<&Image<'_>>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let search = Search::new();
     let debug = search.debug_file(path, image).filter(|found| found != path);
     let own = image.section_header(".debug_info").is_some() || image.section_header(".zdebug_info").is_some();
@@ -91,23 +122,7 @@ pub(super) fn from_debug_information(
         .and_then(|link| search.supplementary(at, &link));
     let supplementary = supplementary.as_deref().map(input::open).transpose()?;
     let supplementary = supplementary.as_ref().map(parse).transpose()?;
-    let failed = |error| Failure::of(at, error);
-    let split = types::split_files(with_dwarf).map_err(failed)?;
-    let split = split
-        .into_iter()
-        .filter_map(|file| Some((open_split(&file, at)?, file)));
-    let split: Vec<(MappedFile, SplitFile)> = split.collect();
-    let Some(mut sections) = Sections::load(with_dwarf, supplementary.as_ref()).map_err(failed)? else {
-        return Ok(None);
-    };
-    for (file, name) in &split {
-        sections.add_split(name.clone(), &parse(file)?).map_err(failed)?;
-    }
-    let parts = Parts::read(&sections).map_err(failed)?;
-    let made = parts.make();
-    let section = write_for(path, image, &made.units, lent, making)?;
-    tell_left_out(path, &made.left_out);
-    Ok(Some(section))
+    make(at, with_dwarf, supplementary.as_ref())
 }
 
 /// The section linked from what a linker that does not know the format has put behind each other; `None` where the file has no such thing.

@@ -11,6 +11,7 @@ mod link;
 mod print;
 mod show;
 
+pub(crate) use build::{no_debug_information, with_debug_information};
 use clap::Subcommand;
 
 use crate::error::{Failure, Status};

@@ -26,7 +26,7 @@ const FLOATS: [(dw::DwAte, u64, u8); 8] = [
 const MAX_ATOMIC: usize = 64;
 
 /// An entry of some unit: the unit's number among all, and its own there.
-pub(super) type Place = (u32, u32);
+pub(crate) type Place = (u32, u32);
 
 /// Makes the types of one unit.
 pub(super) struct Builder<'p, 'd> {
@@ -46,8 +46,19 @@ pub(super) fn unit<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
     units(all, std::iter::once(number as usize))
 }
 
+/// The same, with the id of each entry that is a type.
+pub(super) fn unit_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
+    let (unit, builder) = build(all, std::iter::once(number as usize));
+    (unit, builder.ids)
+}
+
 /// What several units have, as one.
 pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> (Unit<'d>, LeftOut) {
+    let (unit, builder) = build(all, numbers);
+    (unit, builder.left_out)
+}
+
+fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>) -> (Unit<'d>, Builder<'p, 'd>) {
     let mut builder = Builder {
         all,
         graph: Graph::new(),
@@ -71,8 +82,8 @@ pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> 
         }
         builder.make_pending();
     }
-    unit.types = builder.graph;
-    (unit, builder.left_out)
+    unit.types = std::mem::take(&mut builder.graph);
+    (unit, builder)
 }
 
 impl<'d> Builder<'_, 'd> {

@@ -337,7 +337,7 @@ impl<'d> Die<'d> {
     }
 }
 
-fn reference(value: &AttributeValue<Slice<'_>>) -> Option<Ref> {
+pub(super) fn reference(value: &AttributeValue<Slice<'_>>) -> Option<Ref> {
     Some(match *value {
         AttributeValue::UnitRef(offset) => Ref::Unit(offset.0 as u64),
         AttributeValue::DebugInfoRef(offset) => Ref::Info(offset.0 as u64),

@@ -11,6 +11,7 @@ mod source;
 
 use std::borrow::Cow;
 
+use backtrail_ctype::TypeId;
 use backtrail_ctype::link::Unit;
 use backtrail_elf::Image;
 use backtrail_wire::Endian;
@@ -21,7 +22,10 @@ use rustc_hash::FxHashMap;
 use crate::lines::Error;
 use dies::{Dwarf, Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
-pub use source::{Source, SourceError};
+pub use source::{Source, SourceError, lent};
+
+/// Entries that refer to each other for what they don't say; real ones are not more than two.
+const MAX_ORIGINS: usize = 8;
 
 /// The sections that types are told by.
 const SECTIONS: [SectionId; 9] = [
@@ -35,6 +39,8 @@ const SECTIONS: [SectionId; 9] = [
     SectionId::DebugStrOffsets,
     SectionId::DebugTypes,
 ];
+
+pub(crate) use build::Place;
 
 /// The sections of a file, decompressed and, in an object, relocated: what types borrow their names from.
 pub struct Sections<'a> {
@@ -244,6 +250,72 @@ impl<'d> Parts<'d> {
             result.left_out.merge(left_out);
         }
         result
+    }
+}
+
+impl<'d> Parts<'d> {
+    /// Which of the file's units there are.
+    pub(crate) fn own(&self) -> std::ops::Range<u32> {
+        0..self.0.own as u32
+    }
+
+    /// A C unit's types, and where each entry that is a type is among them; `None` for units of other sorts.
+    pub(crate) fn unit(&self, number: u32) -> Option<(Unit<'d>, FxHashMap<Place, TypeId>)> {
+        let parsed = &self.0.units[number as usize];
+        let is_c = parsed.kind == UnitKind::Compilation && parsed.language.is_none_or(is_c);
+        is_c.then(|| build::unit_with_ids(&self.0, number))
+    }
+
+    /// A unit's name.
+    pub(crate) fn name(&self, number: u32) -> &[u8] {
+        &self.0.units[number as usize].name
+    }
+
+    /// The entry at an offset of a unit.
+    pub(crate) fn entry(&self, unit: u32, offset: u64) -> Option<Place> {
+        self.0.entry(unit, offset)
+    }
+
+    /// The entry that another's attribute refers to, from where it stands.
+    pub(crate) fn referred(&self, unit: u32, value: &gimli::AttributeValue<dies::Slice<'_>>) -> Option<Place> {
+        self.0.resolve(unit, dies::reference(value)?)
+    }
+
+    /// Where the rest of an entry is said first: the entry itself, or what it is a copy or the definition of.
+    pub(crate) fn root(&self, mut at: Place) -> Place {
+        for _ in 0..MAX_ORIGINS {
+            match self.die(at).origin.and_then(|origin| self.0.resolve(at.0, origin)) {
+                Some(origin) => at = origin,
+                None => break,
+            }
+        }
+        at
+    }
+
+    /// An entry's name and the entry of its type, told there or where the rest is said.
+    pub(crate) fn described(&self, mut at: Place) -> (&'d [u8], Option<Place>) {
+        let (mut name, mut of) = (&b""[..], None);
+        for _ in 0..MAX_ORIGINS {
+            let die = self.die(at);
+            if name.is_empty() {
+                name = die.name;
+            }
+            of = of.or(die.of.and_then(|of| self.0.resolve(at.0, of)));
+            match die.origin.and_then(|origin| self.0.resolve(at.0, origin)) {
+                Some(origin) => at = origin,
+                None => break,
+            }
+        }
+        (name, of)
+    }
+
+    /// Whether the entry is known beyond its unit.
+    pub(crate) fn is_external(&self, at: Place) -> bool {
+        self.die(at).external || self.die(self.root(at)).external
+    }
+
+    fn die(&self, at: Place) -> &dies::Die<'d> {
+        &self.0.units[at.0 as usize].dies[at.1 as usize]
     }
 }
 

@@ -108,7 +108,7 @@ impl<'a> Source<'a> {
     /// The symbols that dicts number, in the order of the table that the first dict chooses, as GNU tools have it. `None` where there is no such
     /// table.
     pub fn symbols(&self) -> Option<Vec<Symbol<'_>>> {
-        let (symbols, _) = self.image.as_ref()?.symbol_table(self.table())?;
+        let (symbols, _) = self.image.as_ref()?.symbol_table(table_of(&self.section))?;
         let symbols = symbols.filter_map(|entry| {
             let kind = match (entry.is_object, entry.is_function) {
                 (true, _) => SymbolKind::Object,
@@ -122,20 +122,26 @@ impl<'a> Source<'a> {
 
     /// What the file lends to the readers of its dicts.
     pub fn lent(&self) -> Lent<'_> {
-        let strings = self.image.as_ref().and_then(|image| image.symbol_table(self.table()));
-        Lent {
-            strings: strings.map_or(&[], |(_, strings)| strings),
-            ..Lent::default()
-        }
+        let image = self.image.as_ref();
+        image.map_or_else(Lent::default, |image| lent(image, &self.section))
     }
+}
 
-    fn table(&self) -> Table {
-        let archive = Archive::parse(&self.section);
-        let first = archive.and_then(|archive| archive.member(0));
-        let flags = first.ok().and_then(|first| first.bytes.get(3).copied());
-        match Flags(flags.unwrap_or(0)).contains(Flags::DYNSTR) {
-            true => Table::Dynamic,
-            false => Table::Full,
-        }
+/// What a file lends to the readers of the dicts in a section of types.
+pub fn lent<'a>(image: &Image<'a>, section: &[u8]) -> Lent<'a> {
+    let strings = image.symbol_table(table_of(section));
+    Lent {
+        strings: strings.map_or(&[], |(_, strings)| strings),
+        ..Lent::default()
+    }
+}
+
+/// The table of symbols that the first dict chooses.
+fn table_of(section: &[u8]) -> Table {
+    let first = Archive::parse(section).and_then(|archive| archive.member(0));
+    let flags = first.ok().and_then(|first| first.bytes.get(3).copied());
+    match Flags(flags.unwrap_or(0)).contains(Flags::DYNSTR) {
+        true => Table::Dynamic,
+        false => Table::Full,
     }
 }

@@ -1,0 +1,182 @@
+//! Calling conventions: one file for each. A type is *classified* into its [`Storage`], which does not depend on what else is passed;
+//! storages are *placed*, one after the other, into registers and onto the stack.
+
+pub mod aapcs64;
+pub mod sysv_x86_64;
+
+use crate::shape::{DataModel, Shape};
+
+/// A sort of registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bank {
+    /// Integers and addresses.
+    General,
+    /// Floats and vectors.
+    Vector,
+}
+
+/// How an argument is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Passing {
+    /// Not at all: it has no bytes.
+    Nothing,
+    /// Each eightbyte in the next register of its bank, all of them or none; `None` is padding.
+    Eightbytes([Option<Bank>; 2]),
+    /// So many members of so many bytes, each in the next vector register, all of them or none. A float or a vector is one.
+    Members(u8, u8),
+    /// In as many general registers as it needs, all or none.
+    General,
+    /// By the address of a copy.
+    Reference,
+    /// On the stack.
+    Memory,
+}
+
+/// What placing an argument needs to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Storage {
+    /// How it is passed.
+    pub passing: Passing,
+    /// Bytes of its type.
+    pub bytes: u64,
+    /// Bytes to which it is aligned on the stack; a power of two.
+    pub align: u64,
+}
+
+/// Where a part of an argument is when its function begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In a register, by its DWARF number, from its lowest byte on.
+    Register(u8),
+    /// In memory, so many bytes above the canonical frame address.
+    Stack(u64),
+}
+
+/// A part of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// Where in the argument it begins, in bytes.
+    pub offset: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// A calling convention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Abi {
+    /// System V Application Binary Interface, AMD64 Architecture Processor Supplement.
+    SysvX86_64,
+    /// Procedure Call Standard for the Arm 64-bit Architecture.
+    Aapcs64,
+}
+
+impl Abi {
+    /// All of them.
+    pub const ALL: [Abi; 2] = [Abi::SysvX86_64, Abi::Aapcs64];
+
+    /// That of the CPU with this name (as `uname -m` prints it).
+    pub fn of(architecture: &str) -> Option<Abi> {
+        match architecture {
+            "x86_64" => Some(Abi::SysvX86_64),
+            "aarch64" => Some(Abi::Aapcs64),
+            _ => None,
+        }
+    }
+
+    /// What sizes of types depend on.
+    pub fn data_model(self) -> DataModel {
+        DataModel {
+            pointer: 8,
+            x87: self == Abi::SysvX86_64,
+        }
+    }
+
+    /// DWARF numbers of the general registers that pass arguments, in their order.
+    pub fn general_registers(self) -> &'static [u8] {
+        match self {
+            Abi::SysvX86_64 => &sysv_x86_64::GENERAL,
+            Abi::Aapcs64 => &aapcs64::GENERAL,
+        }
+    }
+
+    /// How an argument of this shape is passed. `named`: it is not one of those that `...` stands for.
+    pub fn classify(self, shape: &Shape, named: bool) -> Storage {
+        match self {
+            Abi::SysvX86_64 => sysv_x86_64::classify(shape, named, sysv_x86_64::Vectors::Sse),
+            Abi::Aapcs64 => aapcs64::classify(shape),
+        }
+    }
+
+    /// Whether a result of this shape is stored where the caller says, and the address takes the place of a first argument.
+    pub fn passes_result_address(self, result: &Shape) -> bool {
+        match self {
+            Abi::SysvX86_64 => sysv_x86_64::is_result_in_memory(result, sysv_x86_64::Vectors::Sse),
+            // It has a register of its own.
+            Abi::Aapcs64 => false,
+        }
+    }
+
+    /// Begins a list of arguments.
+    pub fn placer(self, passes_result_address: bool) -> Placer {
+        Placer {
+            abi: self,
+            used: [u8::from(passes_result_address), 0],
+            stack: 0,
+        }
+    }
+}
+
+/// Gives arguments their places, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Placer {
+    abi: Abi,
+    /// Registers of each bank that are taken.
+    used: [u8; 2],
+    /// Bytes of the stack that are taken.
+    stack: u64,
+}
+
+impl Placer {
+    /// The parts of the next argument. Where it is passed by reference, there is one: the address. `None` where sizes make no sense.
+    pub fn next(&mut self, storage: &Storage, part: &mut dyn FnMut(Piece)) -> Option<()> {
+        match self.abi {
+            Abi::SysvX86_64 => sysv_x86_64::place(self, storage, part),
+            Abi::Aapcs64 => aapcs64::place(self, storage, part),
+        }
+    }
+
+    /// Takes `count` registers of a bank, if as many are left.
+    fn take(&mut self, bank: Bank, count: u64) -> Option<&'static [u8]> {
+        let table = match (self.abi, bank) {
+            (Abi::SysvX86_64, Bank::General) => &sysv_x86_64::GENERAL[..],
+            (Abi::SysvX86_64, Bank::Vector) => &sysv_x86_64::VECTOR,
+            (Abi::Aapcs64, Bank::General) => &aapcs64::GENERAL,
+            (Abi::Aapcs64, Bank::Vector) => &aapcs64::VECTOR,
+        };
+        let used = &mut self.used[bank as usize];
+        let taken = table.get(usize::from(*used)..)?.get(..usize::try_from(count).ok()?)?;
+        *used += taken.len() as u8;
+        Some(taken)
+    }
+
+    /// Takes a place on the stack.
+    fn push(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        let at = self.stack.checked_next_multiple_of(align.max(8))?;
+        self.stack = at.checked_add(bytes)?.checked_next_multiple_of(8)?;
+        Some(at)
+    }
+}
+
+/// A value of `bytes` in registers, eight bytes in each.
+fn in_registers(registers: &[u8], bytes: u64, part: &mut dyn FnMut(Piece)) {
+    for (index, &register) in registers.iter().enumerate() {
+        let offset = index as u64 * 8;
+        part(Piece {
+            offset,
+            bytes: (bytes - offset).min(8),
+            place: Place::Register(register),
+        });
+    }
+}

@@ -1,0 +1,136 @@
+//! The table of arguments: docs/args-format.md. Reading takes no memory besides the table's.
+
+pub(crate) mod bits;
+mod read;
+pub mod write;
+
+pub use read::{CallSite, Function, List, Parameter, Signature, Table};
+
+use crate::abi::{Bank, Passing, Storage};
+
+/// The section.
+pub const SECTION: &str = ".backtrail.args";
+/// "Header".
+pub const MAGIC: u16 = 0xba75;
+/// The version that is read and written.
+pub const VERSION: u8 = 1;
+/// Bytes of the header.
+pub(crate) const HEADER: usize = 88;
+/// Records between two of which the place is told.
+pub(crate) const GROUP: usize = 32;
+
+/// "Pools": records of one sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pool {
+    Parameters,
+    Signatures,
+    Values,
+    Places,
+    Entries,
+    Storages,
+    Functions,
+}
+
+/// How many pools there are.
+pub(crate) const POOLS: usize = Pool::Functions as usize + 1;
+
+/// "Signatures": flags.
+pub(crate) mod flag {
+    /// Entry values may be taken from the caller's call site.
+    pub(crate) const TRUSTED: u64 = 1;
+    /// The first place of an argument has the address for the result.
+    pub(crate) const RESULT_ADDRESS: u64 = 2;
+    /// More arguments may follow.
+    pub(crate) const VARIADIC: u64 = 4;
+    /// Bits of flags; above them stands the number of the dict, from 1.
+    pub(crate) const BITS: u32 = 3;
+}
+
+/// Where a value is, in the frame of the function that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// Nowhere.
+    Lost,
+    /// A register's value, plus this.
+    Register(u8, i64),
+    /// What lies in memory, this far from a register's value.
+    AtRegister(u8, i64),
+    /// The address that is this far from the canonical frame address.
+    Frame(i64),
+    /// What lies there.
+    AtFrame(i64),
+    /// A number.
+    Constant(i64),
+    /// An address of the file.
+    Address(u64),
+    /// What lies at an address of the file.
+    AtAddress(u64),
+    /// What a register was when the function began, plus this.
+    Entry(u8, i64),
+    /// Several parts, one behind the other: the first bit of their list, and how many.
+    Parts(u64, u8),
+}
+
+/// "Values": kinds.
+pub(crate) mod kind {
+    pub(crate) const LOST: u64 = 0;
+    pub(crate) const FRAME: u64 = 1;
+    pub(crate) const AT_FRAME: u64 = 2;
+    pub(crate) const CONSTANT: u64 = 3;
+    pub(crate) const ADDRESS: u64 = 4;
+    pub(crate) const AT_ADDRESS: u64 = 5;
+    pub(crate) const PARTS: u64 = 6;
+    /// From here on three for each register.
+    pub(crate) const REGISTERS: u64 = 8;
+    pub(crate) const REGISTER: u64 = 0;
+    pub(crate) const AT_REGISTER: u64 = 1;
+    pub(crate) const ENTRY: u64 = 2;
+}
+
+/// "Storages": a number for each; `None` where it can't be told, or is not known.
+pub(crate) fn storage_code(storage: Option<&Storage>) -> u64 {
+    let Some(storage) = storage else { return 0 };
+    let bank = |bank: Option<Bank>| match bank {
+        None => 0,
+        Some(Bank::General) => 1,
+        Some(Bank::Vector) => 2,
+    };
+    let (passing, detail) = match storage.passing {
+        Passing::Nothing => (1, 0),
+        Passing::Eightbytes([one, other]) => (2, bank(one) * 3 + bank(other)),
+        Passing::Members(count, bytes) => (3, u64::from(count) << 8 | u64::from(bytes)),
+        Passing::General => (4, 0),
+        Passing::Reference => (5, 0),
+        Passing::Memory => (6, 0),
+    };
+    let align = u64::from(storage.align.trailing_zeros());
+    if storage.bytes >= 1 << 40 || align > 7 {
+        return 0;
+    }
+    // What is usual comes out small: eight or four bytes in one register.
+    passing | align << 3 | detail << 6 | storage.bytes << 18
+}
+
+/// The storage that a number stands for.
+pub(crate) fn storage_of(code: u64) -> Option<Storage> {
+    let bank = |number: u64| match number {
+        1 => Some(Bank::General),
+        2 => Some(Bank::Vector),
+        _ => None,
+    };
+    let detail = code >> 6 & 0xfff;
+    let passing = match code & 7 {
+        1 => Passing::Nothing,
+        2 => Passing::Eightbytes([bank(detail / 3), bank(detail % 3)]),
+        3 => Passing::Members((detail >> 8) as u8, detail as u8),
+        4 => Passing::General,
+        5 => Passing::Reference,
+        6 => Passing::Memory,
+        _ => return None,
+    };
+    Some(Storage {
+        passing,
+        bytes: code >> 18,
+        align: 1 << (code >> 3 & 7),
+    })
+}

@@ -1,0 +1,49 @@
+//! `--args`: the table of arguments, and the types that it refers to, into the file.
+
+use std::path::Path;
+
+use backtrail_args::table::SECTION;
+use backtrail_dwarf::arguments::{self, Made, TypesOfFile};
+use backtrail_dwarf::types::lent;
+use backtrail_elf::{Image, edit};
+
+use crate::error::Failure;
+use crate::types;
+
+/// The section of types.
+const TYPES: &str = ".ctf";
+
+/// The bytes of the linked file at `path`, which `image` is, with the table of its functions' arguments, and what was made. Types are made where it has none.
+pub(super) fn add(path: &Path, image: &Image<'_>) -> Result<(Vec<u8>, Made), Failure> {
+    let elf = |error| Failure::of(path, error);
+    let with_types = match image.section_header(TYPES) {
+        Some(_) => None,
+        None => {
+            let section = types::add::section_quietly(path, image)?;
+            Some(written(
+                &edit::set_section(image.bytes(), TYPES, &section).map_err(elf)?,
+            )?)
+        }
+    };
+    let bytes = with_types.as_deref().unwrap_or(image.bytes());
+    let image = Image::parse(bytes).map_err(elf)?;
+    let section = image.section(TYPES).map_err(elf)?;
+    let section = section.ok_or_else(|| Failure::of(path, "no .ctf section"))?.data;
+    let types_of_file = TypesOfFile {
+        section: &section,
+        lent: lent(&image, &section),
+    };
+    let made = types::with_debug_information(path, &image, |_, with_dwarf, supplementary| {
+        let made = arguments::table(&image, with_dwarf, supplementary, types_of_file);
+        made.map_err(|error| Failure::of(path, error))
+    })?;
+    let made = made.ok_or_else(|| types::no_debug_information(path))?;
+    let edited = edit::set_section(bytes, SECTION, &made.bytes).map_err(elf)?;
+    Ok((written(&edited)?, made))
+}
+
+fn written(edited: &edit::Edited<'_>) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    edited.write_to(&mut bytes).map_err(Failure::new)?;
+    Ok(bytes)
+}

@@ -1,0 +1,460 @@
+//! The table of arguments ([`backtrail_args::table`]) from debug information: parameters with their places, call sites with what
+//! they pass, of C units.
+
+mod expression;
+mod needed;
+mod tails;
+mod types;
+mod units;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use backtrail_arch::{Arch, Register};
+use backtrail_args::abi::{Abi, Passing, Piece, Place as Where, Storage};
+use backtrail_args::shape::Shape;
+use backtrail_args::table::Value;
+use backtrail_args::table::write::{self, Told};
+use backtrail_ctype::graph::{Body, Graph};
+use backtrail_ctype::link::Section;
+use backtrail_ctype::{Archive, Lent, TypeId};
+use backtrail_elf::Image;
+use backtrail_wire::Endian;
+use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::lines;
+use crate::types::{Parts, Place, Sections};
+use tails::Tails;
+use types::{Finder, Target};
+
+type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
+
+/// The sections that are read besides those of types.
+const SECTIONS: [SectionId; 13] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
+    SectionId::DebugAranges,
+];
+
+/// Why no table can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The CPU's calling convention is not known.
+    Architecture(&'static str),
+    /// The debug information makes no sense.
+    Debug(lines::Error),
+    /// The section of types makes no sense.
+    Types(backtrail_ctype::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Architecture(name) => write!(f, "the calling convention of {name} is not known"),
+            Error::Debug(error) => error.fmt(f),
+            Error::Types(error) => write!(f, ".ctf: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<gimli::Error> for Error {
+    fn from(error: gimli::Error) -> Error {
+        Error::Debug(error.into())
+    }
+}
+
+impl From<lines::Error> for Error {
+    fn from(error: lines::Error) -> Error {
+        Error::Debug(error)
+    }
+}
+
+impl From<backtrail_ctype::Error> for Error {
+    fn from(error: backtrail_ctype::Error) -> Error {
+        Error::Types(error)
+    }
+}
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The table.
+    pub bytes: Vec<u8>,
+    /// Functions and pieces of functions in it.
+    pub functions: usize,
+    /// Calls in them.
+    pub calls: usize,
+    /// Bytes of the debug information that it was made from.
+    pub debug: u64,
+}
+
+/// The types of the file: the section, and what is lent to read it.
+#[derive(Clone, Copy, Debug)]
+pub struct TypesOfFile<'a> {
+    /// The section `.ctf`.
+    pub section: &'a [u8],
+    /// What it borrows.
+    pub lent: Lent<'a>,
+}
+
+/// Makes the table of `image` from its debug information, which `with_dwarf` has (itself, or a separate file), and the supplementary file.
+/// `None` where there is no debug information.
+pub fn table(
+    image: &Image<'_>,
+    with_dwarf: &Image<'_>,
+    supplementary: Option<&Image<'_>>,
+    types: TypesOfFile<'_>,
+) -> Result<Option<Made>, Error> {
+    let arch = image.arch();
+    let abi = Abi::of(arch.name).ok_or(Error::Architecture(arch.name))?;
+    let Some(sections) = Sections::load(with_dwarf, supplementary)? else {
+        return Ok(None);
+    };
+    let parts = Parts::read(&sections)?;
+    let loaded = load(with_dwarf)?;
+    let endian = match with_dwarf.endian() {
+        Endian::Little => RunTimeEndian::Little,
+        Endian::Big => RunTimeEndian::Big,
+    };
+    let get = |id: SectionId| {
+        let found = loaded.iter().find(|(found, _)| *found == id);
+        EndianSlice::new(found.map_or(&[][..], |(_, data)| data), endian)
+    };
+    let dwarf = gimli::Dwarf::load(|id| Ok::<_, gimli::Error>(get(id)))?;
+    let opened = Section::open(types.section, types.lent)?;
+    let archive = Archive::parse(types.section)?;
+    let names = archive.members().map(|member| Ok(member?.name));
+    let target = Target::read(&opened, names.collect::<Result<Vec<_>, backtrail_ctype::Error>>()?)?;
+    let units = read_units(&dwarf, &parts)?;
+    let tails = Tails::new(&parts, units.iter().flat_map(|(_, functions)| functions));
+    let maker = Maker {
+        abi,
+        arch,
+        code: image.code_ranges(),
+        parts: &parts,
+        target: &target,
+        tails: &tails,
+    };
+    let made: Vec<Vec<Unfinished>> = units
+        .into_par_iter()
+        .map(|(number, functions)| maker.unit(number, &functions))
+        .collect();
+    let functions = apart(needed::only(made.into_iter().flatten().collect(), abi));
+    Ok(Some(Made {
+        bytes: write::table(&functions, abi, checksum(types.section), image.endian()),
+        calls: functions.iter().map(|function| function.calls.len()).sum(),
+        functions: functions.len(),
+        debug: debug_bytes(with_dwarf) + supplementary.map_or(0, debug_bytes),
+    }))
+}
+
+/// What a table knows a section of types by.
+pub fn checksum(section: &[u8]) -> u32 {
+    crc32fast::hash(section)
+}
+
+/// Sections, decompressed.
+type Loaded<'a> = Vec<(SectionId, Cow<'a, [u8]>)>;
+
+fn load<'a>(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
+    let mut loaded = Vec::new();
+    for id in SECTIONS {
+        let section = image.debug_section(id.name()).map_err(lines::Error::Elf)?;
+        loaded.extend(section.map(|section| (id, section.data)));
+    }
+    Ok(loaded)
+}
+
+fn debug_bytes(image: &Image<'_>) -> u64 {
+    let debug = image
+        .sections()
+        .iter()
+        .filter(|section| section.name.starts_with(b".debug_"));
+    debug.map(|section| section.size).sum()
+}
+
+fn read_units(dwarf: &gimli::Dwarf<Slice<'_>>, parts: &Parts<'_>) -> Result<Vec<(u32, Vec<units::Function>)>, Error> {
+    let mut headers = Vec::new();
+    let mut all = dwarf.units();
+    while let Some(header) = all.next()? {
+        headers.push(header);
+    }
+    let read = headers.into_par_iter().zip(parts.own()).map(|(header, number)| {
+        let unit = dwarf.unit(header)?;
+        Ok((number, units::functions(dwarf, &unit, number, parts)?))
+    });
+    read.collect::<gimli::Result<Vec<_>>>().map_err(Error::from)
+}
+
+/// Sorted, without those whose code another one has too: of folded copies nobody knows which was called.
+fn apart(mut functions: Vec<write::Function>) -> Vec<write::Function> {
+    functions.sort_by_key(|function| (function.start, function.end));
+    let mut shared = vec![false; functions.len()];
+    let mut last = 0;
+    for index in 1..functions.len() {
+        if functions[index].start < functions[last].end {
+            (shared[index], shared[last]) = (true, true);
+        }
+        if functions[index].end > functions[last].end {
+            last = index;
+        }
+    }
+    let mut shared = shared.into_iter();
+    functions.retain(|_| !shared.next().unwrap_or(false));
+    functions
+}
+
+struct Maker<'m> {
+    abi: Abi,
+    arch: &'static Arch,
+    code: Vec<Range<u64>>,
+    parts: &'m Parts<'m>,
+    target: &'m Target<'m>,
+    tails: &'m Tails,
+}
+
+/// A function whose calls still tell more than anybody asks for.
+struct Unfinished {
+    /// By which it is known.
+    entry: Place,
+    made: write::Function,
+    /// The function that each of its calls calls, where the file has it.
+    targets: Vec<Option<Place>>,
+}
+
+/// A function's parameters as its type has them.
+struct Typed {
+    signature: write::Signature,
+    /// Where each is when the function begins, as far as the calling convention can be followed.
+    pieces: Vec<Option<(Storage, Vec<Piece>)>>,
+}
+
+impl Maker<'_> {
+    fn unit(&self, number: u32, functions: &[units::Function]) -> Vec<Unfinished> {
+        let Some((unit, ids)) = self.parts.unit(number) else {
+            return Vec::new();
+        };
+        let mut finder = Finder::new(self.target, self.parts.name(number));
+        let made = functions.iter().flat_map(|function| {
+            let typed = self.typed(function, &unit.types, &ids, &mut finder);
+            self.pieces(function, typed)
+        });
+        made.collect()
+    }
+
+    fn typed(
+        &self,
+        function: &units::Function,
+        graph: &Graph<'_>,
+        ids: &FxHashMap<Place, TypeId>,
+        finder: &mut Finder<'_, '_>,
+    ) -> Typed {
+        let model = self.abi.data_model();
+        let id_of = |place: Option<Place>| place.and_then(|place| ids.get(&place)).copied();
+        let (_, returns) = self.parts.described(function.entry);
+        let result = id_of(returns).and_then(|id| Shape::of(graph, id, model));
+        let result_address = result.is_some_and(|result| self.abi.passes_result_address(&result));
+        // What returns a type that is not known may have an argument more.
+        let known = returns.is_none() || id_of(returns).is_some_and(|id| is_known(graph, id, model));
+        let mut placer = known.then(|| self.abi.placer(result_address));
+        let mut typed = Typed {
+            signature: write::Signature {
+                result_address,
+                variadic: function.variadic,
+                ..write::Signature::default()
+            },
+            pieces: Vec::new(),
+        };
+        for parameter in &function.parameters {
+            let (name, of) = self.parts.described(parameter.entry);
+            let id = id_of(of);
+            let shape = id.and_then(|id| Shape::of(graph, id, model));
+            let placed = match (shape, &mut placer) {
+                (Some(shape), Some(placer)) => {
+                    let storage = self.abi.classify(&shape, true);
+                    let mut pieces = Vec::new();
+                    let next = placer.next(&storage, &mut |piece| pieces.push(piece));
+                    next.map(|()| (storage, pieces))
+                }
+                _ => None,
+            };
+            if placed.is_none() {
+                placer = None;
+            }
+            let found = id.map_or(TypeId(0), |id| finder.find(graph, id));
+            if found.is_child() {
+                typed.signature.dict = finder.child.and_then(|child| u32::try_from(child).ok());
+            }
+            typed.signature.parameters.push(write::Parameter {
+                name: name.to_vec(),
+                type_id: found.0,
+                storage: placed.as_ref().map(|(storage, _)| *storage),
+            });
+            typed.pieces.push(placed);
+        }
+        typed
+    }
+
+    fn pieces(&self, function: &units::Function, typed: Typed) -> Vec<Unfinished> {
+        let prefix = function
+            .pieces
+            .first()
+            .and_then(|first| self.prefix(function, &typed, first.start));
+        let safe = self.tails.is_safe(self.parts.root(function.entry));
+        let signature = write::Signature {
+            trusted: safe && prefix.is_some(),
+            ..typed.signature
+        };
+        let in_code = |piece: &&Range<u64>| {
+            self.code
+                .iter()
+                .any(|code| code.start <= piece.start && piece.end <= code.end)
+        };
+        let pieces = function.pieces.iter().enumerate();
+        let pieces = pieces.filter(|(_, piece)| in_code(piece)).map(|(index, piece)| {
+            let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1)) && !call.is_tail;
+            let mut calls: Vec<(write::Call, Option<Place>)> = function
+                .calls
+                .iter()
+                .filter(within)
+                .map(|call| {
+                    let target = call.target.and_then(|target| self.tails.definition(self.parts, target));
+                    (self.call(function, call, safe), target)
+                })
+                .collect();
+            calls.sort_by_key(|(call, _)| call.return_address);
+            calls.dedup_by_key(|(call, _)| call.return_address);
+            let (calls, targets) = calls.into_iter().unzip();
+            let made = write::Function {
+                start: piece.start,
+                end: piece.end,
+                signature: signature.clone(),
+                prefix: prefix.filter(|_| index == 0).unwrap_or(0).min(piece.end - piece.start),
+                calls,
+            };
+            Unfinished {
+                entry: self.parts.root(function.entry),
+                made,
+                targets,
+            }
+        });
+        let has_something = |one: &Unfinished| !one.made.signature.parameters.is_empty() || !one.made.calls.is_empty();
+        pieces.filter(has_something).collect()
+    }
+
+    /// For how many bytes arguments are where they were passed. `None` where they are not there when the function begins: copies that compilers
+    /// make of functions have calling conventions of their own.
+    fn prefix(&self, function: &units::Function, typed: &Typed, start: u64) -> Option<u64> {
+        let mut prefix = u64::MAX;
+        for (parameter, pieces) in function.parameters.iter().zip(&typed.pieces) {
+            let (storage, pieces) = pieces.as_ref()?;
+            if storage.passing == Passing::Nothing {
+                continue;
+            }
+            let mut until = start;
+            for (range, told) in &parameter.places {
+                if range.contains(&until) && is_passed_so(told, storage, pieces) {
+                    until = range.end;
+                }
+            }
+            if until == start {
+                return None;
+            }
+            prefix = prefix.min(until - start);
+        }
+        Some(prefix)
+    }
+
+    fn call(&self, function: &units::Function, call: &units::Call, safe: bool) -> write::Call {
+        let before = call.return_address.wrapping_sub(1);
+        let place = |parameter: &units::Parameter| {
+            let told = parameter.places.iter().find(|(range, _)| range.contains(&before));
+            told.map_or(Told::One(Value::Lost), |(_, told)| self.kept(told, safe))
+        };
+        let mut places: Vec<Told> = function.parameters.iter().map(place).collect();
+        if places.iter().all(|place| *place == Told::One(Value::Lost)) {
+            places.clear();
+        }
+        // Whose arguments they are can't be known where the called function is not.
+        let passed = if call.target.is_some() { &call.passed[..] } else { &[] };
+        let passed = |register: &u8| {
+            let found = passed.iter().find(|(passed, _)| passed == register);
+            found.map_or(Told::One(Value::Lost), |&(_, value)| self.kept(&Told::One(value), safe))
+        };
+        let mut entries: Vec<Told> = self.abi.general_registers().iter().map(passed).collect();
+        while entries.last() == Some(&Told::One(Value::Lost)) {
+            entries.pop();
+        }
+        write::Call {
+            return_address: call.return_address,
+            places,
+            entries,
+        }
+    }
+
+    /// What of it can be told of a frame that is not the innermost.
+    fn kept(&self, told: &Told, safe: bool) -> Told {
+        let one = |value: Value| match value {
+            Value::Register(register, _) | Value::AtRegister(register, _) if !self.is_preserved(register) => {
+                Value::Lost
+            }
+            Value::Entry(..) if !safe => Value::Lost,
+            value => value,
+        };
+        match told {
+            Told::One(value) => Told::One(one(*value)),
+            Told::Parts(parts) => {
+                let kept: Vec<(u8, Value)> = parts.iter().map(|&(bytes, value)| (bytes, one(value))).collect();
+                match kept.iter().all(|(_, value)| *value == Value::Lost) {
+                    true => Told::One(Value::Lost),
+                    false => Told::Parts(kept),
+                }
+            }
+        }
+    }
+
+    fn is_preserved(&self, register: u8) -> bool {
+        register == self.arch.sp.0 || self.arch.preserved.contains(&Register(register))
+    }
+}
+
+fn is_known(graph: &Graph<'_>, id: TypeId, model: backtrail_args::shape::DataModel) -> bool {
+    let is_void = |body: &Body| matches!(body, Body::Number(_, 0, _));
+    let resolved = backtrail_args::shape::resolve(graph, id);
+    resolved.is_some_and(|(_, node)| is_void(&node.body)) || Shape::of(graph, id, model).is_some()
+}
+
+/// Whether a place is the one where the calling convention has an argument.
+fn is_passed_so(told: &Told, storage: &Storage, pieces: &[Piece]) -> bool {
+    let in_register = |value: &Value, piece: &Piece| match piece.place {
+        Where::Register(register) if storage.passing == Passing::Reference => *value == Value::AtRegister(register, 0),
+        Where::Register(register) => *value == Value::Register(register, 0),
+        Where::Stack(at) => i64::try_from(at).is_ok_and(|at| *value == Value::AtFrame(at)),
+    };
+    match (told, pieces) {
+        (Told::One(value), [piece]) => in_register(value, piece),
+        (Told::Parts(parts), pieces) => {
+            parts.len() == pieces.len()
+                && parts
+                    .iter()
+                    .zip(pieces)
+                    .all(|((_, value), piece)| in_register(value, piece))
+        }
+        _ => false,
+    }
+}

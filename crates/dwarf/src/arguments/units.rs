@@ -1,0 +1,237 @@
+//! The functions of a unit that have code, their parameters, and the calls in them.
+
+use std::ops::Range;
+
+use gimli::{AttributeValue, DebuggingInformationEntry, constants as dw};
+
+use super::Slice;
+use super::expression::{self, Context};
+use crate::types::{Parts, Place};
+use backtrail_args::table::Value;
+use backtrail_args::table::write::Told;
+
+/// A function with code.
+pub(super) struct Function {
+    /// Where it is told what it is called and what it returns.
+    pub(super) entry: Place,
+    /// Its code; the first piece begins with its first instruction.
+    pub(super) pieces: Vec<Range<u64>>,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) variadic: bool,
+    pub(super) calls: Vec<Call>,
+}
+
+/// A parameter.
+pub(super) struct Parameter {
+    pub(super) entry: Place,
+    /// Where it is, and over which addresses.
+    pub(super) places: Vec<(Range<u64>, Told)>,
+}
+
+/// A call, or a jump that takes the place of one.
+pub(super) struct Call {
+    pub(super) return_address: u64,
+    /// What is called, where that is a known function.
+    pub(super) target: Option<Place>,
+    /// It is a jump: the caller's frame is gone.
+    pub(super) is_tail: bool,
+    /// The registers whose values are known, and what they are.
+    pub(super) passed: Vec<(u8, Value)>,
+}
+
+/// What an open entry is, while the ones in it are read.
+#[derive(Clone, Copy, PartialEq)]
+enum Around {
+    /// A function with code.
+    Function,
+    /// A block, or a call that was inlined: what it calls, its function does.
+    Block,
+    /// A call.
+    Call,
+    Other,
+}
+
+/// Reads a unit.
+pub(super) fn functions<'d>(
+    dwarf: &gimli::Dwarf<Slice<'d>>,
+    unit: &gimli::Unit<Slice<'d>>,
+    number: u32,
+    parts: &Parts<'_>,
+) -> gimli::Result<Vec<Function>> {
+    let mut functions: Vec<Function> = Vec::new();
+    let mut context = Context {
+        dwarf,
+        unit,
+        frame_base: None,
+    };
+    let mut around: Vec<Around> = Vec::new();
+    let mut entries = unit.entries();
+    while let Some(entry) = entries.next_dfs()? {
+        let depth = usize::try_from(entry.depth()).unwrap_or(0);
+        around.resize(depth, Around::Other);
+        let outer = around.last().copied().unwrap_or(Around::Other);
+        let is = match entry.tag() {
+            dw::DW_TAG_subprogram => match function(&mut context, entry, number, parts)? {
+                Some(function) => {
+                    functions.push(function);
+                    Around::Function
+                }
+                None => Around::Other,
+            },
+            dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine if outer != Around::Other => Around::Block,
+            dw::DW_TAG_formal_parameter if outer == Around::Function => {
+                if let Some(function) = functions.last_mut() {
+                    function.parameters.extend(parameter(&context, entry, number, parts)?);
+                }
+                Around::Other
+            }
+            dw::DW_TAG_unspecified_parameters if outer == Around::Function => {
+                functions
+                    .iter_mut()
+                    .next_back()
+                    .into_iter()
+                    .for_each(|last| last.variadic = true);
+                Around::Other
+            }
+            dw::DW_TAG_call_site | dw::DW_TAG_GNU_call_site if outer != Around::Other => {
+                match (functions.last_mut(), call(&context, entry, number, parts)?) {
+                    (Some(function), Some(call)) => {
+                        function.calls.push(call);
+                        Around::Call
+                    }
+                    _ => Around::Other,
+                }
+            }
+            dw::DW_TAG_call_site_parameter | dw::DW_TAG_GNU_call_site_parameter if outer == Around::Call => {
+                let call = functions.last_mut().and_then(|function| function.calls.last_mut());
+                if let Some(call) = call {
+                    call.passed.extend(passed(&context, entry));
+                }
+                Around::Other
+            }
+            _ => Around::Other,
+        };
+        around.push(is);
+    }
+    Ok(functions)
+}
+
+type Entry<'d> = DebuggingInformationEntry<Slice<'d>>;
+
+fn function<'d>(
+    context: &mut Context<'_, 'd>,
+    entry: &Entry<'d>,
+    number: u32,
+    parts: &Parts<'_>,
+) -> gimli::Result<Option<Function>> {
+    let mut ranges = context.dwarf.die_ranges(context.unit, entry)?;
+    let mut pieces = Vec::new();
+    while let Some(range) = ranges.next()? {
+        if range.begin < range.end {
+            pieces.push(range.begin..range.end);
+        }
+    }
+    let Some(at) = parts
+        .entry(number, entry.offset().0 as u64)
+        .filter(|_| !pieces.is_empty())
+    else {
+        return Ok(None);
+    };
+    context.frame_base = None;
+    if let Some(AttributeValue::Exprloc(expression)) = entry.attr_value(dw::DW_AT_frame_base) {
+        context.frame_base = expression::frame_base(expression, context);
+    }
+    Ok(Some(Function {
+        entry: at,
+        pieces,
+        parameters: Vec::new(),
+        variadic: false,
+        calls: Vec::new(),
+    }))
+}
+
+fn parameter<'d>(
+    context: &Context<'_, 'd>,
+    entry: &Entry<'d>,
+    number: u32,
+    parts: &Parts<'_>,
+) -> gimli::Result<Option<Parameter>> {
+    let Some(at) = parts.entry(number, entry.offset().0 as u64) else {
+        return Ok(None);
+    };
+    let mut places = Vec::new();
+    let everywhere = 0..u64::MAX;
+    match entry.attr_value(dw::DW_AT_location) {
+        Some(AttributeValue::Exprloc(expression)) => {
+            places.push((everywhere.clone(), expression::location(expression, context)));
+        }
+        Some(value) => {
+            if let Some(mut locations) = context.dwarf.attr_locations(context.unit, value)? {
+                while let Some(found) = locations.next()? {
+                    let range = found.range.begin..found.range.end;
+                    places.push((range, expression::location(found.data, context)));
+                }
+            }
+        }
+        None => {}
+    }
+    let constant = match entry.attr_value(dw::DW_AT_const_value) {
+        Some(AttributeValue::Sdata(number)) => Some(number),
+        Some(AttributeValue::Udata(number)) => Some(number as i64),
+        Some(AttributeValue::Data1(number)) => Some(number.into()),
+        Some(AttributeValue::Data2(number)) => Some(number.into()),
+        Some(AttributeValue::Data4(number)) => Some(number.into()),
+        Some(AttributeValue::Data8(number)) => Some(number as i64),
+        _ => None,
+    };
+    places.extend(constant.map(|number| (everywhere, Told::One(Value::Constant(number)))));
+    Ok(Some(Parameter { entry: at, places }))
+}
+
+fn call<'d>(
+    context: &Context<'_, 'd>,
+    entry: &Entry<'d>,
+    number: u32,
+    parts: &Parts<'_>,
+) -> gimli::Result<Option<Call>> {
+    let address = |name| match entry.attr_value(name) {
+        Some(value) => context.dwarf.attr_address(context.unit, value),
+        None => Ok(None),
+    };
+    // GNU's extension to DWARF 4 has the return address as the low pc.
+    let returns = match address(dw::DW_AT_call_return_pc)? {
+        Some(returns) => Some(returns),
+        None if entry.tag() == dw::DW_TAG_GNU_call_site => address(dw::DW_AT_low_pc)?,
+        None => None,
+    };
+    let is = |name| matches!(entry.attr_value(name), Some(AttributeValue::Flag(true)));
+    let is_tail = is(dw::DW_AT_call_tail_call) || is(dw::DW_AT_GNU_tail_call);
+    // Jumps of clang have only the address of the instruction.
+    let returns = match returns {
+        Some(returns) => Some(returns),
+        None if is_tail => address(dw::DW_AT_call_pc)?,
+        None => None,
+    };
+    let origin = match entry.attr_value(dw::DW_AT_call_origin) {
+        None if entry.tag() == dw::DW_TAG_GNU_call_site => entry.attr_value(dw::DW_AT_abstract_origin),
+        origin => origin,
+    };
+    Ok(returns.map(|return_address| Call {
+        return_address,
+        target: origin.and_then(|origin| parts.referred(number, &origin)),
+        is_tail,
+        passed: Vec::new(),
+    }))
+}
+
+fn passed<'d>(context: &Context<'_, 'd>, entry: &Entry<'d>) -> Option<(u8, Value)> {
+    let expression = |names: [dw::DwAt; 2]| {
+        names.into_iter().find_map(|name| match entry.attr_value(name) {
+            Some(AttributeValue::Exprloc(expression)) => Some(expression),
+            _ => None,
+        })
+    };
+    let register = expression::register(expression([dw::DW_AT_location, dw::DW_AT_location])?, context)?;
+    let value = expression([dw::DW_AT_call_value, dw::DW_AT_GNU_call_site_value])?;
+    Some((register, expression::value(value, context)))
+}

@@ -1,0 +1,91 @@
+//! A module's table of arguments and its types.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use backtrail_args::table::{SECTION, Table};
+use backtrail_ctype::link::Section;
+use backtrail_ctype::print::Plain;
+use backtrail_ctype::{AlignmentRule, Lent, Measures, TypeId, Types};
+use backtrail_dwarf::arguments::checksum;
+use backtrail_dwarf::types::lent;
+use backtrail_elf::Image;
+use backtrail_wire::Endian;
+
+/// The sections as the file has them.
+#[derive(Debug)]
+pub(crate) struct Source {
+    table: Vec<u8>,
+    types: Vec<u8>,
+    /// Strings that the types borrow.
+    strings: Vec<u8>,
+    endian: Endian,
+}
+
+impl Source {
+    /// `None` where the file has no table.
+    pub(crate) fn of(image: &Image<'_>) -> Option<Source> {
+        let table = image.section(SECTION).ok().flatten()?.data.into_owned();
+        let types = image.section(".ctf").ok().flatten()?.data.into_owned();
+        let strings = lent(image, &types).strings.to_vec();
+        Some(Source {
+            table,
+            types,
+            strings,
+            endian: image.endian(),
+        })
+    }
+}
+
+/// A type as it is shown.
+type Known = (Option<String>, Option<u64>);
+
+/// The sections, open.
+pub(crate) struct Opened<'s> {
+    pub(super) table: Table<'s>,
+    section: Section<'s>,
+    /// The dict that is no child.
+    parent: usize,
+    known: RefCell<HashMap<(Option<u32>, TypeId), Known>>,
+}
+
+impl<'s> Opened<'s> {
+    /// `None` where the table can't be read or was made for other types than the file has.
+    pub(super) fn new(source: &'s Source) -> Option<Opened<'s>> {
+        let table = Table::parse(&source.table, source.endian).ok()?;
+        let lent = Lent {
+            strings: &source.strings,
+            ..Lent::default()
+        };
+        let section = Section::open(&source.types, lent).ok()?;
+        let parent = section.types().position(|types| !types.dict().is_child())?;
+        (table.types() == checksum(&source.types)).then_some(Opened {
+            table,
+            section,
+            parent,
+            known: RefCell::default(),
+        })
+    }
+
+    /// The types of a dict, by its number; of the parent without one.
+    pub(super) fn types(&self, dict: Option<u32>) -> Option<Types<'_>> {
+        let number = dict.map_or(Some(self.parent), |dict| usize::try_from(dict).ok())?;
+        self.section.types().nth(number)
+    }
+
+    /// A type's name and its size in bytes.
+    pub(super) fn known(&self, dict: Option<u32>, id: TypeId) -> Known {
+        if id.is_none() {
+            return (None, None);
+        }
+        let mut known = self.known.borrow_mut();
+        let found = known.entry((dict, id)).or_insert_with(|| {
+            let Some(types) = self.types(dict) else {
+                return (None, None);
+            };
+            let name = Plain::new(types).declaration(id, "").ok();
+            (name, Measures::new(types, AlignmentRule::StrictestMember).size(id).ok())
+        });
+        found.clone()
+    }
+}

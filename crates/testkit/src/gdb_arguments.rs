@@ -1,0 +1,269 @@
+//! The arguments of frames as gdb shows them, and how values are held against each other.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::{Missing, command, scratch};
+
+/// Prints the line of each frame that has a place of its own on the stack, with all values.
+const SCRIPT: &str = r#"
+import gdb
+for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
+                "print repeats unlimited", "width 0", "print address on", "print symbol off", "print pretty off"]:
+    gdb.execute("set " + setting)
+frame = gdb.newest_frame()
+while frame is not None:
+    if frame.type() != gdb.TAILCALL_FRAME and frame.type() != gdb.INLINE_FRAME:
+        frame.select()
+        line = "?"
+        if frame.function() is not None:
+            try:
+                line = gdb.execute("frame", to_string=True).split("\n")[0]
+            except gdb.error:
+                pass
+        print("FRAME", frame.pc(), line)
+    try:
+        frame = frame.older()
+    except gdb.error:
+        frame = None
+print("WHOLE")
+"#;
+
+/// An argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// Its name.
+    pub name: String,
+    /// Whether it is what the function was called with, and what it is now is lost.
+    pub at_entry: bool,
+    /// Its value; `None` where it is lost.
+    pub value: Option<String>,
+}
+
+/// A frame: its address, and its arguments where gdb knows its function.
+pub type Frame = (u64, Option<Vec<Argument>>);
+
+/// The frames of the only thread of a process, whose debug information `program` has.
+///
+/// # Errors
+/// [`Missing`] where there is no gdb, or it has no Python or may not attach.
+pub fn arguments(program: &Path, pid: u32) -> Result<Vec<Frame>, Missing> {
+    let folder = scratch();
+    let script = folder.path().join("arguments.py");
+    fs::write(&script, SCRIPT).expect("a scratch folder can be written");
+    let mut gdb = Command::new("gdb");
+    gdb.args([
+        "-batch",
+        "-nx",
+        "-iex",
+        "set debuginfod enabled off",
+        "-iex",
+        "set auto-load no",
+    ]);
+    gdb.arg(program).arg("-p").arg(pid.to_string()).arg("-x").arg(&script);
+    let finished = command::run(&mut gdb, Duration::from_secs(120))?;
+    if !finished.stdout.contains("WHOLE") {
+        return Err(Missing(format!("gdb shows no stacks: {}", finished.describe())));
+    }
+    Ok(finished.stdout.lines().filter_map(frame).collect())
+}
+
+fn frame(line: &str) -> Option<Frame> {
+    let (pc, shown) = line.strip_prefix("FRAME ")?.split_once(' ')?;
+    let list = shown.split_once(" (").map(|(_, rest)| split(rest));
+    let argument = |text: &String| {
+        let (name, value) = text.split_once('=')?;
+        let at_entry = name.strip_suffix("@entry");
+        Some(Argument {
+            name: at_entry.unwrap_or(name).to_owned(),
+            at_entry: at_entry.is_some(),
+            value: Some(value.to_owned()).filter(|value| !value.starts_with('<')),
+        })
+    };
+    let arguments = list.map(|list| list.iter().filter_map(argument).collect());
+    Some((pc.parse().ok()?, arguments.filter(|_| shown != "?")))
+}
+
+/// What stands between commas, up to the closing parenthesis; commas in quotes and braces count for nothing.
+fn split(text: &str) -> Vec<String> {
+    let (mut all, mut one) = (Vec::new(), String::new());
+    let (mut depth, mut quote, mut escaped) = (0u32, None, false);
+    for c in text.chars() {
+        match (c, quote) {
+            _ if escaped => escaped = false,
+            ('\\', Some(_)) => escaped = true,
+            (_, Some(open)) if c == open => quote = None,
+            (_, Some(_)) => {}
+            ('"' | '\'', None) => quote = Some(c),
+            ('{' | '(' | '<', None) => depth += 1,
+            (')', None) if depth == 0 => break,
+            ('}' | ')' | '>', None) => depth = depth.saturating_sub(1),
+            (',', None) if depth == 0 => {
+                all.push(std::mem::take(&mut one));
+                continue;
+            }
+            _ => {}
+        }
+        one.push(c);
+    }
+    all.push(one);
+    all.iter().map(|one| one.trim().to_owned()).collect()
+}
+
+/// Whether two texts of values mean the same: numbers and names do to the letter, texts as far as both show them, pointers without
+/// what else is said of them.
+pub fn is_same(ours: &str, gdbs: &str) -> bool {
+    // gdb tells the type of pointers to functions first, and the name behind.
+    let gdbs = match gdbs.strip_prefix('(').and_then(|rest| rest.split_once(") 0x")) {
+        Some((_, rest)) => format!("0x{rest}"),
+        None => gdbs.to_owned(),
+    };
+    let (one, other) = (words(ours), words(&gdbs));
+    if ours.starts_with("0x") {
+        let text = |words: &[String]| words.get(1).filter(|word| word.starts_with('"')).cloned();
+        return one.first() == other.first()
+            && match (text(&one), text(&other)) {
+                (Some(one), Some(other)) => {
+                    one.trim_end_matches(['.', '"'])
+                        .starts_with(other.trim_end_matches(['.', '"']))
+                        || other
+                            .trim_end_matches(['.', '"'])
+                            .starts_with(one.trim_end_matches(['.', '"']))
+                }
+                _ => true,
+            };
+    }
+    if one == other {
+        return true;
+    }
+    match (ours.parse::<f64>(), gdbs.parse::<f64>()) {
+        (Ok(one), Ok(other)) => one == other || (one - other).abs() <= one.abs() * 1e-6,
+        _ => false,
+    }
+}
+
+/// Words and texts in quotes; spaces inside braces count for nothing.
+fn words(text: &str) -> Vec<String> {
+    let (mut all, mut one, mut quoted, mut escaped) = (Vec::new(), String::new(), false, false);
+    for c in text.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            ' ' if !quoted => {
+                all.push(std::mem::take(&mut one));
+                continue;
+            }
+            _ => {}
+        }
+        one.push(c);
+    }
+    all.push(one);
+    all
+}
+
+/// What was seen of the arguments of many frames.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Frames that both have.
+    pub frames: usize,
+    /// Their arguments.
+    pub arguments: usize,
+    /// Those that gdb shows: as they are, and as they were passed.
+    pub gdb: [usize; 2],
+    /// Those that we show, likewise.
+    pub ours: [usize; 2],
+    /// Those that we show and gdb does not.
+    pub more: usize,
+    /// Values that differ: what differs.
+    pub wrong: Vec<String>,
+}
+
+impl Tally {
+    /// Counts the frames of a process: ours as `backtrail stack --args --json` has them. By `innermost` those are told that are counted.
+    pub fn count(&mut self, ours: &serde_json::Value, gdb: &[Frame], innermost: bool) {
+        let frames = ours["threads"][0]["frames"].as_array().cloned().unwrap_or_default();
+        let ours: Vec<&serde_json::Value> = frames.iter().filter(|frame| frame["inlined"] == false).collect();
+        for (index, (frame, (pc, arguments))) in ours.iter().zip(gdb).enumerate() {
+            let own = frame["pc"]
+                .as_str()
+                .and_then(|pc| u64::from_str_radix(pc.trim_start_matches("0x"), 16).ok());
+            if own != Some(*pc) {
+                break;
+            }
+            let Some(arguments) = arguments.as_ref().filter(|_| innermost == (index == 0)) else {
+                continue;
+            };
+            let own: BTreeMap<&str, &serde_json::Value> = frame["args"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|one| Some((one["name"].as_str()?, one)))
+                .collect();
+            // Files without debug information for gdb, or without tables, have nothing to be compared.
+            if own.is_empty() {
+                continue;
+            }
+            self.frames += 1;
+            for argument in arguments {
+                let own = own.get(&argument.name[..]);
+                let value = own.and_then(|own| own["value"].as_str());
+                let passed = own
+                    .and_then(|own| own["place"].as_str())
+                    .is_some_and(|place| place.starts_with("passed "));
+                self.arguments += 1;
+                self.gdb[usize::from(argument.at_entry)] += usize::from(argument.value.is_some());
+                self.ours[usize::from(passed)] += usize::from(value.is_some());
+                match (value, &argument.value) {
+                    (Some(_), None) => self.more += 1,
+                    // What it was called with need not be what it is now.
+                    (Some(value), Some(theirs)) if passed == argument.at_entry && !is_same(value, theirs) => {
+                        self.wrong
+                            .push(format!("{pc:#x} {}: {value}, gdb has {theirs}", argument.name));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_taken_apart() {
+        let line = r#"FRAME 16 #1  0x10 in f (a=3, s=0x20 "x, \")", p={x = 1, y = {2, 3}}, l=<optimized out>, e@entry=7) at f.c:3"#;
+        let (pc, arguments) = frame(line).expect("a frame");
+        assert_eq!(pc, 16);
+        let told: Vec<(String, bool, Option<String>)> = arguments
+            .expect("arguments")
+            .into_iter()
+            .map(|one| (one.name, one.at_entry, one.value))
+            .collect();
+        let value = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            told,
+            [
+                ("a".to_owned(), false, value("3")),
+                ("s".to_owned(), false, value(r#"0x20 "x, \")""#)),
+                ("p".to_owned(), false, value("{x = 1, y = {2, 3}}")),
+                ("l".to_owned(), false, None),
+                ("e".to_owned(), true, value("7")),
+            ]
+        );
+    }
+
+    #[test]
+    fn values_are_held_against_each_other() {
+        assert!(is_same("3", "3") && !is_same("3", "4"));
+        assert!(is_same("0x20", "(int (*)(void)) 0x20") && !is_same("0x20", "0x21"));
+        assert!(is_same("0x20 \"abcdef\"", "0x20 \"abc\"...") && !is_same("0x20 \"abc\"", "0x20 \"abd\""));
+        assert!(is_same("2.5", "2.5") && is_same("100000000000000000000", "1e+20"));
+        assert!(!is_same("BLUE", "RED"));
+    }
+}
