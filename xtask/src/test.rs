@@ -9,7 +9,7 @@ use std::thread;
 
 use backtrail_testkit::{SKIPPED, place};
 
-/// A tool (or a file, by its whole path) that tests compare with or work on, and Debian's package of it.
+/// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's package of it.
 const TOOLS: [(&str, &str); 39] = [
     ("cc", "gcc"),
     ("g++", "g++"),
@@ -145,7 +145,7 @@ fn on_path(tool: &str) -> bool {
     // Root's tools are not on everybody's path but are found by those who need them.
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|folder| folder.join(tool).is_file())
+        .any(|folder| folder.join(tool).exists())
 }
 
 /// Runs each fuzz target: on the inputs that are kept in `fuzz/seeds/TARGET`, and on some of its own.
