@@ -22,6 +22,10 @@ pub struct LiveBuffer {
 ///
 /// Frames beyond the copy are read from the process as it is now. Outer frames hardly ever move between the sample
 /// and its unwinding, but they can, so [`SampledStack::was_live`] says whether that happened.
+///
+/// The last samples of a process are unwound when it has ended. Then nobody can tell what lay beyond their copies but the
+/// thread's last walk, and what is compared with that is taken for the same: the outer frames are as old as the sample
+/// before, where they would have been as much younger than this one. That too counts as live.
 #[derive(Debug)]
 pub struct SampledStack<'a> {
     pid: i32,
@@ -33,6 +37,8 @@ pub struct SampledStack<'a> {
     live_start: u64,
     next_read: usize,
     was_live: bool,
+    /// The process has ended: nothing beyond the copy can be read any more.
+    ended: bool,
 }
 
 impl<'a> SampledStack<'a> {
@@ -47,6 +53,7 @@ impl<'a> SampledStack<'a> {
             live_start: 0,
             next_read: FIRST_READ,
             was_live: false,
+            ended: false,
         }
     }
 
@@ -57,18 +64,34 @@ impl<'a> SampledStack<'a> {
 
     #[cold]
     fn live_word(&mut self, address: u64) -> Option<u64> {
+        if self.ended {
+            return None;
+        }
         if let Some(word) = word_in(&self.live.bytes, self.live_start, address) {
             return Some(word);
         }
         // Stacks are walked upwards: what follows the address will be wanted next.
         self.live.bytes.resize(self.next_read, 0);
         self.live_start = address;
-        let read = sys::read_process(self.pid, address, &mut self.live.bytes).unwrap_or(0);
-        self.live.bytes.truncate(read);
+        let read = sys::read_process(self.pid, address, &mut self.live.bytes);
+        self.ended = read
+            .as_ref()
+            .is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH));
+        self.live.bytes.truncate(read.unwrap_or(0));
         self.next_read = (self.next_read * 2).min(LONGEST_READ);
         let word = word_in(&self.live.bytes, self.live_start, address)?;
         self.was_live = true;
         Some(word)
+    }
+
+    /// Whether the address lies beyond the copy, in a process that has ended.
+    #[cold]
+    fn cannot_differ(&mut self, address: u64) -> bool {
+        let is_beyond = address
+            .checked_sub(self.start)
+            .is_some_and(|at| at >= self.copy.len() as u64);
+        self.was_live |= self.ended && is_beyond;
+        self.ended && is_beyond
     }
 }
 
@@ -80,6 +103,14 @@ impl Memory for SampledStack<'_> {
             // Just below the stack pointer nothing outlives the next call: what is there now is not what was.
             None if (1..=RED_ZONE).contains(&self.start.wrapping_sub(address)) => None,
             None => self.live_word(address),
+        }
+    }
+
+    #[inline]
+    fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
+        match self.word(address) {
+            Some(word) => word & mask == value,
+            None => self.cannot_differ(address),
         }
     }
 }
@@ -113,5 +144,22 @@ mod tests {
         assert_eq!(stack.word(start - 8), None);
         assert_eq!(stack.word(16), None);
         assert_eq!(stack.word(u64::MAX - 3), None);
+        assert!(stack.is(start + 80, u64::MAX, 10) && !stack.is(start + 80, u64::MAX, 11));
+        assert!(!stack.is(16, u64::MAX, 0));
+    }
+
+    #[test]
+    fn of_an_ended_process_the_copy_alone_can_differ() {
+        let mut child = std::process::Command::new("true").spawn().expect("there is a `true`");
+        child.wait().expect("it is ours");
+        let copy = 7u64.to_ne_bytes();
+        let mut live = LiveBuffer::default();
+        let mut stack = SampledStack::new(child.id() as i32, 0x8000, &copy, &mut live);
+        assert!(stack.is(0x8000, u64::MAX, 7) && !stack.is(0x8000, u64::MAX, 8));
+        assert!(!stack.was_live());
+        assert_eq!(stack.word(0x8008), None);
+        assert!(stack.is(0x8008, u64::MAX, 8) && stack.are(0x8010, 1, u64::MAX, 2));
+        assert!(stack.was_live());
+        assert!(!stack.is(0x7ff8, u64::MAX, 0), "the red zone is no frame's");
     }
 }

@@ -50,7 +50,8 @@ pub trait Memory {
         Some((self.word_at_hand(address)?, self.word_at_hand(address.wrapping_add(8))?))
     }
 
-    /// Whether the word at `address` is `value`, in the bits of `mask`.
+    /// Whether the word at `address` is `value`, in the bits of `mask`. The last walk is compared so: memory that has gone since may
+    /// say that it was.
     #[inline(always)]
     fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
         self.word(address).is_some_and(|word| word & mask == value)

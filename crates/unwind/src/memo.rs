@@ -36,7 +36,7 @@ impl MemoRead {
 
     #[inline]
     fn is_same(&self, memory: &mut impl Memory) -> bool {
-        memory.word(self.address) == Some(self.word)
+        self.address != MemoRead::EMPTY.address && memory.is(self.address, u64::MAX, self.word)
     }
 }
 
