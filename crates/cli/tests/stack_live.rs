@@ -104,8 +104,7 @@ fn python() {
     let Some(running) = available(command::start(Command::new("python3").args(["-c", script]), LIMIT)) else {
         return;
     };
-    assert!(running.wait_for_output("ready"));
-    sleep(Duration::from_millis(100));
+    assert!(running.wait_at_rest("ready"));
     as_gdb(&running, "python3");
     running.signal(Signal::KILL);
 }

@@ -490,7 +490,7 @@ fn programs_of_our_own() {
         let folder = scratch();
         let command = [&[path.to_str().expect("text")], arguments].concat();
         if let Some(subject) = available(start(built.name, &folder, &command)) {
-            assert!(subject.running.wait_for_output("ready"));
+            assert!(subject.running.wait_at_rest("ready"));
             as_gdb(subject, &folder, nothing);
         }
     }

@@ -15,7 +15,7 @@ use backtrail_testkit::{TempDir, available, program, scratch};
 fn parked(folder: &TempDir, filter: &str) -> Option<(Running, PathBuf)> {
     let built = available(program::PARKED.build())?;
     let running = command::start(Command::new(built).arg("1"), Duration::from_secs(60)).expect("it was just built");
-    assert!(running.wait_for_output("ready"));
+    assert!(running.wait_at_rest("ready"));
     std::fs::write(format!("/proc/{}/coredump_filter", running.pid()), filter).expect("it is ours");
     let path = folder.path().join("gcore");
     available(gcore(running.pid(), &path))?;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use backtrail_arch::{Arch, Register, aarch64, x86_64};
@@ -82,7 +81,7 @@ fn program_as_gdb(program: &Program, arguments: &[&str]) {
         return;
     };
     let running = command::start(Command::new(built).args(arguments), LIMIT).expect("it was just built");
-    assert!(running.wait_for_output("ready"), "{} is not ready", program.name);
+    assert!(running.wait_at_rest("ready"), "{} is not ready", program.name);
     if let Some((known, all)) = live_as_gdb(&running, program.name) {
         assert_eq!(known, all, "{}: registers are lost", program.name);
     }
@@ -117,8 +116,7 @@ fn python() {
     let Some(running) = available(command::start(Command::new("python3").args(["-c", script]), LIMIT)) else {
         return;
     };
-    assert!(running.wait_for_output("ready"));
-    sleep(Duration::from_millis(100));
+    assert!(running.wait_at_rest("ready"));
     if let Some((known, all)) = live_as_gdb(&running, "python3") {
         assert_eq!(known, all, "registers are lost");
     }

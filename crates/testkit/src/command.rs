@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -122,6 +123,27 @@ impl Running {
         true
     }
 
+    /// Waits until it has written `text` and all its threads wait: what says that it is ready is still on its way to where
+    /// it stays.
+    pub fn wait_at_rest(&self, text: &str) -> bool {
+        self.wait_for_output(text) && {
+            while !self.is_at_rest() && !self.has_ended() && Instant::now() < self.deadline {
+                sleep(Duration::from_millis(5));
+            }
+            self.is_at_rest()
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+        let mut states = tasks
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|task| state_and_cpu(&task.path().join("stat")));
+        states.all(|task| task.is_none_or(|(state, _)| matches!(state, 'S' | 'D' | 'T')))
+    }
+
     /// Sends a signal to the process alone.
     pub fn signal(&self, signal: Signal) {
         // It may be gone already, which whoever looks at its status will see.
@@ -138,7 +160,7 @@ impl Running {
     }
 
     fn has_ended(&self) -> bool {
-        state_and_cpu(self.pid()).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
+        state_and_cpu(&stat_of(self.pid())).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
     }
 
     /// Waits for the end, or kills it and all that it started where the limit is over.
@@ -152,7 +174,9 @@ impl Running {
         }
         let wall = self.started.elapsed();
         // Its times are there until it is waited for, and no longer.
-        let own_cpu = state_and_cpu(self.pid()).map(|(_, cpu)| cpu).unwrap_or_default();
+        let own_cpu = state_and_cpu(&stat_of(self.pid()))
+            .map(|(_, cpu)| cpu)
+            .unwrap_or_default();
         let status = self.child.wait().expect("the command is this process's child");
         let (stdout, stderr) = (whole(&self.stdout), whole(&self.stderr));
         Finished {
@@ -173,9 +197,13 @@ fn whole(file: &File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A process's state and its own processor time, from `/proc/PID/stat` (proc(5)); nothing where there is no such process.
-fn state_and_cpu(pid: u32) -> Option<(char, Duration)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn stat_of(pid: u32) -> PathBuf {
+    format!("/proc/{pid}/stat").into()
+}
+
+/// The state and the processor time of a process or thread, from its `stat` (proc(5)); nothing where there is none.
+fn state_and_cpu(stat: &Path) -> Option<(char, Duration)> {
+    let stat = std::fs::read_to_string(stat).ok()?;
     // The name, in brackets, may hold spaces and brackets itself.
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
     let state = fields.first()?.chars().next()?;
@@ -210,7 +238,7 @@ mod tests {
         let child: u32 = finished.stdout.trim().parse().expect("the child's number");
         sleep(Duration::from_millis(50));
         assert!(
-            state_and_cpu(child).is_none_or(|(state, _)| state == 'Z'),
+            state_and_cpu(&stat_of(child)).is_none_or(|(state, _)| state == 'Z'),
             "the child lives on"
         );
     }

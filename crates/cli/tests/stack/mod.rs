@@ -39,7 +39,7 @@ pub(crate) fn stack(arguments: &[&str]) -> Finished {
 /// Starts a program and waits until it says that it is ready.
 pub(crate) fn parked(program: &Path, arguments: &[&str]) -> Running {
     let running = command::start(Command::new(program).args(arguments), LIMIT).expect("it was just built");
-    assert!(running.wait_for_output("ready"), "{program:?} is not ready");
+    assert!(running.wait_at_rest("ready"), "{program:?} is not ready");
     running
 }
 
