@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 
 use backtrail_testkit::{available, command, debugger, scratch};
-use common::{Link, Program, build, compile, run};
+use common::{Link, Program, built_program, compile, run};
 
 const FLAGS: &[&str] = &[
     "-fomit-frame-pointer",
@@ -202,7 +202,7 @@ fn the_program_for_names_gives_functions_and_lines() {
     let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
         return;
     };
-    let helper = build("backtrail-crash-names").join("backtrail-crash-names");
+    let helper = built_program("backtrail-crash-names");
     let finished = run(&program, &["segv", helper.to_str().unwrap()]);
     assert_eq!(finished.status.signal(), Some(libc::SIGSEGV), "{}", finished.describe());
     let named: Vec<&str> = finished
@@ -216,6 +216,40 @@ fn the_program_for_names_gives_functions_and_lines() {
     assert!(touch.starts_with("touch+0x") && touch.contains("crash.c:"), "{touch}");
     assert!(die.starts_with("die+0x"), "{die}");
     assert!(named.iter().any(|call| call.starts_with("main+0x")), "{named:?}");
+}
+
+#[test]
+fn the_program_for_names_gives_arguments_where_there_is_a_table_of_them() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    let helper = built_program("backtrail-crash-names");
+    let mut add = std::process::Command::new(built_program("backtrail"));
+    add.args(["sframe", "add", "--args"]).arg(&program.path);
+    let mut strip = std::process::Command::new("strip");
+    strip.arg("-g").arg(&program.path);
+    for change in [&mut add, &mut strip] {
+        let Some(changed) = available(command::run(change, std::time::Duration::from_secs(60))) else {
+            return;
+        };
+        assert!(changed.status.success(), "{}", changed.describe());
+    }
+    let finished = run(&program, &["segv", helper.to_str().unwrap()]);
+    assert_eq!(finished.status.signal(), Some(libc::SIGSEGV), "{}", finished.describe());
+    let told = |function: &str| {
+        let mut calls = finished.stderr.lines().filter_map(|line| line.strip_prefix("    "));
+        calls
+            .find(|call| call.starts_with(function))
+            .unwrap_or_else(|| panic!("{function}: {}", finished.describe()))
+    };
+    assert!(told("touch+0x").ends_with(" (where=0x10)"), "{}", finished.describe());
+    let die = told("die+0x");
+    assert!(
+        die.contains(" (how=0x") && die.ends_with(" \"segv\")"),
+        "{}",
+        finished.describe()
+    );
+    assert!(told("main+0x").contains("argv=0x"), "{}", finished.describe());
 }
 
 /// The kernel's core is of the fault itself, and of all threads as they were.

@@ -1,11 +1,14 @@
 //! `backtrail-crash-names < REPORT`: repeats the report of a crash that `backtrail_crash_install` has made, with a line for each call below each
-//! address. Given as the helper there, it is started by the crashing process.
+//! address. Given as the helper there, it is started by the crashing process, and tells too what functions were called with where their files have tables of arguments.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod report;
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
+
+use arguments::Arguments;
 
 /// Reports are a few hundred lines; what is larger is none.
 const LARGEST: u64 = 16 << 20;
@@ -25,6 +28,6 @@ fn named() -> io::Result<()> {
     io::stdin().take(LARGEST).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     let mut out = io::stdout().lock();
-    out.write_all(report::with_names(&text).as_bytes())?;
+    out.write_all(report::with_names(&text, Arguments::of(&text)).as_bytes())?;
     out.flush()
 }

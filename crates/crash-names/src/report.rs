@@ -5,11 +5,13 @@ use std::fmt::Write;
 use backtrail_profile::{Call, Symbolizer, SystemFiles};
 use backtrail_recording::{FrameKind, Module};
 
+use crate::arguments::Arguments;
+
 /// The process of a report: it has only one.
 const PID: u32 = 1;
 
-/// The report, and below each frame its calls, the innermost first.
-pub(crate) fn with_names(report: &str) -> String {
+/// The report, and below each frame its calls, the innermost first, the outermost with the arguments of the frame.
+pub(crate) fn with_names(report: &str, mut arguments: Option<Arguments>) -> String {
     let mut symbolizer = Symbolizer::new(SystemFiles::default());
     for module in modules(report) {
         symbolizer.map(&module);
@@ -20,18 +22,21 @@ pub(crate) fn with_names(report: &str) -> String {
         text.push('\n');
         let Some((kind, address)) = frame(line) else { continue };
         let id = symbolizer.resolve(PID, kind, address);
+        let called_with = arguments.as_mut().map(|arguments| arguments.at(address));
         for call in &symbolizer.location(id).calls {
-            text.push_str(&described(call));
+            let called_with = called_with.as_deref().filter(|_| !call.inlined);
+            text.push_str(&described(call, called_with.unwrap_or_default()));
         }
     }
     text
 }
 
-fn described(call: &Call) -> String {
+fn described(call: &Call, arguments: &str) -> String {
     let mut text = format!("    {}", call.function);
     if let Some(offset) = call.offset {
         let _ = write!(text, "+{offset:#x}");
     }
+    text.push_str(arguments);
     if let Some(file) = &call.file {
         let _ = write!(text, " at {file}");
         if let Some(line) = call.line {
@@ -116,7 +121,7 @@ mod tests {
     #[test]
     fn lines_that_are_none_are_repeated_as_they_are() {
         let text = "crash: SIGSEGV\n#\n# [0x]\n#1 [0xzz]\nmodule: 0x\nmodule: 0x1-0x2 bias 0x0 build-id 0 p\n";
-        assert_eq!(with_names(text), text);
+        assert_eq!(with_names(text, None), text);
         assert_eq!(frame("#3 /a b(+0x10) [0x7f10]"), Some((FrameKind::Ra, 0x7f10)));
         assert_eq!(frame("#0 [0x0] pc"), Some((FrameKind::Pc, 0)));
     }

@@ -135,6 +135,23 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
     Ok((copied?.into_snapshot(pid), held))
 }
 
+/// A process of which one thread stands still by itself and tells its registers: one that waits in the handler of a crash. Nothing is stopped,
+/// and nothing copied: its memory is read when it is asked for.
+///
+/// # Errors
+/// Where there is no such process, or its mappings may not be read.
+pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'static>, Error> {
+    let copied = Copied {
+        threads: vec![CopiedThread {
+            tid: tid as i32,
+            registers: Ok(registers),
+        }],
+        stacks: Vec::new(),
+        maps: proc::maps_text(pid).map_err(|error| system(&error))?,
+    };
+    Ok(copied.into_snapshot(pid))
+}
+
 fn process_of(pid: u32) -> Result<u32, Error> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
     let process = proc::status_field(&status, "Tgid").ok_or(Error::Gone)?;

@@ -4,6 +4,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
+use backtrail_arch::{REGISTERS, Register};
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
 use backtrail_unwind::local::{position_of, read_words, walk};
 use backtrail_unwind::{AddressKind, Frame, Position, Stop};
@@ -155,6 +156,7 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
     });
     // SAFETY: as our caller promises.
     let position = unsafe { position_of(ucontext) };
+    write_registers(&outputs, &position);
     write_stack(&outputs, &position);
     for module in names::all_named() {
         outputs.line(|line| {
@@ -177,6 +179,23 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
         system::close(pipe);
         wait_for(helper);
     }
+}
+
+/// Those of the fault, by their names in the ABI's document.
+fn write_registers(outputs: &Outputs, position: &Position) {
+    let arch = backtrail_unwind::local::ARCH;
+    outputs.line(|line| {
+        line.push(b"registers: pc 0x");
+        line.push_hex(position.registers.pc);
+        for register in (0..REGISTERS as u8).map(Register) {
+            if let (Some(name), Some(value)) = (arch.register_name(register), position.registers.get(register)) {
+                line.push(b" ");
+                line.push(name.as_bytes());
+                line.push(b" 0x");
+                line.push_hex(value);
+            }
+        }
+    });
 }
 
 fn write_stack(outputs: &Outputs, position: &Position) {
@@ -299,7 +318,11 @@ fn start_helper() -> (c_int, c_int) {
         return (-1, -1);
     }
     // SAFETY: a string that lives for ever.
-    unsafe { system::start(helper, FD.load(Ordering::Acquire)) }.unwrap_or((-1, -1))
+    let started = unsafe { system::start(helper, FD.load(Ordering::Acquire)) };
+    if let Ok((helper, _)) = started {
+        system::let_read(helper);
+    }
+    started.unwrap_or((-1, -1))
 }
 
 /// Waits for it, but not for ever.

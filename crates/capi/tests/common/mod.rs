@@ -101,21 +101,24 @@ pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
     }
 }
 
-/// Builds another package of the workspace as this test was built; the folder where its programs and libraries are. Cargo builds only those
-/// of a test's own package.
-pub(crate) fn build(package: &str) -> PathBuf {
+/// Builds more of the workspace as this test was built; the folder where its programs and libraries are. Cargo builds only those of a test's own
+/// package.
+fn build(what: &[&str]) -> PathBuf {
     let target = libraries().parent().unwrap().parent().unwrap().to_owned();
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args(["build", "--quiet", "--package", package, "--target-dir"])
-        .arg(&target);
+    build.args(["build", "--quiet", "--target-dir"]).arg(&target).args(what);
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
     let built = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
     assert!(built.status.success(), "{}", built.describe());
     target.join("debug")
 }
 
+/// A program of the workspace. Of the whole one, since alone it would have its dependencies built once more, with fewer features.
+pub(crate) fn built_program(name: &str) -> PathBuf {
+    build(&["--workspace", "--bin", name]).join(name)
+}
+
 /// The drop-in.
 pub(crate) fn preload() -> PathBuf {
-    build("backtrail-preload").join("libbacktrail_preload.so")
+    build(&["--package", "backtrail-preload"]).join("libbacktrail_preload.so")
 }

@@ -105,7 +105,7 @@ fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
         write!(out, "+{offset:#x}")?;
     }
     if !frame.arguments.is_empty() {
-        let all: Vec<String> = frame.arguments.iter().map(argument).collect();
+        let all: Vec<String> = frame.arguments.iter().map(Argument::to_string).collect();
         write!(out, " ({})", all.join(", "))?;
     }
     if let Some(file) = &frame.file {
@@ -116,10 +116,4 @@ fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
     }
     let inlined = if frame.inlined { ", inlined" } else { "" };
     writeln!(out, " ({}{inlined})", frame.module)
-}
-
-fn argument(argument: &Argument) -> String {
-    let entry = if argument.at_entry { "@entry" } else { "" };
-    let value = argument.value.as_deref().unwrap_or("...");
-    format!("{}{entry}={value}", argument.name)
 }

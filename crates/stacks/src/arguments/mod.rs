@@ -9,6 +9,7 @@ mod module;
 mod show;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
@@ -41,6 +42,15 @@ pub struct Argument {
     pub place: Option<String>,
     /// The function may have changed it since: it is what it was called with.
     pub at_entry: bool,
+}
+
+/// `name=value`; `name@entry=value` where the function may have changed it since, and `...` for what is lost.
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = if self.at_entry { "@entry" } else { "" };
+        let value = self.value.as_deref().unwrap_or("...");
+        write!(f, "{}{entry}={value}", self.name)
+    }
 }
 
 /// The arguments of each frame of a thread.
