@@ -12,8 +12,8 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording", "args"],
     &["dwarf", "target"],
     &["record", "profile"],
-    &["capi", "agent", "crash-names", "stacks"],
-    &["cli", "preload"],
+    &["capi", "agent", "stacks"],
+    &["cli", "crash-names", "preload"],
 ];
 
 /// For tests and chores; nothing that is shipped depends on it.
