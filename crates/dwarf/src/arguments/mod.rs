@@ -18,7 +18,7 @@ use backtrail_args::table::write::{self, Told};
 use backtrail_ctype::graph::{Body, Graph};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::{Archive, Lent, TypeId};
-use backtrail_elf::Image;
+use backtrail_elf::{File, Image};
 use gimli::{EndianSlice, RunTimeEndian};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -97,8 +97,8 @@ pub struct TypesOfFile<'a> {
 /// `None` where there is no debug information.
 pub fn table(
     image: &Image<'_>,
-    with_dwarf: &Image<'_>,
-    supplementary: Option<&Image<'_>>,
+    with_dwarf: &File<'_>,
+    supplementary: Option<&File<'_>>,
     types: TypesOfFile<'_>,
 ) -> Result<Option<Made>, Error> {
     let arch = image.arch();
@@ -140,8 +140,8 @@ pub fn checksum(section: &[u8]) -> u32 {
     crc32fast::hash(section)
 }
 
-fn debug_bytes(image: &Image<'_>) -> u64 {
-    let debug = image
+fn debug_bytes(file: &File<'_>) -> u64 {
+    let debug = file
         .sections()
         .iter()
         .filter(|section| section.name.starts_with(b".debug_"));
