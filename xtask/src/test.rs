@@ -10,7 +10,7 @@ use std::thread;
 use backtrail_testkit::{SKIPPED, place};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 39] = [
+const TOOLS: [(&str, &str); 41] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -49,6 +49,8 @@ const TOOLS: [(&str, &str); 39] = [
     ("/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross"),
     ("s390x-linux-gnu-gcc", "gcc-s390x-linux-gnu"),
     ("/usr/s390x-linux-gnu/include/stdio.h", "libc6-dev-s390x-cross"),
+    ("powerpc-linux-gnu-gcc", "gcc-powerpc-linux-gnu"),
+    ("/usr/powerpc-linux-gnu/include/stdio.h", "libc6-dev-powerpc-cross"),
     ("qemu-aarch64-static", "qemu-user-static"),
 ];
 

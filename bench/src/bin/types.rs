@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use backtrail_ctype::link::{self, LinkedSymbol, Options, Section, Symbols, Unit};
 use backtrail_ctype::write::{self, ExternalStrings};
-use backtrail_ctype::{Dict, Kind, Lent, NameIndex, Symbol, SymbolKind};
-use backtrail_dwarf::types::{Parts, Sections};
+use backtrail_ctype::{Dict, Kind, Lent, NameIndex, Symbol};
+use backtrail_dwarf::types::{Parts, Sections, counted};
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_testkit::peers::{Binutils, CProgram, Compiler, Machine, Release};
 use backtrail_testkit::{command, place, scratch, skip};
@@ -130,17 +130,9 @@ struct Around<'a> {
 fn around<'a>(image: &Image<'a>) -> Option<Around<'a>> {
     let (entries, strings) = image.symbol_table(Table::Dynamic)?;
     let symbols = entries.filter_map(|entry| {
-        let kind = match (entry.is_object, entry.is_function) {
-            (true, _) => SymbolKind::Object,
-            (_, true) => SymbolKind::Function,
-            _ => return None,
-        };
-        Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)?;
-        Some(LinkedSymbol {
-            name: entry.name,
-            kind,
-            file: None,
-        })
+        let Symbol { name, kind } = counted(&entry)?;
+        let file = None;
+        Some(LinkedSymbol { name, kind, file })
     });
     Some(Around {
         symbols: symbols.collect(),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use backtrail_testkit::command;
 use backtrail_testkit::peers::{Machine, Release};
+use backtrail_testkit::{command, elf_file};
 use types::{Tools, kinds, must};
 
 const EACH: usize = 300;
@@ -76,15 +76,9 @@ fn six_hundred_sections() {
     let objects: Vec<PathBuf> = kinds().iter().map(|source| tools.compile(source)).collect();
     let library = tools.link(&["-shared"], &objects, "library.so");
     let (theirs, ours) = (tools.path("theirs"), tools.path("ours"));
-    let mut objcopy = Command::new("objcopy");
-    objcopy.args([
-        "-O",
-        "binary",
-        "--only-section=.ctf",
-        "--set-section-flags",
-        ".ctf=alloc",
-    ]);
-    must(objcopy.arg(&library).arg(&theirs));
+    let library = fs::read(library).unwrap();
+    let section = elf_file::section(&library, ".ctf").unwrap();
+    fs::write(&theirs, &library[section]).unwrap();
     let mut link = Command::new(env!("CARGO_BIN_EXE_backtrail"));
     link.args(["types", "link", "-q", "--symbols", "--mode", "share-duplicated"]);
     must(link.args(&objects).arg("-o").arg(&ours));

@@ -4,6 +4,10 @@
 pub const CTF_MAGIC: u16 = 0xdff2;
 /// `CTFA_MAGIC` ("CTF archives").
 pub const CTFA_MAGIC: u64 = 0x8b47_f2a4_d762_3eeb;
+/// `CTF_MODEL_ILP32`, the data model of an archive: pointers of 4 bytes.
+pub(crate) const CTF_MODEL_ILP32: u64 = 1;
+/// `CTF_MODEL_LP64`: pointers of 8 bytes.
+pub(crate) const CTF_MODEL_LP64: u64 = 2;
 /// The name of the member that is every other one's parent, and of the section (`_CTF_SECTION`).
 pub const CTF_SECTION: &[u8] = b".ctf";
 /// The magic number of Solaris, illumos and the BSDs' CTF, another format.

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backtrail_ctype::{Archive, Dict, ErrorKind, Lent, fuzz};
+use backtrail_testkit::elf_file;
 use common::{Body, Maker, Random, archive, every_kind, pack};
 
 /// Dicts of every version and byte order, compressed and not, and archives.
@@ -34,28 +35,19 @@ fn seeds() -> Vec<Vec<u8>> {
 /// The section of a library that gcc and GNU ld made; small enough for ld to leave it uncompressed, where damage does most.
 fn linked() -> Option<Vec<u8>> {
     let folder = backtrail_testkit::scratch();
-    let (library, section) = (folder.path().join("kinds.so"), folder.path().join("ctf"));
+    let library = folder.path().join("kinds.so");
     let mut gcc = Command::new("gcc");
     gcc.args(["-gctf", "-w", "-fPIC", "-shared", "-o"]).arg(&library);
     for source in ["types_kinds.c", "types_odd.c"] {
         gcc.arg(backtrail_testkit::place::programs().join(source));
     }
-    let mut objcopy = Command::new("objcopy");
-    objcopy.args([
-        "-O",
-        "binary",
-        "--only-section=.ctf",
-        "--set-section-flags",
-        ".ctf=alloc",
-    ]);
-    objcopy.arg(&library).arg(&section);
-    for command in [&mut gcc, &mut objcopy] {
-        if !command.output().is_ok_and(|output| output.status.success()) {
-            backtrail_testkit::skip(format!("{command:?} fails"));
-            return None;
-        }
+    if !gcc.output().is_ok_and(|output| output.status.success()) {
+        backtrail_testkit::skip(format!("{gcc:?} fails"));
+        return None;
     }
-    Some(std::fs::read(section).unwrap())
+    let library = std::fs::read(library).unwrap();
+    let section = elf_file::section(&library, ".ctf").unwrap();
+    Some(library[section].to_vec())
 }
 
 /// What real tools made, damaged anywhere.

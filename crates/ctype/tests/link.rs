@@ -8,7 +8,7 @@ use std::process::Command;
 
 use backtrail_ctype::link::{self, LinkErrorKind, LinkedSymbol, Mode, Options, Section, Symbols, Unit};
 use backtrail_ctype::write::{self, ExternalStrings};
-use backtrail_ctype::{Archive, Dict, Kind, Lent, Symbol, SymbolKind, TypeId, Types};
+use backtrail_ctype::{Archive, Dict, Kind, Lent, Symbol, TypeId, Types};
 use backtrail_elf::{Image, Table};
 use backtrail_testkit::objdump_types::Dicts;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
@@ -228,21 +228,11 @@ fn symbols_of_the_linked_file() {
         let theirs = Dicts::parse(&objects.objdump(&program));
         let file = fs::read(&program).unwrap();
         let image = Image::parse(&file).unwrap();
-        let (entries, strings) = image.symbol_table(table).unwrap();
-        let symbols = entries.filter_map(|entry| {
-            let kind = match (entry.is_object, entry.is_function) {
-                (true, _) => SymbolKind::Object,
-                (_, true) => SymbolKind::Function,
-                _ => return None,
-            };
-            Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)?;
-            Some(LinkedSymbol {
-                name: entry.name,
-                kind,
-                file: None,
-            })
-        });
-        let symbols: Vec<LinkedSymbol<'_>> = symbols.collect();
+        let (symbols, strings) = common::symbols(&image, table);
+        let linked = symbols
+            .into_iter()
+            .map(|Symbol { name, kind }| LinkedSymbol { name, kind, file: None });
+        let symbols: Vec<LinkedSymbol<'_>> = linked.collect();
         let external = ExternalStrings::new(strings);
         let options = write::Options {
             strings: Some(&external),

@@ -7,34 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use backtrail_ctype::write::{self, Contents, ExternalStrings, Options, WriteError};
-use backtrail_ctype::{Archive, Dict, Kind, Lent, Symbol, SymbolKind, TypeId, Types, graph};
+use backtrail_ctype::{Archive, Dict, Kind, Lent, TypeId, Types, graph};
 use backtrail_elf::{Image, Table};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{available, place, scratch, skip};
 use backtrail_wire::Endian;
-use common::{Maker, every_kind, pack};
+use common::{Maker, every_kind, pack, symbols};
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && errors.is_empty(), "{command:?}: {errors}");
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Symbols as they are counted in a symbol table.
-fn symbols<'a>(image: &Image<'a>, table: Table) -> (Vec<Symbol<'a>>, &'a [u8]) {
-    let Some((entries, strings)) = image.symbol_table(table) else {
-        return Default::default();
-    };
-    let symbols = entries.filter_map(|entry| {
-        let kind = match (entry.is_object, entry.is_function) {
-            (true, _) => SymbolKind::Object,
-            (_, true) => SymbolKind::Function,
-            _ => return None,
-        };
-        Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
-    });
-    (symbols.collect(), strings)
 }
 
 /// The section of a file, read and written: with or without the file's strings, compressed or not.

@@ -2,7 +2,7 @@
 
 use backtrail_arch::{Registers, aarch64, s390x, x86_64};
 use backtrail_ctype::link;
-use backtrail_elf::{Image, Kind, SectionData, edit};
+use backtrail_elf::{File, Image, Kind, SectionData, edit};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
 use backtrail_wire::Endian;
@@ -93,22 +93,22 @@ pub fn build(data: &[u8]) {
 
 /// Makes types of the debug information in the ELF file `data`, and links them.
 pub fn types(data: &[u8]) {
-    let Ok(image) = Image::parse(data) else { return };
-    let Ok(Some(sections)) = types::Sections::load(&image, None) else {
+    let Ok(file) = File::parse(data) else { return };
+    let Ok(Some(sections)) = types::Sections::load(&file, None) else {
         return;
     };
     let Ok(parts) = types::Parts::read(&sections) else {
         return;
     };
     let made = parts.make();
-    let entries = image.section_header(".debug_info").map_or(0, |section| section.size);
+    let entries = file.section_header(".debug_info").map_or(0, |section| section.size);
     for unit in &made.units {
         for node in unit.types.nodes() {
             unit.types
                 .references(node, |id| assert!(unit.types.get(id).is_some(), "a type that there is"));
         }
         // Each entry makes a few types at most; compressed sections hide how many there are.
-        assert!(image.section_header(".debug_info").is_none() || unit.types.len() as u64 <= 4 * entries + 4);
+        assert!(file.section_header(".debug_info").is_none() || unit.types.len() as u64 <= 4 * entries + 4);
     }
     let _ = link::link(&made.units, &link::Options::default());
 }

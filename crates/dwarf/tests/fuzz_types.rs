@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backtrail_dwarf::fuzz;
-use backtrail_elf::Image;
+use backtrail_elf::File;
 use backtrail_testkit::text::Random;
 use backtrail_testkit::{place, scratch, skip};
 
@@ -24,8 +24,8 @@ fn seed(compiler: &str, flags: &[&str]) -> Option<(Vec<u8>, Vec<std::ops::Range<
         return None;
     }
     let bytes = fs::read(object).unwrap();
-    let image = Image::parse(&bytes).unwrap();
-    let sections = image
+    let file = File::parse(&bytes).unwrap();
+    let sections = file
         .sections()
         .iter()
         .filter(|section| section.name.starts_with(b".debug_"));
@@ -36,10 +36,12 @@ fn seed(compiler: &str, flags: &[&str]) -> Option<(Vec<u8>, Vec<std::ops::Range<
 
 #[test]
 fn mutations() {
-    let all: [(&str, &[&str]); 4] = [
+    let all: [(&str, &[&str]); 5] = [
         ("gcc", &["-gdwarf-5"]),
         ("gcc", &["-gdwarf-4", "-fdebug-types-section"]),
         ("gcc", &["-gdwarf-2", "-gstrict-dwarf"]),
+        // Of 32 bits, with relocations.
+        ("gcc", &["-g", "-m32", "-c"]),
         ("clang", &["-gdwarf-5"]),
     ];
     let seeds: Vec<_> = all

@@ -6,7 +6,8 @@ use std::io;
 use backtrail_wire::{Bytes, Endian};
 use object::read::{CompressedData, CompressionFormat};
 
-use crate::constants::{CHDR_BYTES, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
+use crate::constants::{CHDR_BYTES, CHDR32_BYTES, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
+use crate::header::Class;
 use crate::{Error, ErrorKind, Result};
 
 /// A deflate stream cannot expand a byte to more than this many (RFC 1951: 258 bytes from two bits).
@@ -20,10 +21,13 @@ const MAX_DEBUGDATA: u64 = 256 << 20;
 const XZ_RATIO: u64 = 1024;
 
 /// The contents of a section with `SHF_COMPRESSED`; `at` is the offset of `data` in the file.
-pub(crate) fn decompress_section<'a>(data: Bytes<'a>, at: u64) -> Result<Cow<'a, [u8]>> {
-    let (kind, size) = (data.u32(0)?, data.u64(8)?);
-    let packed = data.data().get(CHDR_BYTES..).ok_or_else(|| {
-        let missing = (CHDR_BYTES - data.len()) as u64;
+pub(crate) fn decompress_section<'a>(data: Bytes<'a>, class: Class, at: u64) -> Result<Cow<'a, [u8]>> {
+    let (kind, size, header) = match class {
+        Class::Elf32 => (data.u32(0)?, data.u32(4)?.into(), CHDR32_BYTES),
+        Class::Elf64 => (data.u32(0)?, data.u64(8)?, CHDR_BYTES),
+    };
+    let packed = data.data().get(header..).ok_or_else(|| {
+        let missing = (header - data.len()) as u64;
         Error::new(ErrorKind::Truncated { missing }, at)
     })?;
     let (format, ratio) = match kind {

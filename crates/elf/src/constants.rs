@@ -1,17 +1,26 @@
 //! Names and numbers of the ELF specification (gABI 4.3) and of its GNU extensions, as far as they are read here.
 
+pub(crate) const ELFCLASS32: u8 = 1;
 pub(crate) const ELFCLASS64: u8 = 2;
 pub(crate) const ELFDATA2LSB: u8 = 1;
 pub(crate) const ELFDATA2MSB: u8 = 2;
 
 /// Size of `Elf64_Ehdr`.
 pub(crate) const EHDR_BYTES: usize = 64;
+/// Size of `Elf32_Ehdr`.
+pub(crate) const EHDR32_BYTES: usize = 52;
 /// Size of `Elf64_Phdr`.
 pub(crate) const PHDR_BYTES: usize = 56;
+/// Size of `Elf32_Phdr`.
+pub(crate) const PHDR32_BYTES: usize = 32;
 /// Size of `Elf64_Shdr`.
 pub(crate) const SHDR_BYTES: usize = 64;
+/// Size of `Elf32_Shdr`.
+pub(crate) const SHDR32_BYTES: usize = 40;
 /// Size of `Elf64_Sym`.
 pub(crate) const SYM_BYTES: usize = 24;
+/// Size of `Elf32_Sym`.
+pub(crate) const SYM32_BYTES: usize = 16;
 /// Size of `Elf64_Rela`.
 pub(crate) const RELA_BYTES: usize = 24;
 
@@ -21,6 +30,14 @@ pub(crate) const X86_64_RELOCATIONS: [u32; 4] = [10, 1, 2, 24];
 pub(crate) const AARCH64_RELOCATIONS: [u32; 4] = [258, 257, 261, 260];
 /// `R_390_32`, `_64`, `_PC32` and `_PC64`.
 pub(crate) const S390X_RELOCATIONS: [u32; 4] = [4, 22, 5, 23];
+/// `R_386_32` and `_PC32`; the machine has none of 8 bytes.
+pub(crate) const I386_RELOCATIONS: [u32; 4] = [1, R_NONE, 2, R_NONE];
+/// `R_ARM_ABS32` and `_REL32`.
+pub(crate) const ARM_RELOCATIONS: [u32; 4] = [2, R_NONE, 3, R_NONE];
+/// `R_PPC_ADDR32` and `_REL32`.
+pub(crate) const PPC_RELOCATIONS: [u32; 4] = [1, R_NONE, 26, R_NONE];
+/// `R_PPC64_ADDR32`, `_ADDR64`, `_REL32` and `_REL64`.
+pub(crate) const PPC64_RELOCATIONS: [u32; 4] = [1, 38, 26, 44];
 /// `R_*_NONE`: nothing to do.
 pub(crate) const R_NONE: u32 = 0;
 
@@ -29,9 +46,7 @@ pub(crate) const ET_EXEC: u16 = 2;
 pub(crate) const ET_DYN: u16 = 3;
 pub(crate) const ET_CORE: u16 = 4;
 
-pub(crate) const EM_S390: u16 = 22;
-pub(crate) const EM_X86_64: u16 = 62;
-pub(crate) const EM_AARCH64: u16 = 183;
+pub(crate) use crate::machines::*;
 
 /// `e_phnum`: the number is in `sh_info` of section 0.
 pub(crate) const PN_XNUM: u16 = 0xffff;
@@ -65,6 +80,8 @@ pub(crate) const ELFCOMPRESS_ZLIB: u32 = 1;
 pub(crate) const ELFCOMPRESS_ZSTD: u32 = 2;
 /// Size of `Elf64_Chdr`.
 pub(crate) const CHDR_BYTES: usize = 24;
+/// Size of `Elf32_Chdr`.
+pub(crate) const CHDR32_BYTES: usize = 12;
 
 pub(crate) const NT_GNU_BUILD_ID: u32 = 3;
 

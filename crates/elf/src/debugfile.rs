@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::image::{AltLink, Image};
+use crate::image::{AltLink, File};
 use crate::map::{MappedFile, open_regular};
 
 const SYSTEM_DEBUG: &str = "/usr/lib/debug";
@@ -52,13 +52,13 @@ impl Search {
 
     /// The debug file of the module at `path`: by its build id, else by its `.gnu_debuglink`. What is returned was
     /// checked: it has the same build id, or the CRC that the link says.
-    pub fn debug_file(&self, path: &Path, image: &Image<'_>) -> Option<PathBuf> {
-        if let Some(build_id) = image.build_id()
+    pub fn debug_file(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {
+        if let Some(build_id) = file.build_id()
             && let Some(found) = self.by_build_id(build_id)
         {
             return Some(found);
         }
-        let link = image.debuglink()?;
+        let link = file.debuglink()?;
         self.by_debuglink(path, link.name, link.crc)
     }
 
@@ -132,7 +132,7 @@ fn has_build_id(path: &Path, build_id: &[u8]) -> bool {
     let Ok(file) = MappedFile::open(path) else {
         return false;
     };
-    Image::parse(file.bytes()).is_ok_and(|image| image.build_id() == Some(build_id))
+    File::parse(file.bytes()).is_ok_and(|file| file.build_id() == Some(build_id))
 }
 
 /// CRC-32 of a whole file, read piece by piece.

@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 pub enum ErrorKind {
     /// The file does not begin with the magic number of ELF.
     NotElf,
-    /// `EI_CLASS` is not `ELFCLASS64`.
+    /// `EI_CLASS` is not `ELFCLASS64`, or, where code does not matter, neither of the two.
     Class(u8),
     /// `EI_DATA` is neither little-endian nor big-endian.
     ByteOrder(u8),
@@ -35,11 +35,13 @@ pub enum ErrorKind {
     Decompress,
     /// A relocation of a type that tables about code don't have.
     Relocation(u32),
+    /// The relocations of an object for a machine (`e_machine`) whose relocations are not known.
+    RelocationMachine(u16),
     /// A relocation of bytes that its section doesn't have, by their offset in the section.
     RelocationOffset(u64),
     /// A relocation with a symbol that its symbol table doesn't have.
     RelocationSymbol(u64),
-    /// The relocations of a section that has to be read are of another sort than those with addends (`sh_type`).
+    /// The relocations of a section that has to be read are of a sort that is not known (`sh_type`).
     RelocationSort(u32),
     /// A section with code for which the file has no symbol that a relocation could name.
     NoSymbol(u64),
@@ -116,12 +118,21 @@ impl fmt::Display for Error {
                 write!(f, "ELF machine {machine} in a byte order it does not have")?
             }
             ErrorKind::Type(kind) => write!(f, "unknown ELF type {kind}")?,
-            ErrorKind::ProgramHeaderSize(size) => write!(f, "program headers of {size} bytes instead of 56")?,
+            ErrorKind::ProgramHeaderSize(size) => write!(
+                f,
+                "program headers of {size} bytes instead of 56 (of 32 in a 32-bit file)"
+            )?,
             ErrorKind::Truncated { missing } => write!(f, "data ends {missing} bytes too early")?,
             ErrorKind::CompressedSize(size) => write!(f, "impossible uncompressed size {size}")?,
             ErrorKind::Compression(kind) => write!(f, "unknown compression {kind}")?,
             ErrorKind::Decompress => write!(f, "damaged compressed data")?,
             ErrorKind::Relocation(kind) => write!(f, "relocation of type {kind} is not supported")?,
+            ErrorKind::RelocationMachine(machine) => {
+                write!(
+                    f,
+                    "relocations of ELF machine {machine} are not known: link the object first"
+                )?;
+            }
             ErrorKind::RelocationOffset(offset) => {
                 write!(f, "relocation past the section's end, at {offset:#x} of it")?
             }

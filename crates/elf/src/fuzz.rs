@@ -3,18 +3,36 @@
 use crate::archive::Archive;
 use crate::constants::PT_GNU_SFRAME;
 use crate::edit::{ObjectField, ObjectTable};
-use crate::{Error, Image, Kind, Segment, Symbols, Table, edit};
+use crate::{Error, File, Image, Kind, Segment, Symbols, Table, edit};
 
-/// Parses `data` as a file and as memory, and asks for everything that an image can tell.
+/// Parses `data` as a file of a known machine, as memory, and as a file of any, and asks for everything that they can tell.
 pub fn image(data: &[u8]) {
     for parsed in [Image::parse(data), Image::parse_memory(data, 0x7f12_3456_7000)] {
         let Ok(image) = parsed else { continue };
         touch(&image);
     }
+    if let Ok(file) = File::parse(data) {
+        touch_file(&file);
+    }
+}
+
+fn touch_file(file: &File<'_>) {
+    let _ = (file.build_id(), file.debuglink(), file.debugaltlink());
+    // Decompressing costs up to a thousandfold; the first sections show all there is to see.
+    for section in file.sections().iter().take(64) {
+        if let Err(error) = file.contents(section).and_then(|_| file.relocated(section)) {
+            let _ = error.to_string();
+        }
+    }
+    for table in [Table::Full, Table::Dynamic] {
+        if let Some((symbols, _)) = file.symbol_table(table) {
+            let _ = symbols.take(64).count();
+        }
+    }
 }
 
 fn touch(image: &Image<'_>) {
-    let _ = (image.build_id(), image.debuglink(), image.debugaltlink());
+    touch_file(image);
     let _ = (image.base_vaddr(), image.mem_size(), image.code_ranges());
     let _ = (
         image.text_address(),
@@ -22,17 +40,6 @@ fn touch(image: &Image<'_>) {
         image.svma_of_offset(image.entry()),
     );
     let _ = (image.eh_frame(), image.eh_frame_hdr(), image.sframe());
-    // Decompressing costs up to a thousandfold; the first sections show all there is to see.
-    for section in image.sections().iter().take(64) {
-        if let Err(error) = image.contents(section).and_then(|_| image.relocated(section)) {
-            let _ = error.to_string();
-        }
-    }
-    for table in [Table::Full, Table::Dynamic] {
-        if let Some((symbols, _)) = image.symbol_table(table) {
-            let _ = symbols.take(64).count();
-        }
-    }
     let symbols = Symbols::new(image);
     for symbol in symbols.iter().take(64) {
         assert!(symbol.size > 0, "a symbol of no size would cover nothing");

@@ -1,14 +1,15 @@
 //! The view of one ELF file, or of one module as it lies in memory.
 
 use std::borrow::Cow;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
-use backtrail_arch::{Arch, aarch64, s390x, x86_64};
+use backtrail_arch::Arch;
 use backtrail_wire::{Bytes, Endian};
 
 use crate::compression::{decompress_section, decompress_zdebug};
 use crate::constants::*;
-use crate::{Error, ErrorKind, Result, notes};
+use crate::header::{self, Class, Header};
+use crate::{Result, notes};
 
 /// The page size that addresses are rounded to where a module's base is told. Files may be aligned to larger pages;
 /// the kernel maps at multiples of this one.
@@ -161,31 +162,32 @@ enum Layout {
     Memory { at: u64 },
 }
 
-/// A parsed ELF file: its headers, decoded, and the bytes it was parsed from.
+/// A parsed ELF file of any machine, of 32 or 64 bits and in either byte order: its headers, decoded, and the bytes it was parsed from.
 #[derive(Clone, Debug)]
-pub struct Image<'a> {
+pub struct File<'a> {
     bytes: Bytes<'a>,
     layout: Layout,
-    arch: &'static Arch,
+    class: Class,
+    machine: u16,
     kind: Kind,
     entry: u64,
     segments: Vec<Segment>,
     sections: Vec<Section<'a>>,
 }
 
-/// `Elf64_Ehdr`, as far as it is used.
-pub(crate) struct Header {
-    pub(crate) endian: Endian,
-    pub(crate) arch: &'static Arch,
-    pub(crate) kind: Kind,
-    pub(crate) entry: u64,
-    pub(crate) phoff: u64,
-    pub(crate) phentsize: u16,
-    pub(crate) phnum: u16,
-    pub(crate) shoff: u64,
-    pub(crate) shentsize: u16,
-    pub(crate) shnum: u16,
-    pub(crate) shstrndx: u16,
+/// A file with the CPU that its code is for: one of those whose stacks can be walked. It is a [`File`] too.
+#[derive(Clone, Debug)]
+pub struct Image<'a> {
+    file: File<'a>,
+    arch: &'static Arch,
+}
+
+impl<'a> Deref for Image<'a> {
+    type Target = File<'a>;
+
+    fn deref(&self) -> &File<'a> {
+        &self.file
+    }
 }
 
 impl<'a> Image<'a> {
@@ -194,19 +196,9 @@ impl<'a> Image<'a> {
     /// Section headers that are missing or lie outside the file are taken as absent: everything that the dynamic
     /// linker needs is found by program headers then.
     pub fn parse(bytes: &'a [u8]) -> Result<Image<'a>> {
-        let header = Header::parse(bytes)?;
-        let bytes = Bytes::new(bytes, header.endian);
-        let sections = parse_sections(bytes, &header);
-        let segments = parse_segments(bytes, &header)?;
-        Ok(Image {
-            bytes,
-            layout: Layout::File,
-            arch: header.arch,
-            kind: header.kind,
-            entry: header.entry,
-            segments,
-            sections,
-        })
+        let (header, arch) = Header::with_arch(bytes)?;
+        let file = File::with_header(bytes, &header)?;
+        Ok(Image { file, arch })
     }
 
     /// Parses a module as it lies in memory: the vdso, or pages copied from a process whose file is gone.
@@ -215,18 +207,13 @@ impl<'a> Image<'a> {
     /// data lie at its address. Only program headers are used. All addresses that come out are the module's own
     /// (svma), as if the file had been parsed.
     pub fn parse_memory(bytes: &'a [u8], at: u64) -> Result<Image<'a>> {
-        let header = Header::parse(bytes)?;
-        let bytes = Bytes::new(bytes, header.endian);
-        let segments = parse_segments(bytes, &header)?;
-        Ok(Image {
-            bytes,
+        let (header, arch) = Header::with_arch(bytes)?;
+        let in_order = Bytes::new(bytes, header.endian);
+        let file = File {
             layout: Layout::Memory { at },
-            arch: header.arch,
-            kind: header.kind,
-            entry: header.entry,
-            segments,
-            sections: Vec::new(),
-        })
+            ..File::new(&header, in_order, header::segments(in_order, &header)?, Vec::new())
+        };
+        Ok(Image { file, arch })
     }
 
     /// The same file with addresses for the sections of a relocatable one, which has none: those with code first, the
@@ -240,7 +227,7 @@ impl<'a> Image<'a> {
         let mut next = 0u64;
         for code in [true, false] {
             let is_next = |section: &&mut Section<'_>| section.is_loaded() && section.is_code() == code;
-            for section in self.sections.iter_mut().filter(is_next) {
+            for section in self.file.sections.iter_mut().filter(is_next) {
                 // Beyond these limits no file of this size is honest; places may overlap then.
                 let align = section.align.clamp(1, PAGE);
                 section.address = next.checked_next_multiple_of(align).unwrap_or(next);
@@ -253,6 +240,48 @@ impl<'a> Image<'a> {
     /// The CPU.
     pub fn arch(&self) -> &'static Arch {
         self.arch
+    }
+}
+
+impl<'a> File<'a> {
+    /// Parses a file: linked, relocatable or core, of any machine.
+    ///
+    /// Section headers that are missing or lie outside the file are taken as absent.
+    pub fn parse(bytes: &'a [u8]) -> Result<File<'a>> {
+        File::with_header(bytes, &Header::parse(bytes)?)
+    }
+
+    fn with_header(bytes: &'a [u8], header: &Header) -> Result<File<'a>> {
+        let bytes = Bytes::new(bytes, header.endian);
+        let sections = header::sections(bytes, header);
+        Ok(File::new(header, bytes, header::segments(bytes, header)?, sections))
+    }
+
+    fn new(header: &Header, bytes: Bytes<'a>, segments: Vec<Segment>, sections: Vec<Section<'a>>) -> File<'a> {
+        File {
+            bytes,
+            layout: Layout::File,
+            class: header.class,
+            machine: header.machine,
+            kind: header.kind,
+            entry: header.entry,
+            segments,
+            sections,
+        }
+    }
+
+    /// `e_machine`: the CPU's number.
+    pub fn machine(&self) -> u16 {
+        self.machine
+    }
+
+    /// Bytes of an address: 4 or 8.
+    pub fn address_bytes(&self) -> u8 {
+        self.class.word_bytes()
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
     }
 
     /// The byte order.
@@ -377,7 +406,7 @@ impl<'a> Image<'a> {
             return Ok(None);
         };
         let data = if section.flags & SHF_COMPRESSED != 0 {
-            decompress_section(Bytes::new(raw, self.endian()), section.offset)?
+            decompress_section(Bytes::new(raw, self.endian()), self.class, section.offset)?
         } else {
             Cow::Borrowed(raw)
         };
@@ -472,152 +501,6 @@ impl<'a> Image<'a> {
             Layout::Memory { .. } => segment.memsz,
         }
     }
-}
-
-impl Header {
-    pub(crate) fn parse(raw: &[u8]) -> Result<Header> {
-        if !raw.starts_with(b"\x7fELF") {
-            return Err(Error::new(ErrorKind::NotElf, 0));
-        }
-        let ident = Bytes::new(raw, Endian::Little);
-        let class = ident.u8(4)?;
-        if class != ELFCLASS64 {
-            return Err(Error::new(ErrorKind::Class(class), 4));
-        }
-        let endian = match ident.u8(5)? {
-            ELFDATA2LSB => Endian::Little,
-            ELFDATA2MSB => Endian::Big,
-            other => return Err(Error::new(ErrorKind::ByteOrder(other), 5)),
-        };
-        let bytes = Bytes::new(raw, endian);
-        bytes.slice(0, EHDR_BYTES)?;
-        let machine = bytes.u16(18)?;
-        let arch = match (machine, endian) {
-            (EM_X86_64, Endian::Little) => &x86_64::ARCH,
-            (EM_AARCH64, _) => &aarch64::ARCH,
-            (EM_S390, Endian::Big) => &s390x::ARCH,
-            (EM_X86_64 | EM_S390, _) => return Err(Error::new(ErrorKind::MachineByteOrder(machine), 18)),
-            _ => return Err(Error::new(ErrorKind::Machine(machine), 18)),
-        };
-        let kind = match bytes.u16(16)? {
-            ET_REL => Kind::Relocatable,
-            ET_EXEC => Kind::Executable,
-            ET_DYN => Kind::Shared,
-            ET_CORE => Kind::Core,
-            other => return Err(Error::new(ErrorKind::Type(other), 16)),
-        };
-        Ok(Header {
-            endian,
-            arch,
-            kind,
-            entry: bytes.u64(24)?,
-            phoff: bytes.u64(32)?,
-            shoff: bytes.u64(40)?,
-            phentsize: bytes.u16(54)?,
-            phnum: bytes.u16(56)?,
-            shentsize: bytes.u16(58)?,
-            shnum: bytes.u16(60)?,
-            shstrndx: bytes.u16(62)?,
-        })
-    }
-}
-
-/// The entry's number of a table, or the one that section 0 says instead.
-fn extended(bytes: Bytes<'_>, header: &Header, field: usize) -> Option<u64> {
-    let at = to_usize(header.shoff).checked_add(field)?;
-    if header.shoff == 0 {
-        return None;
-    }
-    Some(match field {
-        32 => bytes.u64(at).ok()?,
-        _ => u64::from(bytes.u32(at).ok()?),
-    })
-}
-
-fn parse_segments(bytes: Bytes<'_>, header: &Header) -> Result<Vec<Segment>> {
-    let count = match header.phnum {
-        // sh_info of section 0.
-        PN_XNUM => extended(bytes, header, 44).unwrap_or(u64::from(PN_XNUM)),
-        count => u64::from(count),
-    };
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    if usize::from(header.phentsize) != PHDR_BYTES {
-        return Err(Error::new(ErrorKind::ProgramHeaderSize(header.phentsize), 54));
-    }
-    let table = bytes.slice(
-        to_usize(header.phoff),
-        to_usize(count.saturating_mul(PHDR_BYTES as u64)),
-    )?;
-    let table = Bytes::new(table, bytes.endian());
-    (0..to_usize(count))
-        .map(|index| {
-            let at = index * PHDR_BYTES;
-            Ok(Segment {
-                kind: table.u32(at)?,
-                flags: table.u32(at + 4)?,
-                offset: table.u64(at + 8)?,
-                vaddr: table.u64(at + 16)?,
-                filesz: table.u64(at + 32)?,
-                memsz: table.u64(at + 40)?,
-                align: table.u64(at + 48)?,
-            })
-        })
-        .collect()
-}
-
-/// The section headers, as many as the file holds; none where they make no sense.
-fn parse_sections<'a>(bytes: Bytes<'a>, header: &Header) -> Vec<Section<'a>> {
-    if header.shoff == 0 || usize::from(header.shentsize) != SHDR_BYTES {
-        return Vec::new();
-    }
-    let promised = match header.shnum {
-        // sh_size of section 0.
-        0 => extended(bytes, header, 32).unwrap_or(0),
-        count => u64::from(count),
-    };
-    let room = (bytes.len() as u64).saturating_sub(header.shoff) / SHDR_BYTES as u64;
-    let count = to_usize(promised.min(room));
-    let mut names_at = Vec::with_capacity(count);
-    let mut sections: Vec<Section<'a>> = Vec::with_capacity(count);
-    for index in 0..count {
-        let at = to_usize(header.shoff) + index * SHDR_BYTES;
-        let Ok((section, name)) = parse_section(bytes, at) else {
-            break;
-        };
-        sections.push(section);
-        names_at.push(name);
-    }
-    let strings = match header.shstrndx {
-        // sh_link of section 0.
-        SHN_XINDEX => extended(bytes, header, 40).unwrap_or(0),
-        index => u64::from(index),
-    };
-    let table = sections.get(to_usize(strings)).filter(|table| table.kind == SHT_STRTAB);
-    let Some(names) = table.and_then(|table| bytes.slice(to_usize(table.offset), to_usize(table.size)).ok()) else {
-        return sections;
-    };
-    let names = Bytes::new(names, bytes.endian());
-    for (section, name) in sections.iter_mut().zip(names_at) {
-        section.name = names.cursor(name as usize).c_str().unwrap_or_default();
-    }
-    sections
-}
-
-fn parse_section<'a>(bytes: Bytes<'a>, at: usize) -> Result<(Section<'a>, u32)> {
-    let section = Section {
-        name: &[],
-        kind: bytes.u32(at + 4)?,
-        flags: bytes.u64(at + 8)?,
-        address: bytes.u64(at + 16)?,
-        offset: bytes.u64(at + 24)?,
-        size: bytes.u64(at + 32)?,
-        link: bytes.u32(at + 40)?,
-        info: bytes.u32(at + 44)?,
-        align: bytes.u64(at + 48)?,
-    };
-    Ok((section, bytes.u32(at)?))
 }
 
 /// An offset or a size; what does not fit is past the end of every input anyway.

@@ -1,7 +1,7 @@
 //! Everything that needs to know ELF.
 //!
-//! [`Image`] is the view of one file, or of one module as it lies in memory: its CPU, its segments and sections, its
-//! build id, and where its unwind tables are. [`Symbols`] names functions; [`debugfile`] finds what was split off into
+//! [`File`] is the view of one file: its segments, sections and symbols, its build id. [`Image`] is that of one whose code is for a CPU that
+//! is known, or of such a module as it lies in memory: where its unwind tables are. [`Symbols`] names functions; [`debugfile`] finds what was split off into
 //! separate debug files; [`edit`] puts tables into files, [`archive`] into archives. Reading never panics, whatever the bytes are, and allocates no more than a small multiple of
 //! the input's length.
 
@@ -15,7 +15,9 @@ pub mod edit;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+mod header;
 mod image;
+pub mod machines;
 pub mod map;
 mod notes;
 mod relocate;
@@ -24,7 +26,7 @@ mod symbols;
 mod unwind_data;
 
 pub use error::{Error, ErrorKind, Result};
-pub use image::{AltLink, CodeSegments, DebugLink, Image, Kind, Section, SectionData, Segment};
+pub use image::{AltLink, CodeSegments, DebugLink, File, Image, Kind, Section, SectionData, Segment};
 pub use map::MappedFile;
 pub use notes::build_id_of_notes;
 pub use symbol_table::{SymbolEntry, Table};

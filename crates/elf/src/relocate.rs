@@ -1,18 +1,19 @@
 //! Relocations of relocatable files (gABI 4.3, "Relocation"), as far as tables about code have them.
 
-use backtrail_arch::{Arch, aarch64, s390x, x86_64};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::*;
+use crate::header::Class;
 use crate::image::to_usize;
-use crate::{Error, ErrorKind, Image, Kind, Result, Section, SectionData};
+use crate::symbol_table::RawSymbol;
+use crate::{Error, ErrorKind, File, Kind, Result, Section, SectionData};
 
-impl<'a> Image<'a> {
+impl<'a> File<'a> {
     /// The contents of a section as a linker would leave them if it placed every section at its address in this file,
     /// which is 0 in a relocatable one. In other files the same as [`Image::contents`].
     ///
-    /// Fails where a relocation has a type that tables about code don't have, or lies outside the section, and where
-    /// relocations come without addends or in LLVM's compact form.
+    /// Fails where a relocation has a type that tables about code don't have, or lies outside the section, where the machine's relocations are
+    /// not known, and where they come in LLVM's compact form.
     pub fn relocated(&self, section: &Section<'a>) -> Result<Option<SectionData<'a>>> {
         self.relocate(section, false)
     }
@@ -40,7 +41,7 @@ impl<'a> Image<'a> {
             matches!(table.kind, SHT_RELA | SHT_REL | SHT_CREL) && index == Some(table.info as usize)
         };
         for table in sections.iter().filter(applies) {
-            if table.kind != SHT_RELA {
+            if table.kind == SHT_CREL {
                 return Err(Error::new(ErrorKind::RelocationSort(table.kind), table.offset));
             }
             self.apply(table, section.address, lenient, contents.data.to_mut())?;
@@ -60,13 +61,19 @@ impl<'a> Image<'a> {
         let extended = extended.map_or(Ok(None), |extended| self.raw(extended))?;
         let (entries, symbols) = (self.bytes_in_order(entries), self.bytes_in_order(symbols));
         let extended = self.bytes_in_order(extended.unwrap_or_default());
-        for at in (0..entries.len() / RELA_BYTES).map(|entry| entry * RELA_BYTES) {
+        let form = Form {
+            class: self.class(),
+            addends: table.kind == SHT_RELA,
+        };
+        for at in (0..entries.len() / form.bytes()).map(|entry| entry * form.bytes()) {
             let file_offset = table.offset.saturating_add(at as u64);
-            let (offset, info) = (entries.u64(at)?, entries.u64(at + 8)?);
-            let field = match Field::of(self.arch(), info as u32) {
-                Some(field) => field,
-                None if lenient => continue,
-                None => return Err(Error::new(ErrorKind::Relocation(info as u32), file_offset)),
+            let relocation = form.read(entries, at)?;
+            let (offset, kind) = (relocation.offset, relocation.kind);
+            let field = match Field::of(self.machine(), kind) {
+                Ok(Some(field)) => field,
+                Ok(None) if lenient => continue,
+                Ok(None) => return Err(Error::new(ErrorKind::Relocation(kind), file_offset)),
+                Err(kind) => return Err(Error::new(kind, file_offset)),
             };
             let Some(field_data) = to_usize(offset)
                 .checked_add(field.bytes)
@@ -74,32 +81,84 @@ impl<'a> Image<'a> {
             else {
                 return Err(Error::new(ErrorKind::RelocationOffset(offset), file_offset));
             };
-            let symbol = self.symbol_value(symbols, extended, (info >> 32) as usize);
-            let symbol = symbol.ok_or(Error::new(ErrorKind::RelocationSymbol(info >> 32), file_offset))?;
+            let symbol = self.symbol_value(symbols, extended, relocation.symbol);
+            let missing = ErrorKind::RelocationSymbol(relocation.symbol.into());
+            let symbol = symbol.ok_or(Error::new(missing, file_offset))?;
+            let addend = relocation.addend.unwrap_or_else(|| read(field_data, self.endian()));
             let place = if field.relative {
                 address.wrapping_add(offset)
             } else {
                 0
             };
-            let value = symbol.wrapping_add(entries.u64(at + 16)?).wrapping_sub(place);
+            let value = symbol.wrapping_add(addend).wrapping_sub(place);
             write(field_data, value, self.endian());
         }
         Ok(())
     }
 
     /// `st_value` with the address of its section; 0 for what is not defined here.
-    fn symbol_value(&self, symbols: Bytes<'_>, extended: Bytes<'_>, index: usize) -> Option<u64> {
-        let at = index.checked_mul(SYM_BYTES)?;
+    fn symbol_value(&self, symbols: Bytes<'_>, extended: Bytes<'_>, index: u32) -> Option<u64> {
         if index == 0 {
             return Some(0);
         }
-        let (section, value) = (symbols.u16(at + 6).ok()?, symbols.u64(at + 8).ok()?);
-        let section = match section {
+        let index = index as usize;
+        let symbol = RawSymbol::read(symbols, self.class(), index)?;
+        let section = match symbol.section {
             SHN_XINDEX => self.sections().get(extended.u32(index.checked_mul(4)?).ok()? as usize),
             SHN_UNDEF | SHN_LORESERVE.. => None,
             index => self.sections().get(usize::from(index)),
         };
-        Some(value.wrapping_add(section.map_or(0, |section| section.address)))
+        Some(symbol.value.wrapping_add(section.map_or(0, |section| section.address)))
+    }
+}
+
+/// How relocations are told.
+#[derive(Clone, Copy)]
+struct Form {
+    class: Class,
+    /// `SHT_RELA`
+    addends: bool,
+}
+
+/// A relocation.
+struct Relocation {
+    offset: u64,
+    /// The number of its symbol.
+    symbol: u32,
+    kind: u32,
+    /// Where there is none, the field has it.
+    addend: Option<u64>,
+}
+
+impl Form {
+    fn bytes(self) -> usize {
+        let words = if self.addends { 3 } else { 2 };
+        words * usize::from(self.class.word_bytes())
+    }
+
+    fn read(self, entries: Bytes<'_>, at: usize) -> Result<Relocation> {
+        Ok(match self.class {
+            Class::Elf32 => {
+                let info = entries.u32(at + 4)?;
+                let addend = self.addends.then(|| entries.u32(at + 8)).transpose()?;
+                Relocation {
+                    offset: entries.u32(at)?.into(),
+                    symbol: info >> 8,
+                    kind: info & 0xff,
+                    // Signed; no field is wider.
+                    addend: addend.map(u64::from),
+                }
+            }
+            Class::Elf64 => {
+                let info = entries.u64(at + 8)?;
+                Relocation {
+                    offset: entries.u64(at)?,
+                    symbol: (info >> 32) as u32,
+                    kind: info as u32,
+                    addend: self.addends.then(|| entries.u64(at + 16)).transpose()?,
+                }
+            }
+        })
     }
 }
 
@@ -112,22 +171,39 @@ struct Field {
 
 impl Field {
     /// By the numbers of the processor supplements; `None` for a type that only code has.
-    fn of(arch: &Arch, kind: u32) -> Option<Field> {
-        let [abs32, abs64, relative32, relative64] = match arch.name {
-            name if name == x86_64::ARCH.name => X86_64_RELOCATIONS,
-            name if name == aarch64::ARCH.name => AARCH64_RELOCATIONS,
-            name if name == s390x::ARCH.name => S390X_RELOCATIONS,
-            _ => return None,
+    fn of(machine: u16, kind: u32) -> Result<Option<Field>, ErrorKind> {
+        if kind == R_NONE {
+            return Ok(Some(Field {
+                bytes: 0,
+                relative: false,
+            }));
+        }
+        let [abs32, abs64, relative32, relative64] = match machine {
+            EM_X86_64 => X86_64_RELOCATIONS,
+            EM_AARCH64 => AARCH64_RELOCATIONS,
+            EM_S390 => S390X_RELOCATIONS,
+            EM_386 => I386_RELOCATIONS,
+            EM_ARM => ARM_RELOCATIONS,
+            EM_PPC => PPC_RELOCATIONS,
+            EM_PPC64 => PPC64_RELOCATIONS,
+            other => return Err(ErrorKind::RelocationMachine(other)),
         };
         let (bytes, relative) = match kind {
-            R_NONE => (0, false),
             kind if kind == abs32 => (4, false),
             kind if kind == abs64 => (8, false),
             kind if kind == relative32 => (4, true),
             kind if kind == relative64 => (8, true),
-            _ => return None,
+            _ => return Ok(None),
         };
-        Some(Field { bytes, relative })
+        Ok(Some(Field { bytes, relative }))
+    }
+}
+
+fn read(field: &[u8], endian: Endian) -> u64 {
+    let byte = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+    match endian {
+        Endian::Little => field.iter().rev().fold(0, byte),
+        Endian::Big => field.iter().fold(0, byte),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use backtrail_wire::Bytes;
 
-use crate::Image;
+use crate::File;
 use crate::constants::*;
+use crate::header::Class;
 use crate::image::to_usize;
 
 /// `SHN_ABS`
@@ -45,7 +46,7 @@ pub struct SymbolEntry<'a> {
     pub is_absolute: bool,
 }
 
-impl<'a> Image<'a> {
+impl<'a> File<'a> {
     /// The entries of a symbol table, and the string table of their names. `None` where the file has no such table or
     /// holds no bytes of it.
     pub fn symbol_table(&self, table: Table) -> Option<(impl Iterator<Item = SymbolEntry<'a>> + use<'a>, &'a [u8])> {
@@ -56,24 +57,62 @@ impl<'a> Image<'a> {
         let section = self.sections().iter().find(|section| section.kind == kind)?;
         let entries = Bytes::new(self.raw(section).ok()??, self.endian());
         let strings = self.raw(self.sections().get(to_usize(section.link.into()))?).ok()??;
-        let symbols = (0..entries.len() / SYM_BYTES).map_while(move |index| entry(entries, index * SYM_BYTES, strings));
+        let class = self.class();
+        let symbols = (0..entries.len() / class.symbol_bytes()).map_while(move |index| {
+            let raw = RawSymbol::read(entries, class, index)?;
+            Some(raw.entry(Bytes::new(strings, entries.endian())))
+        });
         Some((symbols, strings))
     }
 }
 
-fn entry<'a>(entries: Bytes<'a>, at: usize, strings: &'a [u8]) -> Option<SymbolEntry<'a>> {
-    let name = Bytes::new(strings, entries.endian()).cursor(to_usize(entries.u32(at).ok()?.into()));
-    let info = entries.u8(at + 4).ok()?;
-    let (binding, kind) = (info >> 4, info & 0xf);
-    let section = entries.u16(at + 6).ok()?;
-    Some(SymbolEntry {
-        name: { name }.c_str().unwrap_or_default(),
-        value: entries.u64(at + 8).ok()?,
-        is_object: kind == STT_OBJECT,
-        is_function: kind == STT_FUNC,
-        is_file: kind == STT_FILE,
-        is_local: binding == STB_LOCAL,
-        is_undefined: section == SHN_UNDEF,
-        is_absolute: section == SHN_ABS,
-    })
+/// An entry as the file has it.
+pub(crate) struct RawSymbol {
+    name: u32,
+    info: u8,
+    /// `st_shndx`
+    pub(crate) section: u16,
+    /// `st_value`
+    pub(crate) value: u64,
+}
+
+impl Class {
+    fn symbol_bytes(self) -> usize {
+        match self {
+            Class::Elf32 => SYM32_BYTES,
+            Class::Elf64 => SYM_BYTES,
+        }
+    }
+}
+
+impl RawSymbol {
+    /// The symbol with this number; `None` past the end.
+    pub(crate) fn read(entries: Bytes<'_>, class: Class, index: usize) -> Option<RawSymbol> {
+        let at = index.checked_mul(class.symbol_bytes())?;
+        let name = entries.u32(at).ok()?;
+        let (info, section, value) = match class {
+            Class::Elf32 => (at + 12, at + 14, entries.u32(at + 4).ok()?.into()),
+            Class::Elf64 => (at + 4, at + 6, entries.u64(at + 8).ok()?),
+        };
+        Some(RawSymbol {
+            name,
+            info: entries.u8(info).ok()?,
+            section: entries.u16(section).ok()?,
+            value,
+        })
+    }
+
+    fn entry<'a>(&self, strings: Bytes<'a>) -> SymbolEntry<'a> {
+        let (binding, kind) = (self.info >> 4, self.info & 0xf);
+        SymbolEntry {
+            name: strings.cursor(to_usize(self.name.into())).c_str().unwrap_or_default(),
+            value: self.value,
+            is_object: kind == STT_OBJECT,
+            is_function: kind == STT_FUNC,
+            is_file: kind == STT_FILE,
+            is_local: binding == STB_LOCAL,
+            is_undefined: self.section == SHN_UNDEF,
+            is_absolute: self.section == SHN_ABS,
+        }
+    }
 }

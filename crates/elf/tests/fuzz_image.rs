@@ -1,6 +1,8 @@
 //! Damaged files: mutations of real ones, and their beginnings.
 
+use backtrail_testkit::skip;
 use backtrail_testkit::text::Random;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backtrail_elf::{MappedFile, fuzz};
@@ -19,7 +21,28 @@ fn seeds() -> Vec<Vec<u8>> {
         .collect();
     let own = MappedFile::open(std::env::current_exe().unwrap()).unwrap();
     seeds.push(own.bytes()[..64 << 10].to_vec());
+    for machine in ["gcc -m32", "powerpc-linux-gnu-gcc"] {
+        seeds.extend(object(machine));
+    }
     seeds
+}
+
+/// An object of a 32-bit machine.
+fn object(compiler: &str) -> Option<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("object");
+    let made = Command::new("sh")
+        .args([
+            "-c",
+            &format!("echo 'int f(int a) {{ return a; }}' | {compiler} -g -gz -x c -c - -o \"$0\""),
+        ])
+        .arg(&object)
+        .output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        skip(format!("{compiler} can't compile"));
+        return None;
+    }
+    Some(std::fs::read(object).unwrap())
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use backtrail_elf::{Error, ErrorKind, Image, Kind};
+use backtrail_elf::machines::{EM_386, EM_PPC};
+use backtrail_elf::{Error, ErrorKind, File, Image, Kind, Table};
+use backtrail_wire::Endian;
 
 const SOURCE: &str = "
 int first(int a) { return a + 1; }
@@ -11,23 +13,64 @@ int second(int a) { return other(a) + first(a); }
 int (*const table[])(int) = {second, other, first};
 ";
 
-/// An object file; `None`, loudly, where there is no compiler.
+/// An object file of this machine; `None`, loudly, where there is no compiler.
 fn object() -> Option<Vec<u8>> {
+    object_by("gcc", &[])
+}
+
+fn object_by(compiler: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let (source, object) = (folder.path().join("o.c"), folder.path().join("o.o"));
     std::fs::write(&source, SOURCE).unwrap();
-    let mut gcc = Command::new("gcc");
+    let mut gcc = Command::new(compiler);
     let made = gcc
         .args(["-c", "-O1", "-fPIC"])
+        .args(flags)
         .arg(&source)
         .arg("-o")
         .arg(&object)
         .status();
     if !made.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: gcc cannot compile here");
+        println!("SKIPPED: {compiler} {flags:?} cannot compile here");
         return None;
     }
     Some(std::fs::read(object).unwrap())
+}
+
+/// 32-bit objects: relocations with addends (PowerPC) and with addends in the field (i386).
+#[test]
+fn objects_of_32_bits() {
+    for (compiler, flags, machine, big) in [
+        ("gcc", &["-m32"][..], EM_386, false),
+        ("powerpc-linux-gnu-gcc", &[], EM_PPC, true),
+    ] {
+        let Some(object) = object_by(compiler, flags) else {
+            continue;
+        };
+        assert_eq!(Image::parse(&object).unwrap_err().kind, ErrorKind::Class(1));
+        let file = File::parse(&object).unwrap();
+        assert_eq!((file.machine(), file.address_bytes()), (machine, 4));
+        assert_eq!(file.endian() == Endian::Big, big);
+        assert_eq!(
+            (file.kind(), file.entry(), file.segments()),
+            (Kind::Relocatable, 0, &[][..])
+        );
+        let (symbols, _) = file.symbol_table(Table::Full).unwrap();
+        let symbols: Vec<_> = symbols.filter(|symbol| symbol.is_function).collect();
+        let value = |name: &[u8]| symbols.iter().find(|symbol| symbol.name == name).unwrap().value;
+        let relocated = file.debug_section(".data.rel.ro").unwrap().unwrap();
+        let words = relocated.data.chunks_exact(4).map(|word| {
+            let word: [u8; 4] = word.try_into().unwrap();
+            u64::from(if big {
+                u32::from_be_bytes(word)
+            } else {
+                u32::from_le_bytes(word)
+            })
+        });
+        let words: Vec<u64> = words.collect();
+        assert_eq!(words, [value(b"second"), value(b"other"), value(b"first")]);
+        assert!(words[0] > 0, "{words:x?}");
+    }
 }
 
 fn relocated(file: &[u8], name: &str) -> Result<Vec<u8>, Error> {

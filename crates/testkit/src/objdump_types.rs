@@ -56,6 +56,11 @@ impl Dicts {
         }
     }
 
+    /// Leaves types alone.
+    pub fn forget_symbols(&mut self) {
+        self.0.values_mut().for_each(|dict| dict.symbols.clear());
+    }
+
     /// The names of the dicts of units.
     pub fn units(&self) -> Vec<&str> {
         self.0

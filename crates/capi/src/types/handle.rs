@@ -7,7 +7,7 @@ use backtrail_ctype::link::{self, Section, Symbols};
 use backtrail_ctype::print::{Name, Plain};
 use backtrail_ctype::{Error, ErrorKind, Lent, Symbol, SymbolKind, TypeId, Types, find, write};
 use backtrail_dwarf::types::{Parts, Sections, Source, SourceError};
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{File, MappedFile};
 
 /// The types of a file. What it was read from goes with it.
 pub struct Handle {
@@ -53,8 +53,9 @@ impl Handle {
         let source = match Source::find(file.bytes()) {
             Ok(source) => source,
             Err(SourceError::NoTypes) if debug_information => {
-                let made = from_debug_information(file.bytes())?;
-                return Handle::of(&made, &[], Vec::new());
+                let (made, pointer) = from_debug_information(file.bytes())?;
+                let lent = Lent { pointer, strings: &[] };
+                return Handle::of(&made, lent, Vec::new());
             }
             Err(SourceError::NoTypes) => return Err(libc::ENODATA),
             Err(_) => return Err(libc::EBADMSG),
@@ -64,18 +65,18 @@ impl Handle {
             .iter()
             .map(|symbol| (symbol.name.to_vec(), symbol.kind))
             .collect();
-        Handle::of(source.section(), source.lent().strings, symbols)
+        Handle::of(source.section(), source.lent(), symbols)
     }
 
-    fn of(bytes: &[u8], strings: &[u8], symbols: Vec<(Vec<u8>, SymbolKind)>) -> Result<Handle, c_int> {
-        let (bytes, strings) = (bytes.to_vec(), strings.to_vec());
+    fn of(bytes: &[u8], lent: Lent<'_>, symbols: Vec<(Vec<u8>, SymbolKind)>) -> Result<Handle, c_int> {
+        let (bytes, strings) = (bytes.to_vec(), lent.strings.to_vec());
         // SAFETY: a vector's bytes lie on the heap, wherever it is moved. Both are neither changed nor given away as long as the handle has them,
         // which goes after the section that borrows them; nobody gets a reference out of the handle that lives longer than the handle.
         let lend = |vec: &Vec<u8>| -> &'static [u8] { unsafe { std::slice::from_raw_parts(vec.as_ptr(), vec.len()) } };
         let (lent_bytes, lent_strings) = (lend(&bytes), lend(&strings));
         let lent = Lent {
             strings: lent_strings,
-            ..Lent::default()
+            pointer: lent.pointer,
         };
         Ok(Handle {
             section: Section::open(lent_bytes, lent).map_err(damage)?,
@@ -140,10 +141,10 @@ pub(super) fn damage(error: Error) -> c_int {
     }
 }
 
-/// A section of the types of all C units, with all functions and variables by name.
-fn from_debug_information(bytes: &[u8]) -> Result<Vec<u8>, c_int> {
-    let image = Image::parse(bytes).map_err(|_| libc::EBADMSG)?;
-    let sections = Sections::load(&image, None)
+/// A section of the types of all C units, with all functions and variables by name; and the bytes of a pointer.
+fn from_debug_information(bytes: &[u8]) -> Result<(Vec<u8>, u8), c_int> {
+    let file = File::parse(bytes).map_err(|_| libc::EBADMSG)?;
+    let sections = Sections::load(&file, None)
         .map_err(|_| libc::EBADMSG)?
         .ok_or(libc::ENODATA)?;
     let parts = Parts::read(&sections).map_err(|_| libc::EBADMSG)?;
@@ -155,9 +156,8 @@ fn from_debug_information(bytes: &[u8]) -> Result<Vec<u8>, c_int> {
     let linked = link::link(&made.units, &options).map_err(|_| libc::EBADMSG)?;
     let options = write::Options {
         compress_from: usize::MAX,
-        ..write::Options::new(image.endian())
+        ..write::Options::new(file.endian())
     };
-    linked
-        .write(&options, Lent::default().pointer)
-        .map_err(|_| libc::EOVERFLOW)
+    let section = linked.write(&options, file.address_bytes());
+    Ok((section.map_err(|_| libc::EOVERFLOW)?, file.address_bytes()))
 }

@@ -6,10 +6,8 @@ mod handle;
 pub use abi::{TypeInfo, TypePart, TypesOptions};
 pub use handle::Handle;
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 
 use backtrail_ctype::{AlignmentRule, Kind, Measures, Type};
 use handle::{Id, damage};
@@ -32,13 +30,14 @@ pub unsafe extern "C" fn backtrail_types_open(
     types: *mut *mut Handle,
 ) -> c_int {
     guarded(AssertUnwindSafe(|| {
-        if path.is_null() || types.is_null() {
+        // SAFETY: as our caller promises.
+        let path = unsafe { crate::path(path) }.ok_or(libc::EINVAL)?;
+        if types.is_null() {
             return Err(libc::EINVAL);
         }
         // SAFETY: as our caller promises.
-        let (path, options) = unsafe { (CStr::from_ptr(path), options::read(options)?) };
-        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-        let handle = Handle::open(path, options.debug_information != 0)?;
+        let options = unsafe { options::read(options)? };
+        let handle = Handle::open(&path, options.debug_information != 0)?;
         // SAFETY: as our caller promises.
         unsafe { types.write(Box::into_raw(Box::new(handle))) };
         Ok(())

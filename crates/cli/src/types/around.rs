@@ -4,8 +4,8 @@ use std::path::Path;
 
 use backtrail_ctype::link::{LinkedSymbol, Symbols};
 use backtrail_ctype::write::{self, ExternalStrings};
-use backtrail_ctype::{Symbol, SymbolKind};
-use backtrail_elf::{Image, Table};
+use backtrail_dwarf::types::counted;
+use backtrail_elf::{File, Table};
 use backtrail_wire::Endian;
 
 use crate::error::Failure;
@@ -19,14 +19,14 @@ pub(super) struct Around<'a> {
 
 impl<'a> Around<'a> {
     /// Of a linked file: its dynamic symbols, or all where `symtab` says so. `path` is for messages.
-    pub(super) fn read(path: &Path, image: &Image<'a>, symtab: bool) -> Result<Around<'a>, Failure> {
+    pub(super) fn read(path: &Path, file: &File<'a>, symtab: bool) -> Result<Around<'a>, Failure> {
         let table = if symtab { Table::Full } else { Table::Dynamic };
         let mut around = Around {
             table,
             symbols: Vec::new(),
             strings: ExternalStrings::default(),
         };
-        let Some((entries, strings)) = image.symbol_table(table) else {
+        let Some((entries, strings)) = file.symbol_table(table) else {
             return match symtab {
                 true => Err(Failure::of(path, "no symbol table").help("without --symtab, dynamic symbols are taken")),
                 // A program that is linked statically.
@@ -39,18 +39,11 @@ impl<'a> Around<'a> {
             if entry.is_file {
                 source = entry.name;
             }
-            let kind = match (entry.is_object, entry.is_function) {
-                (true, _) => SymbolKind::Object,
-                (_, true) => SymbolKind::Function,
-                _ => continue,
-            };
-            if Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value).is_some() {
-                around.symbols.push(LinkedSymbol {
-                    name: entry.name,
-                    kind,
-                    file: entry.is_local.then_some(source),
-                });
-            }
+            around.symbols.extend(counted(&entry).map(|symbol| LinkedSymbol {
+                name: symbol.name,
+                kind: symbol.kind,
+                file: entry.is_local.then_some(source),
+            }));
         }
         Ok(around)
     }

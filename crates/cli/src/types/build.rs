@@ -8,7 +8,7 @@ use backtrail_ctype::link::{Linked, Section, Symbols, Unit};
 use backtrail_ctype::write;
 use backtrail_dwarf::types::{self, LeftOut, Parts, Sections, SplitFile};
 use backtrail_elf::debugfile::Search;
-use backtrail_elf::{Image, Kind, MappedFile};
+use backtrail_elf::{File, Kind, MappedFile};
 use clap::{Args, ValueHint};
 
 use super::around::Around;
@@ -58,8 +58,8 @@ impl Making {
 
 pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     let file = input::open(&arguments.file)?;
-    let image = Image::parse(file.bytes()).map_err(|error| Failure::of(&arguments.file, error))?;
-    let section = from_debug_information(&arguments.file, &image, Lent::No, &arguments.making)?;
+    let parsed = File::parse(file.bytes()).map_err(|error| Failure::of(&arguments.file, error))?;
+    let section = from_debug_information(&arguments.file, &parsed, Lent::No, &arguments.making)?;
     let Some(section) = section else {
         return Err(no_debug_information(&arguments.file));
     };
@@ -74,11 +74,11 @@ pub(crate) fn no_debug_information(path: &Path) -> Failure {
 /// The section made from the debug information of a file; `None` where it has none.
 pub(super) fn from_debug_information(
     path: &Path,
-    image: &Image<'_>,
+    file: &File<'_>,
     lent: Lent,
     making: &Making,
 ) -> Result<Option<Vec<u8>>, Failure> {
-    let made = with_debug_information(path, image, |at, with_dwarf, supplementary| {
+    let made = with_debug_information(path, file, |at, with_dwarf, supplementary| {
         let failed = |error| Failure::of(at, error);
         let split = types::split_files(with_dwarf).map_err(failed)?;
         let split = split
@@ -88,12 +88,12 @@ pub(super) fn from_debug_information(
         let Some(mut sections) = Sections::load(with_dwarf, supplementary).map_err(failed)? else {
             return Ok(None);
         };
-        for (file, name) in &split {
-            sections.add_split(name.clone(), &parse(file)?).map_err(failed)?;
+        for (split, name) in &split {
+            sections.add_split(name.clone(), &parse(split)?).map_err(failed)?;
         }
         let parts = Parts::read(&sections).map_err(failed)?;
         let made = parts.make();
-        let section = write_for(path, image, &made.units, lent, making)?;
+        let section = write_for(path, file, &made.units, lent, making)?;
         Ok(Some((section, made.left_out)))
     })?;
     Ok(made.map(|(section, left_out)| {
@@ -102,20 +102,20 @@ pub(super) fn from_debug_information(
     }))
 }
 
-/// Does something with the debug information of the file at `path`: where it is, the file that has it (`image` itself, or a separate one), and
+/// Does something with the debug information of the file at `path`: where it is, the file that has it (`file` itself, or a separate one), and
 /// the supplementary file.
 pub(crate) fn with_debug_information<T>(
     path: &Path,
-    image: &Image<'_>,
-    make: impl FnOnce(&Path, &Image<'_>, Option<&Image<'_>>) -> Result<T, Failure>,
+    file: &File<'_>,
+    make: impl FnOnce(&Path, &File<'_>, Option<&File<'_>>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let search = Search::new();
-    let debug = search.debug_file(path, image).filter(|found| found != path);
-    let own = image.section_header(".debug_info").is_some() || image.section_header(".zdebug_info").is_some();
+    let debug = search.debug_file(path, file).filter(|found| found != path);
+    let own = file.section_header(".debug_info").is_some() || file.section_header(".zdebug_info").is_some();
     let debug = debug.filter(|_| !own);
     let debug_file = debug.as_deref().map(input::open).transpose()?;
     let debug_image = debug_file.as_ref().map(parse).transpose()?;
-    let with_dwarf = debug_image.as_ref().unwrap_or(image);
+    let with_dwarf = debug_image.as_ref().unwrap_or(file);
     let at = debug.as_deref().unwrap_or(path);
     let supplementary = with_dwarf
         .debugaltlink()
@@ -126,19 +126,19 @@ pub(crate) fn with_debug_information<T>(
 }
 
 /// The section linked from what a linker that does not know the format has put behind each other; `None` where the file has no such thing.
-pub(super) fn from_input_sections(path: &Path, image: &Image<'_>, making: &Making) -> Result<Option<Vec<u8>>, Failure> {
-    if image.section_header(".ctf").is_none() {
+pub(super) fn from_input_sections(path: &Path, file: &File<'_>, making: &Making) -> Result<Option<Vec<u8>>, Failure> {
+    if file.section_header(".ctf").is_none() {
         return Ok(None);
     }
-    let source = Source::find(path, image.bytes())?;
+    let source = Source::find(path, file.bytes())?;
     let opened = Section::open(source.section(), source.lent()).map_err(|error| source.failure(error))?;
     let unlinked = opened.len() > 1 && !source.is_archive();
     if !unlinked {
         return Ok(None);
     }
     let mut units = opened.units(&[]).map_err(|error| source.failure(error))?;
-    units.iter_mut().for_each(|unit| link::tell_declared(unit, image));
-    write_for(path, image, &units, Lent::Yes, making).map(Some)
+    units.iter_mut().for_each(|unit| link::tell_declared(unit, file));
+    write_for(path, file, &units, Lent::Yes, making).map(Some)
 }
 
 /// Whether a section may need its file to be read: for names that the file has anyway, and symbols by their numbers.
@@ -150,23 +150,23 @@ pub(super) enum Lent {
 
 fn write_for(
     path: &Path,
-    image: &Image<'_>,
+    file: &File<'_>,
     units: &[Unit<'_>],
     lent: Lent,
     making: &Making,
 ) -> Result<Vec<u8>, Failure> {
-    let linked_file = matches!(image.kind(), Kind::Executable | Kind::Shared);
+    let linked_file = matches!(file.kind(), Kind::Executable | Kind::Shared);
     let around = linked_file
-        .then(|| Around::read(path, image, making.symtab))
+        .then(|| Around::read(path, file, making.symtab))
         .transpose()?;
-    let alone = write::Options::new(image.endian());
+    let alone = write::Options::new(file.endian());
     let (symbols, options) = match &around {
-        Some(around) if lent == Lent::Yes => (around.symbols(), around.options(image.endian())),
+        Some(around) if lent == Lent::Yes => (around.symbols(), around.options(file.endian())),
         Some(around) => (around.symbols_by_name(), alone),
         None => (Symbols::Named, alone),
     };
     let linked: Linked<'_> = link::link_units(units, &making.choice, symbols)?;
-    let section = link::write_section(&linked, &options)?;
+    let section = link::write_section(&linked, &options, file.address_bytes())?;
     if !making.quiet {
         link::summary(units, &linked, section.len());
     }
@@ -187,6 +187,6 @@ fn tell_left_out(path: &Path, left_out: &LeftOut) {
     }
 }
 
-fn parse(file: &MappedFile) -> Result<Image<'_>, Failure> {
-    Image::parse(file.bytes()).map_err(|error| Failure::new(format_args!("debug file: {error}")))
+fn parse(file: &MappedFile) -> Result<File<'_>, Failure> {
+    File::parse(file.bytes()).map_err(|error| Failure::new(format_args!("debug file: {error}")))
 }

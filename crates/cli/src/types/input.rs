@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use backtrail_ctype::{Archive, Dict, Error, Lent, Member, Symbol, Types};
 use backtrail_dwarf::types::{self, Reason, SourceError};
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::machines::*;
+use backtrail_elf::{File, MappedFile};
 use backtrail_wire::Endian;
 
 use crate::error::Failure;
@@ -125,8 +126,8 @@ impl<'a> Source<'a> {
     }
 
     /// The file around the section, if it is an ELF file.
-    pub(super) fn image(&self) -> Option<&Image<'a>> {
-        self.inner.image()
+    pub(super) fn file(&self) -> Option<&File<'a>> {
+        self.inner.file()
     }
 
     /// What is wrong with it.
@@ -136,11 +137,20 @@ impl<'a> Source<'a> {
 
     /// The dicts in it.
     pub(super) fn dicts(&self) -> Result<Dicts<'_>, Failure> {
+        self.dicts_with(self.lent())
+    }
+
+    /// The dicts in it as objdump reads them.
+    pub(super) fn dicts_of_objdump(&self) -> Result<Dicts<'_>, Failure> {
+        self.dicts_with(self.inner.lent_like_libctf())
+    }
+
+    fn dicts_with<'s>(&'s self, lent: Lent<'s>) -> Result<Dicts<'s>, Failure> {
         let archive = Archive::parse(self.section()).map_err(|error| self.failure(error))?;
         Ok(Dicts {
             source: self,
             archive,
-            lent: self.lent(),
+            lent,
             parents: HashMap::new(),
             next: 0,
         })
@@ -160,13 +170,28 @@ impl<'a> Source<'a> {
 
     /// How GNU tools name the file's format.
     pub(super) fn format(&self) -> Option<&'static str> {
-        let image = self.image()?;
-        Some(match (image.arch().name, image.endian()) {
-            ("x86_64", _) => "elf64-x86-64",
-            ("aarch64", Endian::Little) => "elf64-littleaarch64",
-            ("aarch64", Endian::Big) => "elf64-bigaarch64",
-            ("s390x", _) => "elf64-s390",
-            _ => "elf64",
+        let file = self.file()?;
+        let (bits, big) = (file.address_bytes() * 8, file.endian() == Endian::Big);
+        Some(match (file.machine(), bits, big) {
+            (EM_X86_64, 64, _) => "elf64-x86-64",
+            (EM_X86_64, ..) => "elf32-x86-64",
+            (EM_386, ..) => "elf32-i386",
+            (EM_AARCH64, 64, false) => "elf64-littleaarch64",
+            (EM_AARCH64, 64, true) => "elf64-bigaarch64",
+            (EM_ARM, _, false) => "elf32-littlearm",
+            (EM_ARM, _, true) => "elf32-bigarm",
+            (EM_S390, 64, _) => "elf64-s390",
+            (EM_S390, ..) => "elf32-s390",
+            (EM_PPC, _, false) => "elf32-powerpcle",
+            (EM_PPC, _, true) => "elf32-powerpc",
+            (EM_PPC64, _, false) => "elf64-powerpcle",
+            (EM_PPC64, _, true) => "elf64-powerpc",
+            (EM_RISCV, 64, _) => "elf64-littleriscv",
+            (EM_RISCV, ..) => "elf32-littleriscv",
+            (_, 64, false) => "elf64-little",
+            (_, 64, true) => "elf64-big",
+            (_, _, false) => "elf32-little",
+            (_, _, true) => "elf32-big",
         })
     }
 

@@ -9,7 +9,7 @@ use backtrail_ctype::Symbol;
 use backtrail_ctype::link::{self, Linked, Mode, Section, Symbols, Unit};
 use backtrail_ctype::write;
 use backtrail_elf::archive::{self, Archive};
-use backtrail_elf::{Image, MappedFile, Table};
+use backtrail_elf::{File, MappedFile, Table};
 use backtrail_wire::Endian;
 use clap::{Args, ValueEnum, ValueHint};
 use rayon::prelude::*;
@@ -81,9 +81,6 @@ impl ModeName {
     }
 }
 
-/// Bytes of a pointer on the machines that are known.
-const POINTER: u8 = 8;
-
 pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.jobs.map_or(0, NonZeroUsize::get));
     let pool = pool.build().map_err(Failure::new)?;
@@ -104,8 +101,8 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
         None => None,
     };
     let around = linked.as_ref().map(|(path, file)| {
-        let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
-        Around::read(path, &image, arguments.symtab)
+        let file = File::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+        Around::read(path, &file, arguments.symtab)
     });
     let around = around.transpose()?;
     let symbols = inputs.symbols();
@@ -121,7 +118,7 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
         Some(around) => around.options(inputs.endian),
         None => write::Options::new(inputs.endian),
     };
-    let section = write_section(&linked, &options)?;
+    let section = write_section(&linked, &options, inputs.pointer)?;
     output::to(&arguments.output, |out| out.write_all(&section))?;
     if !arguments.quiet {
         summary(&units, &linked, section.len());
@@ -142,9 +139,13 @@ pub(super) fn link_units<'a>(units: &[Unit<'a>], choice: &Choice, symbols: Symbo
     })
 }
 
-/// The bytes of a section for a 64-bit machine.
-pub(super) fn write_section(linked: &Linked<'_>, options: &write::Options<'_>) -> Result<Vec<u8>, Failure> {
-    linked.write(options, POINTER).map_err(Failure::new)
+/// The bytes of a section; `pointer` is the size of one.
+pub(super) fn write_section(
+    linked: &Linked<'_>,
+    options: &write::Options<'_>,
+    pointer: u8,
+) -> Result<Vec<u8>, Failure> {
+    linked.write(options, pointer).map_err(Failure::new)
 }
 
 pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
@@ -187,6 +188,8 @@ fn members<'f>(files: &'f [(&'f Path, MappedFile)]) -> Result<Vec<Named<'f>>, Fa
 struct Inputs<'a> {
     sources: Vec<(&'a Path, Source<'a>)>,
     endian: Endian,
+    /// Bytes of one.
+    pointer: u8,
 }
 
 impl<'a> Inputs<'a> {
@@ -201,15 +204,21 @@ impl<'a> Inputs<'a> {
         let Some((first, source)) = sources.first() else {
             return Err(Failure::new("none of the files has types"));
         };
-        let endian_of = |source: &Source<'_>| source.image().map(Image::endian);
-        let endian = endian_of(source);
-        if let Some((path, ..)) = sources.iter().find(|(_, source)| endian_of(source) != endian) {
+        let machine_of = |source: &Source<'_>| {
+            let file = source.file()?;
+            Some((file.endian(), file.address_bytes()))
+        };
+        let machine = machine_of(source);
+        let pointer = source.lent().pointer;
+        let differs = |source: &Source<'_>| machine_of(source) != machine || source.lent().pointer != pointer;
+        if let Some((path, ..)) = sources.iter().find(|(_, source)| differs(source)) {
             let what = format_args!("of another machine than {}", first.display());
             return Err(Failure::of(path, what));
         }
         Ok(Inputs {
             sources,
-            endian: endian.unwrap_or(Endian::Little),
+            endian: machine.map_or(Endian::Little, |(endian, _)| endian),
+            pointer,
         })
     }
 
@@ -238,8 +247,8 @@ impl<'a> Inputs<'a> {
         let inputs = self.sources.par_iter().zip(opened).zip(symbols);
         let units = inputs.map(|(((_, source), section), symbols)| {
             let mut units = section.units(symbols).map_err(|error| source.failure(error))?;
-            if let Some(image) = source.image().filter(|_| told) {
-                units.iter_mut().for_each(|unit| tell_declared(unit, image));
+            if let Some(file) = source.file().filter(|_| told) {
+                units.iter_mut().for_each(|unit| tell_declared(unit, file));
             }
             Ok(units)
         });
@@ -249,8 +258,8 @@ impl<'a> Inputs<'a> {
 }
 
 /// Compilers tell the types of all functions that a unit declares. Tells those from the ones that it has.
-pub(super) fn tell_declared(unit: &mut Unit<'_>, image: &Image<'_>) {
-    let Some((entries, _)) = image.symbol_table(Table::Full) else {
+pub(super) fn tell_declared(unit: &mut Unit<'_>, file: &File<'_>) {
+    let Some((entries, _)) = file.symbol_table(Table::Full) else {
         return;
     };
     let defined = entries.filter(|entry| !entry.is_undefined && (entry.is_function || entry.is_object));

@@ -107,7 +107,7 @@ fn text_of_file(out: &mut dyn io::Write, path: &Path, style: Style, told: Tell<'
 }
 
 fn text(out: &mut dyn io::Write, path: &Path, source: &Source<'_>, style: Style, told: Tell<'_>) -> io::Result<()> {
-    let dicts = match source.dicts() {
+    let dicts = match source.dicts_of_objdump() {
         Ok(dicts) => dicts,
         Err(failure) => return told(out, failure),
     };

@@ -164,10 +164,11 @@ impl Definitions {
             .collect();
         let same = same_unit(unit, new);
         let own: Vec<Node> = now.iter().copied().filter(|node| Some(node.unit) == same).collect();
-        match (unit.is_empty(), own.is_empty(), shared.is_empty()) {
-            (false, false, _) => own,
-            (true, _, true) => now.to_vec(),
-            _ => shared,
+        match (own.is_empty() || unit.is_empty(), shared.is_empty()) {
+            (false, _) => own,
+            (true, false) => shared,
+            // Units come with other names, or are merged: any of them may be it.
+            (true, true) => now.to_vec(),
         }
     }
 }

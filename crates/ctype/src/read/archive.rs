@@ -17,6 +17,8 @@ pub struct Archive<'a> {
     /// In an archive everything but the dicts themselves is little-endian.
     bytes: Bytes<'a>,
     table: Option<Table>,
+    /// Of the data model.
+    pointer: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +50,11 @@ impl<'a> Archive<'a> {
             }
             _ => {
                 endian_of(bytes.data())?;
-                return Ok(Archive { bytes, table: None });
+                return Ok(Archive {
+                    bytes,
+                    table: None,
+                    pointer: None,
+                });
             }
         }
         let (count, names, dicts) = (bytes.u64(16)?, bytes.u64(24)?, bytes.u64(32)?);
@@ -61,8 +67,22 @@ impl<'a> Archive<'a> {
             }
         };
         let (names, dicts) = (to_usize(names), to_usize(dicts));
-        let table = Some(Table { len, names, dicts });
-        Ok(Archive { bytes, table })
+        let pointer = match bytes.u64(8)? {
+            CTF_MODEL_ILP32 => Some(4),
+            CTF_MODEL_LP64 => Some(8),
+            _ => None,
+        };
+        Ok(Archive {
+            bytes,
+            table: Some(Table { len, names, dicts }),
+            pointer,
+        })
+    }
+
+    /// Bytes of a pointer in the archive's data model, which a lone dict does not have. GNU ld writes the one of 8 bytes for some machines of 32
+    /// bits.
+    pub fn pointer_bytes(&self) -> Option<u8> {
+        self.pointer
     }
 
     /// How many dicts there are.

@@ -1,13 +1,10 @@
 //! Archives ("CTF archives"): a table of names and dicts. Everything but the dicts is little-endian.
 
-use crate::constants::CTFA_MAGIC;
+use crate::constants::{CTF_MODEL_ILP32, CTF_MODEL_LP64, CTFA_MAGIC};
 
 /// Bytes of an archive's header, and of an entry of its table.
 const HEADER: usize = 40;
 const ENTRY: usize = 16;
-/// `CTF_MODEL_LP64`, `CTF_MODEL_ILP32`.
-const LP64: u64 = 2;
-const ILP32: u64 = 1;
 
 /// An archive of dicts under their names. Several names may share a dict: each has its number in `dicts`. `pointer` is
 /// the size of a pointer in bytes.
@@ -26,7 +23,7 @@ pub fn archive(names: &[(&[u8], usize)], dicts: &[Vec<u8>], pointer: u8) -> Vec<
     }
     let names_at = bytes.len();
     let mut entries = Vec::with_capacity(dicts_at);
-    let model = if pointer == 4 { ILP32 } else { LP64 };
+    let model = if pointer == 4 { CTF_MODEL_ILP32 } else { CTF_MODEL_LP64 };
     let header = [CTFA_MAGIC, model, names.len() as u64, names_at as u64, dicts_at as u64];
     entries.extend(header.iter().flat_map(|word| word.to_le_bytes()));
     for (name, dict) in sorted {

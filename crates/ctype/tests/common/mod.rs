@@ -1,6 +1,25 @@
 //! Dicts built by hand, without the crate's own layouts.
 #![allow(dead_code)]
 
+use backtrail_ctype::{Symbol, SymbolKind};
+use backtrail_elf::{File, Table};
+
+/// The symbols of a table that have a place in the tables of types, and the strings of their names.
+pub(crate) fn symbols<'a>(file: &File<'a>, table: Table) -> (Vec<Symbol<'a>>, &'a [u8]) {
+    let Some((entries, strings)) = file.symbol_table(table) else {
+        return Default::default();
+    };
+    let symbols = entries.filter_map(|entry| {
+        let kind = match (entry.is_object, entry.is_function) {
+            (true, _) => SymbolKind::Object,
+            (_, true) => SymbolKind::Function,
+            _ => return None,
+        };
+        Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
+    });
+    (symbols.collect(), strings)
+}
+
 /// What a type record says; ids are those of the version, with the child's bit where it has one.
 pub(crate) enum Body {
     /// An integer or float: bytes, and its encoding.

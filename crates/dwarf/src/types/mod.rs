@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use backtrail_ctype::TypeId;
 use backtrail_ctype::link::Unit;
-use backtrail_elf::Image;
+use backtrail_elf::File;
 use backtrail_wire::Endian;
 use gimli::{DwLang, EndianSlice, RunTimeEndian, SectionId, constants as dw};
 use rayon::prelude::*;
@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use crate::lines::Error;
 use dies::{Dwarf, Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
-pub use source::{Source, SourceError, lent};
+pub use source::{Source, SourceError, counted, lent};
 
 /// Entries that refer to each other for what they don't say; real ones are not more than two.
 const MAX_ORIGINS: usize = 8;
@@ -41,6 +41,9 @@ const SECTIONS: [SectionId; 9] = [
 ];
 
 pub(crate) use build::Place;
+
+/// Those that places and ranges of code are told by, besides.
+pub(crate) const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
 
 /// The sections of a file, decompressed and, in an object, relocated: what types borrow their names from.
 pub struct Sections<'a> {
@@ -62,11 +65,11 @@ pub struct SplitFile {
 }
 
 /// The files in which the rests of a file's units are.
-pub fn split_files(image: &Image<'_>) -> Result<Vec<SplitFile>, Error> {
-    let Some(sections) = Sections::load(image, None)? else {
+pub fn split_files(file: &File<'_>) -> Result<Vec<SplitFile>, Error> {
+    let Some(sections) = Sections::load(file, None)? else {
         return Ok(Vec::new());
     };
-    let dwarf = sections.dwarf(&sections.main)?;
+    let dwarf = sections.main()?;
     let mut headers = dwarf.units();
     let mut files = Vec::new();
     while let Some(header) = headers.next()? {
@@ -79,18 +82,27 @@ pub fn split_files(image: &Image<'_>) -> Result<Vec<SplitFile>, Error> {
 struct Loaded<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
 
 impl<'a> Sections<'a> {
-    /// Reads the sections of `image`, and of the supplementary file (dwz) where it has one. `None` where there is no debug
+    /// Reads the sections of `file`, and of the supplementary file (dwz) where it has one. `None` where there is no debug
     /// information.
-    pub fn load(image: &Image<'a>, supplementary: Option<&Image<'a>>) -> Result<Option<Sections<'a>>, Error> {
-        let main = Loaded::load(image)?;
+    pub fn load(file: &File<'a>, supplementary: Option<&File<'a>>) -> Result<Option<Sections<'a>>, Error> {
+        Sections::load_more(file, supplementary, &[])
+    }
+
+    /// The same with sections that types are not told by.
+    pub(crate) fn load_more(
+        file: &File<'a>,
+        supplementary: Option<&File<'a>>,
+        more: &[SectionId],
+    ) -> Result<Option<Sections<'a>>, Error> {
+        let main = Loaded::load(file, more)?;
         if main.get(SectionId::DebugInfo).is_empty() {
             return Ok(None);
         }
         Ok(Some(Sections {
             main,
-            supplementary: supplementary.map(Loaded::load).transpose()?,
+            supplementary: supplementary.map(|file| Loaded::load(file, &[])).transpose()?,
             split: Vec::new(),
-            endian: match image.endian() {
+            endian: match file.endian() {
                 Endian::Little => RunTimeEndian::Little,
                 Endian::Big => RunTimeEndian::Big,
             },
@@ -98,9 +110,14 @@ impl<'a> Sections<'a> {
     }
 
     /// Adds the file in which the rest of a unit is.
-    pub fn add_split(&mut self, file: SplitFile, image: &Image<'a>) -> Result<(), Error> {
-        self.split.push((file, Loaded::load_split(image)?));
+    pub fn add_split(&mut self, name: SplitFile, file: &File<'a>) -> Result<(), Error> {
+        self.split.push((name, Loaded::load_split(file)?));
         Ok(())
+    }
+
+    /// What the file itself says.
+    pub(crate) fn main(&self) -> Result<Dwarf<'_>, Error> {
+        self.dwarf(&self.main)
     }
 
     fn dwarf<'d>(&'d self, of: &'d Loaded<'a>) -> Result<Dwarf<'d>, Error> {
@@ -113,19 +130,23 @@ impl<'a> Sections<'a> {
 }
 
 impl<'a> Loaded<'a> {
-    fn load(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
-        Loaded::named(image, |id| Some(id.name()))
+    fn load(file: &File<'a>, more: &[SectionId]) -> Result<Loaded<'a>, Error> {
+        Loaded::named(file, more, |id| Some(id.name()))
     }
 
-    fn load_split(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
-        Loaded::named(image, |id| id.dwo_name())
+    fn load_split(file: &File<'a>) -> Result<Loaded<'a>, Error> {
+        Loaded::named(file, &[], |id| id.dwo_name())
     }
 
-    fn named(image: &Image<'a>, name: impl Fn(SectionId) -> Option<&'static str>) -> Result<Loaded<'a>, Error> {
+    fn named(
+        file: &File<'a>,
+        more: &[SectionId],
+        name: impl Fn(SectionId) -> Option<&'static str>,
+    ) -> Result<Loaded<'a>, Error> {
         let mut found = Vec::new();
-        for id in SECTIONS {
+        for &id in SECTIONS.iter().chain(more) {
             let Some(name) = name(id) else { continue };
-            if let Some(section) = image.debug_section(name).map_err(Error::Elf)? {
+            if let Some(section) = file.debug_section(name).map_err(Error::Elf)? {
                 found.push((id, section.data));
             }
         }
@@ -164,7 +185,7 @@ struct All<'d> {
 impl<'d> Parts<'d> {
     /// Reads all units, in parallel.
     pub fn read(sections: &'d Sections<'_>) -> Result<Parts<'d>, Error> {
-        let dwarf = sections.dwarf(&sections.main)?;
+        let dwarf = sections.main()?;
         let mut units = parse_all(&dwarf, dwarf.units())?;
         let own = units.len();
         if let Some(supplementary) = &sections.supplementary {

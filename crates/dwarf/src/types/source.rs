@@ -6,7 +6,7 @@ use std::fmt;
 use backtrail_ctype::constants::CTFA_MAGIC;
 use backtrail_ctype::write::WriteError;
 use backtrail_ctype::{Archive, Flags, Lent, Symbol, SymbolKind, btf};
-use backtrail_elf::{Image, Table};
+use backtrail_elf::{File, SymbolEntry, Table};
 
 /// The section's name.
 const SECTION: &str = ".ctf";
@@ -15,7 +15,7 @@ const BTF_SECTION: &str = ".BTF";
 
 /// A section and what is to be known of its file to read it.
 pub struct Source<'a> {
-    image: Option<Image<'a>>,
+    file: Option<File<'a>>,
     section: Cow<'a, [u8]>,
     wide_values: Option<(u64, String)>,
 }
@@ -53,33 +53,33 @@ impl<'a> Source<'a> {
             return match btf::is_btf(bytes) {
                 true => Source::of_btf(None, bytes),
                 false => Ok(Source {
-                    image: None,
+                    file: None,
                     section: Cow::Borrowed(bytes),
                     wide_values: None,
                 }),
             };
         }
-        let image = Image::parse(bytes).map_err(SourceError::Elf)?;
-        if let Some(section) = image.section(SECTION).map_err(SourceError::Elf)? {
+        let file = File::parse(bytes).map_err(SourceError::Elf)?;
+        if let Some(section) = file.section(SECTION).map_err(SourceError::Elf)? {
             return Ok(Source {
-                image: Some(image),
+                file: Some(file),
                 section: section.data,
                 wide_values: None,
             });
         }
-        match image.section(BTF_SECTION).map_err(SourceError::Elf)? {
-            Some(section) => Source::of_btf(Some(image), &section.data),
+        match file.section(BTF_SECTION).map_err(SourceError::Elf)? {
+            Some(section) => Source::of_btf(Some(file), &section.data),
             None => Err(SourceError::NoTypes),
         }
     }
 
-    fn of_btf(image: Option<Image<'a>>, bytes: &[u8]) -> Result<Source<'a>, SourceError> {
+    fn of_btf(file: Option<File<'a>>, bytes: &[u8]) -> Result<Source<'a>, SourceError> {
         let found = btf::read(bytes).map_err(SourceError::Btf)?;
         let wide_values = found.wide_values;
         let wide_values = wide_values.map(|(count, first)| (count, String::from_utf8_lossy(first).into_owned()));
         let section = Cow::Owned(found.to_dict().map_err(SourceError::Write)?);
         Ok(Source {
-            image,
+            file,
             section,
             wide_values,
         })
@@ -91,8 +91,8 @@ impl<'a> Source<'a> {
     }
 
     /// The file around the section, if it is an ELF file.
-    pub fn image(&self) -> Option<&Image<'a>> {
-        self.image.as_ref()
+    pub fn file(&self) -> Option<&File<'a>> {
+        self.file.as_ref()
     }
 
     /// Values of enums that were left out: how many, and the first one's name.
@@ -108,32 +108,57 @@ impl<'a> Source<'a> {
     /// The symbols that dicts number, in the order of the table that the first dict chooses, as GNU tools have it. `None` where there is no such
     /// table.
     pub fn symbols(&self) -> Option<Vec<Symbol<'_>>> {
-        let (symbols, _) = self.image.as_ref()?.symbol_table(table_of(&self.section))?;
-        let symbols = symbols.filter_map(|entry| {
-            let kind = match (entry.is_object, entry.is_function) {
-                (true, _) => SymbolKind::Object,
-                (_, true) => SymbolKind::Function,
-                _ => return None,
-            };
-            Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
-        });
-        Some(symbols.collect())
+        let (symbols, _) = self.file.as_ref()?.symbol_table(table_of(&self.section))?;
+        Some(symbols.filter_map(|entry| counted(&entry)).collect())
     }
 
     /// What the file lends to the readers of its dicts.
     pub fn lent(&self) -> Lent<'_> {
-        let image = self.image.as_ref();
-        image.map_or_else(Lent::default, |image| lent(image, &self.section))
+        match &self.file {
+            Some(file) => lent(file, &self.section),
+            None => Lent {
+                pointer: self.told_pointer().unwrap_or(Lent::default().pointer),
+                ..Lent::default()
+            },
+        }
+    }
+
+    /// The same as libctf has it, to which a pointer is as large as an archive says, whatever the file is, or else as the file's symbols have it.
+    pub fn lent_like_libctf(&self) -> Lent<'_> {
+        let lent = self.lent();
+        let table = self
+            .file
+            .as_ref()
+            .and_then(|file| file.symbol_table(table_of(&self.section)));
+        let pointer = self.told_pointer().or(table.map(|_| lent.pointer));
+        Lent {
+            pointer: pointer.unwrap_or(Lent::default().pointer),
+            ..lent
+        }
+    }
+
+    fn told_pointer(&self) -> Option<u8> {
+        Archive::parse(&self.section).ok()?.pointer_bytes()
     }
 }
 
 /// What a file lends to the readers of the dicts in a section of types.
-pub fn lent<'a>(image: &Image<'a>, section: &[u8]) -> Lent<'a> {
-    let strings = image.symbol_table(table_of(section));
+pub fn lent<'a>(file: &File<'a>, section: &[u8]) -> Lent<'a> {
+    let strings = file.symbol_table(table_of(section));
     Lent {
         strings: strings.map_or(&[], |(_, strings)| strings),
-        ..Lent::default()
+        pointer: file.address_bytes(),
     }
+}
+
+/// The symbol for the tables of types, if it has a place there ([`Symbol::counted`]).
+pub fn counted<'a>(entry: &SymbolEntry<'a>) -> Option<Symbol<'a>> {
+    let kind = match (entry.is_object, entry.is_function) {
+        (true, _) => SymbolKind::Object,
+        (_, true) => SymbolKind::Function,
+        _ => return None,
+    };
+    Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
 }
 
 /// The table of symbols that the first dict chooses.

@@ -4,7 +4,8 @@ use backtrail_wire::{Bytes, Endian};
 
 use super::view::View;
 use crate::constants::*;
-use crate::image::{Header, to_usize};
+use crate::header::Header;
+use crate::image::to_usize;
 use crate::{Error, ErrorKind, Kind, Result};
 
 /// `Elf64_Phdr`, all of it.
@@ -175,7 +176,7 @@ impl<'a> Draft<'a> {
         let start = view
             .read(0, (view.len() as u64).min(EHDR_BYTES as u64))
             .unwrap_or_default();
-        let header = Header::parse(&start)?;
+        let (header, _) = Header::with_arch(&start)?;
         if !matches!(header.kind, Kind::Executable | Kind::Shared) {
             return Err(Error::new(ErrorKind::NotLinked, E_TYPE));
         }

@@ -12,7 +12,8 @@ use backtrail_wire::{Bytes, Endian};
 use super::headers::{self, Draft, SectionHeader};
 use super::view::View;
 use crate::constants::*;
-use crate::image::{Header, to_usize};
+use crate::header::Header;
+use crate::image::to_usize;
 use crate::{Error, ErrorKind, Kind, Result};
 
 /// Contents are aligned to no more than this in the file: what a section's alignment says is about memory.
@@ -38,7 +39,7 @@ pub struct Rewritten<'a> {
 
 impl<'a> Object<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Object<'a>> {
-        let header = Header::parse(bytes)?;
+        let (header, _) = Header::with_arch(bytes)?;
         if header.kind != Kind::Relocatable {
             return Err(Error::new(ErrorKind::Type(ET_REL), E_TYPE));
         }

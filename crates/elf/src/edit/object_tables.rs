@@ -151,7 +151,7 @@ fn tables_and_relocations(object: &Object<'_>) -> HashSet<usize> {
 
 /// The types of relocations for fields of 4 and of 8 bytes that hold a distance from themselves.
 fn relocation_types(bytes: &[u8]) -> Result<[u32; 2]> {
-    let arch = crate::image::Header::parse(bytes)?.arch;
+    let (_, arch) = crate::header::Header::with_arch(bytes)?;
     let [_, _, relative32, relative64] = match arch.name {
         name if name == aarch64::ARCH.name => AARCH64_RELOCATIONS,
         name if name == s390x::ARCH.name => S390X_RELOCATIONS,
