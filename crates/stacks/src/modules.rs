@@ -522,11 +522,9 @@ impl<'s> Space<'s> {
         Some((module.arguments()?, module.number, module.bias(mapping)?))
     }
 
-    /// Bytes of code as they are in its file.
-    pub(crate) fn code(&self, address: u64, len: usize) -> Option<Vec<u8>> {
-        let (mapping, module) = self.find(address)?;
-        let module = module?;
-        Some(module.file_at(mapping, address)?.get(..len)?.to_vec())
+    /// Copies memory from `address` on, and returns how many bytes came: [`ModuleSet::read`].
+    pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        self.set.read(self.snapshot, address, buffer)
     }
 
     /// The modules that were asked for, by rising address, as recordings tell them.
