@@ -7,7 +7,6 @@ mod tails;
 mod types;
 mod units;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -20,34 +19,16 @@ use backtrail_ctype::graph::{Body, Graph};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::{Archive, Lent, TypeId};
 use backtrail_elf::Image;
-use backtrail_wire::Endian;
-use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use gimli::{EndianSlice, RunTimeEndian};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::lines;
-use crate::types::{Parts, Place, Sections};
+use crate::types::{PLACES, Parts, Place, Sections};
 use tails::Tails;
 use types::{Finder, Target};
 
 type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
-
-/// The sections that are read besides those of types.
-const SECTIONS: [SectionId; 13] = [
-    SectionId::DebugAbbrev,
-    SectionId::DebugAddr,
-    SectionId::DebugInfo,
-    SectionId::DebugLine,
-    SectionId::DebugLineStr,
-    SectionId::DebugLoc,
-    SectionId::DebugLocLists,
-    SectionId::DebugRanges,
-    SectionId::DebugRngLists,
-    SectionId::DebugStr,
-    SectionId::DebugStrOffsets,
-    SectionId::DebugTypes,
-    SectionId::DebugAranges,
-];
 
 /// Why no table can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,20 +103,11 @@ pub fn table(
 ) -> Result<Option<Made>, Error> {
     let arch = image.arch();
     let abi = Abi::of(arch.name).ok_or(Error::Architecture(arch.name))?;
-    let Some(sections) = Sections::load(with_dwarf, supplementary)? else {
+    let Some(sections) = Sections::load_more(with_dwarf, supplementary, &PLACES)? else {
         return Ok(None);
     };
     let parts = Parts::read(&sections)?;
-    let loaded = load(with_dwarf)?;
-    let endian = match with_dwarf.endian() {
-        Endian::Little => RunTimeEndian::Little,
-        Endian::Big => RunTimeEndian::Big,
-    };
-    let get = |id: SectionId| {
-        let found = loaded.iter().find(|(found, _)| *found == id);
-        EndianSlice::new(found.map_or(&[][..], |(_, data)| data), endian)
-    };
-    let dwarf = gimli::Dwarf::load(|id| Ok::<_, gimli::Error>(get(id)))?;
+    let dwarf = sections.main()?;
     let opened = Section::open(types.section, types.lent)?;
     let archive = Archive::parse(types.section)?;
     let names = archive.members().map(|member| Ok(member?.name));
@@ -166,18 +138,6 @@ pub fn table(
 /// What a table knows a section of types by.
 pub fn checksum(section: &[u8]) -> u32 {
     crc32fast::hash(section)
-}
-
-/// Sections, decompressed.
-type Loaded<'a> = Vec<(SectionId, Cow<'a, [u8]>)>;
-
-fn load<'a>(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
-    let mut loaded = Vec::new();
-    for id in SECTIONS {
-        let section = image.debug_section(id.name()).map_err(lines::Error::Elf)?;
-        loaded.extend(section.map(|section| (id, section.data)));
-    }
-    Ok(loaded)
 }
 
 fn debug_bytes(image: &Image<'_>) -> u64 {

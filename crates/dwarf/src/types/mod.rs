@@ -42,6 +42,13 @@ const SECTIONS: [SectionId; 9] = [
 
 pub(crate) use build::Place;
 
+/// Those that places and ranges of code are told by, besides.
+pub(crate) const PLACES: [SectionId; 3] = [
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugRanges,
+];
+
 /// The sections of a file, decompressed and, in an object, relocated: what types borrow their names from.
 pub struct Sections<'a> {
     main: Loaded<'a>,
@@ -66,7 +73,7 @@ pub fn split_files(image: &Image<'_>) -> Result<Vec<SplitFile>, Error> {
     let Some(sections) = Sections::load(image, None)? else {
         return Ok(Vec::new());
     };
-    let dwarf = sections.dwarf(&sections.main)?;
+    let dwarf = sections.main()?;
     let mut headers = dwarf.units();
     let mut files = Vec::new();
     while let Some(header) = headers.next()? {
@@ -82,13 +89,22 @@ impl<'a> Sections<'a> {
     /// Reads the sections of `image`, and of the supplementary file (dwz) where it has one. `None` where there is no debug
     /// information.
     pub fn load(image: &Image<'a>, supplementary: Option<&Image<'a>>) -> Result<Option<Sections<'a>>, Error> {
-        let main = Loaded::load(image)?;
+        Sections::load_more(image, supplementary, &[])
+    }
+
+    /// The same with sections that types are not told by.
+    pub(crate) fn load_more(
+        image: &Image<'a>,
+        supplementary: Option<&Image<'a>>,
+        more: &[SectionId],
+    ) -> Result<Option<Sections<'a>>, Error> {
+        let main = Loaded::load(image, more)?;
         if main.get(SectionId::DebugInfo).is_empty() {
             return Ok(None);
         }
         Ok(Some(Sections {
             main,
-            supplementary: supplementary.map(Loaded::load).transpose()?,
+            supplementary: supplementary.map(|image| Loaded::load(image, &[])).transpose()?,
             split: Vec::new(),
             endian: match image.endian() {
                 Endian::Little => RunTimeEndian::Little,
@@ -103,6 +119,11 @@ impl<'a> Sections<'a> {
         Ok(())
     }
 
+    /// What the file itself says.
+    pub(crate) fn main(&self) -> Result<Dwarf<'_>, Error> {
+        self.dwarf(&self.main)
+    }
+
     fn dwarf<'d>(&'d self, of: &'d Loaded<'a>) -> Result<Dwarf<'d>, Error> {
         let mut dwarf = gimli::Dwarf::load(|id| Ok::<_, gimli::Error>(EndianSlice::new(of.get(id), self.endian)))?;
         if let Some(supplementary) = &self.supplementary {
@@ -113,17 +134,21 @@ impl<'a> Sections<'a> {
 }
 
 impl<'a> Loaded<'a> {
-    fn load(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
-        Loaded::named(image, |id| Some(id.name()))
+    fn load(image: &Image<'a>, more: &[SectionId]) -> Result<Loaded<'a>, Error> {
+        Loaded::named(image, more, |id| Some(id.name()))
     }
 
     fn load_split(image: &Image<'a>) -> Result<Loaded<'a>, Error> {
-        Loaded::named(image, |id| id.dwo_name())
+        Loaded::named(image, &[], |id| id.dwo_name())
     }
 
-    fn named(image: &Image<'a>, name: impl Fn(SectionId) -> Option<&'static str>) -> Result<Loaded<'a>, Error> {
+    fn named(
+        image: &Image<'a>,
+        more: &[SectionId],
+        name: impl Fn(SectionId) -> Option<&'static str>,
+    ) -> Result<Loaded<'a>, Error> {
         let mut found = Vec::new();
-        for id in SECTIONS {
+        for &id in SECTIONS.iter().chain(more) {
             let Some(name) = name(id) else { continue };
             if let Some(section) = image.debug_section(name).map_err(Error::Elf)? {
                 found.push((id, section.data));
@@ -164,7 +189,7 @@ struct All<'d> {
 impl<'d> Parts<'d> {
     /// Reads all units, in parallel.
     pub fn read(sections: &'d Sections<'_>) -> Result<Parts<'d>, Error> {
-        let dwarf = sections.dwarf(&sections.main)?;
+        let dwarf = sections.main()?;
         let mut units = parse_all(&dwarf, dwarf.units())?;
         let own = units.len();
         if let Some(supplementary) = &sections.supplementary {
