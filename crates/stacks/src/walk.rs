@@ -1,6 +1,5 @@
 //! From a snapshot to stacks.
 
-
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_target::Snapshot;
 use backtrail_target::snapshot::{SnapshotMemory, Thread};

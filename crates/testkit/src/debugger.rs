@@ -72,7 +72,7 @@ pub fn gdb_with_registers(
 }
 
 /// A gdb of this name without anybody's settings, which asks nobody elsewhere.
-fn plain(name: &str) -> Command {
+pub(crate) fn plain(name: &str) -> Command {
     let mut gdb = Command::new(name);
     gdb.args(["-batch", "-nx"]);
     for setting in ["set debuginfod enabled off", "set auto-load no"] {
@@ -82,7 +82,7 @@ fn plain(name: &str) -> Command {
 }
 
 /// What a script in gdb's Python prints, which says `WHOLE` at its end.
-pub(crate) fn print(name: &str, target: &[&OsStr], script: &str) -> Result<String, Missing> {
+fn print(name: &str, target: &[&OsStr], script: &str) -> Result<String, Missing> {
     let folder = scratch();
     let path = folder.path().join("script.py");
     fs::write(&path, script).expect("a scratch folder can be written");

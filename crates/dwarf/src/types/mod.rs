@@ -43,11 +43,7 @@ const SECTIONS: [SectionId; 9] = [
 pub(crate) use build::Place;
 
 /// Those that places and ranges of code are told by, besides.
-pub(crate) const PLACES: [SectionId; 3] = [
-    SectionId::DebugLoc,
-    SectionId::DebugLocLists,
-    SectionId::DebugRanges,
-];
+pub(crate) const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
 
 /// The sections of a file, decompressed and, in an object, relocated: what types borrow their names from.
 pub struct Sections<'a> {

@@ -174,10 +174,11 @@ impl Show<'_, '_> {
     /// A byte between quotes of this sort.
     fn byte(&mut self, byte: u8, quote: u8) {
         match byte {
-            b'\n' => self.out.push_str("\\n"),
-            b'\t' => self.out.push_str("\\t"),
-            b'\r' => self.out.push_str("\\r"),
             b'\\' => self.out.push_str("\\\\"),
+            7..=13 => {
+                self.out.push('\\');
+                self.out.push(b"abtnvfr"[usize::from(byte) - 7].into());
+            }
             _ if byte == quote => {
                 self.out.push('\\');
                 self.out.push(byte.into());
