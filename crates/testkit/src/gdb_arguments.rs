@@ -82,6 +82,8 @@ impl Session {
         let script = folder.path().join("arguments.py");
         fs::write(&script, SCRIPT).expect("a scratch folder can be written");
         let mut gdb = debugger::plain("gdb");
+        // What its libraries were compiled from is nobody's business here.
+        gdb.args(["-iex", "set debug-file-directory /nowhere"]);
         gdb.arg(program).arg("-x").arg(&script);
         gdb.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut gdb = gdb.spawn().map_err(|error| Missing(format!("gdb: {error}")))?;
