@@ -28,6 +28,10 @@ fn read(table: &Table<'_>) {
             let values = lists.flat_map(|values| values.take(64)).flatten();
             values.for_each(|value| parts(table, value));
         }
+        let _ = function.each_passing(|_, values| {
+            let values = values.take(64).flatten();
+            values.for_each(|value| parts(table, value));
+        });
         if let Ok(Some(signature)) = function.signature() {
             let mut placer = table.abi().placer(signature.result_address);
             for parameter in signature.parameters.take(64).flatten() {

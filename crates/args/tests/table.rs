@@ -71,6 +71,7 @@ fn functions(seed: u64, count: u64, align: u64) -> Vec<Function> {
             address += align * (1 + random.below(40));
             Call {
                 return_address: address,
+                is_jump: false,
                 places: random.list(3),
                 entries: random.list(6),
             }
@@ -161,6 +162,15 @@ fn check(functions: &[Function], abi: Abi, endian: Endian) {
                     (parameter.name.clone(), parameter.type_id, parameter.storage)
                 );
             }
+            let mut passing = Vec::new();
+            let each = |address, values| passing.push((address, values));
+            found.each_passing(each).expect("no damage");
+            let mut wanted = function.calls.iter().filter(|call| !call.entries.is_empty());
+            for (address, values) in passing {
+                let wanted = wanted.next().expect("no more than were told");
+                assert!(address == wanted.return_address && are_same(&table, Some(values), &wanted.entries));
+            }
+            assert!(wanted.next().is_none());
             for call in &function.calls {
                 let site = found.call_site(call.return_address).expect("no damage");
                 assert!(are_same(&table, site.places, &call.places));

@@ -544,6 +544,20 @@ impl<'t> Function<'t> {
         }))
     }
 
+    /// Tells of each call or jump that is known to pass something the address behind it, and what it passes.
+    pub fn each_passing(&self, mut each: impl FnMut(u64, Values<'t>)) -> Result<()> {
+        let mut reader = self.reader;
+        let mut address = self.start;
+        for _ in 0..self.calls {
+            let (gap, _, passed) = self.call(&mut reader)?;
+            address = address.saturating_add(gap << self.table.shift);
+            if let Some(passed) = passed {
+                each(address, self.table.values(passed, &ENTRIES)?);
+            }
+        }
+        Ok(())
+    }
+
     /// What is known at the call that returns to this address of the file.
     pub fn call_site(&self, return_address: u64) -> Result<CallSite<'t>> {
         let (mut places, mut entries) = (None, None);

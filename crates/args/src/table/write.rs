@@ -45,12 +45,14 @@ pub struct Signature {
     pub parameters: Vec<Parameter>,
 }
 
-/// A call.
+/// A call, or a jump that takes the place of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Where it returns to.
+    /// Where it returns to; of a jump, the address behind it.
     pub return_address: u64,
-    /// Where the function's own arguments are meanwhile.
+    /// A jump: the function is not there any more.
+    pub is_jump: bool,
+    /// Where the function's own arguments are meanwhile; of a jump nothing.
     pub places: Vec<Told>,
     /// What it passes in general registers, in their order.
     pub entries: Vec<Told>,
@@ -328,7 +330,7 @@ fn changes(function: &Function) -> Vec<usize> {
     let mut before: &[Told] = &[];
     let mut changes = Vec::new();
     for (at, call) in function.calls.iter().enumerate() {
-        if call.places != before {
+        if !call.is_jump && call.places != before {
             changes.push(at);
             before = &call.places;
         }

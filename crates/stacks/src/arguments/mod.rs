@@ -368,35 +368,81 @@ impl<'l, 's> Look<'l, 's> {
             return None;
         }
         let (callee, known) = (self.known(frame)?, self.known(caller)?);
-        if self.called(self.thread.frames[caller].address)? != callee.start {
-            return None;
+        let passed = |register: u8| {
+            let value = nth(&known.entries, known, register)?;
+            let found = self.value(known, caller, *value, depth + 1)?;
+            let bytes = self.bytes(found, 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let return_address = self.thread.frames[caller].address;
+        if self.is_called_through_register(return_address, caller, callee.start) {
+            return passed(register);
         }
-        let registers = known.opened.table.abi().general_registers();
-        let index = registers.iter().position(|&other| other == register)?;
-        let found = self.value(known, caller, *known.entries.get(index)?, depth + 1)?;
-        let bytes = self.bytes(found, 8)?;
-        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        let called = self.direct(return_address, &CALL)?;
+        let called = self.stub_target(called).unwrap_or(called);
+        if called == callee.start {
+            return passed(register);
+        }
+        // What was called has jumped to the function, and has no frame any more.
+        let entries = self.jump(called, callee)?;
+        match *nth(&entries, callee, register)? {
+            Value::Constant(number) => Some(number as u64),
+            Value::Address(address) => Some(address.wrapping_add(callee.bias)),
+            Value::Entry(register, offset) => Some(passed(register)?.wrapping_add_signed(offset)),
+            _ => None,
+        }
     }
 
-    /// Where the call goes that returns to this address, if the instruction says so, or the linkage table's stub that it leads to.
-    fn called(&self, return_address: u64) -> Option<u64> {
-        let target = match self.arch().link_register {
-            false => {
-                // `call rel32`
-                let bytes: [u8; 5] = self.code(return_address.wrapping_sub(5))?;
-                let [0xe8, a, b, c, d] = bytes else { return None };
-                return_address.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into())
+    /// What the function at an address passes to another one of its file by the only jump that it has to it.
+    fn jump(&self, from: u64, to: &Known<'_, '_>) -> Option<Vec<Value>> {
+        let function = to.opened.table.function(from.wrapping_sub(to.bias)).ok()??;
+        if function.start.wrapping_add(to.bias) != from {
+            return None;
+        }
+        let mut jumps = Vec::new();
+        let found = function.each_passing(|behind, values| {
+            if jumps.len() < 2 && self.direct(behind.wrapping_add(to.bias), &JUMP) == Some(to.start) {
+                jumps.push(values);
             }
-            true => {
-                // `bl`
-                let at = return_address.wrapping_sub(4);
-                let word = u32::from_le_bytes(self.code(at)?);
-                let is_bl = word >> 26 == 0b100101;
-                let offset = i64::from((word << 6) as i32 >> 4);
-                is_bl.then(|| at.wrapping_add_signed(offset))?
-            }
+        });
+        match (found, &jumps[..]) {
+            (Ok(()), [values]) => values.take(MOST_PARAMETERS).collect::<Result<_, _>>().ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether the call that returns to this address calls what a register says, and that has this address. It is one that calls preserve.
+    fn is_called_through_register(&self, return_address: u64, caller: usize, start: u64) -> bool {
+        let is = |register: u8| {
+            let register = Register(register);
+            let value = || self.registers(caller)?.get(register);
+            self.arch().preserved.contains(&register) && value() == Some(start)
         };
-        Some(self.stub_target(target).unwrap_or(target))
+        if self.arch().link_register {
+            // `blr`
+            let word = self.code(return_address.wrapping_sub(4)).map(u32::from_le_bytes);
+            return word.is_some_and(|word| word & 0xffff_fc1f == 0xd63f_0000 && is((word >> 5 & 31) as u8));
+        }
+        // `call *register`, the higher eight with a prefix
+        const LOW: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
+        match self.code(return_address.wrapping_sub(3)) {
+            Some([0x41, 0xff, register @ 0xd0..=0xd7]) => is(register - 0xd0 + 8),
+            Some([_, 0xff, register @ 0xd0..=0xd7]) => is(LOW[usize::from(register - 0xd0)]),
+            _ => false,
+        }
+    }
+
+    /// Where the instruction before this address leads, if it is one that says so.
+    fn direct(&self, behind: u64, instruction: &Direct) -> Option<u64> {
+        if self.arch().link_register {
+            let at = behind.wrapping_sub(4);
+            let word = u32::from_le_bytes(self.code(at)?);
+            let offset = i64::from((word << 6) as i32 >> 4);
+            return (word >> 26 == instruction.aarch64).then(|| at.wrapping_add_signed(offset));
+        }
+        let [opcode, a, b, c, d] = self.code(behind.wrapping_sub(5))?;
+        let offset = i32::from_le_bytes([a, b, c, d]);
+        (opcode == instruction.x86_64).then(|| behind.wrapping_add_signed(offset.into()))
     }
 
     /// Where a stub of the linkage table on x86-64 leads: `jmp *offset(%rip)`, perhaps behind `endbr64` and with a prefix.
@@ -423,6 +469,32 @@ impl<'l, 's> Look<'l, 's> {
         let mut bytes = [0; N];
         (self.space.read(address, &mut bytes) == N).then_some(bytes)
     }
+}
+
+/// The opcodes of an instruction with the distance of where it leads.
+struct Direct {
+    /// With 32 bits behind it.
+    x86_64: u8,
+    /// Above the lowest 26 bits.
+    aarch64: u32,
+}
+
+/// `call rel32`, `bl`
+const CALL: Direct = Direct {
+    x86_64: 0xe8,
+    aarch64: 0b100101,
+};
+
+/// `jmp rel32`, `b`
+const JUMP: Direct = Direct {
+    x86_64: 0xe9,
+    aarch64: 0b000101,
+};
+
+/// Of values that are passed in general registers that in this one.
+fn nth<'v>(values: &'v [Value], known: &Known<'_, '_>, register: u8) -> Option<&'v Value> {
+    let registers = known.opened.table.abi().general_registers();
+    values.get(registers.iter().position(|&other| other == register)?)
 }
 
 fn name(arch: &Arch, register: u8) -> String {
