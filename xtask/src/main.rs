@@ -12,6 +12,7 @@ mod sizes;
 mod soak;
 mod test;
 mod tidy;
+mod truth;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -81,13 +82,13 @@ enum Chore {
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
         signatures: u32,
     },
-    /// Stop lua at many places, hold the arguments that are shown by a stripped copy against gdb's with debug information, and write docs/args.md.
+    /// Stop programs at many places, hold the arguments that are shown by stripped copies against gdb's with debug information, and write docs/args.md.
     ArgumentsTruth {
-        /// How many places; fewer are not written down.
-        #[arg(long, default_value_t = arguments::PLACES, value_parser = clap::value_parser!(u32).range(1..))]
+        /// How many places of each; fewer are not written down.
+        #[arg(long, default_value_t = truth::PLACES, value_parser = clap::value_parser!(u32).range(1..))]
         places: u32,
-        /// A folder with the sources of Lua 5.4: lapi.c and all others in one place.
-        sources: PathBuf,
+        /// Only these programs, which is not written down.
+        program: Vec<String>,
     },
     /// Write a man page for the command and for each of its verbs.
     Man {
@@ -120,7 +121,7 @@ fn main() -> ExitCode {
         Chore::Sanitize => sanitize::run(),
         Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
         Chore::Arguments { signatures } => arguments::conventions(signatures),
-        Chore::ArgumentsTruth { places, sources } => arguments::truth(places, &sources),
+        Chore::ArgumentsTruth { places, program } => truth::run(places, &program),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

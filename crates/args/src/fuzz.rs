@@ -24,27 +24,18 @@ fn read(table: &Table<'_>) {
         };
         for at in [function.start, address, address.wrapping_add(100)] {
             let Ok(site) = function.call_site(at) else { break };
-            let places = site.places.and_then(|list| table.places(list).ok());
-            places
-                .into_iter()
-                .flatten()
-                .take(64)
-                .flatten()
-                .for_each(|number| value(table, number));
-            let entries = site.entries.and_then(|list| table.entries(list).ok());
-            entries
-                .into_iter()
-                .flatten()
-                .take(64)
-                .flatten()
-                .for_each(|number| value(table, number));
+            let lists = [site.places, site.entries].into_iter().flatten();
+            let values = lists.flat_map(|values| values.take(64)).flatten();
+            values.for_each(|value| parts(table, value));
         }
-        if let Ok(Some(signature)) = table.signature(&function) {
+        let _ = function.each_passing(|_, values| {
+            let values = values.take(64).flatten();
+            values.for_each(|value| parts(table, value));
+        });
+        if let Ok(Some(signature)) = function.signature() {
             let mut placer = table.abi().placer(signature.result_address);
-            for number in signature.parameters.take(64).flatten() {
-                let Ok(parameter) = table.parameter(number) else {
-                    continue;
-                };
+            for parameter in signature.parameters.take(64).flatten() {
+                assert!(parameter.name.take(64).all(|byte| byte != 0));
                 if let Some(storage) = parameter.storage {
                     let _ = placer.next(&storage, &mut |_| {});
                 }
@@ -52,13 +43,11 @@ fn read(table: &Table<'_>) {
         }
         address = address.wrapping_add(37);
     }
-    (0..MOST).for_each(|number| value(table, number));
 }
 
-fn value(table: &Table<'_>, number: u64) {
-    if let Ok(Value::Parts(start, count)) = table.value(number) {
-        table.parts(start, count).flatten().for_each(|(_, number)| {
-            let _ = table.value(number);
-        });
+fn parts(table: &Table<'_>, value: Value) {
+    if let Value::Parts(start, count) = value {
+        let parts = table.parts(start, count).flatten();
+        parts.for_each(|(_, value)| assert!(!matches!(value, Value::Parts(..))));
     }
 }

@@ -1,8 +1,8 @@
 //! Tables that are written and read again, in both byte orders, and damaged ones.
 
 use backtrail_args::abi::{Abi, Bank, Passing, Storage};
-use backtrail_args::table::write::{self, Call, Function, Parameter, Signature, Told};
-use backtrail_args::table::{Table, Value};
+use backtrail_args::table::write::{self, Call, Function, Signature, Told};
+use backtrail_args::table::{Parameter, Table, Value, Values};
 use backtrail_args::{ErrorKind, fuzz};
 use backtrail_wire::Endian;
 
@@ -71,6 +71,7 @@ fn functions(seed: u64, count: u64, align: u64) -> Vec<Function> {
             address += align * (1 + random.below(40));
             Call {
                 return_address: address,
+                is_jump: false,
                 places: random.list(3),
                 entries: random.list(6),
             }
@@ -83,7 +84,7 @@ fn functions(seed: u64, count: u64, align: u64) -> Vec<Function> {
             end.next_multiple_of(16)
         };
         at = at.max(start + align);
-        let parameters = (0..random.below(4)).map(|number| Parameter {
+        let parameters = (0..random.below(4)).map(|number| write::Parameter {
             name: format!("p{}", number + random.below(3)).into_bytes(),
             type_id: random.below(1 << 31) as u32,
             storage: storage(&mut random),
@@ -105,16 +106,30 @@ fn functions(seed: u64, count: u64, align: u64) -> Vec<Function> {
     functions.collect()
 }
 
-fn is_same(table: &Table<'_>, number: u64, told: &Told) -> bool {
-    match (table.value(number).expect("the value is there"), told) {
+fn is_same(table: &Table<'_>, value: Value, told: &Told) -> bool {
+    match (value, told) {
         (Value::Parts(start, count), Told::Parts(parts)) => {
             let read = table.parts(start, count).map(|part| part.expect("the part is there"));
-            let read = read.map(|(bytes, number)| (bytes as u8, table.value(number).expect("the value is there")));
-            read.eq(parts.iter().copied())
+            read.map(|(bytes, value)| (bytes as u8, value))
+                .eq(parts.iter().copied())
         }
         (value, Told::One(one)) => value == *one,
         _ => false,
     }
+}
+
+/// Whether these are the values that were told.
+fn are_same(table: &Table<'_>, values: Option<Values<'_>>, told: &[Told]) -> bool {
+    let values: Vec<Value> = values
+        .into_iter()
+        .flatten()
+        .map(|one| one.expect("no damage"))
+        .collect();
+    values.len() == told.len()
+        && values
+            .iter()
+            .zip(told)
+            .all(|(&value, told)| is_same(table, value, told))
 }
 
 fn check(functions: &[Function], abi: Abi, endian: Endian) {
@@ -128,7 +143,7 @@ fn check(functions: &[Function], abi: Abi, endian: Endian) {
                 .expect("no damage")
                 .expect("the function is there");
             assert_eq!((found.start, found.prefix), (function.start, function.prefix));
-            let signature = table.signature(&found).expect("no damage").expect("it has one");
+            let signature = found.signature().expect("no damage").expect("it has one");
             let wanted = &function.signature;
             assert_eq!(
                 (
@@ -139,45 +154,27 @@ fn check(functions: &[Function], abi: Abi, endian: Endian) {
                 ),
                 (wanted.trusted, wanted.result_address, wanted.variadic, wanted.dict)
             );
-            let read: Vec<u64> = signature.parameters.map(|number| number.expect("no damage")).collect();
+            let read: Vec<Parameter<'_>> = signature.parameters.map(|one| one.expect("no damage")).collect();
             assert_eq!(read.len(), wanted.parameters.len());
-            for (number, parameter) in read.into_iter().zip(&wanted.parameters) {
-                let read = table.parameter(number).expect("no damage");
+            for (read, parameter) in read.into_iter().zip(&wanted.parameters) {
                 assert_eq!(
-                    (read.name, read.type_id, read.storage),
-                    (&parameter.name[..], parameter.type_id, parameter.storage)
+                    (read.name.collect(), read.type_id, read.storage),
+                    (parameter.name.clone(), parameter.type_id, parameter.storage)
                 );
             }
+            let mut passing = Vec::new();
+            let each = |address, values| passing.push((address, values));
+            found.each_passing(each).expect("no damage");
+            let mut wanted = function.calls.iter().filter(|call| !call.entries.is_empty());
+            for (address, values) in passing {
+                let wanted = wanted.next().expect("no more than were told");
+                assert!(address == wanted.return_address && are_same(&table, Some(values), &wanted.entries));
+            }
+            assert!(wanted.next().is_none());
             for call in &function.calls {
                 let site = found.call_site(call.return_address).expect("no damage");
-                let places = site.places.map(|list| {
-                    table
-                        .places(list)
-                        .expect("no damage")
-                        .map(|one| one.expect("no damage"))
-                });
-                let places: Vec<u64> = places.map(Iterator::collect).unwrap_or_default();
-                assert_eq!(places.len(), call.places.len());
-                assert!(
-                    places
-                        .iter()
-                        .zip(&call.places)
-                        .all(|(&number, told)| is_same(&table, number, told))
-                );
-                let entries = site.entries.map(|list| {
-                    table
-                        .entries(list)
-                        .expect("no damage")
-                        .map(|one| one.expect("no damage"))
-                });
-                let entries: Vec<u64> = entries.map(Iterator::collect).unwrap_or_default();
-                assert_eq!(entries.len(), call.entries.len());
-                assert!(
-                    entries
-                        .iter()
-                        .zip(&call.entries)
-                        .all(|(&number, told)| is_same(&table, number, told))
-                );
+                assert!(are_same(&table, site.places, &call.places));
+                assert!(are_same(&table, site.entries, &call.entries));
                 // Between calls nothing is passed.
                 assert_eq!(
                     found
@@ -201,7 +198,7 @@ fn check(functions: &[Function], abi: Abi, endian: Endian) {
         .function(last + 1000)
         .expect("no damage")
         .expect("what says that nothing is known");
-    assert!(table.signature(&behind).expect("no damage").is_none());
+    assert!(behind.signature().expect("no damage").is_none());
 }
 
 #[test]

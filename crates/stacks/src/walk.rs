@@ -1,7 +1,5 @@
 //! From a snapshot to stacks.
 
-use std::collections::HashMap;
-
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_target::Snapshot;
 use backtrail_target::snapshot::{SnapshotMemory, Thread};
@@ -36,10 +34,7 @@ pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants)
         .map(|thread| stack(snapshot, thread, &space, &mut cache, wants.registers || wants.arguments));
     let mut threads: Vec<ThreadStack> = threads.collect();
     if wants.arguments {
-        let mut opened = HashMap::new();
-        for thread in &mut threads {
-            thread.arguments = arguments::arguments(snapshot, &space, thread, &mut opened);
-        }
+        arguments::find(snapshot, &space, &mut threads);
     }
     Process {
         pid: snapshot.pid,

@@ -134,14 +134,31 @@ impl Running {
         }
     }
 
+    /// Stops it, and waits until all its threads have; false where it ended or ran out of time before.
+    pub fn stop(&self) -> bool {
+        self.signal(Signal::STOP);
+        while !self.are_all("T") {
+            if self.has_ended() || Instant::now() > self.deadline {
+                return false;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
     fn is_at_rest(&self) -> bool {
+        self.are_all("SDT")
+    }
+
+    /// Whether all threads are in one of these states.
+    fn are_all(&self, states: &str) -> bool {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
-        let mut states = tasks
+        let mut found = tasks
             .into_iter()
             .flatten()
             .flatten()
             .map(|task| state_and_cpu(&task.path().join("stat")));
-        states.all(|task| task.is_none_or(|(state, _)| matches!(state, 'S' | 'D' | 'T')))
+        found.all(|task| task.is_none_or(|(state, _)| states.contains(state)))
     }
 
     /// Sends a signal to the process alone.

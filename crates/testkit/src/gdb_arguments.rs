@@ -2,35 +2,52 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::spawn;
 use std::time::Duration;
 
-use crate::{Missing, command, scratch};
+use crate::{Missing, TempDir, debugger, scratch};
 
-/// Prints the line of each frame that has a place of its own on the stack, with all values.
+/// For each process whose number it is given: prints the line of each frame that has a place of its own on the stack, with all values.
 const SCRIPT: &str = r#"
-import gdb
+import gdb, sys
 for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
                 "print repeats unlimited", "width 0", "print address on", "print symbol off", "print pretty off"]:
     gdb.execute("set " + setting)
-frame = gdb.newest_frame()
-while frame is not None:
-    if frame.type() != gdb.TAILCALL_FRAME and frame.type() != gdb.INLINE_FRAME:
-        frame.select()
-        line = "?"
-        if frame.function() is not None:
-            try:
-                line = gdb.execute("frame", to_string=True).split("\n")[0]
-            except gdb.error:
-                pass
-        print("FRAME", frame.pc(), line)
+
+def show():
+    frame = gdb.newest_frame()
+    while frame is not None:
+        if frame.type() != gdb.TAILCALL_FRAME and frame.type() != gdb.INLINE_FRAME:
+            frame.select()
+            line = "?"
+            if frame.function() is not None:
+                try:
+                    line = gdb.execute("frame", to_string=True).split("\n")[0]
+                except gdb.error:
+                    pass
+            print("FRAME", frame.pc(), line)
+        try:
+            frame = frame.older()
+        except gdb.error:
+            frame = None
+
+for pid in iter(sys.stdin.readline, ""):
     try:
-        frame = frame.older()
-    except gdb.error:
-        frame = None
-print("WHOLE")
+        gdb.execute("attach " + pid.strip(), to_string=True)
+        show()
+        gdb.execute("detach", to_string=True)
+        print("WHOLE")
+    except gdb.error as error:
+        print("FAILED", error)
+    gdb.flush()
 "#;
+
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// An argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,29 +63,83 @@ pub struct Argument {
 /// A frame: its address, and its arguments where gdb knows its function.
 pub type Frame = (u64, Option<Vec<Argument>>);
 
-/// The frames of the only thread of a process, whose debug information `program` has.
+/// A gdb that has a program's debug information read.
+#[derive(Debug)]
+pub struct Session {
+    gdb: Child,
+    questions: ChildStdin,
+    answers: Receiver<String>,
+    _script: TempDir,
+}
+
+impl Session {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`Missing`] where there is no gdb.
+    pub fn start(program: &Path) -> Result<Session, Missing> {
+        let folder = scratch();
+        let script = folder.path().join("arguments.py");
+        fs::write(&script, SCRIPT).expect("a scratch folder can be written");
+        let mut gdb = debugger::plain("gdb");
+        // What its libraries were compiled from is nobody's business here.
+        gdb.args(["-iex", "set debug-file-directory /nowhere"]);
+        gdb.arg(program).arg("-x").arg(&script);
+        gdb.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut gdb = gdb.spawn().map_err(|error| Missing(format!("gdb: {error}")))?;
+        let questions = gdb.stdin.take().expect("it is a pipe");
+        let output = BufReader::new(gdb.stdout.take().expect("it is a pipe"));
+        let (sender, answers) = mpsc::channel();
+        // It ends with gdb.
+        spawn(move || {
+            output
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
+        Ok(Session {
+            gdb,
+            questions,
+            answers,
+            _script: folder,
+        })
+    }
+
+    /// The frames of the main thread of a process of the program.
+    ///
+    /// # Errors
+    /// [`Missing`] where gdb has no Python, or may not attach, or says nothing for minutes.
+    pub fn arguments(&mut self, pid: u32) -> Result<Vec<Frame>, Missing> {
+        let asked = writeln!(self.questions, "{pid}");
+        asked.map_err(|error| Missing(format!("gdb asks for nothing: {error}")))?;
+        let mut frames = Vec::new();
+        loop {
+            let line = self.answers.recv_timeout(LIMIT);
+            let line = line.map_err(|_| Missing("gdb shows no stacks".to_owned()))?;
+            if let Some(error) = line.strip_prefix("FAILED ") {
+                return Err(Missing(format!("gdb shows no stacks: {error}")));
+            }
+            if line == "WHOLE" {
+                return Ok(frames);
+            }
+            frames.extend(frame(&line));
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.gdb.kill();
+        let _ = self.gdb.wait();
+    }
+}
+
+/// The frames of the main thread of a process, whose debug information `program` has.
 ///
 /// # Errors
 /// [`Missing`] where there is no gdb, or it has no Python or may not attach.
 pub fn arguments(program: &Path, pid: u32) -> Result<Vec<Frame>, Missing> {
-    let folder = scratch();
-    let script = folder.path().join("arguments.py");
-    fs::write(&script, SCRIPT).expect("a scratch folder can be written");
-    let mut gdb = Command::new("gdb");
-    gdb.args([
-        "-batch",
-        "-nx",
-        "-iex",
-        "set debuginfod enabled off",
-        "-iex",
-        "set auto-load no",
-    ]);
-    gdb.arg(program).arg("-p").arg(pid.to_string()).arg("-x").arg(&script);
-    let finished = command::run(&mut gdb, Duration::from_secs(120))?;
-    if !finished.stdout.contains("WHOLE") {
-        return Err(Missing(format!("gdb shows no stacks: {}", finished.describe())));
-    }
-    Ok(finished.stdout.lines().filter_map(frame).collect())
+    Session::start(program)?.arguments(pid)
 }
 
 fn frame(line: &str) -> Option<Frame> {
@@ -178,6 +249,8 @@ pub struct Tally {
     pub ours: [usize; 2],
     /// Those that we show and gdb does not.
     pub more: usize,
+    /// Those that gdb shows and we don't: function and argument.
+    pub missing: Vec<String>,
     /// Values that differ: what differs.
     pub wrong: Vec<String>,
 }
@@ -219,6 +292,10 @@ impl Tally {
                 self.ours[usize::from(passed)] += usize::from(value.is_some());
                 match (value, &argument.value) {
                     (Some(_), None) => self.more += 1,
+                    (None, Some(_)) => {
+                        let function = frame["function"].as_str().unwrap_or("?");
+                        self.missing.push(format!("{function} {} at {pc:#x}", argument.name));
+                    }
                     // What it was called with need not be what it is now.
                     (Some(value), Some(theirs)) if passed == argument.at_entry && !is_same(value, theirs) => {
                         self.wrong

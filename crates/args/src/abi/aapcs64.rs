@@ -80,12 +80,7 @@ pub(super) fn place(placer: &mut Placer, storage: &Storage, part: &mut dyn FnMut
                 Some(registers) => in_registers(registers, 8, part),
                 None => {
                     placer.used[Bank::General as usize] = GENERAL.len() as u8;
-                    let at = placer.push(8, 8)?;
-                    part(Piece {
-                        offset: 0,
-                        bytes: 8,
-                        place: Place::Stack(at),
-                    });
+                    placer.push(8, 8, part)?;
                 }
             }
             return Some(());
@@ -106,11 +101,5 @@ pub(super) fn place(placer: &mut Placer, storage: &Storage, part: &mut dyn FnMut
         }
     }
     // C.4, C.5, C.12 to C.15
-    let at = placer.push(storage.bytes, storage.align)?;
-    part(Piece {
-        offset: 0,
-        bytes: storage.bytes,
-        place: Place::Stack(at),
-    });
-    Some(())
+    placer.push(storage.bytes, storage.align, part)
 }

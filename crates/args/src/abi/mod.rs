@@ -161,11 +161,16 @@ impl Placer {
         Some(taken)
     }
 
-    /// Takes a place on the stack.
-    fn push(&mut self, bytes: u64, align: u64) -> Option<u64> {
+    /// Takes a place on the stack for all of an argument, or for its address.
+    fn push(&mut self, bytes: u64, align: u64, part: &mut dyn FnMut(Piece)) -> Option<()> {
         let at = self.stack.checked_next_multiple_of(align.max(8))?;
         self.stack = at.checked_add(bytes)?.checked_next_multiple_of(8)?;
-        Some(at)
+        part(Piece {
+            offset: 0,
+            bytes,
+            place: Place::Stack(at),
+        });
+        Some(())
     }
 }
 

@@ -195,12 +195,7 @@ pub(super) fn place(placer: &mut Placer, storage: &Storage, part: &mut dyn FnMut
     };
     if in_registers.is_none() {
         placer.used = before;
-        let at = placer.push(storage.bytes, storage.align)?;
-        part(Piece {
-            offset: 0,
-            bytes: storage.bytes,
-            place: Place::Stack(at),
-        });
+        placer.push(storage.bytes, storage.align, part)?;
     }
     Some(())
 }

@@ -4,15 +4,38 @@ use backtrail_wire::{Endian, read_bits};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The longest code of a length.
-pub(crate) const LONGEST_CODE: u32 = 15;
-/// Lengths of numbers: 0 to 64 bits.
-pub(crate) const LENGTHS: usize = 65;
+/// The longest code of a symbol.
+pub(crate) const LONGEST_CODE: usize = 15;
+/// Numbers below this are symbols themselves.
+const DIRECT: u64 = 16;
+/// Symbols of the stream of characters.
+pub(crate) const SYMBOLS: usize = 256;
+/// Symbols of the others: two for each number of bits beyond those of [`DIRECT`].
+const NUMBERS: usize = 136;
+
+/// The symbol of a number, and how many of its lowest bits follow.
+pub(crate) fn symbol(stream: Stream, number: u64) -> (usize, u32) {
+    if number < DIRECT || stream == Stream::Character {
+        return ((number as usize).min(SYMBOLS - 1), 0);
+    }
+    let below = number.ilog2() - 1;
+    ((number >> below) as usize % 2 + below as usize * 2 + 10, below)
+}
+
+/// The number without its lowest bits, and how many these are.
+fn number(stream: Stream, symbol: u8) -> (u64, u32) {
+    let symbol = u64::from(symbol);
+    if symbol < DIRECT || stream == Stream::Character {
+        return (symbol, 0);
+    }
+    let below = (symbol as u32 - 10) / 2;
+    ((symbol % 2 | 2).unbounded_shl(below), below)
+}
 
 /// What a number is; each has codes of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// Offset of a name.
+    /// Number of a name.
     Name,
     /// Id of a type.
     Type,
@@ -22,21 +45,31 @@ pub(crate) enum Stream {
     Code,
     /// Flags and dict of a signature.
     Flags,
-    /// How many parameters or parts there are.
-    Count,
-    /// Number of a parameter.
+    /// How many parameters there are.
+    Parameters,
+    /// A parameter.
     Parameter,
     /// Kind and register of a value.
     Kind,
-    /// Offset or constant.
+    /// Offset from a register or from the canonical frame address.
     Offset,
-    /// Number of a value, among a function's own arguments.
+    /// A number that is a value.
+    Constant,
+    /// Offset of an address.
+    Address,
+    /// How many parts there are, and the bytes of each.
+    Parts,
+    /// How many of a function's own arguments have values.
+    Known,
+    /// A value among a function's own arguments.
     Place,
-    /// Number of a value, among those that a call passes.
+    /// How many registers have values that a call passes.
+    Passed,
+    /// A value among those that a call passes.
     Entry,
     /// From a function's start to the next one's.
     Start,
-    /// Number of a signature.
+    /// A signature.
     Signature,
     /// For how long arguments stay where they were passed: the bits of the number of bytes.
     Prefix,
@@ -44,98 +77,143 @@ pub(crate) enum Stream {
     Calls,
     /// From call to call.
     Call,
-    /// Number of a list of own arguments.
+    /// A list of own arguments.
     Places,
-    /// Number of a list of passed arguments.
+    /// A list of passed arguments.
     Entries,
+    /// A byte of a name.
+    Character,
 }
 
 /// How many there are.
-pub(crate) const STREAMS: usize = Stream::Entries as usize + 1;
+pub(crate) const STREAMS: usize = Stream::Character as usize + 1;
 
-/// The lengths of the codes of each stream.
+/// The codes of a stream: how many there are of each length, and their symbols in the order of the codes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Codes<'a>(pub(crate) [&'a [u8]; STREAMS]);
+struct Codes {
+    counts: [u16; LONGEST_CODE + 1],
+    symbols: [u8; SYMBOLS],
+}
 
-impl<'a> Codes<'a> {
-    /// For each stream how many lengths have codes, and how long each is.
-    pub(crate) fn parse(bytes: &'a [u8], start: usize) -> Result<Codes<'a>> {
-        let mut codes = [&[][..]; STREAMS];
+/// The codes of each stream.
+#[derive(Clone, Debug)]
+pub(crate) struct AllCodes([Codes; STREAMS]);
+
+impl AllCodes {
+    /// For each stream how many symbols may have codes, and how long each is, in four bits.
+    pub(crate) fn parse(bytes: &[u8], start: usize) -> Result<AllCodes> {
+        let mut all = AllCodes(
+            [Codes {
+                counts: [0; LONGEST_CODE + 1],
+                symbols: [0; SYMBOLS],
+            }; STREAMS],
+        );
         let mut at = start;
         let truncated = |at: usize| Error {
             kind: ErrorKind::Truncated(at as u64),
             offset: start as u64,
         };
-        for code in &mut codes {
+        for (stream, codes) in all.0.iter_mut().enumerate() {
             let &count = bytes.get(at).ok_or(truncated(at + 1))?;
-            let end = at + 1 + usize::from(count);
-            *code = bytes.get(at + 1..end).ok_or(truncated(end))?;
-            if let Some(&wrong) = code.iter().find(|&&len| u32::from(len) > LONGEST_CODE) {
-                let kind = ErrorKind::Value(wrong.into());
+            if usize::from(count) > NUMBERS && stream != Stream::Character as usize {
                 return Err(Error {
-                    kind,
+                    kind: ErrorKind::Value(count.into()),
                     offset: at as u64,
                 });
             }
-            if usize::from(count) > LENGTHS {
-                let kind = ErrorKind::Value(count.into());
-                return Err(Error {
-                    kind,
-                    offset: at as u64,
-                });
-            }
+            let end = at + 1 + usize::from(count).div_ceil(2);
+            let lengths = bytes.get(at + 1..end).ok_or(truncated(end))?;
+            codes.set(lengths, count);
             at = end;
         }
-        Ok(Codes(codes))
+        Ok(all)
+    }
+}
+
+impl Codes {
+    /// Codes of one length are in the order of their symbols.
+    fn set(&mut self, lengths: &[u8], count: u8) {
+        let length = |symbol: u8| {
+            let both = lengths.get(usize::from(symbol / 2)).copied().unwrap_or(0);
+            usize::from(if symbol.is_multiple_of(2) { both >> 4 } else { both & 15 })
+        };
+        for symbol in 0..count {
+            self.counts[length(symbol)] += 1;
+        }
+        self.counts[0] = 0;
+        let mut next = [0; LONGEST_CODE + 1];
+        for len in 1..=LONGEST_CODE {
+            next[len] = next[len - 1] + usize::from(self.counts[len - 1]);
+        }
+        for symbol in (0..count).filter(|&symbol| length(symbol) > 0) {
+            let place = &mut next[length(symbol)];
+            self.symbols[*place] = symbol;
+            *place += 1;
+        }
+    }
+
+    /// The symbol whose code these bits begin with, the most significant first, and how long that is.
+    fn symbol(&self, window: u32) -> Option<(u8, u32)> {
+        let (mut first, mut before) = (0u32, 0u32);
+        for len in 1..=LONGEST_CODE {
+            let count = u32::from(self.counts[len]);
+            let index = (window >> (LONGEST_CODE - len)).checked_sub(first)?;
+            if index < count {
+                let symbol = self.symbols.get((before + index) as usize)?;
+                return Some((*symbol, len as u32));
+            }
+            before += count;
+            first = (first + count) << 1;
+        }
+        None
     }
 }
 
 /// A place among bits, from which numbers are read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) codes: Codes<'a>,
+pub(crate) struct Reader<'t> {
+    pub(crate) bytes: &'t [u8],
+    pub(crate) codes: &'t AllCodes,
     /// Bits from the table's start.
     pub(crate) bit: u64,
 }
 
 impl Reader<'_> {
     fn take(&mut self, width: u32) -> Result<u64> {
-        let value = read_bits(self.bytes, self.bit, width, Endian::Big).map_err(|_| Error {
-            kind: ErrorKind::Truncated((self.bit + u64::from(width)).div_ceil(8)),
-            offset: self.bit / 8,
-        })?;
+        let value = read_bits(self.bytes, self.bit, width, Endian::Big).map_err(|_| self.truncated(width))?;
         self.bit += u64::from(width);
         Ok(value)
     }
 
-    /// The next number: the code of its length in bits, and its bits but the first, which is 1.
-    pub(crate) fn number(&mut self, stream: Stream) -> Result<u64> {
-        let lengths = self.codes.0[stream as usize];
-        let start = self.bit;
-        // Canonical: codes of one length are consecutive, in the order of what they stand for.
-        let (mut code, mut first) = (0u64, 0u64);
-        for len in 1..=LONGEST_CODE {
-            code = code << 1 | self.take(1)?;
-            first <<= 1;
-            let count = lengths.iter().filter(|&&other| u32::from(other) == len).count() as u64;
-            if let Some(index) = code.checked_sub(first).filter(|&index| index < count) {
-                let mut of_len = lengths
-                    .iter()
-                    .enumerate()
-                    .filter(|&(_, &other)| u32::from(other) == len);
-                let bits = of_len.nth(index as usize).map_or(0, |(bits, _)| bits as u32);
-                return Ok(match bits {
-                    0 => 0,
-                    bits => 1u64.unbounded_shl(bits - 1) | self.take(bits - 1)?,
-                });
-            }
-            first += count;
+    fn truncated(&self, width: u32) -> Error {
+        Error {
+            kind: ErrorKind::Truncated((self.bit + u64::from(width)).div_ceil(8)),
+            offset: self.bit / 8,
         }
-        Err(Error {
+    }
+
+    /// As many bits as the longest code has; behind the last one there are zeros.
+    fn window(&self) -> u32 {
+        let rest = usize::try_from(self.bit / 8).ok().and_then(|at| self.bytes.get(at..));
+        let rest = rest.unwrap_or_default();
+        let byte = |index: usize| u32::from(rest.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        bits >> (24 - LONGEST_CODE as u64 - self.bit % 8) & ((1 << LONGEST_CODE) - 1)
+    }
+
+    /// The next number: the code of its symbol, and the bits that the symbol leaves open.
+    pub(crate) fn number(&mut self, stream: Stream) -> Result<u64> {
+        let found = self.codes.0[stream as usize].symbol(self.window());
+        let (symbol, len) = found.ok_or(Error {
             kind: ErrorKind::Code,
-            offset: start / 8,
-        })
+            offset: self.bit / 8,
+        })?;
+        if self.bit + u64::from(len) > self.bytes.len() as u64 * 8 {
+            return Err(self.truncated(len));
+        }
+        self.bit += u64::from(len);
+        let (number, below) = number(stream, symbol);
+        Ok(if below == 0 { number } else { number | self.take(below)? })
     }
 
     /// One with a sign: 0, -1, 1, -2, 2 and so on.

@@ -4,7 +4,7 @@ pub(crate) mod bits;
 mod read;
 pub mod write;
 
-pub use read::{CallSite, Function, List, Parameter, Signature, Table};
+pub use read::{CallSite, Function, Name, Parameter, Parameters, Signature, Table, Values};
 
 use crate::abi::{Bank, Passing, Storage};
 
@@ -29,10 +29,11 @@ pub(crate) enum Pool {
     Entries,
     Storages,
     Functions,
+    Names,
 }
 
 /// How many pools there are.
-pub(crate) const POOLS: usize = Pool::Functions as usize + 1;
+pub(crate) const POOLS: usize = Pool::Names as usize + 1;
 
 /// "Signatures": flags.
 pub(crate) mod flag {

@@ -2,13 +2,13 @@
 
 use backtrail_wire::{Bytes, Endian};
 
-use super::bits::{Codes, Reader, Stream};
+use super::bits::{AllCodes, Reader, Stream};
 use super::{GROUP, HEADER, MAGIC, POOLS, Pool, VERSION, Value, flag, kind, storage_of};
 use crate::abi::{Abi, Storage};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Table<'a> {
     bytes: Bytes<'a>,
     abi: Abi,
@@ -16,36 +16,35 @@ pub struct Table<'a> {
     shift: u32,
     types: u32,
     base: u64,
-    strings: (u32, u32),
     pools: [(u32, u32); POOLS],
-    codes: Codes<'a>,
+    codes: AllCodes,
 }
 
 /// A function, or a piece of one.
 #[derive(Clone, Copy, Debug)]
-pub struct Function<'a> {
+pub struct Function<'t> {
     /// Its address in the file.
     pub start: u64,
     /// For so many bytes from its start its arguments are where they were passed.
     pub prefix: u64,
-    signature: u64,
+    signature: Option<Record<'t>>,
     calls: u64,
-    reader: Reader<'a>,
-    shift: u32,
+    reader: Reader<'t>,
+    table: &'t Table<'t>,
 }
 
 /// What is known at a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CallSite {
-    /// The list of where the function's own arguments are: [`Table::places`].
-    pub places: Option<u64>,
-    /// The list of what the call passes in general registers: [`Table::entries`].
-    pub entries: Option<u64>,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallSite<'t> {
+    /// Where the function's own arguments are.
+    pub places: Option<Values<'t>>,
+    /// What the call passes in general registers, in their order.
+    pub entries: Option<Values<'t>>,
 }
 
 /// The parameters of a function.
 #[derive(Clone, Copy, Debug)]
-pub struct Signature<'a> {
+pub struct Signature<'t> {
     /// Whether what a function was called with may be asked of its caller: it is not reached by jumps from what was called.
     pub trusted: bool,
     /// Whether the first general register has the address for the result.
@@ -54,39 +53,102 @@ pub struct Signature<'a> {
     pub variadic: bool,
     /// The dict with the types, where it is not the parent: its number in the archive.
     pub dict: Option<u32>,
-    /// The numbers of its parameters: [`Table::parameter`].
-    pub parameters: List<'a>,
+    /// Its parameters.
+    pub parameters: Parameters<'t>,
 }
 
 /// A parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameter<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter<'t> {
     /// Its name.
-    pub name: &'a [u8],
+    pub name: Name<'t>,
     /// The id of its type; 0 where it has none.
     pub type_id: u32,
     /// How it is passed, where that is known.
     pub storage: Option<Storage>,
 }
 
-/// Numbers of records.
+/// A name, as an iterator over its bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct List<'a> {
-    reader: Reader<'a>,
-    left: u64,
-    stream: Stream,
+pub struct Name<'t>(Reader<'t>);
+
+impl Iterator for Name<'_> {
+    type Item = u8;
+
+    /// Damage ends it.
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.0.number(Stream::Character).ok()?;
+        u8::try_from(byte).ok().filter(|&byte| byte != 0)
+    }
 }
 
-impl Iterator for List<'_> {
-    type Item = Result<u64>;
+/// The parameters of a signature.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters<'t> {
+    table: &'t Table<'t>,
+    reader: Reader<'t>,
+    left: u64,
+}
+
+impl<'t> Iterator for Parameters<'t> {
+    type Item = Result<Parameter<'t>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let number = self.reader.number(self.stream);
-        if number.is_err() {
+        let parameter = self.table.parameter(&mut self.reader);
+        if parameter.is_err() {
             self.left = 0;
         }
-        Some(number)
+        Some(parameter)
+    }
+}
+
+/// The values of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'t> {
+    table: &'t Table<'t>,
+    reader: Reader<'t>,
+    stream: Stream,
+    left: u64,
+}
+
+impl Iterator for Values<'_> {
+    type Item = Result<Value>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let value = self.table.value(&mut self.reader, self.stream, false);
+        if value.is_err() {
+            self.left = 0;
+        }
+        Some(value)
+    }
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug)]
+enum Record<'t> {
+    Here(Reader<'t>),
+    /// In its pool.
+    Number(u64),
+}
+
+impl<'t> Record<'t> {
+    /// What a number stands for of which 0 says that the record is here.
+    fn of(number: u64, reader: &Reader<'t>) -> Record<'t> {
+        match number.checked_sub(1) {
+            Some(number) => Record::Number(number),
+            None => Record::Here(*reader),
+        }
+    }
+
+    /// Likewise, where 0 says that there is none.
+    fn maybe(number: u64, reader: &Reader<'t>) -> Option<Record<'t>> {
+        Some(Record::of(number.checked_sub(1)?, reader))
+    }
+
+    fn is_here(&self) -> bool {
+        matches!(self, Record::Here(_))
     }
 }
 
@@ -119,7 +181,7 @@ impl<'a> Table<'a> {
         let word = |at| bytes.u32(at).map_err(truncated);
         let mut pools = [(0, 0); POOLS];
         for (index, pool) in pools.iter_mut().enumerate() {
-            *pool = (word(32 + index * 8)?, word(36 + index * 8)?);
+            *pool = (word(24 + index * 8)?, word(28 + index * 8)?);
         }
         Ok(Table {
             bytes,
@@ -127,9 +189,8 @@ impl<'a> Table<'a> {
             shift: shift.into(),
             types: word(8)?,
             base: bytes.u64(16).map_err(truncated)?,
-            strings: (word(24)?, word(28)?),
             pools,
-            codes: Codes::parse(data, HEADER)?,
+            codes: AllCodes::parse(data, HEADER)?,
         })
     }
 
@@ -158,27 +219,23 @@ impl<'a> Table<'a> {
         self.len() == 0
     }
 
-    fn reader(&self, bit: u64) -> Reader<'a> {
+    fn reader(&self, bit: u64) -> Reader<'_> {
         Reader {
             bytes: self.bytes.data(),
-            codes: self.codes,
+            codes: &self.codes,
             bit,
         }
     }
 
-    fn truncated(at: usize) -> Error {
-        Error {
+    fn word(&self, at: usize) -> Result<u32> {
+        self.bytes.u32(at).map_err(|_| Error {
             kind: ErrorKind::Truncated(at as u64 + 4),
             offset: at as u64,
-        }
-    }
-
-    fn word(&self, at: usize) -> Result<u32> {
-        self.bytes.u32(at).map_err(|_| Self::truncated(at))
+        })
     }
 
     /// The start of a group of records.
-    fn group(&self, pool: Pool, group: usize, words: usize) -> Result<(Reader<'a>, usize)> {
+    fn group(&self, pool: Pool, group: usize, words: usize) -> Result<(Reader<'_>, usize)> {
         let (count, offset) = self.pools[pool as usize];
         let groups = (count as usize).div_ceil(GROUP);
         let place = (offset as usize).saturating_add(group * words * 4);
@@ -188,7 +245,12 @@ impl<'a> Table<'a> {
     }
 
     /// A reader at a record, behind those of its group that `skip` has passed.
-    fn record(&self, pool: Pool, number: u64, skip: impl Fn(&mut Reader<'a>) -> Result<()>) -> Result<Reader<'a>> {
+    fn record<'t>(
+        &'t self,
+        pool: Pool,
+        number: u64,
+        skip: impl Fn(&mut Reader<'t>) -> Result<()>,
+    ) -> Result<Reader<'t>> {
         let (count, offset) = self.pools[pool as usize];
         if number >= u64::from(count) {
             return Err(Error {
@@ -204,7 +266,7 @@ impl<'a> Table<'a> {
     }
 
     /// The function that begins at this address of the file or is the last before it.
-    pub fn function(&self, address: u64) -> Result<Option<Function<'a>>> {
+    pub fn function(&self, address: u64) -> Result<Option<Function<'_>>> {
         let groups = self.len().div_ceil(GROUP);
         let Some(wanted) = address.checked_sub(self.base) else {
             return Ok(None);
@@ -223,8 +285,11 @@ impl<'a> Table<'a> {
         };
         let (mut reader, place) = self.group(Pool::Functions, group, 2)?;
         let mut start = u64::from(self.word(place)?);
-        let mut found = None;
+        let mut found: Option<Function<'_>> = None;
         for index in 0..GROUP.min(self.len() - group * GROUP) {
+            if let Some(before) = &found {
+                reader = before.end()?;
+            }
             let gap = reader.number(Stream::Start)?;
             if index > 0 {
                 // Functions mostly begin at multiples of 16.
@@ -235,71 +300,47 @@ impl<'a> Table<'a> {
                 break;
             }
             let signature = reader.number(Stream::Signature)?;
+            let signature = Record::maybe(signature, &reader);
+            if signature.as_ref().is_some_and(Record::is_here) {
+                skip_signature(&mut reader)?;
+            }
             let prefix = reader.number(Stream::Prefix)?;
-            let calls = reader.number(Stream::Calls)?;
             found = Some(Function {
                 start: self.base.wrapping_add(start),
                 prefix: 1u64.unbounded_shl(u32::try_from(prefix).unwrap_or(u32::MAX)) >> 1,
                 signature,
-                calls,
+                calls: reader.number(Stream::Calls)?,
                 reader,
-                shift: self.shift,
+                table: self,
             });
-            for _ in 0..calls {
-                Function::call(&mut reader)?;
-            }
         }
         Ok(found)
     }
 
-    /// A function's parameters; `None` where it only stands for code of which nothing is known.
-    pub fn signature(&self, function: &Function<'a>) -> Result<Option<Signature<'a>>> {
-        let Some(number) = function.signature.checked_sub(1) else {
-            return Ok(None);
-        };
-        let skip = |reader: &mut Reader<'a>| {
-            reader.number(Stream::Flags)?;
-            Self::skip_list(reader, Stream::Parameter)
-        };
-        let mut reader = self.record(Pool::Signatures, number, skip)?;
-        let flags = reader.number(Stream::Flags)?;
-        let has = |bit: u64| flags & bit != 0;
-        Ok(Some(Signature {
-            trusted: has(flag::TRUSTED),
-            result_address: has(flag::RESULT_ADDRESS),
-            variadic: has(flag::VARIADIC),
-            dict: (flags >> flag::BITS)
-                .checked_sub(1)
-                .and_then(|dict| u32::try_from(dict).ok()),
-            parameters: Self::list(reader, Stream::Parameter)?,
-        }))
+    /// A parameter, or its number.
+    fn parameter(&self, reader: &mut Reader<'_>) -> Result<Parameter<'_>> {
+        match reader.number(Stream::Parameter)?.checked_sub(1) {
+            None => self.read_parameter(reader),
+            Some(number) => self.read_parameter(&mut self.record(Pool::Parameters, number, skip_parameter)?),
+        }
     }
 
-    /// A parameter.
-    pub fn parameter(&self, number: u64) -> Result<Parameter<'a>> {
-        let skip = |reader: &mut Reader<'a>| {
-            for stream in [Stream::Name, Stream::Type, Stream::Storage] {
-                reader.number(stream)?;
-            }
-            Ok(())
-        };
-        let mut reader = self.record(Pool::Parameters, number, skip)?;
+    fn read_parameter(&self, reader: &mut Reader<'_>) -> Result<Parameter<'_>> {
         let offset = reader.bit / 8;
         let name = reader.number(Stream::Name)?;
         let type_id = reader.number(Stream::Type)?;
-        let (start, len) = self.strings;
-        let names = self.bytes.slice(start as usize, len as usize);
-        let names = names.map_err(|_| Self::truncated(start as usize))?;
-        let rest = usize::try_from(name).ok().and_then(|name| names.get(name..));
-        let name = rest.and_then(|rest| rest.split(|&byte| byte == 0).next());
-        let wrong = |value| Error {
-            kind: ErrorKind::Value(value),
-            offset,
+        let storage = reader.number(Stream::Storage)?;
+        let skip = |reader: &mut Reader<'_>| {
+            while reader.number(Stream::Character)? != 0 {}
+            Ok(())
         };
         Ok(Parameter {
-            name: name.ok_or(wrong(0))?,
-            type_id: u32::try_from(type_id).map_err(|_| wrong(type_id))?,
-            storage: match reader.number(Stream::Storage)?.checked_sub(1) {
+            name: Name(self.record(Pool::Names, name, skip)?),
+            type_id: u32::try_from(type_id).map_err(|_| Error {
+                kind: ErrorKind::Value(type_id),
+                offset,
+            })?,
+            storage: match storage.checked_sub(1) {
                 Some(number) => self.storage(number)?,
                 None => None,
             },
@@ -307,71 +348,65 @@ impl<'a> Table<'a> {
     }
 
     fn storage(&self, number: u64) -> Result<Option<Storage>> {
-        let skip = |reader: &mut Reader<'a>| reader.number(Stream::Code).map(|_| ());
+        let skip = |reader: &mut Reader<'_>| reader.number(Stream::Code).map(|_| ());
         let mut reader = self.record(Pool::Storages, number, skip)?;
         Ok(storage_of(reader.number(Stream::Code)?))
     }
 
-    /// Where a function's own arguments are: the numbers of values.
-    pub fn places(&self, number: u64) -> Result<List<'a>> {
-        let reader = self.record(Pool::Places, number, |reader| Self::skip_list(reader, Stream::Place))?;
-        Self::list(reader, Stream::Place)
+    /// The values of a list.
+    fn values<'t>(&'t self, record: Record<'t>, list: &List) -> Result<Values<'t>> {
+        let mut reader = match record {
+            Record::Here(reader) => reader,
+            Record::Number(number) => self.record(list.pool, number, |reader| list.skip(self, reader))?,
+        };
+        Ok(Values {
+            table: self,
+            left: reader.number(list.count)?,
+            reader,
+            stream: list.value,
+        })
     }
 
-    /// What a call passes in each general register: the numbers of values.
-    pub fn entries(&self, number: u64) -> Result<List<'a>> {
-        let reader = self.record(Pool::Entries, number, |reader| Self::skip_list(reader, Stream::Entry))?;
-        Self::list(reader, Stream::Entry)
-    }
-
-    fn list(mut reader: Reader<'a>, stream: Stream) -> Result<List<'a>> {
-        let left = reader.number(Stream::Count)?;
-        Ok(List { reader, left, stream })
-    }
-
-    fn skip_list(reader: &mut Reader<'a>, stream: Stream) -> Result<()> {
-        for _ in 0..reader.number(Stream::Count)? {
-            reader.number(stream)?;
+    /// A value, or its number.
+    fn value(&self, reader: &mut Reader<'_>, stream: Stream, in_parts: bool) -> Result<Value> {
+        match reader.number(stream)?.checked_sub(1) {
+            None => self.read_value(reader, in_parts),
+            Some(number) => {
+                let skip = |reader: &mut Reader<'_>| self.read_value(reader, false).map(|_| ());
+                self.read_value(&mut self.record(Pool::Values, number, skip)?, in_parts)
+            }
         }
-        Ok(())
     }
 
-    /// A value.
-    pub fn value(&self, number: u64) -> Result<Value> {
-        let mut reader = self.record(Pool::Values, number, |reader| self.read_value(reader).map(|_| ()))?;
-        self.read_value(&mut reader)
-    }
-
-    fn read_value(&self, reader: &mut Reader<'a>) -> Result<Value> {
+    /// Parts of parts are no values that anybody writes.
+    fn read_value(&self, reader: &mut Reader<'_>, in_parts: bool) -> Result<Value> {
         let at = reader.bit / 8;
         let code = reader.number(Stream::Kind)?;
+        let wrong = |value| Error {
+            kind: ErrorKind::Value(value),
+            offset: at,
+        };
         Ok(match code {
             kind::LOST => Value::Lost,
             kind::FRAME => Value::Frame(reader.signed(Stream::Offset)?),
             kind::AT_FRAME => Value::AtFrame(reader.signed(Stream::Offset)?),
-            kind::CONSTANT => Value::Constant(reader.signed(Stream::Offset)?),
+            kind::CONSTANT => Value::Constant(reader.signed(Stream::Constant)?),
             kind::ADDRESS => Value::Address(self.address(reader)?),
             kind::AT_ADDRESS => Value::AtAddress(self.address(reader)?),
+            kind::PARTS if in_parts => return Err(wrong(code)),
             kind::PARTS => {
-                let count = reader.number(Stream::Count)?;
+                let count = reader.number(Stream::Parts)?;
+                let count = u8::try_from(count).map_err(|_| wrong(count))?;
                 let start = reader.bit;
                 for _ in 0..count {
-                    reader.number(Stream::Count)?;
-                    reader.number(Stream::Place)?;
+                    reader.number(Stream::Parts)?;
+                    self.skip_value(reader, Stream::Place, true)?;
                 }
-                let count = u8::try_from(count).map_err(|_| Error {
-                    kind: ErrorKind::Value(count),
-                    offset: at,
-                })?;
                 Value::Parts(start, count)
             }
             _ => {
-                let wrong = Error {
-                    kind: ErrorKind::Value(code),
-                    offset: at,
-                };
-                let index = code.checked_sub(kind::REGISTERS).ok_or(wrong)?;
-                let register = u8::try_from(index / 3).map_err(|_| wrong)?;
+                let index = code.checked_sub(kind::REGISTERS).ok_or(wrong(code))?;
+                let register = u8::try_from(index / 3).map_err(|_| wrong(code))?;
                 let offset = reader.signed(Stream::Offset)?;
                 match index % 3 {
                     kind::REGISTER => Value::Register(register, offset),
@@ -382,43 +417,166 @@ impl<'a> Table<'a> {
         })
     }
 
-    fn address(&self, reader: &mut Reader<'a>) -> Result<u64> {
-        Ok(self.base.wrapping_add_signed(reader.signed(Stream::Offset)?))
+    /// Passes a value, without looking for it where it is elsewhere.
+    fn skip_value(&self, reader: &mut Reader<'_>, stream: Stream, in_parts: bool) -> Result<()> {
+        if reader.number(stream)? == 0 {
+            self.read_value(reader, in_parts)?;
+        }
+        Ok(())
     }
 
-    /// The parts of a value: the size of each in bytes, and the number of its value.
-    pub fn parts(&self, start: u64, count: u8) -> impl Iterator<Item = Result<(u64, u64)>> + use<'a> {
+    fn address(&self, reader: &mut Reader<'_>) -> Result<u64> {
+        Ok(self.base.wrapping_add_signed(reader.signed(Stream::Address)?))
+    }
+
+    /// The parts of a value: the size of each in bytes, and its value, which is not of parts.
+    pub fn parts(&self, start: u64, count: u8) -> impl Iterator<Item = Result<(u64, Value)>> {
         let mut reader = self.reader(start);
-        (0..count).map(move |_| Ok((reader.number(Stream::Count)?, reader.number(Stream::Place)?)))
+        (0..count).map(move |_| {
+            Ok((
+                reader.number(Stream::Parts)?,
+                self.value(&mut reader, Stream::Place, true)?,
+            ))
+        })
     }
 }
 
-impl Function<'_> {
-    /// The next call: how far it is from the one before, and its lists.
-    fn call(reader: &mut Reader<'_>) -> Result<(u64, u64, u64)> {
+fn skip_parameter(reader: &mut Reader<'_>) -> Result<()> {
+    for stream in [Stream::Name, Stream::Type, Stream::Storage] {
+        reader.number(stream)?;
+    }
+    Ok(())
+}
+
+fn skip_signature(reader: &mut Reader<'_>) -> Result<()> {
+    reader.number(Stream::Flags)?;
+    for _ in 0..reader.number(Stream::Parameters)? {
+        if reader.number(Stream::Parameter)? == 0 {
+            skip_parameter(reader)?;
+        }
+    }
+    Ok(())
+}
+
+/// What lists of values are made of.
+struct List {
+    pool: Pool,
+    list: Stream,
+    count: Stream,
+    value: Stream,
+}
+
+const PLACES: List = List {
+    pool: Pool::Places,
+    list: Stream::Places,
+    count: Stream::Known,
+    value: Stream::Place,
+};
+
+const ENTRIES: List = List {
+    pool: Pool::Entries,
+    list: Stream::Entries,
+    count: Stream::Passed,
+    value: Stream::Entry,
+};
+
+impl List {
+    fn skip(&self, table: &Table<'_>, reader: &mut Reader<'_>) -> Result<()> {
+        for _ in 0..reader.number(self.count)? {
+            table.skip_value(reader, self.value, false)?;
+        }
+        Ok(())
+    }
+
+    /// The next list, passed; `None` where there is none.
+    fn next<'t>(&self, table: &Table<'_>, reader: &mut Reader<'t>) -> Result<Option<Record<'t>>> {
+        let number = reader.number(self.list)?;
+        let record = Record::maybe(number, reader);
+        if record.as_ref().is_some_and(Record::is_here) {
+            self.skip(table, reader)?;
+        }
+        Ok(record)
+    }
+}
+
+/// A call: how far it is from the one before, and its lists.
+type Call<'t> = (u64, Option<Record<'t>>, Option<Record<'t>>);
+
+impl<'t> Function<'t> {
+    fn call(&self, reader: &mut Reader<'t>) -> Result<Call<'t>> {
         Ok((
             reader.number(Stream::Call)?,
-            reader.number(Stream::Places)?,
-            reader.number(Stream::Entries)?,
+            PLACES.next(self.table, reader)?,
+            ENTRIES.next(self.table, reader)?,
         ))
     }
 
-    /// What is known at the call that returns to this address of the file.
-    pub fn call_site(&self, return_address: u64) -> Result<CallSite> {
-        let mut site = CallSite::default();
+    /// Behind its calls.
+    fn end(&self) -> Result<Reader<'t>> {
+        let mut reader = self.reader;
+        for _ in 0..self.calls {
+            self.call(&mut reader)?;
+        }
+        Ok(reader)
+    }
+
+    /// Its parameters; `None` where it only stands for code of which nothing is known.
+    pub fn signature(&self) -> Result<Option<Signature<'t>>> {
+        let mut reader = match self.signature {
+            None => return Ok(None),
+            Some(Record::Here(reader)) => reader,
+            Some(Record::Number(number)) => self.table.record(Pool::Signatures, number, skip_signature)?,
+        };
+        let flags = reader.number(Stream::Flags)?;
+        let has = |bit: u64| flags & bit != 0;
+        Ok(Some(Signature {
+            trusted: has(flag::TRUSTED),
+            result_address: has(flag::RESULT_ADDRESS),
+            variadic: has(flag::VARIADIC),
+            dict: (flags >> flag::BITS)
+                .checked_sub(1)
+                .and_then(|dict| u32::try_from(dict).ok()),
+            parameters: Parameters {
+                table: self.table,
+                left: reader.number(Stream::Parameters)?,
+                reader,
+            },
+        }))
+    }
+
+    /// Tells of each call or jump that is known to pass something the address behind it, and what it passes.
+    pub fn each_passing(&self, mut each: impl FnMut(u64, Values<'t>)) -> Result<()> {
         let mut reader = self.reader;
         let mut address = self.start;
         for _ in 0..self.calls {
-            let (gap, places, entries) = Self::call(&mut reader)?;
-            address = address.saturating_add(gap << self.shift);
+            let (gap, _, passed) = self.call(&mut reader)?;
+            address = address.saturating_add(gap << self.table.shift);
+            if let Some(passed) = passed {
+                each(address, self.table.values(passed, &ENTRIES)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known at the call that returns to this address of the file.
+    pub fn call_site(&self, return_address: u64) -> Result<CallSite<'t>> {
+        let (mut places, mut entries) = (None, None);
+        let mut reader = self.reader;
+        let mut address = self.start;
+        for _ in 0..self.calls {
+            let (gap, moved, passed) = self.call(&mut reader)?;
+            address = address.saturating_add(gap << self.table.shift);
             if address > return_address {
                 break;
             }
-            if places > 0 {
-                site.places = Some(places - 1);
-            }
-            site.entries = (address == return_address).then(|| entries.checked_sub(1)).flatten();
+            places = moved.or(places);
+            entries = passed.filter(|_| address == return_address);
         }
-        Ok(site)
+        let values =
+            |record: Option<Record<'t>>, list| record.map(|record| self.table.values(record, list)).transpose();
+        Ok(CallSite {
+            places: values(places, &PLACES)?,
+            entries: values(entries, &ENTRIES)?,
+        })
     }
 }

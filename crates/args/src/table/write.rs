@@ -1,11 +1,12 @@
 //! Writing.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::Hash;
 
 use backtrail_wire::Endian;
 
-use super::bits::{LENGTHS, LONGEST_CODE, STREAMS, Stream};
+use super::bits::{LONGEST_CODE, STREAMS, SYMBOLS, Stream, symbol};
 use super::{GROUP, HEADER, MAGIC, POOLS, Pool, VERSION, Value, flag, kind, storage_code};
 use crate::abi::{Abi, Storage};
 
@@ -44,12 +45,14 @@ pub struct Signature {
     pub parameters: Vec<Parameter>,
 }
 
-/// A call.
+/// A call, or a jump that takes the place of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Where it returns to.
+    /// Where it returns to; of a jump, the address behind it.
     pub return_address: u64,
-    /// Where the function's own arguments are meanwhile.
+    /// A jump: the function is not there any more.
+    pub is_jump: bool,
+    /// Where the function's own arguments are meanwhile; of a jump nothing.
     pub places: Vec<Told>,
     /// What it passes in general registers, in their order.
     pub entries: Vec<Told>,
@@ -70,79 +73,207 @@ pub struct Function {
     pub calls: Vec<Call>,
 }
 
-/// Records of one sort, each once; those that are used most come first.
+/// Records of one sort.
 struct Ranked<T> {
+    /// Each once, in the order in which they were met.
+    distinct: Vec<T>,
+    /// Those that have a number, which is their place here; those that are used most come first.
     order: Vec<T>,
     ranks: HashMap<T, u64>,
 }
 
 impl<T: Clone + Eq + Hash> Ranked<T> {
-    fn new<'t>(all: impl Iterator<Item = &'t T>) -> Ranked<T>
+    /// Those that are used at least so often get a number.
+    fn new<'t>(all: impl Iterator<Item = &'t T>, least: u64) -> Ranked<T>
     where
         T: 't,
     {
-        let mut counts: HashMap<&T, (u64, usize)> = HashMap::new();
-        for (at, one) in all.enumerate() {
-            counts.entry(one).or_insert((0, at)).0 += 1;
+        let mut counts: HashMap<&T, u64> = HashMap::new();
+        let mut distinct = Vec::new();
+        for one in all {
+            let count = counts.entry(one).or_insert(0);
+            if *count == 0 {
+                distinct.push(one);
+            }
+            *count += 1;
         }
-        let mut sorted: Vec<(&T, (u64, usize))> = counts.into_iter().collect();
-        sorted.sort_by_key(|&(_, (count, first))| (std::cmp::Reverse(count), first));
-        let order: Vec<T> = sorted.into_iter().map(|(one, _)| one.clone()).collect();
-        let ranks = order.iter().cloned().zip(0..).collect();
-        Ranked { order, ranks }
+        let mut order: Vec<&T> = distinct.iter().copied().filter(|one| counts[one] >= least).collect();
+        order.sort_by_key(|one| Reverse(counts[one]));
+        Ranked {
+            ranks: order.iter().copied().cloned().zip(0..).collect(),
+            order: order.into_iter().cloned().collect(),
+            distinct: distinct.into_iter().cloned().collect(),
+        }
     }
 
-    fn rank(&self, one: &T) -> u64 {
-        self.ranks.get(one).copied().unwrap_or(0)
+    fn rank(&self, one: &T) -> Option<u64> {
+        self.ranks.get(one).copied()
     }
 }
 
+/// How often a record must be used to get a number. Most are used once, and stand where they are used.
+const SHARED: u64 = 2;
+
 /// A record: its numbers, each with its stream.
 type Record = Vec<(Stream, u64)>;
+
+/// What there is of each sort.
+struct Sorts {
+    base: u64,
+    signatures: Ranked<Signature>,
+    parameters: Ranked<Parameter>,
+    names: Ranked<Vec<u8>>,
+    storages: Ranked<u64>,
+    places: Ranked<Vec<Told>>,
+    entries: Ranked<Vec<Told>>,
+    values: Ranked<Told>,
+}
+
+impl Sorts {
+    fn of(functions: &[Function], changes: &[Vec<usize>], base: u64) -> Sorts {
+        let signatures = Ranked::new(functions.iter().map(|function| &function.signature), SHARED);
+        let parameters = signatures.distinct.iter().flat_map(|one| &one.parameters);
+        let parameters = Ranked::new(parameters, SHARED);
+        let codes = parameters
+            .distinct
+            .iter()
+            .filter_map(|one| storage(one.storage.as_ref()));
+        let codes: Vec<u64> = codes.collect();
+        let changing = functions.iter().zip(changes);
+        let places = changing.flat_map(|(function, at)| at.iter().map(|&at| &function.calls[at].places));
+        let places = Ranked::new(places, SHARED);
+        let calls = functions.iter().flat_map(|function| &function.calls);
+        let passed = calls.map(|call| &call.entries).filter(|entries| !entries.is_empty());
+        let entries = Ranked::new(passed, SHARED);
+        let told = || places.distinct.iter().chain(&entries.distinct).flatten();
+        let all = Ranked::new(told(), SHARED);
+        let parts = all.distinct.iter().filter_map(parts).flatten();
+        let parts: Vec<Told> = parts.map(|&(_, value)| Told::One(value)).collect();
+        Sorts {
+            base,
+            names: Ranked::new(parameters.distinct.iter().map(|one| &one.name), 1),
+            storages: Ranked::new(codes.iter(), 1),
+            values: Ranked::new(told().chain(&parts), SHARED),
+            signatures,
+            parameters,
+            places,
+            entries,
+        }
+    }
+
+    /// The records of each pool but the functions'.
+    fn pools(&self) -> [Vec<Record>; POOLS] {
+        let mut pools: [Vec<Record>; POOLS] = Default::default();
+        let parameters = self.parameters.order.iter().map(|one| self.parameter(one));
+        pools[Pool::Parameters as usize] = parameters.collect();
+        pools[Pool::Signatures as usize] = self.signatures.order.iter().map(|one| self.signature(one)).collect();
+        pools[Pool::Values as usize] = self.values.order.iter().map(|one| self.value(one)).collect();
+        pools[Pool::Places as usize] = self.places.order.iter().map(|one| self.list(one, &PLACES)).collect();
+        pools[Pool::Entries as usize] = self.entries.order.iter().map(|one| self.list(one, &ENTRIES)).collect();
+        let storages = self.storages.order.iter().map(|&code| vec![(Stream::Code, code)]);
+        pools[Pool::Storages as usize] = storages.collect();
+        pools[Pool::Names as usize] = self.names.order.iter().map(|one| name(one)).collect();
+        pools
+    }
+
+    fn parameter(&self, one: &Parameter) -> Record {
+        let storage = storage(one.storage.as_ref()).and_then(|code| self.storages.rank(&code));
+        vec![
+            (Stream::Name, self.names.rank(&one.name).unwrap_or(0)),
+            (Stream::Type, one.type_id.into()),
+            (Stream::Storage, storage.map_or(0, |number| number + 1)),
+        ]
+    }
+
+    fn signature(&self, one: &Signature) -> Record {
+        let set = |condition, bit| if condition { bit } else { 0 };
+        let flags = set(one.trusted, flag::TRUSTED)
+            | set(one.result_address, flag::RESULT_ADDRESS)
+            | set(one.variadic, flag::VARIADIC);
+        let dict = one.dict.map_or(0, |dict| u64::from(dict) + 1);
+        let mut record = vec![
+            (Stream::Flags, flags | dict << flag::BITS),
+            (Stream::Parameters, one.parameters.len() as u64),
+        ];
+        for one in &one.parameters {
+            let number = self.parameters.rank(one);
+            refer(&mut record, Stream::Parameter, 0, number, || self.parameter(one));
+        }
+        record
+    }
+
+    fn value(&self, one: &Told) -> Record {
+        let parts = match one {
+            Told::One(value) => return single(value, self.base),
+            Told::Parts(parts) => parts,
+        };
+        let mut record = vec![(Stream::Kind, kind::PARTS), (Stream::Parts, parts.len() as u64)];
+        for &(bytes, value) in parts {
+            record.push((Stream::Parts, bytes.into()));
+            self.refer_to_value(&mut record, Stream::Place, &Told::One(value));
+        }
+        record
+    }
+
+    fn refer_to_value(&self, record: &mut Record, stream: Stream, one: &Told) {
+        refer(record, stream, 0, self.values.rank(one), || self.value(one));
+    }
+
+    fn list(&self, all: &[Told], list: &List) -> Record {
+        let mut record = vec![(list.count, all.len() as u64)];
+        for one in all {
+            self.refer_to_value(&mut record, list.value, one);
+        }
+        record
+    }
+}
+
+/// What a list of values is written as.
+struct List {
+    count: Stream,
+    value: Stream,
+}
+
+const PLACES: List = List {
+    count: Stream::Known,
+    value: Stream::Place,
+};
+
+const ENTRIES: List = List {
+    count: Stream::Passed,
+    value: Stream::Entry,
+};
+
+/// Tells a record's number, or the record: numbers follow that which says that the record does.
+fn refer(out: &mut Record, stream: Stream, here: u64, number: Option<u64>, record: impl FnOnce() -> Record) {
+    match number {
+        Some(number) => out.push((stream, here + 1 + number)),
+        None => {
+            out.push((stream, here));
+            out.extend(record());
+        }
+    }
+}
+
+/// The code of a storage; `None` where it can't be told, or is not known.
+fn storage(storage: Option<&Storage>) -> Option<u64> {
+    Some(storage_code(storage)).filter(|&code| code != 0)
+}
+
+/// A name; what no text has is left out.
+fn name(name: &[u8]) -> Record {
+    let bytes = name.iter().copied().filter(|byte| !matches!(byte, 0 | 0xff));
+    bytes.chain([0]).map(|byte| (Stream::Character, byte.into())).collect()
+}
 
 /// Writes the table of these functions, sorted by address and apart from each other. `types` is the CRC-32 of the section of types.
 pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Vec<u8> {
     let shift = if abi == Abi::Aapcs64 { 2 } else { 0 };
     let base = functions.first().map_or(0, |function| function.start);
-    let signatures = Ranked::new(functions.iter().map(|function| &function.signature));
-    let parameters = Ranked::new(functions.iter().flat_map(|function| &function.signature.parameters));
-    let calls = || functions.iter().flat_map(|function| &function.calls);
     let changes: Vec<Vec<usize>> = functions.iter().map(changes).collect();
-    let changing = functions.iter().zip(&changes);
-    let places = Ranked::new(changing.flat_map(|(function, at)| at.iter().map(|&at| &function.calls[at].places)));
-    let entries = Ranked::new(calls().map(|call| &call.entries).filter(|entries| !entries.is_empty()));
-    let lists = || places.order.iter().chain(&entries.order).flatten();
-    let parts: Vec<Told> = lists()
-        .filter_map(parts)
-        .flatten()
-        .map(|&(_, value)| Told::One(value))
-        .collect();
-    let values = Ranked::new(lists().chain(&parts));
-    let codes = |one: &Parameter| Some(storage_code(one.storage.as_ref())).filter(|&code| code != 0);
-    let all_codes: Vec<u64> = parameters.order.iter().filter_map(codes).collect();
-    let storages = Ranked::new(all_codes.iter());
-    let (strings, names) = strings(&parameters.order);
-    let pools: [Vec<Record>; POOLS] = [
-        parameters
-            .order
-            .iter()
-            .map(|one| parameter(one, &names, &storages))
-            .collect(),
-        signatures.order.iter().map(|one| signature(one, &parameters)).collect(),
-        values.order.iter().map(|one| value(one, &values, base)).collect(),
-        places
-            .order
-            .iter()
-            .map(|one| list(one, Stream::Place, &values))
-            .collect(),
-        entries
-            .order
-            .iter()
-            .map(|one| list(one, Stream::Entry, &values))
-            .collect(),
-        storages.order.iter().map(|&code| vec![(Stream::Code, code)]).collect(),
-        function_records(functions, &changes, shift, &signatures, &places, &entries),
-    ];
+    let sorts = Sorts::of(functions, &changes, base);
+    let mut pools = sorts.pools();
+    pools[Pool::Functions as usize] = function_records(functions, &changes, shift, &sorts);
     let starts = starts(functions);
     let codes = Codes::new(pools.iter().flatten().flatten());
     let mut out = vec![0; HEADER];
@@ -171,8 +302,6 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
         }
         out.extend(bits.bytes);
     }
-    let at = out.len() as u32;
-    out.extend(&strings);
     let mut header = Vec::with_capacity(HEADER);
     header.extend(match endian {
         Endian::Little => MAGIC.to_le_bytes(),
@@ -189,7 +318,6 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
         Endian::Little => base.to_le_bytes(),
         Endian::Big => base.to_be_bytes(),
     });
-    header.extend(word(at).into_iter().chain(word(strings.len() as u32)));
     for (count, offset) in heads {
         header.extend(word(count).into_iter().chain(word(offset)));
     }
@@ -202,7 +330,7 @@ fn changes(function: &Function) -> Vec<usize> {
     let mut before: &[Told] = &[];
     let mut changes = Vec::new();
     for (at, call) in function.calls.iter().enumerate() {
-        if call.places != before {
+        if !call.is_jump && call.places != before {
             changes.push(at);
             before = &call.places;
         }
@@ -217,95 +345,25 @@ fn parts(told: &Told) -> Option<&Vec<(u8, Value)>> {
     }
 }
 
-/// Names, each once, and where each is. One that another ends with is a part of it.
-fn strings(parameters: &[Parameter]) -> (Vec<u8>, HashMap<Vec<u8>, u64>) {
-    let mut names: Vec<Vec<u8>> = parameters.iter().map(|one| one.name.clone()).collect();
-    names.sort_by(|one, other| other.iter().rev().cmp(one.iter().rev()));
-    names.dedup();
-    let (mut bytes, mut places) = (Vec::new(), HashMap::new());
-    let mut before: Option<(Vec<u8>, u64)> = None;
-    for name in names {
-        let place = match &before {
-            Some((longer, at)) if longer.ends_with(&name) => at + (longer.len() - name.len()) as u64,
-            _ => {
-                let at = bytes.len() as u64;
-                bytes.extend(name.iter().copied().filter(|&byte| byte != 0).chain([0]));
-                before = Some((name.clone(), at));
-                at
-            }
-        };
-        places.insert(name, place);
-    }
-    (bytes, places)
-}
-
-fn parameter(one: &Parameter, names: &HashMap<Vec<u8>, u64>, storages: &Ranked<u64>) -> Record {
-    let storage = match storage_code(one.storage.as_ref()) {
-        0 => 0,
-        code => storages.rank(&code) + 1,
-    };
-    vec![
-        (Stream::Name, names.get(&one.name).copied().unwrap_or(0)),
-        (Stream::Type, one.type_id.into()),
-        (Stream::Storage, storage),
-    ]
-}
-
-fn signature(one: &Signature, parameters: &Ranked<Parameter>) -> Record {
-    let set = |condition, bit| if condition { bit } else { 0 };
-    let flags = set(one.trusted, flag::TRUSTED)
-        | set(one.result_address, flag::RESULT_ADDRESS)
-        | set(one.variadic, flag::VARIADIC);
-    let dict = one.dict.map_or(0, |dict| u64::from(dict) + 1);
-    let mut record = vec![
-        (Stream::Flags, flags | dict << flag::BITS),
-        (Stream::Count, one.parameters.len() as u64),
-    ];
-    record.extend(
-        one.parameters
-            .iter()
-            .map(|one| (Stream::Parameter, parameters.rank(one))),
-    );
-    record
-}
-
 fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
 }
 
-fn value(one: &Told, values: &Ranked<Told>, base: u64) -> Record {
-    let parts = match one {
-        Told::One(value) => return single(value, base),
-        Told::Parts(parts) => parts,
-    };
-    let mut record = vec![(Stream::Kind, kind::PARTS), (Stream::Count, parts.len() as u64)];
-    for &(bytes, value) in parts {
-        record.push((Stream::Count, bytes.into()));
-        record.push((Stream::Place, values.rank(&Told::One(value))));
-    }
-    record
-}
-
 fn single(value: &Value, base: u64) -> Record {
     let of_register = |register: u8, how| kind::REGISTERS + u64::from(register) * 3 + how;
-    let (code, offset) = match *value {
+    let from_base = |address: u64| address.wrapping_sub(base) as i64;
+    let (code, stream, offset) = match *value {
         Value::Lost | Value::Parts(..) => return vec![(Stream::Kind, kind::LOST)],
-        Value::Frame(offset) => (kind::FRAME, offset),
-        Value::AtFrame(offset) => (kind::AT_FRAME, offset),
-        Value::Constant(number) => (kind::CONSTANT, number),
-        Value::Address(address) => (kind::ADDRESS, address.wrapping_sub(base) as i64),
-        Value::AtAddress(address) => (kind::AT_ADDRESS, address.wrapping_sub(base) as i64),
-        Value::Register(register, offset) => (of_register(register, kind::REGISTER), offset),
-        Value::AtRegister(register, offset) => (of_register(register, kind::AT_REGISTER), offset),
-        Value::Entry(register, offset) => (of_register(register, kind::ENTRY), offset),
+        Value::Frame(offset) => (kind::FRAME, Stream::Offset, offset),
+        Value::AtFrame(offset) => (kind::AT_FRAME, Stream::Offset, offset),
+        Value::Constant(number) => (kind::CONSTANT, Stream::Constant, number),
+        Value::Address(address) => (kind::ADDRESS, Stream::Address, from_base(address)),
+        Value::AtAddress(address) => (kind::AT_ADDRESS, Stream::Address, from_base(address)),
+        Value::Register(register, offset) => (of_register(register, kind::REGISTER), Stream::Offset, offset),
+        Value::AtRegister(register, offset) => (of_register(register, kind::AT_REGISTER), Stream::Offset, offset),
+        Value::Entry(register, offset) => (of_register(register, kind::ENTRY), Stream::Offset, offset),
     };
-    vec![(Stream::Kind, code), (Stream::Offset, zigzag(offset))]
-}
-
-fn list(all: &[Told], stream: Stream, values: &Ranked<Told>) -> Record {
-    let mut record = vec![(Stream::Count, all.len() as u64)];
-    record.extend(all.iter().map(|one| (stream, values.rank(one))));
-    record
+    vec![(Stream::Kind, code), (stream, zigzag(offset))]
 }
 
 /// Whether code behind this function belongs to none that the table has.
@@ -325,14 +383,7 @@ fn starts(functions: &[Function]) -> Vec<u64> {
     starts
 }
 
-fn function_records(
-    functions: &[Function],
-    changes: &[Vec<usize>],
-    shift: u32,
-    signatures: &Ranked<Signature>,
-    places: &Ranked<Vec<Told>>,
-    entries: &Ranked<Vec<Told>>,
-) -> Vec<Record> {
+fn function_records(functions: &[Function], changes: &[Vec<usize>], shift: u32, sorts: &Sorts) -> Vec<Record> {
     let mut records = Vec::new();
     let mut before = functions.first().map_or(0, |function| function.start);
     let mut gap = |start: u64| {
@@ -346,13 +397,13 @@ fn function_records(
         (Stream::Start, coded)
     };
     for (index, (function, changes)) in functions.iter().zip(changes).enumerate() {
-        let calls = calls(function, changes, shift, places, entries);
-        let mut record = vec![
-            gap(function.start),
-            (Stream::Signature, signatures.rank(&function.signature) + 1),
-            (Stream::Prefix, length(function.prefix).into()),
-            (Stream::Calls, calls.len() as u64 / 3),
-        ];
+        let (count, calls) = calls(function, changes, shift, sorts);
+        let mut record = vec![gap(function.start)];
+        let signature = &function.signature;
+        let number = sorts.signatures.rank(signature);
+        refer(&mut record, Stream::Signature, 1, number, || sorts.signature(signature));
+        record.push((Stream::Prefix, length(function.prefix).into()));
+        record.push((Stream::Calls, count));
         record.extend(calls);
         records.push(record);
         if has_gap(function, functions.get(index + 1)) {
@@ -363,32 +414,34 @@ fn function_records(
     records
 }
 
-/// The calls at which something is told that was not before.
-fn calls(
-    function: &Function,
-    changes: &[usize],
-    shift: u32,
-    places: &Ranked<Vec<Told>>,
-    entries: &Ranked<Vec<Told>>,
-) -> Record {
-    let mut record = Vec::new();
+/// The calls at which something is told that was not before, and how many they are.
+fn calls(function: &Function, changes: &[usize], shift: u32, sorts: &Sorts) -> (u64, Record) {
+    let (mut count, mut record) = (0, Record::new());
     let mut before = function.start;
     for (at, call) in function.calls.iter().enumerate() {
         let changed = changes.binary_search(&at).is_ok();
         if !changed && call.entries.is_empty() {
             continue;
         }
-        let entry = if call.entries.is_empty() {
-            0
-        } else {
-            entries.rank(&call.entries) + 1
-        };
+        count += 1;
         record.push((Stream::Call, (call.return_address - before) >> shift));
-        record.push((Stream::Places, if changed { places.rank(&call.places) + 1 } else { 0 }));
-        record.push((Stream::Entries, entry));
         before = call.return_address;
+        let places = &call.places;
+        match changed {
+            true => refer(&mut record, Stream::Places, 1, sorts.places.rank(places), || {
+                sorts.list(places, &PLACES)
+            }),
+            false => record.push((Stream::Places, 0)),
+        }
+        let entries = &call.entries;
+        match entries.is_empty() {
+            true => record.push((Stream::Entries, 0)),
+            false => refer(&mut record, Stream::Entries, 1, sorts.entries.rank(entries), || {
+                sorts.list(entries, &ENTRIES)
+            }),
+        }
     }
-    record
+    (count, record)
 }
 
 /// Bits, the most significant of each byte first.
@@ -412,46 +465,56 @@ impl Bits {
     }
 }
 
-/// Codes for the lengths of numbers, by how often each length occurs in each stream.
+/// The codes of each stream, by how often each symbol occurs in it.
 struct Codes {
-    lengths: [[u8; LENGTHS]; STREAMS],
+    /// For each symbol how long its code is, and the code.
+    codes: Vec<[(u8, u64); SYMBOLS]>,
 }
 
 impl Codes {
     fn new<'r>(numbers: impl Iterator<Item = &'r (Stream, u64)>) -> Codes {
-        let mut counts = [[0u64; LENGTHS]; STREAMS];
+        let mut counts = vec![[0u64; SYMBOLS]; STREAMS];
         for &(stream, number) in numbers {
-            counts[stream as usize][length(number) as usize] += 1;
+            counts[stream as usize][symbol(stream, number).0] += 1;
         }
         Codes {
-            lengths: counts.map(|counts| code_lengths(&counts)),
+            codes: counts.iter().map(|counts| canonical(&code_lengths(counts))).collect(),
         }
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        for lengths in &self.lengths {
-            let used = lengths.iter().rposition(|&len| len > 0).map_or(0, |last| last + 1);
+        for codes in &self.codes {
+            let used = codes.iter().rposition(|&(len, _)| len > 0).map_or(0, |last| last + 1);
             out.push(used as u8);
-            out.extend(&lengths[..used]);
+            let lengths = codes[..used].chunks(2);
+            out.extend(lengths.map(|both| both[0].0 << 4 | both.get(1).map_or(0, |other| other.0)));
         }
     }
 
     fn put(&self, bits: &mut Bits, stream: Stream, number: u64) {
-        let lengths = &self.lengths[stream as usize];
-        let (bits_of_number, mut code) = (length(number), 0u64);
-        let own = lengths[bits_of_number as usize];
-        // Canonical codes: shorter ones first, and those of one length in the order of what they stand for.
-        for len in 1..=own {
-            code <<= 1;
-            let before = lengths.iter().enumerate().filter(|&(_, &other)| other == len);
-            let before = before.filter(|&(what, _)| len < own || what < bits_of_number as usize);
-            code += before.count() as u64;
-        }
-        bits.put(code, own.into());
-        if bits_of_number > 1 {
-            bits.put(number, bits_of_number - 1);
+        let (symbol, below) = symbol(stream, number);
+        let (len, code) = self.codes[stream as usize][symbol];
+        bits.put(code, len.into());
+        bits.put(number, below);
+    }
+}
+
+/// Shorter codes first, and those of one length in the order of their symbols.
+fn canonical(lengths: &[u8; SYMBOLS]) -> [(u8, u64); SYMBOLS] {
+    let mut codes = [(0, 0); SYMBOLS];
+    let mut next = 0;
+    for len in 1..=LONGEST_CODE as u8 {
+        next <<= 1;
+        for (_, code) in codes
+            .iter_mut()
+            .enumerate()
+            .filter(|&(symbol, _)| lengths[symbol] == len)
+        {
+            *code = (len, next);
+            next += 1;
         }
     }
+    codes
 }
 
 fn length(number: u64) -> u32 {
@@ -459,28 +522,26 @@ fn length(number: u64) -> u32 {
 }
 
 /// Huffman's lengths, none longer than what readers take.
-fn code_lengths(counts: &[u64; LENGTHS]) -> [u8; LENGTHS] {
-    let mut lengths = [0; LENGTHS];
+fn code_lengths(counts: &[u64; SYMBOLS]) -> [u8; SYMBOLS] {
+    let mut lengths = [0; SYMBOLS];
     // Counts are halved until the longest code is short enough.
     for halved in 0.. {
-        let mut trees: Vec<(u64, Vec<usize>)> = Vec::new();
-        for (what, &count) in counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
-            trees.push(((count >> halved).max(1), vec![what]));
-        }
-        lengths = [0; LENGTHS];
-        if let [(_, only)] = &trees[..] {
+        let used = counts.iter().enumerate().filter(|&(_, &count)| count > 0);
+        let leaves = used.map(|(symbol, &count)| Reverse(((count >> halved).max(1), vec![symbol])));
+        let mut trees: BinaryHeap<_> = leaves.collect();
+        lengths = [0; SYMBOLS];
+        if let (1, Some(Reverse((_, only)))) = (trees.len(), trees.peek()) {
             lengths[only[0]] = 1;
         }
-        while trees.len() > 1 {
-            trees.sort_by(|one, other| other.0.cmp(&one.0).then(other.1.cmp(&one.1)));
-            let (Some(one), Some(other)) = (trees.pop(), trees.pop()) else {
-                break;
-            };
+        while let (Some(Reverse(one)), Some(Reverse(other))) = (trees.pop(), trees.pop()) {
             let both = [one.1, other.1].concat();
-            both.iter().for_each(|&what| lengths[what] += 1);
-            trees.push((one.0 + other.0, both));
+            both.iter().for_each(|&symbol| lengths[symbol] += 1);
+            trees.push(Reverse((one.0 + other.0, both)));
+            if trees.len() == 1 {
+                break;
+            }
         }
-        if lengths.iter().all(|&len| u32::from(len) <= LONGEST_CODE) {
+        if lengths.iter().all(|&len| usize::from(len) <= LONGEST_CODE) {
             break;
         }
     }

@@ -26,7 +26,7 @@ use rustc_hash::FxHashMap;
 use crate::lines;
 use crate::types::{PLACES, Parts, Place, Sections};
 use tails::Tails;
-use types::{Finder, Target};
+use types::{Dicts, Finder};
 
 type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 
@@ -111,7 +111,7 @@ pub fn table(
     let opened = Section::open(types.section, types.lent)?;
     let archive = Archive::parse(types.section)?;
     let names = archive.members().map(|member| Ok(member?.name));
-    let target = Target::read(&opened, names.collect::<Result<Vec<_>, backtrail_ctype::Error>>()?)?;
+    let dicts = Dicts::read(&opened, names.collect::<Result<Vec<_>, backtrail_ctype::Error>>()?)?;
     let units = read_units(&dwarf, &parts)?;
     let tails = Tails::new(&parts, units.iter().flat_map(|(_, functions)| functions));
     let maker = Maker {
@@ -119,7 +119,7 @@ pub fn table(
         arch,
         code: image.code_ranges(),
         parts: &parts,
-        target: &target,
+        dicts: &dicts,
         tails: &tails,
     };
     let made: Vec<Vec<Unfinished>> = units
@@ -184,7 +184,7 @@ struct Maker<'m> {
     arch: &'static Arch,
     code: Vec<Range<u64>>,
     parts: &'m Parts<'m>,
-    target: &'m Target<'m>,
+    dicts: &'m Dicts<'m>,
     tails: &'m Tails,
 }
 
@@ -193,8 +193,18 @@ struct Unfinished {
     /// By which it is known.
     entry: Place,
     made: write::Function,
-    /// The function that each of its calls calls, where the file has it.
-    targets: Vec<Option<Place>>,
+    /// What each of its calls calls.
+    targets: Vec<Target>,
+}
+
+/// What a call calls.
+enum Target {
+    /// A function of the file.
+    Function(Place),
+    /// Whatever a register says, which is still known when the called function has begun.
+    Any,
+    /// Something else.
+    Elsewhere,
 }
 
 /// A function's parameters as its type has them.
@@ -209,7 +219,7 @@ impl Maker<'_> {
         let Some((unit, ids)) = self.parts.unit(number) else {
             return Vec::new();
         };
-        let mut finder = Finder::new(self.target, self.parts.name(number));
+        let mut finder = Finder::new(self.dicts, self.parts.name(number));
         let made = functions.iter().flat_map(|function| {
             let typed = self.typed(function, &unit.types, &ids, &mut finder);
             self.pieces(function, typed)
@@ -287,14 +297,17 @@ impl Maker<'_> {
         };
         let pieces = function.pieces.iter().enumerate();
         let pieces = pieces.filter(|(_, piece)| in_code(piece)).map(|(index, piece)| {
-            let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1)) && !call.is_tail;
-            let mut calls: Vec<(write::Call, Option<Place>)> = function
-                .calls
-                .iter()
-                .filter(within)
-                .map(|call| {
-                    let target = call.target.and_then(|target| self.tails.definition(self.parts, target));
-                    (self.call(function, call, safe), target)
+            let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1));
+            let calls = function.calls.iter().filter(within);
+            let mut calls: Vec<(write::Call, Target)> = calls
+                .filter_map(|call| {
+                    let target = self.called(call);
+                    let told = match &target {
+                        _ if !call.is_tail => self.call(function, call, safe, &target),
+                        Target::Function(to) if call.is_behind => self.jump(function, call, safe, *to)?,
+                        _ => return None,
+                    };
+                    Some((told, target))
                 })
                 .collect();
             calls.sort_by_key(|(call, _)| call.return_address);
@@ -340,7 +353,16 @@ impl Maker<'_> {
         Some(prefix)
     }
 
-    fn call(&self, function: &units::Function, call: &units::Call, safe: bool) -> write::Call {
+    fn called(&self, call: &units::Call) -> Target {
+        let function = call.target.and_then(|target| self.tails.definition(self.parts, target));
+        match (function, call.through) {
+            (Some(function), _) => Target::Function(function),
+            (None, Some(register)) if call.target.is_none() && self.is_preserved(register) => Target::Any,
+            _ => Target::Elsewhere,
+        }
+    }
+
+    fn call(&self, function: &units::Function, call: &units::Call, safe: bool, target: &Target) -> write::Call {
         let before = call.return_address.wrapping_sub(1);
         let place = |parameter: &units::Parameter| {
             let told = parameter.places.iter().find(|(range, _)| range.contains(&before));
@@ -350,21 +372,46 @@ impl Maker<'_> {
         if places.iter().all(|place| *place == Told::One(Value::Lost)) {
             places.clear();
         }
-        // Whose arguments they are can't be known where the called function is not.
-        let passed = if call.target.is_some() { &call.passed[..] } else { &[] };
+        write::Call {
+            return_address: call.return_address,
+            is_jump: false,
+            places,
+            entries: match target {
+                // Whose arguments they are can't be known where the called function is not.
+                Target::Elsewhere => Vec::new(),
+                _ => self.entries(call, |value| self.kept(&Told::One(value), safe)),
+            },
+        }
+    }
+
+    /// What a jump from a function passes to another; `None` where that may be reached by other jumps.
+    fn jump(&self, function: &units::Function, call: &units::Call, safe: bool, to: Place) -> Option<write::Call> {
+        let from = self.parts.root(function.entry);
+        // All registers are those of the jumping function's caller again.
+        let kept = |value: Value| match value {
+            Value::Constant(_) | Value::Address(_) => Told::One(value),
+            Value::Entry(..) if safe => Told::One(value),
+            _ => Told::One(Value::Lost),
+        };
+        self.tails.is_only_way(from, to).then(|| write::Call {
+            return_address: call.return_address,
+            is_jump: true,
+            places: Vec::new(),
+            entries: self.entries(call, kept),
+        })
+    }
+
+    /// What is passed in each general register.
+    fn entries(&self, call: &units::Call, kept: impl Fn(Value) -> Told) -> Vec<Told> {
         let passed = |register: &u8| {
-            let found = passed.iter().find(|(passed, _)| passed == register);
-            found.map_or(Told::One(Value::Lost), |&(_, value)| self.kept(&Told::One(value), safe))
+            let found = call.passed.iter().find(|(passed, _)| passed == register);
+            found.map_or(Told::One(Value::Lost), |&(_, value)| kept(value))
         };
         let mut entries: Vec<Told> = self.abi.general_registers().iter().map(passed).collect();
         while entries.last() == Some(&Told::One(Value::Lost)) {
             entries.pop();
         }
-        write::Call {
-            return_address: call.return_address,
-            places,
-            entries,
-        }
+        entries
     }
 
     /// What of it can be told of a frame that is not the innermost.

@@ -7,7 +7,7 @@ use backtrail_args::table::Value;
 use backtrail_args::table::write::{Function, Told};
 use rustc_hash::FxHashMap;
 
-use super::Unfinished;
+use super::{Target, Unfinished};
 use crate::types::Place;
 
 /// Registers by their place among those that pass arguments.
@@ -21,7 +21,11 @@ pub(super) fn only(unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
     }
     let finished = unfinished.into_iter().map(|mut one| {
         for (call, target) in one.made.calls.iter_mut().zip(&one.targets) {
-            let needed = target.and_then(|target| needed.get(&target)).copied().unwrap_or(0);
+            let needed = match target {
+                Target::Function(function) => needed.get(function).copied().unwrap_or(0),
+                Target::Any => Registers::MAX,
+                Target::Elsewhere => 0,
+            };
             for (index, entry) in call.entries.iter_mut().enumerate() {
                 if needed >> index & 1 == 0 {
                     *entry = Told::One(Value::Lost);
@@ -46,6 +50,9 @@ fn asked(function: &Function, abi: Abi) -> Registers {
             if let Told::One(value) = told {
                 asked |= entry(value, abi);
             }
+        }
+        if call.is_jump {
+            continue;
         }
         for (index, registers) in passed.iter().enumerate() {
             asked |= match call.places.get(index) {

@@ -48,16 +48,28 @@ impl Tails {
 
     /// Whether a function that was called is not reached once more by jumps alone.
     pub(super) fn is_safe(&self, function: Place) -> bool {
+        self.is_never_reached(function, self.jumps(function).collect())
+    }
+
+    /// Whether there is one jump from a function to another, and no other way by jumps alone.
+    pub(super) fn is_only_way(&self, from: Place, to: Place) -> bool {
+        let (to_it, others): (Vec<_>, Vec<_>) = self.jumps(from).partition(|&jump| jump == Some(to));
+        to_it.len() == 1 && self.is_never_reached(to, others)
+    }
+
+    fn jumps(&self, function: Place) -> impl Iterator<Item = Option<Place>> {
+        self.to.get(&function).into_iter().flatten().copied()
+    }
+
+    /// Whether none of these jumps leads to a function, be it by others.
+    fn is_never_reached(&self, function: Place, mut next: Vec<Option<Place>>) -> bool {
         let mut seen = FxHashSet::default();
-        let mut next = vec![function];
-        while let Some(at) = next.pop() {
-            for &to in self.to.get(&at).into_iter().flatten() {
-                let Some(to) = to.filter(|&to| to != function) else {
-                    return false;
-                };
-                if seen.insert(to) {
-                    next.push(to);
-                }
+        while let Some(to) = next.pop() {
+            let Some(to) = to.filter(|&to| to != function) else {
+                return false;
+            };
+            if seen.insert(to) {
+                next.extend(self.jumps(to));
             }
         }
         true

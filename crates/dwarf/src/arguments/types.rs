@@ -20,15 +20,15 @@ enum Key<'a> {
 type Dict<'a> = FxHashMap<Key<'a>, TypeId>;
 
 /// The dicts of the file, ready to be searched.
-pub(super) struct Target<'a> {
+pub(super) struct Dicts<'a> {
     names: Vec<&'a [u8]>,
     dicts: Vec<Dict<'a>>,
     parent: Option<usize>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> Dicts<'a> {
     /// `names` are those of the archive's members, in their order.
-    pub(super) fn read(section: &'a Section<'a>, names: Vec<&'a [u8]>) -> Result<Target<'a>, Error> {
+    pub(super) fn read(section: &'a Section<'a>, names: Vec<&'a [u8]>) -> Result<Dicts<'a>, Error> {
         let mut dicts = Vec::new();
         let mut parent = None;
         for (number, types) in section.types().enumerate() {
@@ -37,7 +37,7 @@ impl<'a> Target<'a> {
             }
             dicts.push(keys(&Graph::read(types)?));
         }
-        Ok(Target { names, dicts, parent })
+        Ok(Dicts { names, dicts, parent })
     }
 
     /// The dict of a unit, where it is not the parent.
@@ -72,7 +72,7 @@ fn keys<'a>(graph: &Graph<'a>) -> Dict<'a> {
 
 /// Finds the types of one unit.
 pub(super) struct Finder<'t, 'a> {
-    target: &'t Target<'a>,
+    target: &'t Dicts<'a>,
     /// The unit's own dict.
     pub(super) child: Option<usize>,
     known: FxHashMap<TypeId, [TypeId; 2]>,
@@ -81,7 +81,7 @@ pub(super) struct Finder<'t, 'a> {
 const NONE: [TypeId; 2] = [TypeId(0); 2];
 
 impl<'t, 'a> Finder<'t, 'a> {
-    pub(super) fn new(target: &'t Target<'a>, unit: &[u8]) -> Finder<'t, 'a> {
+    pub(super) fn new(target: &'t Dicts<'a>, unit: &[u8]) -> Finder<'t, 'a> {
         Finder {
             target,
             child: target.child(unit),

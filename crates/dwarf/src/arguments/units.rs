@@ -31,8 +31,12 @@ pub(super) struct Parameter {
 /// A call, or a jump that takes the place of one.
 pub(super) struct Call {
     pub(super) return_address: u64,
+    /// Whether that is the address behind it, and not the instruction's own.
+    pub(super) is_behind: bool,
     /// What is called, where that is a known function.
     pub(super) target: Option<Place>,
+    /// Or what register has the address of what is called.
+    pub(super) through: Option<u8>,
     /// It is a jump: the caller's frame is gone.
     pub(super) is_tail: bool,
     /// The registers whose values are known, and what they are.
@@ -206,6 +210,7 @@ fn call<'d>(
     };
     let is = |name| matches!(entry.attr_value(name), Some(AttributeValue::Flag(true)));
     let is_tail = is(dw::DW_AT_call_tail_call) || is(dw::DW_AT_GNU_tail_call);
+    let is_behind = returns.is_some();
     // Jumps of clang have only the address of the instruction.
     let returns = match returns {
         Some(returns) => Some(returns),
@@ -216,8 +221,18 @@ fn call<'d>(
         None if entry.tag() == dw::DW_TAG_GNU_call_site => entry.attr_value(dw::DW_AT_abstract_origin),
         origin => origin,
     };
+    let target = [dw::DW_AT_call_target, dw::DW_AT_GNU_call_site_target];
+    let through = target.into_iter().find_map(|name| match entry.attr_value(name) {
+        Some(AttributeValue::Exprloc(expression)) => Some(expression::value(expression, context)),
+        _ => None,
+    });
     Ok(returns.map(|return_address| Call {
         return_address,
+        is_behind,
+        through: match through {
+            Some(Value::Register(register, 0)) => Some(register),
+            _ => None,
+        },
         target: origin.and_then(|origin| parts.referred(number, &origin)),
         is_tail,
         passed: Vec::new(),

@@ -13,19 +13,23 @@ use std::fmt;
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
-use backtrail_args::table::{Function, Signature, Table, Value};
-use backtrail_ctype::TypeId;
+use backtrail_args::table::{CallSite, Value, Values};
+use backtrail_ctype::{AlignmentRule, Measures, TypeId};
 use backtrail_target::Snapshot;
 use backtrail_unwind::AddressKind;
 
 use crate::modules::Space;
-use crate::process::ThreadStack;
+use crate::process::{Frame, ThreadStack};
 use module::Opened;
 pub(crate) use module::Source;
 use show::Show;
 
 /// Bytes of a value; larger ones are not shown.
 const LARGEST_VALUE: u64 = 256;
+/// Arguments that are looked at.
+const MOST_PARAMETERS: usize = 256;
+/// Bytes of a name.
+const LONGEST_NAME: usize = 256;
 /// Frames through which a value is followed to where it was passed from.
 const MOST_ENTRIES: u32 = 100;
 
@@ -53,55 +57,116 @@ impl fmt::Display for Argument {
     }
 }
 
-/// The arguments of each frame of a thread.
-pub(crate) fn arguments<'s>(
-    snapshot: &Snapshot<'_>,
-    space: &'s Space<'s>,
-    thread: &ThreadStack,
-    opened: &mut HashMap<u32, Option<Opened<'s>>>,
-) -> Vec<Vec<Argument>> {
-    for frame in 0..thread.frames.len() {
-        let (address, _) = looked_up(thread, frame);
-        if let Some((source, number, _)) = space.arguments_of(address) {
+/// Finds the arguments of each frame of these threads.
+pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [ThreadStack]) {
+    let mut opened: HashMap<u32, Option<Opened<'_>>> = HashMap::new();
+    for frame in threads.iter().flat_map(|thread| &thread.frames) {
+        if let Some((source, number, _)) = space.arguments_of(looked_up(frame)) {
             opened.entry(number).or_insert_with(|| Opened::new(source));
         }
     }
-    let look = Look {
-        snapshot,
-        space,
-        thread,
-        opened,
-    };
-    (0..thread.frames.len())
-        .map(|frame| look.frame(frame).unwrap_or_default())
-        .collect()
-}
-
-/// The address by which a frame is looked up, and its own.
-fn looked_up(thread: &ThreadStack, frame: usize) -> (u64, u64) {
-    let found = &thread.frames[frame];
-    match found.kind {
-        AddressKind::Pc => (found.address, found.address),
-        AddressKind::Ra => (found.address.wrapping_sub(1), found.address),
+    // Threads that wait stand at the same few places.
+    let mut known: HashMap<(u64, AddressKind), Option<Known<'_, '_>>> = HashMap::new();
+    for frame in threads.iter().flat_map(|thread| &thread.frames) {
+        let read = || {
+            let (_, number, bias) = space.arguments_of(looked_up(frame))?;
+            Known::read(opened.get(&number)?.as_ref()?, bias, frame)
+        };
+        known.entry((frame.address, frame.kind)).or_insert_with(read);
+    }
+    for thread in threads {
+        let look = Look {
+            snapshot,
+            space,
+            thread,
+            known: &known,
+        };
+        let frames = 0..thread.frames.len();
+        thread.arguments = frames.map(|frame| look.frame(frame).unwrap_or_default()).collect();
     }
 }
 
-struct Look<'l, 's> {
-    snapshot: &'l Snapshot<'l>,
-    space: &'s Space<'s>,
-    thread: &'l ThreadStack,
-    opened: &'l HashMap<u32, Option<Opened<'s>>>,
+/// The address by which a frame is looked up.
+fn looked_up(frame: &Frame) -> u64 {
+    match frame.kind {
+        AddressKind::Pc => frame.address,
+        AddressKind::Ra => frame.address.wrapping_sub(1),
+    }
 }
 
-/// A frame with its table.
+/// What a table tells of an address that frames have.
 struct Known<'l, 's> {
     opened: &'l Opened<'s>,
-    table: Table<'s>,
-    function: Function<'s>,
-    signature: Option<Signature<'s>>,
-    /// Its address in the file.
-    svma: u64,
     bias: u64,
+    /// Where the function begins in memory.
+    start: u64,
+    /// What it was called with may be asked of its caller.
+    trusted: bool,
+    /// Arguments are where they were passed.
+    at_start: bool,
+    /// The dict of the types.
+    dict: Option<u32>,
+    parameters: Vec<Parameter>,
+    /// Where each is, as far as told.
+    places: Vec<Value>,
+    /// What is passed in each general register.
+    entries: Vec<Value>,
+}
+
+struct Parameter {
+    name: String,
+    type_id: TypeId,
+    /// How it is passed, and where it is at the function's start; where that is not known, nor is it of those behind it.
+    passed: Option<(Passing, Vec<Piece>)>,
+}
+
+impl<'l, 's> Known<'l, 's> {
+    /// `None` where the table has nothing, or is damaged.
+    fn read(opened: &'l Opened<'s>, bias: u64, frame: &Frame) -> Option<Known<'l, 's>> {
+        let table = &opened.table;
+        let svma = frame.address.wrapping_sub(bias);
+        let function = table.function(looked_up(frame).wrapping_sub(bias)).ok()??;
+        let signature = function.signature().ok()??;
+        let is_pc = frame.kind == AddressKind::Pc;
+        let site = match is_pc {
+            true => CallSite::default(),
+            false => function.call_site(svma).ok()?,
+        };
+        let values = |values: Option<Values<'_>>| {
+            let values = values.into_iter().flatten().take(MOST_PARAMETERS);
+            values.collect::<Result<Vec<Value>, _>>().ok()
+        };
+        let mut placer = Some(table.abi().placer(signature.result_address));
+        let mut parameters = Vec::new();
+        for parameter in signature.parameters.take(MOST_PARAMETERS) {
+            let parameter = parameter.ok()?;
+            let passed = parameter.storage.and_then(|storage| {
+                let mut pieces = Vec::new();
+                placer.as_mut()?.next(&storage, &mut |piece| pieces.push(piece))?;
+                Some((storage.passing, pieces))
+            });
+            if passed.is_none() {
+                placer = None;
+            }
+            let name: Vec<u8> = parameter.name.take(LONGEST_NAME).collect();
+            parameters.push(Parameter {
+                name: String::from_utf8_lossy(&name).into_owned(),
+                type_id: TypeId(parameter.type_id),
+                passed,
+            });
+        }
+        Some(Known {
+            opened,
+            bias,
+            start: function.start.wrapping_add(bias),
+            trusted: signature.trusted,
+            at_start: is_pc && svma.wrapping_sub(function.start) < function.prefix,
+            dict: signature.dict,
+            parameters,
+            places: values(site.places)?,
+            entries: values(site.entries)?,
+        })
+    }
 }
 
 /// A value that was found.
@@ -113,29 +178,21 @@ enum Found {
     Bytes(Vec<u8>),
 }
 
+struct Look<'l, 's> {
+    snapshot: &'l Snapshot<'l>,
+    space: &'l Space<'l>,
+    thread: &'l ThreadStack,
+    known: &'l HashMap<(u64, AddressKind), Option<Known<'l, 's>>>,
+}
+
 impl<'l, 's> Look<'l, 's> {
     fn arch(&self) -> &'static Arch {
         self.snapshot.arch
     }
 
-    fn known(&self, frame: usize) -> Option<Known<'l, 's>> {
-        if frame >= self.thread.frames.len() {
-            return None;
-        }
-        let (address, own) = looked_up(self.thread, frame);
-        let (_, number, bias) = self.space.arguments_of(address)?;
-        let opened = self.opened.get(&number)?.as_ref()?;
-        let table = opened.table;
-        let function = table.function(address.wrapping_sub(bias)).ok()??;
-        let signature = table.signature(&function).ok()?;
-        Some(Known {
-            opened,
-            table,
-            function,
-            signature,
-            svma: own.wrapping_sub(bias),
-            bias,
-        })
+    fn known(&self, frame: usize) -> Option<&'l Known<'l, 's>> {
+        let frame = self.thread.frames.get(frame)?;
+        self.known.get(&(frame.address, frame.kind))?.as_ref()
     }
 
     fn registers(&self, frame: usize) -> Option<Registers> {
@@ -150,97 +207,75 @@ impl<'l, 's> Look<'l, 's> {
 
     fn frame(&self, frame: usize) -> Option<Vec<Argument>> {
         let known = self.known(frame)?;
-        let signature = known.signature?;
-        let is_pc = self.thread.frames[frame].kind == AddressKind::Pc;
-        let site = match is_pc {
-            true => Default::default(),
-            false => known.function.call_site(known.svma).ok()?,
-        };
-        let at_start = is_pc && known.svma.wrapping_sub(known.function.start) < known.function.prefix;
-        let mut places = site.places.and_then(|list| known.table.places(list).ok());
-        let mut placer = Some(known.table.abi().placer(signature.result_address));
-        let mut all = Vec::new();
-        for number in signature.parameters {
-            let parameter = known.table.parameter(number.ok()?).ok()?;
-            let mut pieces = Vec::new();
-            let passing = parameter.storage.and_then(|storage| {
-                placer.as_mut()?.next(&storage, &mut |piece| pieces.push(piece))?;
-                Some(storage.passing)
-            });
-            if passing.is_none() {
-                placer = None;
-            }
-            let place = places.as_mut().and_then(Iterator::next).and_then(|number| number.ok());
-            let place = place.and_then(|number| known.table.value(number).ok());
-            let mut argument = self.described(&known, parameter.name, signature.dict, parameter.type_id);
-            let id = TypeId(parameter.type_id);
-            if at_start && let Some(passing) = passing {
-                let found = self.passed(
-                    &pieces,
-                    passing,
-                    &mut |register| self.registers(frame)?.get(Register(register)),
-                    frame,
-                );
-                self.show(&mut argument, &known, signature.dict, id, found, || {
-                    told_pieces(self.arch(), &pieces)
-                });
-            }
-            if let Some(value) = place.filter(|_| !at_start) {
-                let found = self.value(&known, frame, value, 0);
-                self.show(&mut argument, &known, signature.dict, id, found, || {
-                    told(self.arch(), &value)
-                });
-            }
-            let in_registers = pieces.iter().all(|piece| matches!(piece.place, Place::Register(_)));
-            if argument.value.is_none()
-                && signature.trusted
-                && in_registers
-                && passing.is_some_and(|passing| passing != Passing::Reference)
-            {
-                let found = self.passed(
-                    &pieces,
-                    Passing::General,
-                    &mut |register| self.entry(frame, register, 0),
-                    frame,
-                );
-                self.show(&mut argument, &known, signature.dict, id, found, || {
-                    format!("passed {}", told_pieces(self.arch(), &pieces))
-                });
-                argument.at_entry = argument.value.is_some();
-            }
-            all.push(argument);
-        }
-        Some(all)
+        let parameters = known.parameters.iter().enumerate();
+        Some(
+            parameters
+                .map(|(index, one)| self.argument(frame, known, index, one))
+                .collect(),
+        )
     }
 
-    fn described(&self, known: &Known<'_, '_>, name: &[u8], dict: Option<u32>, type_id: u32) -> Argument {
-        Argument {
-            name: String::from_utf8_lossy(name).into_owned(),
-            type_name: known.opened.known(dict, TypeId(type_id)).0,
+    fn argument(&self, frame: usize, known: &Known<'_, '_>, index: usize, parameter: &Parameter) -> Argument {
+        let mut argument = Argument {
+            name: parameter.name.clone(),
+            type_name: known.opened.known(known.dict, parameter.type_id).0,
             value: None,
             place: None,
             at_entry: false,
+        };
+        if known.at_start
+            && let Some((passing, pieces)) = &parameter.passed
+        {
+            let mut register = |register| self.registers(frame)?.get(Register(register));
+            let found = self.passed(pieces, *passing, &mut register, frame);
+            self.show(&mut argument, known, parameter, found, || {
+                told_pieces(self.arch(), pieces)
+            });
         }
+        if let Some(value) = known.places.get(index).filter(|_| !known.at_start) {
+            let found = self.value(known, frame, *value, 0);
+            self.show(&mut argument, known, parameter, found, || told(self.arch(), value));
+        }
+        // What was passed in memory, or by the address of a copy, may have been changed there.
+        let in_registers = |pieces: &[Piece]| {
+            let mut pieces = pieces.iter();
+            pieces.all(|piece| matches!(piece.place, Place::Register(_)))
+        };
+        if argument.value.is_none()
+            && known.trusted
+            && let Some((passing, pieces)) = &parameter.passed
+            && in_registers(pieces)
+            && *passing != Passing::Reference
+        {
+            let mut register = |register| self.entry(frame, register, 0);
+            let found = self.passed(pieces, Passing::General, &mut register, frame);
+            self.show(&mut argument, known, parameter, found, || {
+                format!("passed {}", told_pieces(self.arch(), pieces))
+            });
+            argument.at_entry = argument.value.is_some();
+        }
+        argument
     }
 
     fn show(
         &self,
         argument: &mut Argument,
         known: &Known<'_, '_>,
-        dict: Option<u32>,
-        id: TypeId,
+        parameter: &Parameter,
         found: Option<Found>,
         place: impl FnOnce() -> String,
     ) {
         let shown = found.and_then(|found| {
-            let types = known.opened.types(dict)?;
-            let bytes = self.bytes(found, known.opened.known(dict, id).1?)?;
+            let types = known.opened.types(known.dict)?;
+            let bytes = self.bytes(found, known.opened.known(known.dict, parameter.type_id).1?)?;
             let mut show = Show {
-                snapshot: self.snapshot,
+                read: &|address, buffer| self.space.read(address, buffer),
+                endian: self.snapshot.endian,
                 types,
+                measures: Measures::new(types, AlignmentRule::StrictestMember),
                 out: String::new(),
             };
-            show.value(id, &bytes, 0)?;
+            show.value(parameter.type_id, &bytes, 0)?;
             Some(show.out)
         });
         if let Some(shown) = shown {
@@ -260,7 +295,7 @@ impl<'l, 's> Look<'l, 's> {
             Found::Word(word) => word.to_le_bytes().get(..size).map(<[u8]>::to_vec),
             Found::At(address) => {
                 let mut bytes = vec![0; size];
-                (self.snapshot.read(address, &mut bytes) == size).then_some(bytes)
+                (self.space.read(address, &mut bytes) == size).then_some(bytes)
             }
             Found::Bytes(bytes) => (bytes.len() >= size).then_some(bytes),
         }
@@ -289,7 +324,7 @@ impl<'l, 's> Look<'l, 's> {
                 }
                 Place::Stack(at) => {
                     let address = self.cfa(frame)?.wrapping_add(at);
-                    if self.snapshot.read(address, &mut part) < part.len() {
+                    if self.space.read(address, &mut part) < part.len() {
                         return None;
                     }
                 }
@@ -326,13 +361,8 @@ impl<'l, 's> Look<'l, 's> {
             Value::Entry(number, offset) => Found::Word(self.entry(frame, number, depth)?.wrapping_add_signed(offset)),
             Value::Parts(start, count) => {
                 let mut bytes = Vec::new();
-                for part in known.table.parts(start, count) {
-                    let (size, number) = part.ok()?;
-                    let value = known.table.value(number).ok()?;
-                    // Parts of parts are no values that anybody writes.
-                    if matches!(value, Value::Parts(..)) {
-                        return None;
-                    }
+                for part in known.opened.table.parts(start, count) {
+                    let (size, value) = part.ok()?;
                     let found = self.value(known, frame, value, depth)?;
                     bytes.extend(self.bytes(found, size)?.get(..usize::try_from(size).ok()?)?);
                 }
@@ -347,44 +377,82 @@ impl<'l, 's> Look<'l, 's> {
         if depth > MOST_ENTRIES || self.thread.frames.get(caller)?.kind != AddressKind::Ra {
             return None;
         }
-        let callee = self.known(frame)?;
-        let known = self.known(caller)?;
+        let (callee, known) = (self.known(frame)?, self.known(caller)?);
+        let passed = |register: u8| {
+            let value = nth(&known.entries, known, register)?;
+            let found = self.value(known, caller, *value, depth + 1)?;
+            let bytes = self.bytes(found, 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
         let return_address = self.thread.frames[caller].address;
-        if self.called(return_address)? != callee.function.start.wrapping_add(callee.bias) {
-            return None;
+        if self.is_called_through_register(return_address, caller, callee.start) {
+            return passed(register);
         }
-        let site = known.function.call_site(known.svma).ok()?;
-        let index = known
-            .table
-            .abi()
-            .general_registers()
-            .iter()
-            .position(|&other| other == register)?;
-        let number = known.table.entries(site.entries?).ok()?.nth(index)?.ok()?;
-        let found = self.value(&known, caller, known.table.value(number).ok()?, depth + 1)?;
-        let bytes = self.bytes(found, 8)?;
-        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        let called = self.direct(return_address, &CALL)?;
+        let called = self.stub_target(called).unwrap_or(called);
+        if called == callee.start {
+            return passed(register);
+        }
+        // What was called has jumped to the function, and has no frame any more.
+        let entries = self.jump(called, callee)?;
+        match *nth(&entries, callee, register)? {
+            Value::Constant(number) => Some(number as u64),
+            Value::Address(address) => Some(address.wrapping_add(callee.bias)),
+            Value::Entry(register, offset) => Some(passed(register)?.wrapping_add_signed(offset)),
+            _ => None,
+        }
     }
 
-    /// Where the call goes that returns to this address, if the instruction says so, or the linkage table's stub that it leads to.
-    fn called(&self, return_address: u64) -> Option<u64> {
-        let target = match self.arch().link_register {
-            false => {
-                // `call rel32`
-                let bytes: [u8; 5] = self.code(return_address.wrapping_sub(5))?;
-                let [0xe8, a, b, c, d] = bytes else { return None };
-                return_address.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into())
+    /// What the function at an address passes to another one of its file by the only jump that it has to it.
+    fn jump(&self, from: u64, to: &Known<'_, '_>) -> Option<Vec<Value>> {
+        let function = to.opened.table.function(from.wrapping_sub(to.bias)).ok()??;
+        if function.start.wrapping_add(to.bias) != from {
+            return None;
+        }
+        let mut jumps = Vec::new();
+        let found = function.each_passing(|behind, values| {
+            if jumps.len() < 2 && self.direct(behind.wrapping_add(to.bias), &JUMP) == Some(to.start) {
+                jumps.push(values);
             }
-            true => {
-                // `bl`
-                let at = return_address.wrapping_sub(4);
-                let word = u32::from_le_bytes(self.code(at)?);
-                let is_bl = word >> 26 == 0b100101;
-                let offset = i64::from((word << 6) as i32 >> 4);
-                is_bl.then(|| at.wrapping_add_signed(offset))?
-            }
+        });
+        match (found, &jumps[..]) {
+            (Ok(()), [values]) => values.take(MOST_PARAMETERS).collect::<Result<_, _>>().ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether the call that returns to this address calls what a register says, and that has this address. It is one that calls preserve.
+    fn is_called_through_register(&self, return_address: u64, caller: usize, start: u64) -> bool {
+        let is = |register: u8| {
+            let register = Register(register);
+            let value = || self.registers(caller)?.get(register);
+            self.arch().preserved.contains(&register) && value() == Some(start)
         };
-        Some(self.stub_target(target).unwrap_or(target))
+        if self.arch().link_register {
+            // `blr`
+            let word = self.code(return_address.wrapping_sub(4)).map(u32::from_le_bytes);
+            return word.is_some_and(|word| word & 0xffff_fc1f == 0xd63f_0000 && is((word >> 5 & 31) as u8));
+        }
+        // `call *register`, the higher eight with a prefix
+        const LOW: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
+        match self.code(return_address.wrapping_sub(3)) {
+            Some([0x41, 0xff, register @ 0xd0..=0xd7]) => is(register - 0xd0 + 8),
+            Some([_, 0xff, register @ 0xd0..=0xd7]) => is(LOW[usize::from(register - 0xd0)]),
+            _ => false,
+        }
+    }
+
+    /// Where the instruction before this address leads, if it is one that says so.
+    fn direct(&self, behind: u64, instruction: &Direct) -> Option<u64> {
+        if self.arch().link_register {
+            let at = behind.wrapping_sub(4);
+            let word = u32::from_le_bytes(self.code(at)?);
+            let offset = i64::from((word << 6) as i32 >> 4);
+            return (word >> 26 == instruction.aarch64).then(|| at.wrapping_add_signed(offset));
+        }
+        let [opcode, a, b, c, d] = self.code(behind.wrapping_sub(5))?;
+        let offset = i32::from_le_bytes([a, b, c, d]);
+        (opcode == instruction.x86_64).then(|| behind.wrapping_add_signed(offset.into()))
     }
 
     /// Where a stub of the linkage table on x86-64 leads: `jmp *offset(%rip)`, perhaps behind `endbr64` and with a prefix.
@@ -404,18 +472,39 @@ impl<'l, 's> Look<'l, 's> {
         let slot = at
             .wrapping_add(6)
             .wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into());
-        let mut word = [0; 8];
-        (self.snapshot.read(slot, &mut word) == 8).then(|| u64::from_le_bytes(word))
+        self.code(slot).map(u64::from_le_bytes)
     }
 
-    /// Code: from the process, or, where a core has left it out, from its file.
     fn code<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
-        if self.snapshot.read(address, &mut bytes) == N {
-            return Some(bytes);
-        }
-        self.space.code(address, N)?.as_slice().try_into().ok()
+        (self.space.read(address, &mut bytes) == N).then_some(bytes)
     }
+}
+
+/// The opcodes of an instruction with the distance of where it leads.
+struct Direct {
+    /// With 32 bits behind it.
+    x86_64: u8,
+    /// Above the lowest 26 bits.
+    aarch64: u32,
+}
+
+/// `call rel32`, `bl`
+const CALL: Direct = Direct {
+    x86_64: 0xe8,
+    aarch64: 0b100101,
+};
+
+/// `jmp rel32`, `b`
+const JUMP: Direct = Direct {
+    x86_64: 0xe9,
+    aarch64: 0b000101,
+};
+
+/// Of values that are passed in general registers that in this one.
+fn nth<'v>(values: &'v [Value], known: &Known<'_, '_>, register: u8) -> Option<&'v Value> {
+    let registers = known.opened.table.abi().general_registers();
+    values.get(registers.iter().position(|&other| other == register)?)
 }
 
 fn name(arch: &Arch, register: u8) -> String {

@@ -1,7 +1,6 @@
 //! Values as text, as C would write them.
 
-use backtrail_ctype::{Encoding, Kind, Type, TypeId, Types};
-use backtrail_target::Snapshot;
+use backtrail_ctype::{Encoding, Kind, Measures, Type, TypeId, Types};
 use backtrail_wire::{Endian, read_bits, sign_extend};
 
 /// Structs and arrays in each other.
@@ -17,8 +16,11 @@ pub(super) const LEFT_OUT: &str = "...";
 
 /// Shows values of the types of a dict.
 pub(super) struct Show<'s, 'd> {
-    pub(super) snapshot: &'s Snapshot<'s>,
+    /// Reads memory from an address on, and tells how many bytes came.
+    pub(super) read: &'s dyn Fn(u64, &mut [u8]) -> usize,
+    pub(super) endian: Endian,
     pub(super) types: Types<'d>,
+    pub(super) measures: Measures<'d>,
     pub(super) out: String,
 }
 
@@ -56,7 +58,7 @@ impl Show<'_, '_> {
     fn number(&self, bytes: &[u8]) -> Option<u64> {
         let mut word = [0; 8];
         let len = bytes.len();
-        Some(match self.snapshot.endian {
+        Some(match self.endian {
             Endian::Little => {
                 word.get_mut(..len)?.copy_from_slice(bytes);
                 u64::from_le_bytes(word)
@@ -72,7 +74,7 @@ impl Show<'_, '_> {
         let is_signed = encoding.format & Encoding::SIGNED != 0;
         if bytes.len() == 16 {
             let array: [u8; 16] = bytes.try_into().ok()?;
-            let wide = match self.snapshot.endian {
+            let wide = match self.endian {
                 Endian::Little => i128::from_le_bytes(array),
                 Endian::Big => i128::from_be_bytes(array),
             };
@@ -119,15 +121,8 @@ impl Show<'_, '_> {
     fn pointer(&mut self, pointer: &Type<'_>, bytes: &[u8]) -> Option<()> {
         let address = self.number(bytes)?;
         self.out += &format!("{address:#x}");
-        let is_text = pointer
-            .reference()
-            .ok()
-            .and_then(|to| self.types.resolve(to).ok())
-            .is_some_and(|to| {
-                let is_char = |encoding: Encoding| encoding.format & Encoding::CHAR != 0;
-                to.kind() == Kind::Integer && to.size() == 1 && to.encoding().is_ok_and(is_char)
-            });
-        if is_text && address != 0 {
+        let to = pointer.reference().ok().and_then(|to| self.types.resolve(to).ok());
+        if to.is_some_and(|to| is_char(&to)) && address != 0 {
             self.text_at(address);
         }
         Some(())
@@ -142,7 +137,7 @@ impl Show<'_, '_> {
         while len < text.len() {
             let at = address.wrapping_add(len as u64);
             let wanted = (text.len() - len).min((PAGE - at % PAGE) as usize);
-            let read = self.snapshot.read(at, &mut text[len..len + wanted]);
+            let read = (self.read)(at, &mut text[len..len + wanted]);
             let zero = text[len..len + read].iter().position(|&byte| byte == 0);
             if let Some(zero) = zero {
                 self.out.push(' ');
@@ -179,10 +174,11 @@ impl Show<'_, '_> {
     /// A byte between quotes of this sort.
     fn byte(&mut self, byte: u8, quote: u8) {
         match byte {
-            b'\n' => self.out.push_str("\\n"),
-            b'\t' => self.out.push_str("\\t"),
-            b'\r' => self.out.push_str("\\r"),
             b'\\' => self.out.push_str("\\\\"),
+            7..=13 => {
+                self.out.push('\\');
+                self.out.push(b"abtnvfr"[usize::from(byte) - 7].into());
+            }
             _ if byte == quote => {
                 self.out.push('\\');
                 self.out.push(byte.into());
@@ -242,7 +238,7 @@ impl Show<'_, '_> {
         let slice = found.slice().ok()?;
         let bits = u32::from(slice.bits);
         let first = offset.checked_add(slice.offset.into())?;
-        let number = read_bits(bytes, first, bits, self.snapshot.endian).ok()?;
+        let number = read_bits(bytes, first, bits, self.endian).ok()?;
         let of = self.types.resolve(slice.of).ok()?;
         match of.kind() {
             Kind::Enum => {
@@ -267,13 +263,8 @@ impl Show<'_, '_> {
     fn array(&mut self, found: &Type<'_>, bytes: &[u8], depth: u32) -> Option<()> {
         let array = found.array().ok()?;
         let element = self.types.resolve(array.contents).ok()?;
-        let is_char = element.kind() == Kind::Integer
-            && element.size() == 1
-            && element
-                .encoding()
-                .is_ok_and(|encoding| encoding.format & Encoding::CHAR != 0);
         let count = array.count as usize;
-        if is_char && count > 0 {
+        if is_char(&element) && count > 0 {
             let text = bytes.get(..count)?;
             let end = text.iter().position(|&byte| byte == 0);
             let shown = &text[..end.unwrap_or(count).min(LONGEST_TEXT)];
@@ -284,9 +275,8 @@ impl Show<'_, '_> {
             self.out.push_str("{...}");
             return Some(());
         }
-        let size = usize::try_from(self.size(array.contents)?)
-            .ok()
-            .filter(|&size| size > 0)?;
+        let size = self.measures.size(array.contents).ok()?;
+        let size = usize::try_from(size).ok().filter(|&size| size > 0)?;
         self.out.push('{');
         for index in 0..count.min(MOST_MEMBERS + 1) {
             if index > 0 {
@@ -301,23 +291,10 @@ impl Show<'_, '_> {
         self.out.push('}');
         Some(())
     }
+}
 
-    /// Bytes of a type.
-    fn size(&self, id: TypeId) -> Option<u64> {
-        let mut count = 1u64;
-        let mut id = id;
-        for _ in 0..DEEPEST * 4 {
-            let found = self.types.resolve(id).ok()?;
-            match found.kind() {
-                Kind::Array => {
-                    let array = found.array().ok()?;
-                    count = count.checked_mul(array.count.into())?;
-                    id = array.contents;
-                }
-                Kind::Pointer => return count.checked_mul(8),
-                _ => return count.checked_mul(found.size()),
-            }
-        }
-        None
-    }
+/// Whether values of this type are bytes of texts.
+fn is_char(found: &Type<'_>) -> bool {
+    let is_char = |encoding: Encoding| encoding.format & Encoding::CHAR != 0;
+    found.kind() == Kind::Integer && found.size() == 1 && found.encoding().is_ok_and(is_char)
 }

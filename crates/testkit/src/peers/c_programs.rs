@@ -14,6 +14,8 @@ pub enum Compiler {
     Gcc,
     /// clang with `-g`.
     Clang,
+    /// gcc with `-g` alone, as programs are optimized for use.
+    GccOptimizing,
 }
 
 impl Compiler {
@@ -21,6 +23,7 @@ impl Compiler {
         match self {
             Compiler::Gcc => "gcc",
             Compiler::Clang => "clang",
+            Compiler::GccOptimizing => "gcc-optimizing",
         }
     }
 
@@ -28,6 +31,15 @@ impl Compiler {
         match self {
             Compiler::Gcc => "gcc -g -gctf -w",
             Compiler::Clang => "clang -g -w",
+            Compiler::GccOptimizing => "gcc -g -w",
+        }
+    }
+
+    /// How far files are optimized that take minutes.
+    fn large(self) -> &'static str {
+        match self {
+            Compiler::Gcc | Compiler::Clang => "-O1",
+            Compiler::GccOptimizing => "-O2",
         }
     }
 }
@@ -43,9 +55,9 @@ pub struct CProgram {
     pub linked: PathBuf,
 }
 
-/// Debian's package of the source, and the shell commands that compile and link it; `$CC` is the compiler, and `$LINK` what it is given
+/// Debian's package of the source, and the shell commands that compile and link it; `$CC` is the compiler, `$LARGE` how far it optimizes what is large, and `$LINK` what it is given
 /// to link with and to tell what it links.
-const PROGRAMS: [(&str, &str, &str); 4] = [
+const PROGRAMS: [(&str, &str, &str); 5] = [
     (
         "lua",
         "lua5.4",
@@ -57,7 +69,7 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
         "sqlite3",
         "sqlite3",
         "./configure CC=gcc --disable-tcl --disable-shared --disable-readline; make sqlite3.c shell.c
-        for source in sqlite3 shell; do $CC -O1 -DSQLITE_THREADSAFE=1 -DSQLITE_ENABLE_MATH_FUNCTIONS -DSQLITE_ENABLE_EXPLAIN_COMMENTS \\
+        for source in sqlite3 shell; do $CC $LARGE -DSQLITE_THREADSAFE=1 -DSQLITE_ENABLE_MATH_FUNCTIONS -DSQLITE_ENABLE_EXPLAIN_COMMENTS \\
             -DSQLITE_ENABLE_STMTVTAB -DSQLITE_ENABLE_DBPAGE_VTAB -DSQLITE_ENABLE_DBSTAT_VTAB -DSQLITE_ENABLE_BYTECODE_VTAB -c $source.c; done
         $CC $LINK shell.o sqlite3.o -lm -o $OUT",
     ),
@@ -74,10 +86,17 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
         "make -j$JOBS V=1 CC=\"$CC\" CFLAGS=-O2 LDFLAGS=\"$LINK\" NO_PERL=1 NO_TCLTK=1 NO_PYTHON=1 NO_GETTEXT=1 NO_OPENSSL=1 NO_CURL=1 NO_EXPAT=1 git
         cp git $OUT",
     ),
+    (
+        "nginx",
+        "nginx",
+        "./configure --with-cc=gcc --with-cc-opt='-g -O2 -w' --without-pcre --without-http_rewrite_module --without-http_gzip_module
+        make -j$JOBS CC=\"$CC\" LINK=\"$CC $LINK\" CFLAGS='-pipe -O2'
+        cp objs/nginx $OUT",
+    ),
 ];
 
 impl CProgram {
-    /// The names of those that there are.
+    /// The names of those whose types are compared.
     pub const NAMES: [&str; 4] = [PROGRAMS[0].0, PROGRAMS[1].0, PROGRAMS[2].0, PROGRAMS[3].0];
 
     /// A program by its name, compiled unless an earlier call has; git takes minutes. `None` where it can't be had, which is told.
@@ -111,6 +130,7 @@ impl CProgram {
             shell.args(["sh", "-ec", recipe]).current_dir(&build);
             shell
                 .env("CC", compiler.command())
+                .env("LARGE", compiler.large())
                 .env("OUT", &linked)
                 .env("JOBS", jobs.to_string());
             shell.env("LINK", format!("-B{}/ -Wl,-t,-t", linker.display()));

@@ -1,0 +1,242 @@
+//! `cargo xtask arguments-truth`: what is shown of arguments beside gdb.
+
+mod programs;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use backtrail_elf::{Image, MappedFile};
+use backtrail_testkit::command::{self, Running, Signal};
+use backtrail_testkit::gdb_arguments::{Session, Tally};
+use backtrail_testkit::peers::{CProgram, Compiler};
+use backtrail_testkit::{TempDir, place};
+use programs::{SUBJECTS, Subject};
+
+/// Places that each program is stopped at for the document.
+pub(crate) const PLACES: u32 = 500;
+
+const LIMIT: Duration = Duration::from_secs(7200);
+
+/// What was seen of a program.
+struct Seen {
+    name: &'static str,
+    sizes: Sizes,
+    outer: Tally,
+    inner: Tally,
+}
+
+/// Stops each of these programs, or all, at so many places.
+pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
+    let wanted = |subject: &&Subject| names.is_empty() || names.iter().any(|name| name == subject.name);
+    let mut all = Vec::new();
+    for subject in SUBJECTS.iter().filter(wanted) {
+        let program = CProgram::get(subject.name, Compiler::GccOptimizing).ok_or("it can't be had")?;
+        let seen = look(subject, &program.linked, places)?;
+        for missing in &seen.outer.missing {
+            println!("{}: gdb alone has {missing}", subject.name);
+        }
+        for wrong in seen.outer.wrong.iter().chain(&seen.inner.wrong).take(20) {
+            println!("{}: {wrong}", subject.name);
+        }
+        all.push(seen);
+    }
+    let page = page(places, &all);
+    println!("{page}");
+    if places >= PLACES && all.len() == SUBJECTS.len() {
+        fs::write(place::workspace().join("docs/args.md"), page).map_err(|error| error.to_string())?;
+    }
+    let wrong: usize = all
+        .iter()
+        .map(|seen| seen.outer.wrong.len() + seen.inner.wrong.len())
+        .sum();
+    match (wrong, all.len()) {
+        (_, 0) => Err(format!("none of {names:?} is known")),
+        (0, _) => Ok(()),
+        _ => Err(format!("{wrong} values are not gdb's")),
+    }
+}
+
+/// The program with a table, and the process that it is at the moment.
+struct Stage<'s> {
+    subject: &'s Subject,
+    folder: TempDir,
+    /// With its debug information, for gdb.
+    whole: PathBuf,
+    calls: std::iter::Cycle<std::slice::Iter<'s, &'s [&'s str]>>,
+    running: Option<Running>,
+}
+
+impl Stage<'_> {
+    /// The process, stopped after it has gone on for a time; another one where it had come to its end.
+    fn stopped(&mut self, moment: Duration) -> Result<&Running, String> {
+        for _ in 0..100 {
+            if self.running.is_none() {
+                self.running = Some(self.start()?);
+            }
+            let goes_on = self.running.as_ref().is_some_and(|running| {
+                running.signal(Signal::CONT);
+                sleep(moment);
+                running.stop()
+            });
+            match &self.running {
+                Some(_) if !goes_on => self.end(),
+                _ => break,
+            }
+        }
+        self.running
+            .as_ref()
+            .ok_or_else(|| format!("{} ends at once", self.subject.name))
+    }
+
+    fn start(&mut self) -> Result<Running, String> {
+        let call = self.calls.next().copied().unwrap_or_default();
+        let mut command = Command::new(&self.whole);
+        let running = command::start(command.args(call).current_dir(self.folder.path()), LIMIT);
+        if let Some((socket, questions)) = self.subject.asked {
+            let asked = programs::ask(&self.folder.path().join(socket), questions());
+            asked.map_err(|error| format!("{} does not listen: {error}", self.subject.name))?;
+        }
+        running.map_err(|missing| missing.0)
+    }
+
+    fn end(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.signal_group(Signal::KILL);
+            running.finish();
+        }
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn look(subject: &Subject, built: &Path, places: u32) -> Result<Seen, String> {
+    let folder = backtrail_testkit::scratch();
+    let [whole, stripped] = ["whole", "stripped"].map(|name| folder.path().join(name));
+    let backtrail = place::target().join("debug/backtrail");
+    let mut add = Command::new(&backtrail);
+    must(
+        add.args(["sframe", "add", "--args", "-o"])
+            .args([&whole, &built.to_owned()]),
+    )?;
+    must(Command::new("strip").args(["-g", "-o"]).args([&stripped, &whole]))?;
+    (subject.prepare)(folder.path(), &whole).map_err(|error| format!("{}: {error}", subject.name))?;
+    let mut gdb = Session::start(&whole).map_err(|missing| missing.0)?;
+    let mut seen = Seen {
+        name: subject.name,
+        sizes: Sizes::of(&whole)?,
+        outer: Tally::default(),
+        inner: Tally::default(),
+    };
+    let mut stage = Stage {
+        subject,
+        folder,
+        whole,
+        calls: subject.calls.iter().cycle(),
+        running: None,
+    };
+    let mut moment = 0x9e37_79b9u64;
+    for _ in 0..places {
+        moment = moment
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let running = stage.stopped(Duration::from_micros(20_000 + (moment >> 33) % 50_000))?;
+        let pid = running.pid();
+        let mut stack = Command::new(&backtrail);
+        stack.args(["stack", "--args", "--json", "--exe"]);
+        let document = must(stack.arg(&stripped).arg(pid.to_string()))?;
+        let document = serde_json::from_str(&document).map_err(|error| error.to_string())?;
+        let gdb = gdb.arguments(pid).map_err(|missing| missing.0)?;
+        seen.outer.count(&document, &gdb, false);
+        seen.inner.count(&document, &gdb, true);
+    }
+    Ok(seen)
+}
+
+fn must(command: &mut Command) -> Result<String, String> {
+    let finished = command::run(command, LIMIT).map_err(|missing| missing.0)?;
+    match finished.status.success() {
+        true => Ok(finished.stdout),
+        false => Err(format!("{command:?}: {}", finished.describe())),
+    }
+}
+
+/// Bytes of sections.
+struct Sizes {
+    text: u64,
+    debug: u64,
+    types: u64,
+    table: u64,
+}
+
+impl Sizes {
+    fn of(path: &Path) -> Result<Sizes, String> {
+        let file = MappedFile::open(path).map_err(|error| error.to_string())?;
+        let image = Image::parse(file.bytes()).map_err(|error| error.to_string())?;
+        let sum = |wanted: &dyn Fn(&[u8]) -> bool| {
+            let sections = image.sections().iter().filter(|section| wanted(section.name));
+            sections.map(|section| section.size).sum()
+        };
+        Ok(Sizes {
+            text: sum(&|name| name == b".text"),
+            debug: sum(&|name| name.starts_with(b".debug_")),
+            types: sum(&|name| name == b".ctf"),
+            table: sum(&|name| name == b".backtrail.args"),
+        })
+    }
+}
+
+fn share(part: usize, whole: usize) -> String {
+    format!("{part} ({:.1} %)", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+fn page(places: u32, all: &[Seen]) -> String {
+    let row = |name: &str, tally: &Tally| {
+        format!(
+            "| {name} | {} | {} | {} | {} | {} | {} | {} |\n",
+            tally.frames,
+            tally.arguments,
+            share(tally.gdb[0], tally.arguments),
+            share(tally.gdb[1], tally.arguments),
+            share(tally.ours[0], tally.arguments),
+            share(tally.ours[1], tally.arguments),
+            tally.wrong.len()
+        )
+    };
+    let rows = |tally: fn(&Seen) -> &Tally| all.iter().map(|seen| row(seen.name, tally(seen))).collect::<String>();
+    let size = |seen: &Seen| {
+        let Sizes {
+            text,
+            debug,
+            types,
+            table,
+        } = seen.sizes;
+        format!(
+            "| {} | {text} | {debug} | {types} | {table} | {:.1} % | 1/{} |\n",
+            seen.name,
+            100.0 * table as f64 / text.max(1) as f64,
+            debug / table.max(1)
+        )
+    };
+    let head = "| program | frames | arguments | gdb: as it is | gdb: as passed | shown: as it is | shown: as passed | wrong |\n\
+                |---|---|---|---|---|---|---|---|\n";
+    format!(
+        "# What functions were called with\n\n\
+         Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, given a table by `backtrail sframe add --args`, then \
+         stripped of debug information. Each was stopped at {places} places by chance. `backtrail stack --args` has only what is left in the stripped \
+         file; gdb has the debug information. Inlined calls, which the table does not tell, are not counted, nor are other threads than the first.\n\n\
+         *As it is* is the value of the argument at that moment; *as passed* is what the function was called with, where the former is lost \
+         (`name@entry`). *Wrong* are values that both show as the same of the two, and that differ.\n\n\
+         ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Size\n\n\
+         | program | .text | debug information | .ctf | table | of .text | of debug information |\n|---|---|---|---|---|---|---|\n{}",
+        rows(|seen| &seen.outer),
+        rows(|seen| &seen.inner),
+        all.iter().map(size).collect::<String>(),
+    )
+}
