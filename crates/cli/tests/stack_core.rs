@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 
 use backtrail_testkit::command::{self, Finished, Signal};
 use backtrail_testkit::program;
-use backtrail_testkit::{Missing, TempDir, available, debugger, scratch};
+use backtrail_testkit::{Missing, TempDir, available, debugger, place, scratch};
 
-use stack::{LIMIT, parked, same, stack, threads};
+use stack::{LIMIT, chains, parked, same, stack, threads};
 
 /// A core that gdb has made of a running process.
 fn gcore(folder: &TempDir, pid: u32) -> Result<PathBuf, Missing> {
@@ -122,41 +122,31 @@ fn from_stream(path: &Path) -> std::process::Output {
     command.output().expect("the binary is there")
 }
 
+/// The parked program for another CPU.
+fn parked_for_aarch64(folder: &TempDir, options: &[&str]) -> Result<PathBuf, Missing> {
+    let program = folder.path().join("parked");
+    let mut compile = Command::new("aarch64-linux-gnu-gcc");
+    compile.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread"]);
+    compile.args(options).arg("-o").arg(&program);
+    let compiled = command::run(compile.arg(place::programs().join("parked.c")), LIMIT)?;
+    assert!(compiled.status.success(), "{}", compiled.describe());
+    Ok(program)
+}
+
 #[test]
 fn a_core_of_qemu_for_aarch64() {
     let folder = scratch();
-    let program = folder.path().join("parked");
-    let source = backtrail_testkit::place::programs().join("parked.c");
-    let mut compile = Command::new("aarch64-linux-gnu-gcc");
-    compile
-        .args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-static", "-o"])
-        .arg(&program)
-        .arg(source);
-    let Some(compiled) = available(command::run(&mut compile, LIMIT)) else {
+    let Some(program) = available(parked_for_aarch64(&folder, &["-static"])) else {
         return;
     };
-    assert!(compiled.status.success(), "{}", compiled.describe());
-    let command = [
-        OsStr::new("qemu-aarch64-static"),
-        program.as_os_str(),
-        "1".as_ref(),
-        "crash".as_ref(),
-    ];
-    let Some(core) = available(debugger::crashed(&folder, &command)) else {
+    let arguments = ["qemu-aarch64-static", text(&program), "1", "crash"];
+    let Some(core) = available(debugger::crashed(&folder, &arguments.map(OsStr::new))) else {
         return;
     };
     let finished = stack(&[text(&core), "--json"]);
     println!("{}", finished.describe());
-    let threads = threads(&finished);
-    let chains = threads.values().map(|thread| {
-        assert_eq!(thread.stop, "end_of_stack", "{thread:?}");
-        thread
-            .frames
-            .iter()
-            .map(|frame| frame.function.as_str())
-            .collect::<Vec<_>>()
-    });
-    let chains: Vec<_> = chains.collect();
+    let ours = threads(&finished);
+    let chains = chains(&ours);
     assert!(
         chains.iter().any(|chain| chain[..3] == ["bad_read", "crash", "main"]),
         "{chains:?}"
@@ -166,16 +156,9 @@ fn a_core_of_qemu_for_aarch64() {
 #[test]
 fn a_core_of_qemu_with_shared_libraries() {
     let folder = scratch();
-    let program = folder.path().join("parked");
-    let mut compile = Command::new("aarch64-linux-gnu-gcc");
-    compile
-        .args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o"])
-        .arg(&program);
-    compile.arg(backtrail_testkit::place::programs().join("parked.c"));
-    let Some(compiled) = available(command::run(&mut compile, LIMIT)) else {
+    let Some(program) = available(parked_for_aarch64(&folder, &[])) else {
         return;
     };
-    assert!(compiled.status.success(), "{}", compiled.describe());
     const ROOT: &str = "/usr/aarch64-linux-gnu";
     let arguments = ["qemu-aarch64-static", "-L", ROOT, text(&program), "1", "crash"];
     let Some(core) = available(debugger::crashed(&folder, &arguments.map(OsStr::new))) else {
@@ -183,15 +166,7 @@ fn a_core_of_qemu_with_shared_libraries() {
     };
     let ours = threads(&stack(&[text(&core), "--sysroot", ROOT, "--json"]));
     // gdb reads no such core: it looks for libraries by what qemu has left out. So the source says what is right.
-    let chains = ours.values().map(|thread| {
-        assert_eq!(thread.stop, "end_of_stack", "{thread:?}");
-        thread
-            .frames
-            .iter()
-            .map(|frame| frame.function.as_str())
-            .collect::<Vec<_>>()
-    });
-    let chains: Vec<Vec<&str>> = chains.collect();
+    let chains = chains(&ours);
     let has = |wanted: &[&str]| {
         chains
             .iter()

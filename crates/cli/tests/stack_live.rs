@@ -11,7 +11,7 @@ use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::program::{self, Program};
 use backtrail_testkit::{available, debugger};
 
-use stack::{LIMIT, parked, same, stack, states, threads};
+use stack::{LIMIT, nginx_settings, parked, same, stack, states, threads};
 
 /// Our stacks of a parked program, held against gdb's.
 fn as_gdb(running: &Running, what: &str) {
@@ -121,14 +121,7 @@ fn a_program_in_a_system_call() {
 fn servers_and_interpreters() {
     let folder = backtrail_testkit::scratch();
     let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
-    let settings = format!(
-        "events{{}}\ndaemon off;\nmaster_process off;\npid {};\nerror_log {};\nhttp{{server{{listen unix:{};}}}}\n",
-        path("pid"),
-        path("log"),
-        path("nginx.sock")
-    );
-    std::fs::write(path("nginx.conf"), settings).expect("a scratch folder");
-    let (socket, conf, pipe) = (path("redis.sock"), path("nginx.conf"), path("pipe"));
+    let (socket, conf, pipe) = (path("redis.sock"), nginx_settings(&folder), path("pipe"));
     let programs: [&[&str]; 4] = [
         &["redis-server", "--port", "0", "--unixsocket", &socket, "--save", ""],
         &["nginx", "-c", &conf],

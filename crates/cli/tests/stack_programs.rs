@@ -13,7 +13,7 @@ use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::debugger::{self, GdbFrame};
 use backtrail_testkit::{Missing, TempDir, available, place, program, scratch};
 
-use stack::{LIMIT, Thread, same, stack, threads};
+use stack::{LIMIT, Thread, nginx_settings, same, stack, threads};
 
 /// A program that waits.
 struct Subject {
@@ -298,15 +298,7 @@ fn servers() {
         as_gdb(subject, &folder, nothing);
     }
     let folder = scratch();
-    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
-    let settings = format!(
-        "events{{}}\ndaemon off;\nmaster_process off;\npid {};\nerror_log {};\nhttp{{server{{listen unix:{};}}}}\n",
-        path("pid"),
-        path("log"),
-        path("nginx.sock")
-    );
-    std::fs::write(path("nginx.conf"), settings).expect("a scratch folder");
-    if let Some(mut subject) = available(start("nginx", &folder, &["nginx", "-c", &path("nginx.conf")])) {
+    if let Some(mut subject) = available(start("nginx", &folder, &["nginx", "-c", &nginx_settings(&folder)])) {
         // It ignores the signal.
         subject.leaves_core = false;
         as_gdb(subject, &folder, nothing);

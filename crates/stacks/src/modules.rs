@@ -164,6 +164,14 @@ impl Module {
     fn bias(&self, mapping: &Mapping) -> Option<u64> {
         Some(mapping.start.wrapping_sub(self.code.address_of(mapping.file_offset)?))
     }
+
+    /// What the file has from `address`, in its mapping, to the mapping's end.
+    fn file_at(&self, mapping: &Mapping, address: u64) -> Option<&[u8]> {
+        let offset = mapping.file_offset.checked_add(address.checked_sub(mapping.start)?)?;
+        let bytes = self.file.as_ref()?.bytes().get(usize::try_from(offset).ok()?..)?;
+        let len = usize::try_from(mapping.end.checked_sub(address)?).ok()?;
+        bytes.get(..len.min(bytes.len()))
+    }
 }
 
 /// All modules that were met.
@@ -235,12 +243,8 @@ impl ModuleSet {
     fn read_file(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> Option<usize> {
         let mapping = snapshot.mapping(address)?;
         let module = self.of(snapshot, mapping)?;
-        let offset = mapping.file_offset.checked_add(address - mapping.start)?;
-        let bytes = module.file.as_ref()?.bytes().get(usize::try_from(offset).ok()?..)?;
-        let len = bytes
-            .len()
-            .min(buffer.len())
-            .min(usize::try_from(mapping.end - address).ok()?);
+        let bytes = module.file_at(mapping, address)?;
+        let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
         Some(len)
     }
@@ -522,9 +526,7 @@ impl<'s> Space<'s> {
     pub(crate) fn code(&self, address: u64, len: usize) -> Option<Vec<u8>> {
         let (mapping, module) = self.find(address)?;
         let module = module?;
-        let svma = address.wrapping_sub(module.bias(mapping)?);
-        let image = Image::parse(module.file.as_ref()?.bytes()).ok()?;
-        Some(image.data_at(svma)?.get(..len)?.to_vec())
+        Some(module.file_at(mapping, address)?.get(..len)?.to_vec())
     }
 
     /// The modules that were asked for, by rising address, as recordings tell them.

@@ -66,26 +66,33 @@ pub fn gdb_with_registers(
     target: &[&OsStr],
     registers: &[&str],
 ) -> Result<BTreeMap<u32, Vec<GdbFrame>>, Missing> {
-    let folder = scratch();
-    let script = folder.path().join("stacks.py");
     // Python's notation of a list of texts is Rust's.
-    let script_text = format!("REGISTERS = {registers:?}\n{SCRIPT}");
-    fs::write(&script, script_text).expect("a scratch folder can be written");
+    let script = format!("REGISTERS = {registers:?}\n{SCRIPT}");
+    Ok(stacks(&print(name, target, &script)?))
+}
+
+/// A gdb of this name without anybody's settings, which asks nobody elsewhere.
+fn plain(name: &str) -> Command {
     let mut gdb = Command::new(name);
-    gdb.args([
-        "-batch",
-        "-nx",
-        "-iex",
-        "set debuginfod enabled off",
-        "-iex",
-        "set auto-load no",
-    ]);
-    gdb.args(target).arg("-x").arg(&script);
-    let finished = command::run(&mut gdb, Duration::from_secs(120))?;
-    if !finished.stdout.contains("WHOLE") {
-        return Err(Missing(format!("gdb shows no stacks: {}", finished.describe())));
+    gdb.args(["-batch", "-nx"]);
+    for setting in ["set debuginfod enabled off", "set auto-load no"] {
+        gdb.args(["-iex", setting]);
     }
-    Ok(stacks(&finished.stdout))
+    gdb
+}
+
+/// What a script in gdb's Python prints, which says `WHOLE` at its end.
+pub(crate) fn print(name: &str, target: &[&OsStr], script: &str) -> Result<String, Missing> {
+    let folder = scratch();
+    let path = folder.path().join("script.py");
+    fs::write(&path, script).expect("a scratch folder can be written");
+    let mut gdb = plain(name);
+    gdb.args(target).arg("-x").arg(&path);
+    let finished = command::run(&mut gdb, Duration::from_secs(120))?;
+    match finished.stdout.contains("WHOLE") {
+        true => Ok(finished.stdout),
+        false => Err(Missing(format!("{name} shows no stacks: {}", finished.describe()))),
+    }
 }
 
 fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
@@ -188,15 +195,7 @@ pub fn eu_stack(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<u64>>, Missing> {
 /// # Errors
 /// [`Missing`] where there is no gdb, or it may not attach.
 pub fn gcore(pid: u32, path: &Path) -> Result<(), Missing> {
-    let mut gdb = Command::new("gdb");
-    gdb.args([
-        "-batch",
-        "-nx",
-        "-iex",
-        "set debuginfod enabled off",
-        "-iex",
-        "set auto-load no",
-    ]);
+    let mut gdb = plain("gdb");
     gdb.args(["-p", &pid.to_string(), "-ex"]);
     gdb.arg(format!("generate-core-file {}", path.display()));
     let finished = command::run(&mut gdb, Duration::from_secs(120))?;

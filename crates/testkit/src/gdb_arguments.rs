@@ -1,12 +1,9 @@
 //! The arguments of frames as gdb shows them, and how values are held against each other.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
-use crate::{Missing, command, scratch};
+use crate::{Missing, debugger};
 
 /// Prints the line of each frame that has a place of its own on the stack, with all values.
 const SCRIPT: &str = r#"
@@ -51,24 +48,10 @@ pub type Frame = (u64, Option<Vec<Argument>>);
 /// # Errors
 /// [`Missing`] where there is no gdb, or it has no Python or may not attach.
 pub fn arguments(program: &Path, pid: u32) -> Result<Vec<Frame>, Missing> {
-    let folder = scratch();
-    let script = folder.path().join("arguments.py");
-    fs::write(&script, SCRIPT).expect("a scratch folder can be written");
-    let mut gdb = Command::new("gdb");
-    gdb.args([
-        "-batch",
-        "-nx",
-        "-iex",
-        "set debuginfod enabled off",
-        "-iex",
-        "set auto-load no",
-    ]);
-    gdb.arg(program).arg("-p").arg(pid.to_string()).arg("-x").arg(&script);
-    let finished = command::run(&mut gdb, Duration::from_secs(120))?;
-    if !finished.stdout.contains("WHOLE") {
-        return Err(Missing(format!("gdb shows no stacks: {}", finished.describe())));
-    }
-    Ok(finished.stdout.lines().filter_map(frame).collect())
+    let pid = pid.to_string();
+    let target = [program.as_os_str(), "-p".as_ref(), pid.as_ref()];
+    let printed = debugger::print("gdb", &target, SCRIPT)?;
+    Ok(printed.lines().filter_map(frame).collect())
 }
 
 fn frame(line: &str) -> Option<Frame> {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use backtrail_testkit::TempDir;
 use backtrail_testkit::command::{self, Finished, Running};
 use backtrail_testkit::debugger::GdbFrame;
 use serde_json::Value;
@@ -65,6 +66,29 @@ fn thread(value: &Value) -> (u32, Thread) {
         frames: frames.collect(),
     };
     (value["tid"].as_u64().expect("a number") as u32, thread)
+}
+
+/// The functions of each thread, the innermost first; every stack must be whole.
+pub(crate) fn chains(threads: &BTreeMap<u32, Thread>) -> Vec<Vec<&str>> {
+    let chains = threads.values().map(|thread| {
+        assert_eq!(thread.stop, "end_of_stack", "{thread:?}");
+        let functions = thread.frames.iter().map(|frame| frame.function.as_str());
+        functions.collect()
+    });
+    chains.collect()
+}
+
+/// Settings of an nginx that serves nobody, in one process that stays in the foreground: their path, in `folder`.
+pub(crate) fn nginx_settings(folder: &TempDir) -> String {
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let settings = format!(
+        "events{{}}\ndaemon off;\nmaster_process off;\npid {};\nerror_log {};\nhttp{{server{{listen unix:{};}}}}\n",
+        path("pid"),
+        path("log"),
+        path("nginx.sock")
+    );
+    std::fs::write(path("nginx.conf"), settings).expect("a scratch folder");
+    path("nginx.conf")
 }
 
 fn hexadecimal(text: &str) -> u64 {
