@@ -203,6 +203,28 @@ fn repeated_looks_show_what_has_changed() {
     running.signal(Signal::KILL);
 }
 
+#[test]
+fn a_look_at_what_has_not_changed_is_one_line() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let running = parked(&built, &["5"]);
+    let pid = running.pid().to_string();
+    let later = format!("process {pid} \"parked\", 6 threads as before\n");
+    let begin = Instant::now();
+    loop {
+        let looks = stack(&[&pid, "--every", "0.5", "--count", "2"]);
+        assert_eq!(looks.code(), 0, "{}", looks.describe());
+        let first = looks.stdout.strip_suffix(&later);
+        if first.is_some_and(|first| first.matches("process ").count() == 1 && first.contains(" in wait_in_sleep")) {
+            break;
+        }
+        // A thread may be about to go back into its system call, on a busy machine for long.
+        assert!(begin.elapsed() < LIMIT, "{}", looks.describe());
+    }
+    running.signal(Signal::KILL);
+}
+
 /// Whether a process goes on: a thread that is stopped, for a debugger or not, does not.
 fn runs(pid: u32) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);

@@ -22,8 +22,8 @@ struct Subject {
     running: Running,
     /// The process that is looked at: the one that was started, or one of its children.
     pid: u32,
-    /// Whether the signal that is sent for a core ends it as it would any program.
-    leaves_core: bool,
+    /// The signal that is sent for a core; `None` where none ends it as it would any program, or the core would be huge.
+    core_signal: Option<&'static str>,
 }
 
 impl Subject {
@@ -33,7 +33,7 @@ impl Subject {
             what,
             running,
             pid,
-            leaves_core: true,
+            core_signal: Some("SYS"),
         }
     }
 
@@ -79,7 +79,7 @@ fn settle(pid: u32) {
     let begin = Instant::now();
     let mut before = look(pid);
     let mut calm = 0;
-    while calm < 2 && begin.elapsed() < Duration::from_secs(20) {
+    while calm < 2 && begin.elapsed() < Duration::from_secs(60) {
         sleep(Duration::from_millis(250));
         let now = look(pid);
         let all = now.len();
@@ -183,8 +183,8 @@ fn as_gdb(subject: Subject, folder: &TempDir, explained: Explained) {
     if available(debugger::gcore(subject.pid, &core)).is_some() {
         compare_core(&core, "gdb's core");
     }
-    if subject.leaves_core {
-        kill(&pid, "SYS");
+    if let Some(signal) = subject.core_signal {
+        kill(&pid, signal);
         if let Some(core) = available(kernels_core(folder, subject.pid)) {
             compare_core(&core, "the kernel's core");
         }
@@ -252,8 +252,35 @@ fn tools_that_wait_for_input() {
         ("perl", &["perl", "-e", "sub f { <STDIN> } f()"]),
         ("sqlite3", &["sqlite3", ":memory:"]),
         ("awk", &["awk", "{ print }"]),
+        ("vim", &["vim", "-u", "NONE", "-es"]),
+        ("openssl", &["openssl", "enc", "-base64"]),
+        ("tclsh", &["tclsh"]),
     ] {
         simple(what, arguments);
+    }
+}
+
+/// A vtable's shim and the closure that it calls are the same code, which has both names; gdb takes the shim's.
+fn shims(_: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
+    for frame in gdb.values_mut().flatten() {
+        frame.function = frame.function.take().filter(|name| !name.contains("{shim:vtable"));
+    }
+}
+
+/// Their code is in libraries of a hundred megabytes and more.
+#[test]
+fn compilers() {
+    let folder = scratch();
+    let compilers: [(&str, &[&str]); 2] = [
+        ("clang", &["clang", "-fintegrated-cc1", "-fsyntax-only", "-x", "c", "-"]),
+        ("rustc", &["rustc", "--crate-type", "lib", "-"]),
+    ];
+    for (what, arguments) in compilers {
+        let folder = TempDir::new_in(folder.path()).expect("a scratch folder");
+        if let Some(mut subject) = available(start(what, &folder, arguments)) {
+            subject.core_signal = None;
+            as_gdb(subject, &folder, shims);
+        }
     }
 }
 
@@ -293,14 +320,14 @@ fn servers() {
         "",
     ];
     if let Some(mut subject) = available(start("redis", &folder, &socket)) {
-        // It writes a report of its own when it is ended by a signal.
-        subject.leaves_core = false;
+        // It writes a report of its own when it is ended by others.
+        subject.core_signal = Some("XCPU");
         as_gdb(subject, &folder, nothing);
     }
     let folder = scratch();
     if let Some(mut subject) = available(start("nginx", &folder, &["nginx", "-c", &nginx_settings(&folder)])) {
-        // It ignores the signal.
-        subject.leaves_core = false;
+        // It ignores the other signal.
+        subject.core_signal = Some("XCPU");
         as_gdb(subject, &folder, nothing);
     }
 }
@@ -394,7 +421,7 @@ fn postgres_with_a_client() {
         what: "postgres",
         running: server,
         pid: backend,
-        leaves_core: false,
+        core_signal: None,
     };
     as_gdb(subject, &folder, nothing);
     client.signal(Signal::KILL);
@@ -427,7 +454,7 @@ fn a_jvm_s_native_threads() {
     std::fs::write(folder.path().join("Waits.java"), source).expect("a scratch folder");
     if let Some(mut subject) = available(start("java", &folder, &["java", "-Xmx64m", "Waits.java"])) {
         // It handles most signals itself, and its cores have its whole heap.
-        subject.leaves_core = false;
+        subject.core_signal = None;
         sleep(Duration::from_secs(3));
         as_gdb(subject, &folder, native_threads);
     }
@@ -445,28 +472,64 @@ fn without_address_0(_: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<
     }
 }
 
-#[test]
-fn a_go_program() {
-    let folder = scratch();
+/// The parked program in Go, with these flags for its linker.
+fn go_program(folder: &TempDir, flags: &str) -> Result<PathBuf, Missing> {
     let built = folder.path().join("parked_go");
     let mut build = Command::new("go");
+    build.args(["build", "-ldflags", flags, "-o"]).arg(&built);
     build
-        .args(["build", "-o"])
-        .arg(&built)
-        .arg(place::workspace().join("crates/cli/tests/programs/parked.go"));
-    build
+        .arg(place::workspace().join("crates/cli/tests/programs/parked.go"))
         .env("GOCACHE", place::target().join("testprograms/go"))
         .env("GOFLAGS", "-mod=mod")
         .env("GO111MODULE", "off");
-    let Some(made) = available(command::run(&mut build, LIMIT)) else {
+    let made = command::run(&mut build, LIMIT)?;
+    assert!(made.status.success(), "{}", made.describe());
+    Ok(built)
+}
+
+#[test]
+fn a_go_program() {
+    let folder = scratch();
+    let Some(built) = available(go_program(&folder, "")) else {
         return;
     };
-    assert!(made.status.success(), "{}", made.describe());
     if let Some(mut subject) = available(start("go", &folder, &[built.to_str().expect("text")])) {
         // It ends in a way of its own.
-        subject.leaves_core = false;
+        subject.core_signal = None;
         as_gdb(subject, &folder, without_address_0);
     }
+}
+
+/// Without `.debug_frame` gdb takes words on the stack for return addresses; but the program is the same one, linked in another way. Frame
+/// pointers lead through it, past the caller of a function that sets none up, as the one that enters the kernel.
+#[test]
+fn a_go_program_without_debug_information() {
+    let waiting = |flags: &str| {
+        let folder = scratch();
+        let built = available(go_program(&folder, flags))?;
+        let subject = available(start("go", &folder, &[built.to_str().expect("text")]))?;
+        settle(subject.pid);
+        let threads = look(subject.pid);
+        // Inlined calls are debug information's.
+        let frames = |thread: &Thread| thread.frames.clone().into_iter().filter(|frame| !frame.inlined);
+        let functions = |thread: &Thread| frames(thread).map(|frame| frame.function).collect();
+        let chains: Vec<Vec<String>> = threads.values().map(functions).collect();
+        subject.running.signal_group(Signal::KILL);
+        let waits = chains
+            .iter()
+            .find(|chain| chain.iter().any(|function| function == "main.wait"));
+        Some(waits.unwrap_or_else(|| panic!("nobody waits: {chains:?}")).clone())
+    };
+    let (Some(mut whole), Some(without)) = (waiting(""), waiting("-w")) else {
+        return;
+    };
+    assert!(whole.len() > 6, "{whole:?}");
+    whole.remove(1);
+    let plain = |name: &String| name.trim_end_matches(".abi0").to_owned();
+    assert_eq!(
+        without.iter().map(plain).collect::<Vec<_>>(),
+        whole.iter().map(plain).collect::<Vec<_>>()
+    );
 }
 
 #[test]

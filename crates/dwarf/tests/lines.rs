@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use backtrail_dwarf::lines::{DebugSections, Frame, Lines};
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_testkit::{available, program, skip};
+use gimli::{EndianSlice, LittleEndian};
 
 const SOURCE: &str = "#include <stdio.h>
 static inline __attribute__((always_inline)) int inner(int a) {
@@ -264,4 +266,87 @@ fn damaged_debug_information_does_no_harm() {
         }
     }
     assert!(answers > 1000, "{answers}");
+}
+
+/// What the addr2line crate, which reads all units beforehand, says of an address.
+fn by_library(context: &addr2line::Context<EndianSlice<'_, LittleEndian>>, svma: u64) -> Vec<Frame> {
+    let mut found = Vec::new();
+    let location = |location: Option<addr2line::Location<'_>>| {
+        let file = location.as_ref().and_then(|location| location.file);
+        // File 0 of older versions is none.
+        let file = file.filter(|file| !file.is_empty()).map(str::to_owned);
+        (file, location.and_then(|location| location.line))
+    };
+    let mut frames = context
+        .find_frames(svma)
+        .skip_all_loads()
+        .expect("undamaged debug information");
+    while let Some(frame) = frames.next().expect("undamaged debug information") {
+        let (file, line) = location(frame.location);
+        let name = frame.function.map(|name| name.raw_name().expect("text").into_owned());
+        found.push(Frame {
+            function: name,
+            file,
+            line,
+        });
+    }
+    if found.is_empty()
+        && let Some(place) = context.find_location(svma).expect("undamaged debug information")
+    {
+        let (file, line) = location(Some(place));
+        found.push(Frame {
+            function: None,
+            file,
+            line,
+        });
+    }
+    found
+}
+
+/// Holds about `count` addresses of a file's code against the other reader.
+fn as_the_library(path: &Path, count: u64) {
+    let file = MappedFile::open(path).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let sections = DebugSections::load(&image, None).unwrap().expect("debug information");
+    let lines = Lines::new(&sections).unwrap();
+    let load = |id: gimli::SectionId| {
+        let section = image.section(id.name()).unwrap();
+        let bytes: &[u8] = section.map_or(&[], |section| Vec::leak(section.data.into_owned()));
+        Ok::<_, gimli::Error>(EndianSlice::new(bytes, LittleEndian))
+    };
+    let context = addr2line::Context::from_dwarf(gimli::Dwarf::load(load).unwrap()).unwrap();
+    let text = image
+        .sections()
+        .iter()
+        .find(|section| section.name == b".text")
+        .unwrap();
+    let (mut frames, mut inlined) = (0, 0);
+    for svma in (text.address..text.address + text.size).step_by((text.size / count).max(1) as usize) {
+        let (found, expected) = (lines.lookup(svma), by_library(&context, svma));
+        assert_eq!(found, expected, "{} {svma:#x}", path.display());
+        frames += found.len();
+        inlined += found.len().saturating_sub(1);
+    }
+    println!("{}: {frames} frames, {inlined} inlined", path.display());
+    assert!(frames > 0);
+}
+
+#[test]
+fn every_kind_of_program_as_a_reader_of_all_units_has_it() {
+    // Rust's, with thousands of units, most of them of the standard library.
+    as_the_library(&std::env::current_exe().unwrap(), 20_000);
+    for program in [program::PARKED, program::PARKED_CPP, program::PARKED_STATIC] {
+        if let Some(path) = available(program.build()) {
+            as_the_library(&path, 2_000);
+        }
+    }
+    let libc = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
+    let debug = MappedFile::open(libc).ok().and_then(|file| {
+        let image = Image::parse(file.bytes()).ok()?;
+        Search::new().debug_file(libc, &image)
+    });
+    match debug {
+        Some(debug) => as_the_library(&debug, 20_000),
+        None => skip("there is no debug file of the C library"),
+    }
 }

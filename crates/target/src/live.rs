@@ -3,6 +3,10 @@
 //! Everything happens on a thread of its own that ends when it is done. The kernel lets go whatever that thread traced,
 //! threads too that had not stopped in time, and also where it, or the whole program, is killed. A signal that arrived
 //! meanwhile is delivered, and a process that was stopped already (`SIGSTOP`) stays so.
+//!
+//! Threads that wait are stopped and copied first, those that run last, and these go on first. A thread that has stopped stays where it
+//! is, so there is a moment at which all stand still and every copy is what it was then; but those that run have stood still only for as
+//! long as they take themselves, however many others there are.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -144,6 +148,7 @@ pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'st
     let copied = Copied {
         threads: vec![CopiedThread {
             tid: tid as i32,
+            name: proc::thread_name(pid, tid).ok(),
             registers: Ok(registers),
         }],
         stacks: Vec::new(),
@@ -178,6 +183,7 @@ fn system(error: &io::Error) -> Error {
 }
 
 /// What is copied while the process stands still.
+#[derive(Default)]
 struct Copied {
     threads: Vec<CopiedThread>,
     stacks: Vec<(u64, Vec<u8>)>,
@@ -186,6 +192,7 @@ struct Copied {
 
 struct CopiedThread {
     tid: i32,
+    name: Option<String>,
     registers: Result<Registers, NotStopped>,
 }
 
@@ -195,7 +202,7 @@ impl Copied {
         let stacks = self.stacks.into_iter().map(|(start, bytes)| (start, Cow::Owned(bytes)));
         let threads = self.threads.into_iter().map(|thread| Thread {
             tid: thread.tid as u32,
-            name: proc::thread_name(pid, thread.tid as u32).ok(),
+            name: thread.name,
             signal: None,
             registers: thread.registers,
         });
@@ -232,6 +239,8 @@ fn trace(pid: u32, hold: bool, told: &Sender<Result<Copied, Error>>, released: &
         pid,
         threads: Vec::new(),
         known: HashSet::new(),
+        copied: Copied::default(),
+        left: MOST_COPIED,
     };
     let copied = tracer.stop_and_copy();
     if hold && copied.is_ok() {
@@ -247,7 +256,9 @@ fn trace(pid: u32, hold: bool, told: &Sender<Result<Copied, Error>>, released: &
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Seized, and asked to stop.
+    /// Seized, and runs on.
+    Seized,
+    /// Asked to stop.
     Asked,
     Stopped {
         signal: Option<i32>,
@@ -257,10 +268,22 @@ enum State {
     Ended,
 }
 
+struct Tracee {
+    tid: i32,
+    name: Option<String>,
+    /// Whether it ran, or wanted to, when it was seized.
+    runs: bool,
+    state: State,
+    is_copied: bool,
+}
+
 struct Tracer {
     pid: u32,
-    threads: Vec<(i32, State)>,
+    threads: Vec<Tracee>,
     known: HashSet<i32>,
+    copied: Copied,
+    /// Bytes that may still be copied of what lies deeper in stacks.
+    left: u64,
 }
 
 impl Tracer {
@@ -272,23 +295,31 @@ impl Tracer {
         })?;
         // Seizing doesn't stop: all threads stop close together afterwards.
         self.seize_new(false)?;
-        self.interrupt(0);
+        self.stop(|thread| !thread.runs);
+        self.copy_new(&before)?;
+        self.stop(|_| true);
         for _ in 0..MOST_ROUNDS {
-            self.wait();
             let seen = self.threads.len();
-            self.seize_new(true)?;
+            if !self.are_all() {
+                self.seize_new(true)?;
+            }
             if self.threads.len() == seen {
                 break;
             }
-            self.interrupt(seen);
+            self.stop(|_| true);
         }
-        let threads = self.copy_registers()?;
-        let stacks = self.copy_stacks(&threads, &before);
-        let maps = proc::maps_text(self.pid).map_err(|error| system(&error))?;
-        if threads.is_empty() {
+        self.copy_new(&before)?;
+        self.copied.maps = proc::maps_text(self.pid).map_err(|error| system(&error))?;
+        if self.copied.threads.is_empty() {
             return Err(Error::Gone);
         }
-        Ok(Copied { threads, stacks, maps })
+        Ok(std::mem::take(&mut self.copied))
+    }
+
+    /// Whether the process has no other threads than those that are known: they are as many as the kernel counts.
+    fn are_all(&self) -> bool {
+        let alive = self.threads.iter().filter(|thread| thread.state != State::Ended);
+        proc::thread_count(self.pid) == Some(alive.count())
     }
 
     /// Seizes the threads that were not seen before.
@@ -304,7 +335,16 @@ impl Tracer {
                 continue;
             }
             match ptrace::seize(tid) {
-                Ok(()) => self.threads.push((tid, State::Asked)),
+                Ok(()) => {
+                    let (name, state) = proc::thread_stat(self.pid, tid as u32).unzip();
+                    self.threads.push(Tracee {
+                        tid,
+                        name,
+                        runs: state == Some('R'),
+                        state: State::Seized,
+                        is_copied: false,
+                    });
+                }
                 // It has ended meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error) => refused = refused.or(Some((tid, error))),
@@ -329,26 +369,36 @@ impl Tracer {
         Error::NotPermitted(missing_permission(self.pid))
     }
 
-    /// Asks the threads from this one on to stop.
-    fn interrupt(&mut self, first: usize) {
-        for (tid, state) in &mut self.threads[first..] {
-            if ptrace::interrupt(*tid).is_err() {
-                *state = State::Ended;
-            }
+    /// Stops these of the threads that run on.
+    fn stop(&mut self, which: impl Fn(&Tracee) -> bool) {
+        let chosen = self
+            .threads
+            .iter_mut()
+            .filter(|thread| thread.state == State::Seized && which(thread));
+        for thread in chosen {
+            thread.state = match ptrace::interrupt(thread.tid) {
+                Ok(()) => State::Asked,
+                Err(_) => State::Ended,
+            };
         }
+        self.wait();
     }
 
-    /// Waits until every thread has stopped, ended, or is not worth waiting for.
+    fn asked(&mut self) -> impl Iterator<Item = &mut Tracee> {
+        self.threads.iter_mut().filter(|thread| thread.state == State::Asked)
+    }
+
+    /// Waits until every thread that was asked has stopped, ended, or is not worth waiting for.
     fn wait(&mut self) {
         let begin = Instant::now();
         let mut pause = Duration::from_micros(20);
         loop {
             let mut missing = false;
-            for (tid, state) in self.threads.iter_mut().filter(|(_, state)| *state == State::Asked) {
-                match ptrace::progress(*tid) {
+            for thread in self.asked() {
+                match ptrace::progress(thread.tid) {
                     Ok(Progress::Running) => missing = true,
-                    Ok(Progress::Stopped { signal }) => *state = State::Stopped { signal },
-                    Ok(Progress::Ended) | Err(_) => *state = State::Ended,
+                    Ok(Progress::Stopped { signal }) => thread.state = State::Stopped { signal },
+                    Ok(Progress::Ended) | Err(_) => thread.state = State::Ended,
                 }
             }
             if !missing {
@@ -365,25 +415,32 @@ impl Tracer {
             return;
         }
         let pid = self.pid;
-        for (tid, state) in self.threads.iter_mut().filter(|(_, state)| *state == State::Asked) {
-            match proc::thread_state(pid, *tid as u32) {
-                None => *state = State::Ended,
-                Some('D') => *state = State::GivenUp(NotStopped::Uninterruptible),
-                Some(_) if waited > LONGEST_WAIT => *state = State::GivenUp(NotStopped::Late),
+        for thread in self.asked() {
+            match proc::thread_state(pid, thread.tid as u32) {
+                None => thread.state = State::Ended,
+                Some('D') => thread.state = State::GivenUp(NotStopped::Uninterruptible),
+                Some(_) if waited > LONGEST_WAIT => thread.state = State::GivenUp(NotStopped::Late),
                 Some(_) => {}
             }
         }
     }
 
-    fn copy_registers(&self) -> Result<Vec<CopiedThread>, Error> {
+    /// Copies the registers and stacks of the threads that have stopped since the last time.
+    fn copy_new(&mut self, maps: &[MapsEntry]) -> Result<(), Error> {
+        let first = self.copied.threads.len();
+        self.copy_registers()?;
+        self.copy_stacks(first, maps);
+        Ok(())
+    }
+
+    fn copy_registers(&mut self) -> Result<(), Error> {
         let user = &Arch::native().user;
         let mut set = vec![0; user.bytes];
-        let mut threads = Vec::with_capacity(self.threads.len());
-        for &(tid, state) in &self.threads {
-            let registers = match state {
-                State::Ended | State::Asked => continue,
+        for thread in self.threads.iter_mut().filter(|thread| !thread.is_copied) {
+            let registers = match thread.state {
+                State::Seized | State::Ended | State::Asked => continue,
                 State::GivenUp(why) => Err(why),
-                State::Stopped { .. } => match ptrace::general_registers(tid, &mut set) {
+                State::Stopped { .. } => match ptrace::general_registers(thread.tid, &mut set) {
                     Ok(len) if len < user.bytes => return Err(Error::Bits32),
                     Ok(_) => {
                         let set = Bytes::new(&set, Endian::NATIVE);
@@ -394,17 +451,22 @@ impl Tracer {
                     Err(_) => continue,
                 },
             };
-            threads.push(CopiedThread { tid, registers });
+            thread.is_copied = true;
+            self.copied.threads.push(CopiedThread {
+                tid: thread.tid,
+                name: thread.name.take(),
+                registers,
+            });
         }
-        Ok(threads)
+        Ok(())
     }
 
-    /// The used part of each stack: from the red zone to the end of its mapping, the first part of all before more of any.
-    fn copy_stacks(&self, threads: &[CopiedThread], maps: &[MapsEntry]) -> Vec<(u64, Vec<u8>)> {
+    /// The used part of each stack from this thread on: from the red zone to the end of its mapping, the first part of all before more of any.
+    fn copy_stacks(&mut self, first: usize, maps: &[MapsEntry]) {
         let arch = Arch::native();
-        let mut stacks = Vec::with_capacity(threads.len());
+        let mut stacks = Vec::with_capacity(self.copied.threads.len() - first);
         let mut deeper = Vec::new();
-        for thread in threads {
+        for thread in &self.copied.threads[first..] {
             let Some(sp) = thread.registers.ok().and_then(|registers| registers.get(arch.sp)) else {
                 continue;
             };
@@ -417,13 +479,12 @@ impl Tracer {
             }
             stacks.push((start, first));
         }
-        let mut left = MOST_COPIED;
         for (start, wanted) in deeper {
-            let bytes = self.copy(start, wanted.min(left));
-            left -= bytes.len() as u64;
+            let bytes = self.copy(start, wanted.min(self.left));
+            self.left -= bytes.len() as u64;
             stacks.push((start, bytes));
         }
-        stacks
+        self.copied.stacks.append(&mut stacks);
     }
 
     /// As much as can be read.
@@ -434,12 +495,13 @@ impl Tracer {
         bytes
     }
 
-    /// Lets every stopped thread go. Those that were not waited for go when this thread ends.
+    /// Lets every stopped thread go, those first that have something to do. Those that were not waited for go when this thread ends.
     fn let_go(&mut self) {
-        for (tid, state) in self.threads.drain(..) {
-            if let State::Stopped { signal } = state {
+        self.threads.sort_by_key(|thread| !thread.runs);
+        for thread in self.threads.drain(..) {
+            if let State::Stopped { signal } = thread.state {
                 // It may have been killed.
-                let _ = ptrace::detach(tid, signal);
+                let _ = ptrace::detach(thread.tid, signal);
             }
         }
     }

@@ -61,9 +61,24 @@ pub fn status_field(status: &str, name: &str) -> Option<u32> {
 
 /// The state of a thread as `ps` shows it (`R`, `S`, `D`, `T`, `t`, `Z`, `X`, …); `None` where there is no such thread.
 pub fn thread_state(pid: u32, tid: u32) -> Option<char> {
-    stat_field(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?, 0)?
-        .chars()
-        .next()
+    thread_stat(pid, tid).map(|(_, state)| state)
+}
+
+/// The name of a thread and its state, which the kernel tells in one file.
+pub fn thread_stat(pid: u32, tid: u32) -> Option<(String, char)> {
+    // A name may be any bytes.
+    let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let name = stat.get(stat.find('(')? + 1..stat.rfind(')')?)?;
+    Some((name.to_owned(), stat_field(&stat, 0)?.chars().next()?))
+}
+
+/// How many threads a process has, those included that have ended and are still there.
+pub fn thread_count(pid: u32) -> Option<usize> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    status_field(&String::from_utf8_lossy(&status), "Threads")?
+        .try_into()
+        .ok()
 }
 
 /// Whether a process is a thread of the kernel, without memory of its own (`PF_KTHREAD`).
@@ -217,6 +232,11 @@ mod tests {
                 .any(|map| map.executable && map.start <= code && code < map.end)
         );
         assert!(threads(pid as i32).unwrap().contains(&(pid as i32)));
+        // Other tests' threads come and go; this one runs.
+        let own = fs::read_link("/proc/thread-self").unwrap();
+        let tid = own.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        assert_eq!(thread_stat(pid, tid), Some((thread_name(pid, tid).unwrap(), 'R')));
+        assert!(thread_count(pid).unwrap() > 0);
         assert!(!online_cpus().unwrap().is_empty());
     }
 }

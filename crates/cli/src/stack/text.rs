@@ -8,7 +8,7 @@ use backtrail_stacks::{Argument, End, NamedFrame, NamedThread, Process};
 /// So many numbers of threads with equal stacks are named.
 const NAMED_THREADS: usize = 8;
 
-/// Writes the process and its threads; after an earlier look, only what is not as it was.
+/// Writes the process and its threads; after an earlier look, only what is not as it was: one line where everything is.
 pub(super) fn write(
     out: &mut dyn Write,
     process: &Process,
@@ -17,6 +17,13 @@ pub(super) fn write(
     all: bool,
 ) -> io::Result<()> {
     write_process(out, process)?;
+    if changes.is_some_and(|(each, gone)| gone.is_empty() && each.iter().all(|change| *change == Change::Same)) {
+        return writeln!(out, " as before");
+    }
+    match process.signal {
+        Some(signal) => writeln!(out, ", ended by signal {signal}")?,
+        None => writeln!(out)?,
+    }
     let groups = if all {
         (0..named.len()).map(|index| vec![index]).collect()
     } else {
@@ -54,11 +61,7 @@ fn write_process(out: &mut dyn Write, process: &Process) -> io::Result<()> {
     if !process.name.is_empty() {
         write!(out, " {:?}", process.name)?;
     }
-    write!(out, ", {count} {}", threads(count))?;
-    match process.signal {
-        Some(signal) => writeln!(out, ", ended by signal {signal}"),
-        None => writeln!(out),
-    }
+    write!(out, ", {count} {}", threads(count))
 }
 
 fn write_heading(out: &mut dyn Write, named: &[NamedThread], group: &[usize], new: bool) -> io::Result<()> {

@@ -170,7 +170,7 @@ fn last_name(name: &str) -> String {
     }
     let last = plain.rsplit("::").find(|part| !part.is_empty()).unwrap_or_default();
     let last = last.trim_start_matches(['{', '_']);
-    last.split(['#', '}', '{']).next().unwrap_or_default().to_owned()
+    last.split(['#', '}', '{', '.']).next().unwrap_or_default().to_owned()
 }
 
 /// The states of a process's threads (proc(5)).

@@ -1,16 +1,30 @@
 //! Functions, inlined calls and source lines of addresses.
+//!
+//! Of a file's units those are read that the addresses lie in: [`ranges`] tells which these are, [`unit`] keeps them, [`functions`] and
+//! [`rows`] are what is read of one.
+
+mod functions;
+mod ranges;
+mod rows;
+mod unit;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
-use addr2line::Context;
 use backtrail_elf::Image;
 use backtrail_wire::Endian;
-use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use gimli::{AttributeValue, EndianSlice, RunTimeEndian, SectionId};
 use rayon::prelude::*;
+
+use functions::Name;
+use ranges::UnitRanges;
+use unit::{File, Unit};
 
 /// More frames than this at one address are no inlining but damage.
 const MAX_INLINED: usize = 256;
+/// Neither do names have longer chains of references.
+const MOST_REFERENCES: usize = 16;
 
 /// The DWARF sections of a file, decompressed: what [`Lines`] borrows.
 pub struct DebugSections<'a> {
@@ -112,58 +126,85 @@ impl<'a> Sections<'a> {
 
 type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 
-/// Answers for the addresses of one module. Units are decoded when an address first lies in them.
+/// Answers for the addresses of one module. A unit is read when an address first lies in it.
 pub struct Lines<'d> {
-    context: Context<Slice<'d>>,
+    main: File<'d>,
+    supplementary: Option<File<'d>>,
+    ranges: UnitRanges,
 }
 
 impl<'d> Lines<'d> {
-    /// Reads the list of units.
+    /// Reads which units have which addresses, as far as `.debug_aranges` tells.
     pub fn new(sections: &'d DebugSections<'_>) -> Result<Lines<'d>, Error> {
         let slice = |part: &'d Sections<'_>, id| EndianSlice::new(part.get(id), sections.endian);
         let mut dwarf = gimli::Dwarf::load(|id| Ok::<_, gimli::Error>(slice(&sections.main, id)))?;
         if let Some(supplementary) = &sections.supplementary {
             dwarf.load_sup(|id| Ok::<_, gimli::Error>(slice(supplementary, id)))?;
         }
-        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
         Ok(Lines {
-            context: Context::from_dwarf(dwarf)?,
+            supplementary: dwarf.sup.clone().map(File::new),
+            ranges: UnitRanges::told(&dwarf)?,
+            main: File::new(Arc::new(dwarf)),
         })
     }
 
     /// The functions that `svma` lies in, the innermost inlined one first, the one that has the code last. Empty where
     /// nothing is known. Damage in a unit costs what lies behind it, not the rest.
     pub fn lookup(&self, svma: u64) -> Vec<Frame> {
-        let mut found = Vec::new();
-        if let Ok(mut frames) = self.context.find_frames(svma).skip_all_loads() {
-            while let Ok(Some(frame)) = frames.next() {
-                found.push(Frame::new(&frame));
-                if found.len() == MAX_INLINED {
-                    break;
-                }
-            }
-        }
-        if found.is_empty()
-            && let Ok(Some(location)) = self.context.find_location(svma)
-        {
-            found.push(Frame {
-                function: None,
-                file: location.file.map(str::to_owned),
-                line: location.line,
-            });
-        }
-        found
+        let in_units = |units: Vec<usize>| {
+            let units = units.into_iter().filter_map(|offset| self.main.unit(offset));
+            let mut found = units.map(|unit| self.frames(&unit, svma));
+            found.find(|frames| !frames.is_empty())
+        };
+        in_units(self.ranges.units_at(svma))
+            .or_else(|| in_units(self.ranges.untold_units_at(&self.main.dwarf, svma)))
+            .unwrap_or_default()
     }
-}
 
-impl Frame {
-    fn new(frame: &addr2line::Frame<'_, Slice<'_>>) -> Frame {
-        let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
-        let location = frame.location.as_ref();
-        Frame {
-            function: name.map(Cow::into_owned),
-            file: location.and_then(|location| location.file).map(str::to_owned),
-            line: location.and_then(|location| location.line),
+    fn frames(&self, unit: &Arc<Unit<'d>>, svma: u64) -> Vec<Frame> {
+        let unit_ref = self.main.unit_ref(unit);
+        let rows = unit.rows(unit_ref);
+        let frame = |function: Option<String>, place: Option<(Option<u64>, u32)>| Frame {
+            function,
+            file: place.and_then(|(file, _)| rows.file(unit_ref, file?)),
+            line: place.map(|(_, line)| line).filter(|line| *line != 0),
+        };
+        let mut place = rows.at(svma).map(|row| (Some(row.file), row.line));
+        let Some((function, calls)) = unit.functions(unit_ref).at(unit_ref, svma) else {
+            return place.map(|place| frame(None, Some(place))).into_iter().collect();
+        };
+        let mut frames = Vec::with_capacity(calls.len() + 1);
+        // Each was called from where the next one tells.
+        for call in calls.iter().rev() {
+            frames.push(frame(self.name(unit, call.entry), place));
+            place = Some((call.file, call.line));
         }
+        frames.push(frame(self.name(unit, function), place));
+        frames
+    }
+
+    /// The name of a function: its own, or that of the entry that it refers to, which may be in another unit or file.
+    fn name(&self, unit: &Arc<Unit<'d>>, entry: gimli::UnitOffset) -> Option<String> {
+        let (mut file, mut unit, mut entry) = (&self.main, Arc::clone(unit), entry);
+        for _ in 0..MOST_REFERENCES {
+            let referred = match functions::name(file.unit_ref(&unit), entry).ok()? {
+                Name::Is(name) => return Some(name),
+                Name::At(referred) => referred,
+            };
+            let elsewhere = match referred {
+                AttributeValue::UnitRef(offset) => {
+                    entry = offset;
+                    continue;
+                }
+                AttributeValue::DebugInfoRef(offset) => offset,
+                AttributeValue::DebugInfoRefSup(offset) => {
+                    file = self.supplementary.as_ref()?;
+                    offset
+                }
+                _ => return None,
+            };
+            (unit, entry) = file.entry(elsewhere)?;
+        }
+        None
     }
 }

@@ -1,0 +1,173 @@
+//! Which units have code at an address.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use gimli::{Range, UnitHeader, UnitRef, UnitType};
+use rayon::prelude::*;
+
+use super::Slice;
+use super::functions::Extent;
+use super::rows::Rows;
+use super::unit::headers;
+
+/// The code of a unit, or a part of it.
+#[derive(Clone, Copy, Debug)]
+struct UnitRange {
+    begin: u64,
+    end: u64,
+    /// Where the unit begins in `.debug_info`.
+    unit: usize,
+    /// The greatest `end` of this range and all before it.
+    reach: u64,
+}
+
+/// Ranges by where they begin.
+#[derive(Debug)]
+struct Ranges(Vec<UnitRange>);
+
+impl Ranges {
+    fn new(ranges: Vec<(Range, usize)>) -> Ranges {
+        let mut sorted: Vec<UnitRange> = ranges
+            .into_iter()
+            .filter(|(range, _)| range.begin < range.end)
+            .map(|(Range { begin, end }, unit)| UnitRange {
+                begin,
+                end,
+                unit,
+                reach: end,
+            })
+            .collect();
+        sorted.sort_unstable_by_key(|range| (range.begin, range.end, range.unit));
+        let mut reach = 0;
+        for range in &mut sorted {
+            reach = range.end.max(reach);
+            range.reach = reach;
+        }
+        Ranges(sorted)
+    }
+
+    /// The units with this address; mostly there is one at the most.
+    fn at(&self, address: u64) -> Vec<usize> {
+        let before = self.0.partition_point(|range| range.begin <= address);
+        let reaching = self.0[..before].iter().rev().take_while(|range| range.reach > address);
+        reaching
+            .filter(|range| range.end > address)
+            .map(|range| range.unit)
+            .collect()
+    }
+}
+
+/// The code of all units of a file.
+#[derive(Debug)]
+pub(super) struct UnitRanges {
+    told: Ranges,
+    told_units: HashSet<usize>,
+    /// Of the units that `.debug_aranges` leaves out, as clang's are; found once an address is in none of the others.
+    untold: OnceLock<Ranges>,
+}
+
+impl UnitRanges {
+    /// Those in `.debug_aranges` (DWARF 5, 6.1.2).
+    pub(super) fn told(dwarf: &gimli::Dwarf<Slice<'_>>) -> gimli::Result<UnitRanges> {
+        let (mut ranges, mut told_units) = (Vec::new(), HashSet::new());
+        let mut sets = dwarf.debug_aranges.headers();
+        while let Some(set) = sets.next()? {
+            let unit = set.debug_info_offset().0;
+            let known = ranges.len();
+            let mut entries = set.entries();
+            // An address that overflows ends nothing; what is damaged otherwise ends the set.
+            while let Some(entry) = entries.next().transpose() {
+                ranges.extend(
+                    entry
+                        .ok()
+                        .filter(|entry| entry.length() != 0)
+                        .map(|entry| (entry.range(), unit)),
+                );
+            }
+            if ranges.len() > known {
+                told_units.insert(unit);
+            }
+        }
+        Ok(UnitRanges {
+            told: Ranges::new(ranges),
+            told_units,
+            untold: OnceLock::new(),
+        })
+    }
+
+    /// The units that are told to have this address.
+    pub(super) fn units_at(&self, address: u64) -> Vec<usize> {
+        self.told.at(address)
+    }
+
+    /// Those that have it and are not told. The first question reads a little of each.
+    pub(super) fn untold_units_at(&self, dwarf: &gimli::Dwarf<Slice<'_>>, address: u64) -> Vec<usize> {
+        self.untold.get_or_init(|| self.untold(dwarf)).at(address)
+    }
+
+    fn untold(&self, dwarf: &gimli::Dwarf<Slice<'_>>) -> Ranges {
+        let mut untold = headers(dwarf);
+        untold.retain(|(offset, header)| !self.told_units.contains(offset) && has_code(header));
+        let ranges = untold
+            .into_par_iter()
+            .flat_map_iter(|(offset, header)| code(dwarf, header).into_iter().map(move |range| (range, offset)));
+        Ranges::new(ranges.collect())
+    }
+}
+
+/// Partial units are there for references from others, and type units have no code.
+fn has_code(header: &UnitHeader<Slice<'_>>) -> bool {
+    !matches!(
+        header.type_(),
+        UnitType::Partial | UnitType::Type { .. } | UnitType::SplitType { .. }
+    )
+}
+
+/// What the unit says of itself, or else its line numbers; nothing where it is damaged.
+fn code(dwarf: &gimli::Dwarf<Slice<'_>>, header: UnitHeader<Slice<'_>>) -> Vec<Range> {
+    let Ok(unit) = dwarf.unit(header) else {
+        return Vec::new();
+    };
+    let unit = UnitRef::new(dwarf, &unit);
+    match stated(unit) {
+        Ok(stated) if stated.is_empty() => Rows::read(unit).ranges(),
+        Ok(stated) => stated,
+        Err(_) => Vec::new(),
+    }
+}
+
+fn stated(unit: UnitRef<'_, Slice<'_>>) -> gimli::Result<Vec<Range>> {
+    let mut entries = unit.entries_raw(None)?;
+    let mut extent = Extent::default();
+    if let Some(abbreviation) = entries.read_abbreviation()? {
+        for specification in abbreviation.attributes() {
+            extent.note(unit, &entries.read_attribute(*specification)?)?;
+        }
+    }
+    extent.ranges(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_overlap_are_all_found() {
+        let range = |begin, end, unit| (Range { begin, end }, unit);
+        let ranges = Ranges::new(vec![
+            range(10, 20, 1),
+            range(0, 100, 2),
+            range(12, 13, 3),
+            range(30, 40, 4),
+            range(7, 7, 5),
+            range(9, 8, 6),
+        ]);
+        assert_eq!(ranges.at(12), [3, 1, 2]);
+        assert_eq!(ranges.at(13), [1, 2]);
+        assert_eq!(ranges.at(20), [2]);
+        assert_eq!(ranges.at(39), [4, 2]);
+        assert_eq!(ranges.at(99), [2]);
+        assert!(ranges.at(100).is_empty() && Ranges::new(Vec::new()).at(0).is_empty());
+    }
+}
