@@ -30,7 +30,9 @@ pub mod fuzz;
 pub use backtrail_wire::Endian;
 pub use content::{Checksum, Compression, Key, KeyError, Packing};
 pub use description::Description;
-pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
+pub use error::{
+    CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, Inexpressible, TraceError, TraceErrorKind,
+};
 pub use json::JsonWriter;
 pub use lent::{Ring, RingEvent, RingLayout, RingTooSmall};
 pub use metadata::{Dialect, SourceLine};
