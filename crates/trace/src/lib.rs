@@ -11,6 +11,7 @@
 pub mod constants;
 mod content;
 pub mod description;
+mod digits;
 mod error;
 mod json;
 pub mod json2;

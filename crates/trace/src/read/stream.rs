@@ -11,6 +11,7 @@ use backtrail_wire::Endian;
 use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use crate::text::{Piece, packet_context};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -142,7 +143,7 @@ pub(super) struct State {
     /// What the current event's header says.
     roles: Roles,
     /// What each line of text has of the packet's context.
-    pub(super) context_text: Vec<u8>,
+    pub(super) context_text: Piece,
     /// The event: each struct from its node on.
     pub(super) tape: Vec<Node>,
     pub(super) event: usize,
@@ -420,11 +421,7 @@ impl StreamReader {
         self.state.due = due.into_iter().flatten().max();
         self.state.packet = packet;
         self.state.has_packet = true;
-        self.state.context_text.clear();
-        if let Some(context) = self.event().packet_context() {
-            let text = crate::text::packet_context(context);
-            self.state.context_text = text;
-        }
+        self.state.context_text = self.event().packet_context().map(packet_context).unwrap_or_default();
         let result = self.state.unpack(self.options.key);
         result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
         if let Some(missing) = (packet.packet_bits / 8)
@@ -612,9 +609,7 @@ impl State {
             clock: &mut self.clock,
             order: &mut self.order,
         };
-        if let Some(header) = class.event_header {
-            decoder.field(header)?;
-        }
+        decoder.event_header(class)?;
         let id = match decoder.roles.get(Role::EventClassId) {
             Some(id) => id,
             // Without ids there is one class only.
