@@ -13,10 +13,7 @@ use std::time::Instant;
 
 use backtrail_testkit::peers::Lttng;
 use backtrail_testkit::raw::cycles;
-use backtrail_trace::description::{
-    Array, Clock, Description, EventClass, Integer, Reference, StreamClass, Struct, compact_event_header,
-    packet_context, packet_header,
-};
+use backtrail_trace::description::{Array, Clock, Description, EventClass, Integer, Reference, Struct};
 use backtrail_trace::{Plan, Ring, RingLayout, StreamOptions};
 use backtrail_wire::Endian;
 use rustix::time::{ClockId, clock_gettime};
@@ -155,30 +152,13 @@ fn stack(ring: &mut Ring<'_>, time: u64, ips: &[u64]) {
 fn description() -> Description {
     let order = Endian::NATIVE;
     let u = |size| Integer::unsigned(size, order);
-    let event = |id: u32, name: &str, payload| EventClass {
-        id: id.into(),
-        name: name.to_owned(),
-        payload: Some(payload),
-        ..EventClass::default()
-    };
     let length = Reference::payload(&["_ips_length"]);
     let stack = Struct::new()
         .with("_ips_length", u(64))
         .with("ips", Array::sequence(length, u(64).hexadecimal()));
-    Description {
-        byte_order: Some(order),
-        clocks: vec![Clock::nanoseconds("monotonic", 0)],
-        packet_header: Some(packet_header(order)),
-        streams: vec![StreamClass {
-            clock: Some(0),
-            packet_context: Some(packet_context(order, 0)),
-            event_header: Some(compact_event_header(order, 0)),
-            events: vec![
-                event(EMPTY, "kit:empty", Struct::new()),
-                event(STACK, "kit:stack", stack),
-            ],
-            ..StreamClass::default()
-        }],
-        ..Description::default()
-    }
+    let events = vec![
+        EventClass::new(EMPTY.into(), "kit:empty", Struct::new()),
+        EventClass::new(STACK.into(), "kit:stack", stack),
+    ];
+    Description::of_events(Clock::nanoseconds("monotonic", 0), events)
 }

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use backtrail_testkit::peers::{Lttng, Peer, babeltrace1, babeltrace2_2_1};
 use backtrail_testkit::scratch;
 use backtrail_trace::description::{
-    Array, Clock, Description, Encoding, EventClass, FieldClass, Integer, Reference, StreamClass, Struct,
-    compact_event_header, packet_context, packet_header,
+    Array, Clock, Description, Encoding, EventClass, FieldClass, Integer, Reference, Struct,
 };
 use backtrail_trace::{
     ClockFormat, Dialect, Events, JsonWriter, Options, StreamOptions, StreamReader, TextWriter, Trace, TraceWriter,
@@ -247,13 +246,7 @@ fn child(what: &str, path: &Path) -> ExitCode {
 }
 
 fn description() -> Description {
-    let order = Endian::Little;
-    let event = |id, name: &str, payload| EventClass {
-        id,
-        name: name.to_owned(),
-        payload: Some(payload),
-        ..EventClass::default()
-    };
+    let order = Endian::NATIVE;
     let stack = Struct::new().with("_ips_length", Integer::unsigned(16, order)).with(
         "ips",
         Array::sequence(
@@ -264,28 +257,17 @@ fn description() -> Description {
     let numbers = Struct::new()
         .with("a", Integer::signed(32, order))
         .with("b", Integer::unsigned(64, order).hexadecimal());
+    let text = Struct::new().with("s", FieldClass::String(Encoding::Utf8));
+    let events = vec![
+        EventClass::new(0, "bench:empty", Struct::new()),
+        EventClass::new(1, "bench:numbers", numbers),
+        EventClass::new(2, "bench:text", text),
+        EventClass::new(3, "bench:stack", stack),
+    ];
+    let clock = Clock::nanoseconds("monotonic", 1_795_185_990_900_000_741);
     Description {
         uuid: Some([7; 16]),
-        byte_order: Some(order),
-        clocks: vec![Clock::nanoseconds("monotonic", 1_795_185_990_900_000_741)],
-        packet_header: Some(packet_header(order)),
-        streams: vec![StreamClass {
-            clock: Some(0),
-            packet_context: Some(packet_context(order, 0)),
-            event_header: Some(compact_event_header(order, 0)),
-            events: vec![
-                event(0, "bench:empty", Struct::new()),
-                event(1, "bench:numbers", numbers),
-                event(
-                    2,
-                    "bench:text",
-                    Struct::new().with("s", FieldClass::String(Encoding::Utf8)),
-                ),
-                event(3, "bench:stack", stack),
-            ],
-            ..StreamClass::default()
-        }],
-        ..Description::default()
+        ..Description::of_events(clock, events)
     }
 }
 

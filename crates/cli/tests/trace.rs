@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use backtrail_testkit::{TempDir, scratch, skip};
+use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
+use backtrail_trace::{Dialect, Endian, Ring, RingLayout, StreamOptions, TraceWriter};
 use serde_json::Value;
 
 fn corpus() -> Option<PathBuf> {
@@ -419,4 +421,70 @@ fn the_rfcs_dialect_and_back() {
         );
     }
     assert!(!path("none").exists());
+}
+
+/// What a writer has left that was killed: two rings, one of which has gone round, and a stream.
+#[test]
+fn rings_of_a_killed_writer() {
+    let fields = Struct::new()
+        .with("number", Integer::unsigned(64, Endian::NATIVE))
+        .with("text", FieldClass::String(Encoding::Utf8));
+    let events = vec![EventClass::new(0, "app:step", fields)];
+    let description = Description::of_events(Clock::nanoseconds("monotonic", 0), events);
+    let folder = scratch();
+    let directory = folder.path().join("trace");
+    let trace = TraceWriter::create(&directory, description, Dialect::V1_8).unwrap();
+    let mut stream = trace.stream("main_0", StreamOptions::for_cpu(0, 0)).unwrap();
+    let mut event = stream.writer().event(0, 1);
+    event.u64(999);
+    event.string("on disk");
+    event.finish().unwrap();
+    stream.flush(2).unwrap();
+    for (cpu, count) in [(1, 1_000), (2, 10)] {
+        let layout = RingLayout::new(trace.plan(), StreamOptions::for_cpu(0, cpu)).unwrap();
+        let mut memory = vec![0xa5; 4 * 4096];
+        let mut ring = Ring::new(layout, &mut memory, 4096, 10).unwrap();
+        for number in 0..count {
+            let mut event = ring.event(0, 10 + 2 * number + u64::from(cpu), 8 + 8).unwrap();
+            event.u64(number);
+            event.text(b"in ring");
+            assert!(event.commit());
+        }
+        // Killed in the middle of this one.
+        let mut event = ring.event(0, 1 << 20, 64).unwrap();
+        event.u64(u64::MAX);
+        std::mem::forget(event);
+        fs::write(directory.join(format!(".ring_{cpu}.ring")), &memory).unwrap();
+    }
+    let numbers = |arguments: &[&str]| -> Vec<(String, u64)> {
+        let text = stdout(&backtrail(&[&["show", "--json"], arguments].concat(), &[&directory]), 0);
+        let line = |line: &str| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            (
+                event["stream"].as_str().unwrap().to_owned(),
+                event["fields"]["number"].as_u64().unwrap(),
+            )
+        };
+        text.lines().map(line).collect()
+    };
+    // Without being asked to recover it is the trace that lies there.
+    assert_eq!(numbers(&[]), [("main_0".to_owned(), 999)]);
+    let recovered = numbers(&["--recover"]);
+    let of = |stream: &str| -> Vec<u64> {
+        let events = recovered.iter().filter(|(name, _)| name == stream);
+        events.map(|&(_, number)| number).collect()
+    };
+    assert_eq!(of("main_0"), [999]);
+    assert_eq!(of("ring_2"), (0..10).collect::<Vec<u64>>());
+    // The newest are there, without a gap, and more than three packets of them.
+    let newest = of("ring_1");
+    let first = newest[0];
+    assert_eq!(newest, (first..1_000).collect::<Vec<u64>>());
+    assert!(newest.len() > 3 * 150 && first > 0, "{}", newest.len());
+    // The last text of all, and what is told, are whole.
+    let text = backtrail(&["show", "--recover"], &[&directory]);
+    let errors = stderr(&text);
+    assert!(!errors.contains("damaged"), "{errors}");
+    let text = stdout(&text, 0);
+    assert!(text.ends_with("{ number = 999, text = \"in ring\" }\n"), "{text}");
 }

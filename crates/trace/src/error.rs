@@ -1,7 +1,8 @@
 //! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects' modules.
 
+use crate::description::Scope;
 use crate::{DescriptionError, json2, rfc, tsdl};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A packet that cannot be decoded: what is wrong, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +268,19 @@ pub struct CreateError {
     pub kind: CreateErrorKind,
 }
 
+impl CreateError {
+    pub(crate) fn new(path: &Path, kind: CreateErrorKind) -> CreateError {
+        CreateError {
+            path: path.to_owned(),
+            kind,
+        }
+    }
+
+    pub(crate) fn io(path: &Path, error: std::io::Error) -> CreateError {
+        CreateError::new(path, CreateErrorKind::Io(error))
+    }
+}
+
 /// Why a trace cannot be written.
 #[derive(Debug)]
 pub enum CreateErrorKind {
@@ -333,3 +347,34 @@ impl std::fmt::Display for CreateErrorKind {
 }
 
 impl std::error::Error for CreateError {}
+
+/// A description that a dialect cannot express, and where in it that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inexpressible<K> {
+    /// What it cannot express.
+    pub kind: K,
+    /// In which struct.
+    pub scope: Option<Scope>,
+    /// Id of the stream class.
+    pub stream: Option<u64>,
+    /// Id of the event class.
+    pub event: Option<u64>,
+}
+
+impl<K: std::fmt::Display> std::fmt::Display for Inexpressible<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.kind.fmt(f)?;
+        if let Some(scope) = self.scope {
+            write!(f, ", in {}", scope.tsdl_name())?;
+        }
+        if let Some(event) = self.event {
+            write!(f, " of event {event}")?;
+        }
+        if let Some(stream) = self.stream {
+            write!(f, " of stream {stream}")?;
+        }
+        Ok(())
+    }
+}
+
+impl<K: std::fmt::Debug + std::fmt::Display> std::error::Error for Inexpressible<K> {}

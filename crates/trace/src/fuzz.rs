@@ -1,12 +1,14 @@
 //! What the fuzz targets and the mutation tests call: any bytes, no panic.
 
-use crate::error::TraceErrorKind;
+use crate::error::{TraceError, TraceErrorKind};
 use crate::plan::Plan;
-use crate::read::{Events, Options, Recover, StreamReader, decode_all};
-use crate::{ClockFormat, JsonWriter, TextWriter, json2, rfc, tsdl};
+use crate::read::{Events, Options, Recover, StreamReader, Trace, decode_all};
+use crate::{ClockFormat, ConvertOptions, Dialect, JsonWriter, TextWriter, json2, rfc, tsdl};
 use backtrail_wire::Endian;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// TSDL: what is parsed and compiled can be written and parsed again with the same result.
 pub fn tsdl(data: &[u8]) {
@@ -142,4 +144,86 @@ pub fn packet(data: &[u8]) {
     };
     let Ok(plan) = Plan::new(description) else { return };
     let _ = decode_all(&plan, &data[end + 2..]);
+}
+
+/// How many conversions of a trace were made and how many refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Converted {
+    /// Those that were made.
+    pub made: usize,
+    /// Those that were refused.
+    pub refused: usize,
+}
+
+/// A trace as for [`trace`], whose stream is named `s_0`, converted into each dialect: what comes of it says what is read from the original, or
+/// the conversion is refused.
+pub fn convert(data: &[u8]) -> Converted {
+    let mut done = Converted::default();
+    let Some((length, rest)) = data.split_first_chunk() else {
+        return done;
+    };
+    let Some((metadata, stream)) = rest.split_at_checked(u32::from_le_bytes(*length) as usize) else {
+        return done;
+    };
+    let folder = Scratch::new();
+    let directory = folder.0.join("trace");
+    fs::create_dir(&directory).expect("room for a trace");
+    fs::write(directory.join("metadata"), metadata).expect("room for metadata");
+    fs::write(directory.join("s_0"), stream).expect("room for a stream");
+    let Ok(trace) = Trace::open(&directory) else {
+        return done;
+    };
+    for target in [Dialect::Rfc1_1, Dialect::V1_8, Dialect::V2] {
+        let there = folder.0.join(target.name());
+        if crate::convert(&trace, &there, target, ConvertOptions::default()).is_err() {
+            done.refused += 1;
+            continue;
+        }
+        let dialect = trace.dialect();
+        // Streams are copied, sound or not.
+        if dialect != Dialect::Rfc1_1 && target != Dialect::Rfc1_1 {
+            continue;
+        }
+        match (lines(&directory), lines(&there)) {
+            (Ok(before), Ok(after)) if dialect == target => assert_eq!(before, after),
+            (Ok(before), Ok(after)) => assert_eq!(before.len(), after.len(), "{dialect} to {target}"),
+            // Who converts to the same dialect looks at packets, not at events.
+            (Err(_), Err(_)) if dialect == target => {}
+            (before, after) => panic!("{dialect} to {target}: {before:?}, {after:?}"),
+        }
+        done.made += 1;
+    }
+    done
+}
+
+/// The events of a trace without the name of their stream or section.
+fn lines(directory: &Path) -> Result<Vec<String>, TraceError> {
+    let mut events = Trace::open(directory)?.events(Options::default())?;
+    let mut lines = Vec::new();
+    while let Some(event) = events.next()? {
+        let mut line = Vec::new();
+        JsonWriter.event(&mut line, &event);
+        let line = String::from_utf8_lossy(&line);
+        lines.extend(line.split_once(", \"name\": ").map(|(_, rest)| rest.to_owned()));
+    }
+    Ok(lines)
+}
+
+/// A folder that goes with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("backtrail-convert-{}-{number}", std::process::id()));
+        fs::create_dir(&path).expect("a folder for temporary files");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }

@@ -1,5 +1,6 @@
 //! Events as JSON, an object a line.
 
+use crate::digits::{decimal, signed};
 use crate::read::{Event, Fields, Value};
 use std::io::Write;
 
@@ -36,7 +37,7 @@ fn line(text: &mut Vec<u8>, event: &Event<'_>) -> std::io::Result<()> {
     string(text, event.name());
     text.extend_from_slice(b", \"ts\": ");
     match event.time() {
-        Some(time) => write!(text, "{time}")?,
+        Some(time) => signed(text, time),
         None => text.extend_from_slice(b"null"),
     }
     if let Some(context) = event.packet_context() {
@@ -84,7 +85,13 @@ fn object<'a>(
 
 fn value(text: &mut Vec<u8>, field: &Value<'_>) -> std::io::Result<()> {
     match field {
-        Value::Integer(integer) => write!(text, "{integer}"),
+        Value::Integer(integer) => {
+            match integer.class().signed {
+                true => signed(text, integer.bits() as i64),
+                false => decimal(text, integer.bits()),
+            }
+            Ok(())
+        }
         Value::Float(float) if float.is_finite() => write!(text, "{float:?}"),
         Value::Float(_) => {
             text.extend_from_slice(b"null");

@@ -11,6 +11,7 @@
 pub mod constants;
 mod content;
 pub mod description;
+mod digits;
 mod error;
 mod json;
 pub mod json2;
@@ -30,7 +31,9 @@ pub mod fuzz;
 pub use backtrail_wire::Endian;
 pub use content::{Checksum, Compression, Key, KeyError, Packing};
 pub use description::Description;
-pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
+pub use error::{
+    CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, Inexpressible, TraceError, TraceErrorKind,
+};
 pub use json::JsonWriter;
 pub use lent::{Ring, RingEvent, RingLayout, RingTooSmall};
 pub use metadata::{Dialect, SourceLine};

@@ -1,7 +1,8 @@
 //! Events as babeltrace2 prints them.
 
-use crate::description::{Base, EnvironmentValue};
-use crate::plan::Shape;
+use crate::description::{Base, EnvironmentValue, Integer};
+use crate::digits::{decimal, hexadecimal, nanoseconds, put, signed};
+use crate::plan::{Raw, Shape};
 use crate::read::{Event, Fields, Flags, IntegerValue, Labels, PlainClass, Value, View, float};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -23,7 +24,7 @@ pub struct TextWriter {
     zone: TimeZone,
     last: Option<i64>,
     /// The second that was printed last, and its text.
-    second: Option<(i64, Vec<u8>)>,
+    second: Option<(i64, [u8; 8])>,
 }
 
 impl TextWriter {
@@ -58,7 +59,7 @@ impl TextWriter {
                 // As in babeltrace2, going back wraps around.
                 let step = (time as u64).wrapping_sub(last as u64);
                 decimal(text, step / PER_SECOND);
-                fraction(text, step % PER_SECOND);
+                nanoseconds(text, step % PER_SECOND);
                 text.extend_from_slice(b") ");
             }
         }
@@ -66,47 +67,101 @@ impl TextWriter {
 
     /// Appends the rest of the line, from the environment on.
     pub fn fields(text: &mut Vec<u8>, event: &Event<'_>) {
-        text.extend_from_slice(event.heading());
+        event.heading().append(text);
         let context = event.packet_context_text();
-        text.extend_from_slice(context);
-        let mut separator: &[u8] = if context.is_empty() { b"" } else { b", " };
+        context.append(text);
+        let mut is_first = context.is_empty();
         for fields in [event.stream_context(), event.context(), event.payload()]
             .into_iter()
             .flatten()
         {
-            text.extend_from_slice(separator);
+            if !std::mem::take(&mut is_first) {
+                text.extend_from_slice(b", ");
+            }
             fields.view.members(text, fields.node, false);
-            separator = b", ";
         }
         text.push(b'\n');
     }
 
     fn clock(&mut self, text: &mut Vec<u8>, time: i64) {
+        const SECOND: i64 = PER_SECOND as i64;
         if self.format == ClockFormat::Seconds {
-            let seconds = time / PER_SECOND as i64;
-            text.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
-            return fraction(text, (time % PER_SECOND as i64).unsigned_abs());
+            signed(text, time / SECOND);
+            return nanoseconds(text, (time % SECOND).unsigned_abs());
         }
-        let second = time.div_euclid(PER_SECOND as i64);
-        if self.second.as_ref().is_none_or(|(last, _)| *last != second) {
-            let clock = Timestamp::from_second(second).map(|timestamp| timestamp.to_zoned(self.zone.clone()));
-            let clock = clock.map_or(String::new(), |clock| clock.strftime("%H:%M:%S").to_string());
-            self.second = Some((second, clock.into_bytes()));
-        }
-        text.extend_from_slice(self.second.as_ref().map_or(&[], |(_, clock)| clock));
-        fraction(text, time.rem_euclid(PER_SECOND as i64).unsigned_abs());
+        let second = time.div_euclid(SECOND);
+        let clock = match self.second {
+            Some((last, clock)) if last == second => clock,
+            _ => {
+                let clock = self.time_of_day(second);
+                self.second = Some((second, clock));
+                clock
+            }
+        };
+        text.extend_from_slice(&clock);
+        nanoseconds(text, time.rem_euclid(SECOND).unsigned_abs());
+    }
+
+    fn time_of_day(&self, second: i64) -> [u8; 8] {
+        // All seconds of 64-bit nanoseconds are in years that have four digits.
+        let clock = Timestamp::from_second(second).map(|timestamp| timestamp.to_zoned(self.zone.clone()));
+        let clock = clock.map_or(String::new(), |clock| clock.strftime("%H:%M:%S").to_string());
+        clock.into_bytes().try_into().unwrap_or(*b"??:??:??")
     }
 }
 
 const PER_SECOND: u64 = 1_000_000_000;
 
+/// A piece of text that is in many lines. A short one is copied as what it is: so many bytes, whose number is known here.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    start: [u8; Piece::SHORT],
+    all: Box<[u8]>,
+}
+
+impl Piece {
+    const SHORT: usize = 32;
+
+    pub(crate) fn new(text: Vec<u8>) -> Piece {
+        let mut start = [0; Piece::SHORT];
+        start.iter_mut().zip(&text).for_each(|(place, &byte)| *place = byte);
+        Piece {
+            start,
+            all: text.into(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    #[inline]
+    fn append(&self, text: &mut Vec<u8>) {
+        match self.all.len() {
+            short @ ..=Piece::SHORT => put(text, &self.start, short),
+            _ => text.extend_from_slice(&self.all),
+        }
+    }
+}
+
+impl Default for Piece {
+    fn default() -> Piece {
+        Piece::new(Vec::new())
+    }
+}
+
+/// What text has before the value of a member: of the first one with a brace in the place of the comma.
+pub(crate) fn label(name: &str) -> Piece {
+    Piece::new(format!(", {name} = ").into_bytes())
+}
+
 /// What lines have of their packet's context. Sizes and counters are the reader's business, and what is left may be nothing.
-pub(crate) fn packet_context(context: Fields<'_>) -> Vec<u8> {
+pub(crate) fn packet_context(context: Fields<'_>) -> Piece {
     let mut text = Vec::new();
     if context.without_roles().next().is_some() {
         context.view.members(&mut text, context.node, true);
     }
-    text
+    Piece::new(text)
 }
 
 /// What a line has before the event's name.
@@ -125,37 +180,28 @@ pub(crate) fn environment(environment: &[(String, EnvironmentValue)]) -> String 
     }
 }
 
-fn decimal(text: &mut Vec<u8>, value: u64) {
-    text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
-}
-
-/// A point and nine digits.
-fn fraction(text: &mut Vec<u8>, nanoseconds: u64) {
-    let start = text.len();
-    decimal(text, PER_SECOND + nanoseconds);
-    // The one before the nine digits.
-    text[start] = b'.';
-}
-
 impl View<'_> {
     /// Prints a struct; `without_roles` leaves out what describes the trace's structure.
     fn members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
         let end = self.after(node);
+        let start = text.len();
         let mut member = node + 1;
-        let mut separator: &[u8] = b"{ ";
         while member < end {
             let field = self.field(member);
             if without_roles && field.role().is_some() {
                 member = self.after(member);
                 continue;
             }
-            text.extend_from_slice(separator);
-            text.extend_from_slice(&field.label);
-            separator = b", ";
-            match (&field.shape, self.bits(member)) {
+            field.label.append(text);
+            match (&field.shape, self.raw(member)) {
                 // What there is most of.
-                (Shape::Integer(class), Some(bits)) => {
-                    number(text, &IntegerValue::plain(bits, class));
+                (Shape::Integer(class), Raw::Bits(bits)) => {
+                    number(text, bits, class);
+                    member += 1;
+                    continue;
+                }
+                (Shape::String(encoding), Raw::Bytes { start, end }) if encoding.unit_bytes() == 1 => {
+                    quoted(text, self.bytes(start, end));
                     member += 1;
                     continue;
                 }
@@ -164,7 +210,13 @@ impl View<'_> {
             }
             member = self.after(member);
         }
-        text.extend_from_slice(if separator == b"{ " { b"{ }" } else { b" }" });
+        match text.get_mut(start) {
+            Some(comma) => {
+                *comma = b'{';
+                text.extend_from_slice(b" }");
+            }
+            None => text.extend_from_slice(b"{ }"),
+        }
     }
 
     fn print(&self, text: &mut Vec<u8>, node: usize) {
@@ -172,7 +224,7 @@ impl View<'_> {
         match value {
             Value::Integer(integer) => match integer.labels() {
                 Some(labels) => enumeration(text, &integer, labels),
-                None => number(text, &integer),
+                None => number(text, integer.bits(), integer.class()),
             },
             Value::Struct(_) => self.members(text, node, false),
             Value::Text(bytes) => quoted(text, bytes),
@@ -208,25 +260,19 @@ impl View<'_> {
 
     fn array(&self, text: &mut Vec<u8>, node: usize, count: usize) {
         text.push(b'[');
-        let mut separator: &[u8] = b" [";
-        let mut label = |text: &mut Vec<u8>, index: usize| {
-            text.extend_from_slice(separator);
-            decimal(text, index as u64);
-            text.extend_from_slice(b"] = ");
-            separator = b", [";
-        };
         match self.plain_elements(node) {
-            Some((class, values)) => values.enumerate().for_each(|(index, bits)| {
-                label(text, index);
-                match class {
-                    PlainClass::Integer(class) => number(text, &IntegerValue::plain(bits, class)),
-                    PlainClass::Float(size) => general(text, float(size, bits)),
-                }
+            Some((PlainClass::Integer(class), values)) => values.enumerate().for_each(|(index, bits)| {
+                element_label(text, index);
+                number(text, bits, class);
+            }),
+            Some((PlainClass::Float(size), values)) => values.enumerate().for_each(|(index, bits)| {
+                element_label(text, index);
+                general(text, float(size, bits));
             }),
             None => {
                 let mut element = node + 1;
                 for index in 0..count {
-                    label(text, index);
+                    element_label(text, index);
                     self.print(text, element);
                     element = self.after(element);
                 }
@@ -236,15 +282,28 @@ impl View<'_> {
     }
 }
 
-fn enumeration(text: &mut Vec<u8>, integer: &IntegerValue<'_>, labels: Labels<'_>) {
+/// What an array has before an element.
+#[inline]
+fn element_label(text: &mut Vec<u8>, index: usize) {
+    match index {
+        0 => text.extend_from_slice(b" [0] = "),
+        1..=9 => text.extend_from_slice(&[b',', b' ', b'[', b'0' + index as u8, b']', b' ', b'=', b' ']),
+        _ => {
+            text.extend_from_slice(b", [");
+            decimal(text, index as u64);
+            text.extend_from_slice(b"] = ");
+        }
+    }
+}
+
+fn enumeration(text: &mut Vec<u8>, integer: &IntegerValue<'_>, mut labels: Labels<'_>) {
     text.extend_from_slice(b"( ");
-    let labels: Vec<&str> = labels.collect();
-    match labels.as_slice() {
-        [] => text.extend_from_slice(b"<unknown>"),
-        [label] => quoted(text, label.as_bytes()),
-        several => {
+    match (labels.next(), labels.next()) {
+        (None, _) => text.extend_from_slice(b"<unknown>"),
+        (Some(label), None) => quoted(text, label.as_bytes()),
+        (Some(first), Some(second)) => {
             let mut separator: &[u8] = b"{ ";
-            for label in several {
+            for label in [first, second].into_iter().chain(labels) {
                 text.extend_from_slice(separator);
                 quoted(text, label.as_bytes());
                 separator = b", ";
@@ -253,13 +312,13 @@ fn enumeration(text: &mut Vec<u8>, integer: &IntegerValue<'_>, labels: Labels<'_
         }
     }
     text.extend_from_slice(b" : container = ");
-    number(text, integer);
+    number(text, integer.bits(), integer.class());
     text.extend_from_slice(b" )");
 }
 
 fn flags(text: &mut Vec<u8>, flags: &Flags<'_>) {
     text.extend_from_slice(b"0x");
-    digits(text, flags.bits(), 4, 1);
+    hexadecimal(text, flags.bits());
     let mut separator: &[u8] = b" { ";
     for name in flags.names() {
         text.extend_from_slice(separator);
@@ -271,30 +330,34 @@ fn flags(text: &mut Vec<u8>, flags: &Flags<'_>) {
     }
 }
 
-fn number(text: &mut Vec<u8>, integer: &IntegerValue<'_>) {
-    let class = integer.class();
+#[inline]
+fn number(text: &mut Vec<u8>, bits: u64, class: &Integer) {
     if class.base == Base::Decimal {
-        let mut buffer = itoa::Buffer::new();
-        let digits = match class.signed {
-            true => buffer.format(integer.bits() as i64),
-            false => buffer.format(integer.bits()),
+        return match class.signed {
+            true => signed(text, bits as i64),
+            false => decimal(text, bits),
         };
-        return text.extend_from_slice(digits.as_bytes());
     }
-    let bits = integer.bits() & (u64::MAX >> (64 - class.size.clamp(1, 64)));
-    let (prefix, bits_per_digit, least): (&[u8], u32, u32) = match class.base {
-        Base::Octal => (b"0", 3, 1),
-        Base::Binary => (b"0b", 1, class.size),
-        Base::Hexadecimal | Base::Decimal => (b"0x", 4, 1),
-    };
-    text.extend_from_slice(prefix);
-    digits(text, bits, bits_per_digit, least);
+    let bits = bits & (u64::MAX >> (64 - class.size.clamp(1, 64)));
+    match class.base {
+        Base::Hexadecimal | Base::Decimal => {
+            text.extend_from_slice(b"0x");
+            hexadecimal(text, bits);
+        }
+        Base::Octal => {
+            text.push(b'0');
+            digits(text, bits, 3, 1);
+        }
+        Base::Binary => {
+            text.extend_from_slice(b"0b");
+            digits(text, bits, 1, class.size);
+        }
+    }
 }
 
-const UPPER_DIGITS: [u8; 16] = *b"0123456789ABCDEF";
 const LOWER_DIGITS: [u8; 16] = *b"0123456789abcdef";
 
-/// A number in a base that is a power of two, with at least so many digits.
+/// A number in base 2, 4 or 8, with at least so many digits.
 fn digits(text: &mut Vec<u8>, value: u64, bits_per_digit: u32, least: u32) {
     let needed = (u64::BITS - value.leading_zeros()).div_ceil(bits_per_digit).max(least);
     let mut buffer = [0; 64];
@@ -302,7 +365,7 @@ fn digits(text: &mut Vec<u8>, value: u64, bits_per_digit: u32, least: u32) {
     let mut rest = value;
     let buffer = &mut buffer[..needed.min(64) as usize];
     for digit in buffer.iter_mut().rev() {
-        *digit = UPPER_DIGITS[(rest & mask) as usize];
+        *digit = b'0' + (rest & mask) as u8;
         rest = rest.checked_shr(bits_per_digit).unwrap_or(0);
     }
     text.extend_from_slice(buffer);
@@ -339,7 +402,7 @@ const fn escapes() -> [u8; 256] {
 fn quoted(text: &mut Vec<u8>, bytes: &[u8]) {
     text.push(b'"');
     let mut rest = bytes;
-    while let Some(special) = rest.iter().position(|&byte| ESCAPES[usize::from(byte)] != PLAIN) {
+    while let Some(special) = special(rest) {
         text.extend_from_slice(&rest[..special]);
         let byte = rest[special];
         match ESCAPES[usize::from(byte)] {
@@ -355,6 +418,35 @@ fn quoted(text: &mut Vec<u8>, bytes: &[u8]) {
     text.push(b'"');
 }
 
+/// Where the first byte is that is not written as itself.
+#[inline]
+fn special(bytes: &[u8]) -> Option<usize> {
+    let (eights, rest) = bytes.as_chunks();
+    for (index, &eight) in eights.iter().enumerate() {
+        let found = specials(u64::from_le_bytes(eight));
+        if found != 0 {
+            return Some(index * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let place = rest.iter().position(|&byte| ESCAPES[usize::from(byte)] != PLAIN)?;
+    Some(eights.len() * 8 + place)
+}
+
+/// Whether one of eight bytes is special: then the highest bit of the first one is the lowest that is set.
+#[inline]
+const fn specials(bytes: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHEST: u64 = 0x80 * ONES;
+    const fn below(bytes: u64, limit: u8) -> u64 {
+        bytes.wrapping_sub(limit as u64 * ONES) & !bytes
+    }
+    const fn equal(bytes: u64, byte: u8) -> u64 {
+        below(bytes ^ (byte as u64 * ONES), 1)
+    }
+    let quotes = equal(bytes, b'"') | equal(bytes, b'\'') | equal(bytes, b'?') | equal(bytes, b'\\');
+    (quotes | below(bytes, 0x20) | equal(bytes, 0x7f)) & HIGHEST
+}
+
 /// C's `%g`: six significant digits, no zeros at the end.
 fn general(text: &mut Vec<u8>, value: f64) {
     if !value.is_finite() {
@@ -364,8 +456,8 @@ fn general(text: &mut Vec<u8>, value: f64) {
         return;
     }
     // Short whole numbers need no rounding.
-    if value.abs() < 1e6 && value.trunc() == value && !(value == 0.0 && value.is_sign_negative()) {
-        return text.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
+    if value.abs() < 1e6 && (value as i64) as f64 == value && !(value == 0.0 && value.is_sign_negative()) {
+        return signed(text, value as i64);
     }
     if six_digits(text, value).is_some() {
         return;
@@ -396,11 +488,20 @@ fn six_digits(text: &mut Vec<u8>, value: f64) -> Option<()> {
     }
     let factor = POWERS.iter().position(|power| size * power >= 1e5)?;
     let scaled = size * POWERS[factor];
-    let below = scaled.floor();
-    if (scaled - below - 0.5).abs() < DOUBT || (1e6 - scaled).abs() < 1.0 || (scaled - 1e5).abs() < DOUBT {
+    let below = (scaled as u64) as f64;
+    let behind = scaled - below;
+    if (1e6 - scaled).abs() < 1.0 || (scaled - 1e5).abs() < DOUBT {
         return None;
     }
-    let mut digits = (scaled + 0.5) as u64;
+    let is_tie = (behind - 0.5).abs() < DOUBT;
+    // A tie that is exact goes to the even digit.
+    if is_tie && (behind != 0.5 || size.mul_add(POWERS[factor], -scaled) != 0.0) {
+        return None;
+    }
+    let mut digits = below as u64;
+    if behind > 0.5 || (is_tie && !digits.is_multiple_of(2)) {
+        digits += 1;
+    }
     let mut decimals = factor;
     while decimals > 0 && digits.is_multiple_of(10) {
         (digits, decimals) = (digits / 10, decimals - 1);
@@ -436,6 +537,11 @@ mod tests {
             0.00099999949,
             0.0001,
             999_999.49,
+            100_000.5,
+            100_001.5,
+            20_000.25,
+            20_000.75,
+            0.1484375,
             99_999.95,
             0.5,
             1.5,
@@ -449,6 +555,8 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             let digits = (state >> 40) as f64;
             values.push(digits / 10f64.powi((state >> 8) as i32 & 15));
+            // Many ties.
+            values.push(digits / f64::from(1u32 << ((state >> 8) & 15)));
             values.push(f64::from_bits(
                 0x3f00_0000_0000_0000 + (state >> 4) % 0x0120_0000_0000_0000,
             ));
@@ -465,7 +573,28 @@ mod tests {
             let ours: f64 = std::str::from_utf8(&text).unwrap().parse().unwrap();
             assert_eq!(ours, exact, "{value}");
         }
+        let mut tie = Vec::new();
+        assert!(super::six_digits(&mut tie, 100_002.5).is_some());
+        assert_eq!(tie, b"100002");
         assert!(short_ones > 10_000, "{short_ones}");
+    }
+
+    #[test]
+    fn special_bytes_are_found_wherever_they_are() {
+        use super::{ESCAPES, PLAIN, special};
+        for byte in 0..=u8::MAX {
+            for other in [b'a', 0x80, 0xff, b'!', b'~'] {
+                for place in 0..20 {
+                    let mut bytes = [other; 20];
+                    bytes[place] = byte;
+                    let is_special = ESCAPES[usize::from(byte)] != PLAIN;
+                    assert_eq!(special(&bytes), is_special.then_some(place), "{byte:#x} at {place}");
+                    // The first one counts.
+                    bytes[19] = b'\n';
+                    assert_eq!(special(&bytes), Some(if is_special { place } else { 19 }));
+                }
+            }
+        }
     }
 
     #[test]

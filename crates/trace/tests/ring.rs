@@ -8,8 +8,7 @@ use backtrail_testkit::raw::shared_file;
 use backtrail_testkit::reached::{Compiler, FRAME, mentions};
 use backtrail_testkit::text::Random;
 use backtrail_trace::description::{
-    Array, Clock, Description, Encoding, EventClass, FieldClass, Integer, Reference, StreamClass, Struct,
-    compact_event_header, large_event_header, packet_context, packet_header,
+    Array, Clock, Description, Encoding, EventClass, FieldClass, Integer, Reference, Struct, compact_event_header,
 };
 use backtrail_trace::{
     Dialect, EncodeError, Events, Options, Plan, Ring, RingLayout, StreamOptions, Trace, TraceWriter, packets_of_ring,
@@ -31,12 +30,6 @@ const PACKET: usize = 8192;
 fn description(compact: bool) -> Description {
     let order = Endian::NATIVE;
     let u = |size| Integer::unsigned(size, order);
-    let event = |id: u32, name: &str, payload: Struct| EventClass {
-        id: id.into(),
-        name: name.to_owned(),
-        payload: Some(payload),
-        ..EventClass::default()
-    };
     let numbered = Struct::new()
         .with("number", u(64))
         .with("twice", Integer::signed(32, order))
@@ -45,28 +38,18 @@ fn description(compact: bool) -> Description {
     let stack = Struct::new()
         .with("_ips_length", u(16))
         .with("ips", Array::sequence(length, u(64).hexadecimal()));
-    let header = match compact {
-        true => compact_event_header(order, 0),
-        false => large_event_header(order, 0),
-    };
-    Description {
-        uuid: Some(*b"a trace of a rin"),
-        byte_order: Some(order),
-        clocks: vec![Clock::nanoseconds("monotonic", 0)],
-        packet_header: Some(packet_header(order)),
-        streams: vec![StreamClass {
-            clock: Some(0),
-            packet_context: Some(packet_context(order, 0)),
-            event_header: Some(header),
-            events: vec![
-                event(NUMBERED, "ring:numbered", numbered),
-                event(STACK, "ring:stack", stack),
-                event(EMPTY, "ring:empty", Struct::new()),
-            ],
-            ..StreamClass::default()
-        }],
-        ..Description::default()
+    let events = vec![
+        EventClass::new(NUMBERED.into(), "ring:numbered", numbered),
+        EventClass::new(STACK.into(), "ring:stack", stack),
+        EventClass::new(EMPTY.into(), "ring:empty", Struct::new()),
+    ];
+    let mut description = Description::of_events(Clock::nanoseconds("monotonic", 0), events);
+    description.uuid = Some(*b"a trace of a rin");
+    // One of the ids is beyond what compact headers say in short.
+    if compact {
+        description.streams[0].event_header = Some(compact_event_header(order, 0));
     }
+    description
 }
 
 fn layout(compact: bool) -> (Arc<Plan>, RingLayout) {

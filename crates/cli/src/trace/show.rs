@@ -89,7 +89,7 @@ fn open(arguments: &Show, options: Options) -> Result<Vec<StreamReader>, ShowErr
 /// Text is written in pieces of so many bytes.
 const CHUNK: usize = 64 << 10;
 
-/// Streams are decoded by at most so many threads: the one that merges what they decode has no more to do than that.
+/// At most so many threads: the one that merges what they decode has no more to do than that.
 const MOST_THREADS: usize = 8;
 
 struct Printer<'o> {

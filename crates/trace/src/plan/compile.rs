@@ -1,5 +1,6 @@
 //! From a description to a plan: checks every class, gives registers to the fields that others refer to.
 
+use super::quick::{UsualHeader, Whole};
 use super::{
     ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventIds, EventPlan, Field, FieldId,
     OptionPlan, Plan, Shape, StreamPlan,
@@ -9,6 +10,7 @@ use crate::description::{
     Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
     Storage, Struct, Variant,
 };
+use crate::text::{Piece, label};
 use std::collections::HashSet;
 
 pub(super) fn compile(description: Description) -> Result<Plan> {
@@ -116,7 +118,7 @@ impl Compiler {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
                 events.push(EventPlan {
-                    heading: format!("{environment}{}: ", event.name).into_bytes().into(),
+                    heading: Piece::new(format!("{environment}{}: ", event.name).into_bytes()),
                     context: self.root(Scope::EventContext, event.context.as_ref())?,
                     payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
                 });
@@ -125,6 +127,7 @@ impl Compiler {
                 clock,
                 packet_context,
                 event_header,
+                usual_header: event_header.and_then(|header| UsualHeader::of(&self.fields, header)),
                 event_context,
                 events,
                 events_by_id,
@@ -407,10 +410,11 @@ impl Compiler {
         let id = self.fields.len() as FieldId;
         self.fields.push(Field {
             name: name.into(),
-            label: format!("{name} = ").into_bytes().into(),
+            label: label(name),
             align,
             outer_align,
             slot,
+            whole: Whole::of(&shape, align),
             shape,
         });
         self.place.field = self.place.field.saturating_add(1);

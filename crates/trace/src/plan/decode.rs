@@ -1,6 +1,6 @@
 //! Decodes one struct of a packet into a tape of nodes.
 
-use super::{ArrayPlan, Count, Field, FieldId, OptionPlan, Plan, Shape};
+use super::{ArrayPlan, Count, Field, FieldId, OptionPlan, Plan, Shape, StreamPlan};
 use crate::constants::MAX_EMPTY_FIELDS;
 use crate::description::{Integer, Role, Storage};
 use crate::error::{DecodeError, DecodeErrorKind};
@@ -117,9 +117,47 @@ impl Decoder<'_> {
         Ok(place)
     }
 
+    /// The header of an event of the stream class. Nobody asks for its fields, so that nodes for them are made only where the form is not
+    /// the usual one.
+    #[inline]
+    pub(crate) fn event_header(&mut self, class: &StreamPlan) -> Result<()> {
+        if let Some(usual) = &class.usual_header
+            && let Some(found) = usual.read(self.data, self.position, self.limit)
+        {
+            for (number, value) in [(&usual.id, found.id), (&usual.timestamp, found.timestamp)] {
+                if let Some(slot) = number.slot {
+                    self.registers[slot as usize] = value;
+                }
+                self.roles.set(number.role, value);
+            }
+            *self.clock = advance(*self.clock, found.timestamp, usual.timestamp.size);
+            *self.order = Some(usual.timestamp.order);
+            self.position = found.end;
+            return Ok(());
+        }
+        match class.event_header {
+            Some(header) => self.field(header).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     /// A member of a struct: mostly a number, which needs no second look.
+    #[inline]
     fn member(&mut self, id: FieldId) -> Result<()> {
         let field = self.plan.field(id);
+        if let Some(whole) = field.whole
+            && let Some((value, end)) = whole.read(self.data, self.position, self.limit)
+        {
+            if let Some(slot) = field.slot {
+                self.registers[slot as usize] = value;
+            }
+            self.position = end;
+            return self.push(id, Raw::Bits(value)).map(|_| ());
+        }
+        self.other_member(field, id)
+    }
+
+    fn other_member(&mut self, field: &Field, id: FieldId) -> Result<()> {
         let Shape::Integer(integer) = &field.shape else {
             return self.field(id).map(|_| ());
         };

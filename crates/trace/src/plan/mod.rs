@@ -2,10 +2,13 @@
 
 mod compile;
 mod decode;
+mod quick;
 
 pub(crate) use decode::{Decoder, Node, Raw, Roles, select};
 
 use crate::description::{Clock, Description, Encoding, Float, Integer, Mapping, Range, Role, Scope};
+use crate::text::Piece;
+use quick::{UsualHeader, Whole};
 use std::collections::HashMap;
 
 /// A [`Description`] that was checked and compiled. Shared by all readers and writers of a trace.
@@ -28,6 +31,8 @@ pub(crate) struct StreamPlan {
     pub(crate) clock: Option<ClockPlan>,
     pub(crate) packet_context: Option<FieldId>,
     pub(crate) event_header: Option<FieldId>,
+    /// The form of the event header that nearly all events have.
+    usual_header: Option<UsualHeader>,
     pub(crate) event_context: Option<FieldId>,
     /// In the description's order.
     pub(crate) events: Vec<EventPlan>,
@@ -97,7 +102,7 @@ impl ClockPlan {
 #[derive(Debug)]
 pub(crate) struct EventPlan {
     /// What its line of text has before the fields: the environment, the name.
-    pub(crate) heading: Box<[u8]>,
+    pub(crate) heading: Piece,
     pub(crate) context: Option<FieldId>,
     pub(crate) payload: Option<FieldId>,
 }
@@ -106,14 +111,16 @@ pub(crate) struct EventPlan {
 pub(crate) struct Field {
     /// As a member of a struct; otherwise empty.
     pub(crate) name: Box<str>,
-    /// What text has before the member's value: its name and ` = `.
-    pub(crate) label: Box<[u8]>,
+    /// What text has before the member's value.
+    pub(crate) label: Piece,
     /// Bits, a power of two.
     pub(crate) align: u64,
     /// What it asks of the structs around it. More than its own alignment where a part of it has a greater one.
     pub(crate) outer_align: u64,
     /// Register that keeps the value.
     pub(crate) slot: Option<u32>,
+    /// What it is where it can be decoded without more ado.
+    whole: Option<Whole>,
     pub(crate) shape: Shape,
 }
 

@@ -3,6 +3,7 @@
 use super::stream::{Packet, State, StreamReader};
 use crate::description::{Clock, Encoding, EnvironmentValue, EventClass, Integer, Mapping, StreamClass};
 use crate::plan::{Field, Node, Plan, Raw, Shape};
+use crate::text::Piece;
 use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
 use std::path::Path;
 
@@ -76,12 +77,12 @@ impl<'a> Event<'a> {
     }
 
     /// What its line of text has of the packet's context.
-    pub(crate) fn packet_context_text(&self) -> &'a [u8] {
+    pub(crate) fn packet_context_text(&self) -> &'a Piece {
         &self.state.context_text
     }
 
     /// What its line of text has before the fields.
-    pub(crate) fn heading(&self) -> &'a [u8] {
+    pub(crate) fn heading(&self) -> &'a Piece {
         &self.plan.streams[self.state.packet.stream_class].events[self.state.event].heading
     }
 
@@ -127,10 +128,8 @@ impl<'a> Event<'a> {
             data: &self.state.data,
             tape,
         };
-        match view.value(node) {
-            Some(Value::Struct(fields)) => Some(fields),
-            _ => None,
-        }
+        let is_struct = matches!(self.plan.field(tape.get(node)?.field).shape, Shape::Struct(_));
+        is_struct.then_some(Fields { view, node })
     }
 }
 
@@ -155,12 +154,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The bits of a number.
-    pub(crate) fn bits(&self, node: usize) -> Option<u64> {
-        match self.tape[node].raw {
-            Raw::Bits(bits) => Some(bits),
-            _ => None,
-        }
+    pub(crate) fn raw(&self, node: usize) -> Raw {
+        self.tape[node].raw
+    }
+
+    /// What a text has of the packet.
+    pub(crate) fn bytes(&self, start: usize, end: usize) -> &'a [u8] {
+        self.data.get(start..end).unwrap_or_default()
     }
 
     pub(crate) fn value(&self, node: usize) -> Option<Value<'a>> {

@@ -76,12 +76,6 @@ impl Events {
         self.streams
             .iter()
             .map(StreamReader::statistics)
-            .fold(Statistics::default(), |sum, one| Statistics {
-                packets: sum.packets + one.packets,
-                events: sum.events + one.events,
-                discarded: sum.discarded + one.discarded,
-                lost_packets: sum.lost_packets + one.lost_packets,
-                damaged: sum.damaged + one.damaged,
-            })
+            .fold(Statistics::default(), |sum, one| sum + one)
     }
 }

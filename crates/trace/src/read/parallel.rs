@@ -1,11 +1,12 @@
 //! Events of several streams in the order of time, decoded and rendered on several threads.
 //!
-//! A stream is decoded by one thread at a time, in batches; the calling thread merges what the batches hold. So as many threads
-//! are of use as there are streams.
+//! Each stream is a row of parts, runs of packets that can be decoded without those before; a part is decoded by one thread at a time, in batches. The
+//! calling thread merges what the batches of the first parts hold, and decodes too while the one that it needs is not there. Where there are many streams,
+//! each is one part.
 
 use super::event::Event;
 use super::merge::Events;
-use super::stream::StreamReader;
+use super::stream::{StreamReader, Totals};
 use crate::error::TraceError;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -15,13 +16,22 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Events of a batch: enough that handing it over costs nothing.
-const BATCH_EVENTS: usize = 1024;
+const BATCH_EVENTS: usize = 4096;
 
-/// A batch ends with the event that makes it longer than this.
-const BATCH_BYTES: usize = 64 << 10;
+/// A batch ends with the event that makes it longer than this, or than its share of [`ALL_BATCHES`].
+const BATCH_BYTES: usize = 256 << 10;
 
-/// Batches of a stream that wait to be merged. One is merged meanwhile, and one made.
-const BATCHES_AHEAD: usize = 2;
+/// What all batches of first parts may have.
+const ALL_BATCHES: usize = 16 << 20;
+
+/// Batches of a stream's first part: two wait, one is merged, one is made.
+const BATCHES: usize = 4;
+
+/// What may wait of all parts behind the first ones.
+const AHEAD_BYTES: usize = 16 << 20;
+
+/// A part has the packet that makes it longer than this.
+const PART_BYTES: u64 = 256 << 10;
 
 /// How [`render`] has ended.
 #[derive(Debug)]
@@ -32,7 +42,7 @@ pub struct Rendered {
     pub error: Option<TraceError>,
 }
 
-/// Reads all events of the streams with up to so many threads besides the calling one. Each event is turned into bytes by `make`, on any
+/// Reads all events of the streams with up to so many threads, of which the calling one is one. Each event is turned into bytes by `make`, on any
 /// thread; its time and its bytes are given to `take` in the order in which [`Events`] has them.
 pub fn render(
     streams: Vec<StreamReader>,
@@ -40,29 +50,21 @@ pub fn render(
     make: impl Fn(&Event<'_>, &mut Vec<u8>) + Sync,
     mut take: impl FnMut(Option<i64>, &[u8]) -> ControlFlow<()>,
 ) -> Rendered {
-    let threads = threads.min(streams.len());
     if threads < 2 {
         return render_here(streams, make, take);
     }
-    let shared = Shared {
-        state: Mutex::new(State {
-            slots: streams.into_iter().map(Slot::new).collect(),
-            stop: false,
-        }),
-        work: Condvar::new(),
-        ready: Condvar::new(),
-    };
+    let shared = Shared::new(streams, threads);
     let error = thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| shared.decode(&make));
+        for _ in 1..threads {
+            scope.spawn(|| shared.work(&make));
         }
-        let result = shared.merge(&mut take);
+        let result = shared.merge(&make, &mut take);
         shared.lock().stop = true;
         shared.work.notify_all();
         result.err()
     });
     let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let streams = state.slots.into_iter().filter_map(|slot| slot.reader).collect();
+    let streams = state.slots.into_iter().filter_map(Slot::into_reader).collect();
     Rendered { streams, error }
 }
 
@@ -93,37 +95,55 @@ fn render_here(
 
 struct Shared {
     state: Mutex<State>,
-    /// There may be something to decode.
+    /// There may be something to do.
     work: Condvar,
-    /// There is a batch.
-    ready: Condvar,
+    /// Something was done.
+    done: Condvar,
+    /// A batch ends with the event that makes it longer than this.
+    batch_bytes: usize,
+    /// How many parts behind the first ones there may be.
+    most_ahead: usize,
 }
 
 struct State {
     slots: Vec<Slot>,
+    /// Batches that were merged and readers of parts that were read, for their memory.
+    batches: Vec<Batch>,
+    readers: Vec<StreamReader>,
     /// Nobody wants more.
     stop: bool,
 }
 
+/// A stream.
 struct Slot {
-    /// `None` while a thread decodes.
-    reader: Option<StreamReader>,
-    ready: VecDeque<Batch>,
-    /// The last batch was made.
-    done: bool,
-    /// Batches that were merged, for their memory.
-    spare: Vec<Batch>,
+    /// What parts are split off from; `None` while that is done, and while it is itself the last part.
+    whole: Option<Box<StreamReader>>,
+    /// Whether there may be more parts.
+    splits: bool,
+    parts: VecDeque<Part>,
+    /// Parts before these.
+    merged: usize,
+    totals: Totals,
 }
 
-impl Slot {
-    fn new(reader: StreamReader) -> Slot {
-        Slot {
-            reader: Some(reader),
-            ready: VecDeque::new(),
-            done: false,
-            spare: Vec::new(),
-        }
-    }
+struct Part {
+    /// `None` while a thread decodes.
+    reader: Option<Box<StreamReader>>,
+    ready: VecDeque<Batch>,
+    /// What the batches take.
+    bytes: usize,
+    /// The last batch was made.
+    done: bool,
+    /// It has all that is left of the stream, and its reader is that of the stream.
+    is_rest: bool,
+}
+
+/// What a thread can do.
+enum Job {
+    /// Makes the next batch of a part, which is that many parts after the stream's first.
+    Decode(usize, usize, Box<StreamReader>, Batch),
+    /// Splits off a part of a stream.
+    Split(usize, Box<StreamReader>, Option<Box<StreamReader>>),
 }
 
 #[derive(Default)]
@@ -142,12 +162,80 @@ struct Record {
     end: usize,
 }
 
+impl Slot {
+    fn new(reader: Box<StreamReader>, splits: bool) -> Slot {
+        let mut slot = Slot {
+            whole: None,
+            splits,
+            parts: VecDeque::new(),
+            merged: 0,
+            totals: Totals::default(),
+        };
+        match splits {
+            true => slot.whole = Some(reader),
+            false => slot.parts.push_back(Part::new(reader, true)),
+        }
+        slot
+    }
+
+    /// Whether all of it was decoded.
+    fn is_done(&self) -> bool {
+        !self.splits && self.parts.iter().all(|part| part.done)
+    }
+
+    /// Gives up the first parts of which everything was merged; whether there were any.
+    fn retire(&mut self, readers: &mut Vec<StreamReader>) -> bool {
+        let before = self.merged;
+        while let Some(part) = self
+            .parts
+            .pop_front_if(|part| part.done && part.ready.is_empty() && part.reader.is_some())
+        {
+            self.merged += 1;
+            readers.extend(self.close(part).map(|reader| *reader));
+        }
+        self.merged > before
+    }
+
+    /// Counts what a part has counted; its reader, unless that is the stream's.
+    fn close(&mut self, part: Part) -> Option<Box<StreamReader>> {
+        let reader = part.reader?;
+        if part.is_rest {
+            self.whole = Some(reader);
+            return None;
+        }
+        self.totals.add(&reader);
+        Some(reader)
+    }
+
+    /// The stream's reader, with what all parts have counted.
+    fn into_reader(mut self) -> Option<StreamReader> {
+        while let Some(part) = self.parts.pop_front() {
+            self.close(part);
+        }
+        let mut reader = self.whole?;
+        reader.absorb(self.totals);
+        Some(*reader)
+    }
+}
+
+impl Part {
+    fn new(reader: Box<StreamReader>, is_rest: bool) -> Part {
+        Part {
+            reader: Some(reader),
+            ready: VecDeque::new(),
+            bytes: 0,
+            done: false,
+            is_rest,
+        }
+    }
+}
+
 impl Batch {
     /// Decodes the next events; whether the stream goes on.
-    fn fill(&mut self, reader: &mut StreamReader, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) -> bool {
+    fn fill(&mut self, reader: &mut StreamReader, most: usize, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) -> bool {
         self.records.clear();
         self.bytes.clear();
-        while self.records.len() < BATCH_EVENTS && self.bytes.len() < BATCH_BYTES {
+        while self.records.len() < BATCH_EVENTS && self.bytes.len() < most {
             match reader.advance() {
                 Ok(true) => {
                     let event = reader.event();
@@ -167,69 +255,183 @@ impl Batch {
         }
         true
     }
+
+    /// What it takes of the memory.
+    fn size(&self) -> usize {
+        self.bytes.len() + self.records.len() * size_of::<Record>()
+    }
+}
+
+impl State {
+    /// What is best done next. Parts at the front come first, and of these the ones with the least to merge: first of all those of the stream that is
+    /// waited for.
+    fn next_job(&mut self, shared: &Shared, wanted: Option<usize>) -> Option<Job> {
+        let ahead: usize = self.slots.iter().map(|slot| slot.parts.len().saturating_sub(1)).sum();
+        let may_split = ahead < shared.most_ahead;
+        let mut best = None;
+        for (index, slot) in self.slots.iter().enumerate() {
+            let parts = slot.parts.iter().enumerate();
+            let decodable = parts.filter_map(|(place, part)| {
+                let most = match place {
+                    0 => (BATCHES - 2) * shared.batch_bytes,
+                    _ => AHEAD_BYTES / shared.most_ahead.max(1),
+                };
+                let is_open = part.reader.is_some() && !part.done && part.bytes < most;
+                is_open.then_some((place, part.bytes, wanted != Some(index), index, false))
+            });
+            let splittable = slot.splits && slot.whole.is_some() && (slot.parts.is_empty() || may_split);
+            let split = splittable.then_some((slot.parts.len(), 0, wanted != Some(index), index, true));
+            best = decodable.chain(split).chain(best).min();
+        }
+        let (place, _, _, index, splits) = best?;
+        let slot = &mut self.slots[index];
+        if splits {
+            let old = self.readers.pop().map(Box::new);
+            return slot.whole.take().map(|whole| Job::Split(index, whole, old));
+        }
+        let reader = slot.parts.get_mut(place)?.reader.take()?;
+        let batch = self.batches.pop().unwrap_or_default();
+        Some(Job::Decode(index, slot.merged + place, reader, batch))
+    }
 }
 
 impl Shared {
+    fn new(streams: Vec<StreamReader>, threads: usize) -> Shared {
+        // So many streams keep all threads busy as they are.
+        let most_ahead = match streams.len() > 4 * threads {
+            true => 0,
+            false => 2 * threads,
+        };
+        Shared {
+            batch_bytes: BATCH_BYTES.min(ALL_BATCHES / (BATCHES * streams.len().max(1))),
+            most_ahead,
+            state: Mutex::new(State {
+                slots: streams
+                    .into_iter()
+                    .map(|stream| Slot::new(Box::new(stream), most_ahead > 0))
+                    .collect(),
+                batches: Vec::new(),
+                readers: Vec::new(),
+                stop: false,
+            }),
+            work: Condvar::new(),
+            done: Condvar::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A thread that panicked leaves nothing half done under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each thread does.
-    fn decode(&self, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) {
+    /// What each thread but the calling one does.
+    fn work(&self, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) {
         let mut state = self.lock();
         loop {
-            if state.stop || state.slots.iter().all(|slot| slot.done) {
+            if state.stop || state.slots.iter().all(Slot::is_done) {
                 return;
             }
-            let waiting = |slot: &Slot| slot.reader.is_some() && !slot.done && slot.ready.len() < BATCHES_AHEAD;
-            let slots = state.slots.iter_mut().enumerate();
-            let next = slots
-                .filter(|(_, slot)| waiting(slot))
-                .min_by_key(|(_, slot)| slot.ready.len());
-            let Some((index, slot)) = next else {
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let Some(mut reader) = slot.reader.take() else { continue };
-            let mut batch = slot.spare.pop().unwrap_or_default();
-            drop(state);
-            let goes_on = batch.fill(&mut reader, make);
-            state = self.lock();
-            let slot = &mut state.slots[index];
-            slot.reader = Some(reader);
-            slot.ready.push_back(batch);
-            slot.done = !goes_on;
-            self.ready.notify_one();
-            if !goes_on {
+            match state.next_job(self, None) {
+                Some(job) => {
+                    drop(state);
+                    state = self.run(job, make);
+                    self.done.notify_one();
+                }
+                None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn run(&self, job: Job, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) -> MutexGuard<'_, State> {
+        match job {
+            Job::Decode(index, part, mut reader, mut batch) => {
+                let goes_on = batch.fill(&mut reader, self.batch_bytes, make);
+                let mut state = self.lock();
+                let slot = &mut state.slots[index];
+                // It cannot have been given up while it had no reader.
+                if let Some(part) = part
+                    .checked_sub(slot.merged)
+                    .and_then(|place| slot.parts.get_mut(place))
+                {
+                    part.reader = Some(reader);
+                    part.bytes += batch.size();
+                    part.ready.push_back(batch);
+                    part.done = !goes_on;
+                }
+                match goes_on {
+                    true => self.work.notify_one(),
+                    // It may have been the last one.
+                    false => self.work.notify_all(),
+                }
+                state
+            }
+            Job::Split(index, mut whole, old) => {
+                let part = whole.split(PART_BYTES, old.map(|old| *old));
+                let mut state = self.lock();
+                let slot = &mut state.slots[index];
+                match part {
+                    Some(part) => {
+                        slot.splits = !whole.is_at_end();
+                        slot.parts.push_back(Part::new(Box::new(part), false));
+                        slot.whole = Some(whole);
+                    }
+                    None => {
+                        slot.splits = false;
+                        slot.parts.push_back(Part::new(whole, true));
+                    }
+                }
                 self.work.notify_all();
+                state
             }
         }
     }
 
     /// The next batch of a stream, for which it takes the one that was merged; `None` at the stream's end.
-    fn next_batch(&self, index: usize, merged: Option<Batch>) -> Option<Batch> {
+    fn next_batch(
+        &self,
+        index: usize,
+        merged: Option<Batch>,
+        make: &impl Fn(&Event<'_>, &mut Vec<u8>),
+    ) -> Option<Batch> {
         let mut state = self.lock();
-        state.slots[index].spare.extend(merged);
+        state.batches.extend(merged);
         loop {
-            let slot = &mut state.slots[index];
-            if let Some(batch) = slot.ready.pop_front() {
-                self.work.notify_one();
-                return Some(batch);
+            let State { slots, readers, .. } = &mut *state;
+            let slot = &mut slots[index];
+            if slot.retire(readers) {
+                self.work.notify_all();
             }
-            if slot.done {
-                return None;
+            match slot.parts.front_mut() {
+                Some(part) => {
+                    if let Some(batch) = part.ready.pop_front() {
+                        part.bytes -= batch.size();
+                        self.work.notify_one();
+                        return Some(batch);
+                    }
+                }
+                None if !slot.splits => return None,
+                None => {}
             }
-            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            match state.next_job(self, Some(index)) {
+                Some(job) => {
+                    drop(state);
+                    state = self.run(job, make);
+                }
+                None => state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
         }
     }
 
-    fn merge(&self, take: &mut impl FnMut(Option<i64>, &[u8]) -> ControlFlow<()>) -> Result<(), TraceError> {
+    fn merge(
+        &self,
+        make: &impl Fn(&Event<'_>, &mut Vec<u8>),
+        take: &mut impl FnMut(Option<i64>, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TraceError> {
         let count = self.lock().slots.len();
         let mut streams: Vec<Merged> = (0..count).map(|_| Merged::default()).collect();
         let mut heap = BinaryHeap::with_capacity(count);
         for (index, stream) in streams.iter_mut().enumerate() {
-            if let Some(merge) = self.due(index, stream)? {
+            if let Some(merge) = self.due(index, stream, make)? {
                 heap.push(Reverse((merge, index)));
             }
         }
@@ -242,7 +444,7 @@ impl Shared {
                 return Ok(());
             }
             (stream.next, stream.start) = (stream.next + 1, end);
-            match self.due(index, stream)? {
+            match self.due(index, stream, make)? {
                 Some(merge) => first.0.0 = merge,
                 None => {
                     PeekMut::pop(first);
@@ -253,7 +455,12 @@ impl Shared {
     }
 
     /// When the next event of a stream is due; gets the next batch where one is needed.
-    fn due(&self, index: usize, stream: &mut Merged) -> Result<Option<Option<i64>>, TraceError> {
+    fn due(
+        &self,
+        index: usize,
+        stream: &mut Merged,
+        make: &impl Fn(&Event<'_>, &mut Vec<u8>),
+    ) -> Result<Option<Option<i64>>, TraceError> {
         loop {
             if let Some(record) = stream.batch.records.get(stream.next) {
                 return Ok(Some(record.merge));
@@ -261,7 +468,7 @@ impl Shared {
             if let Some(error) = stream.batch.error.take() {
                 return Err(error);
             }
-            let Some(batch) = self.next_batch(index, Some(std::mem::take(&mut stream.batch))) else {
+            let Some(batch) = self.next_batch(index, Some(std::mem::take(&mut stream.batch)), make) else {
                 return Ok(None);
             };
             *stream = Merged {

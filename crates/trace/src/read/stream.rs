@@ -1,5 +1,9 @@
 //! One stream: packet after packet into a buffer, event after event out of it.
 
+mod split;
+
+pub(super) use split::Totals;
+
 use super::event::{Event, Fields};
 use super::{Options, Recover, fail};
 use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
@@ -7,6 +11,7 @@ use crate::content::{Key, Schemes};
 use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};
+use crate::text::{Piece, packet_context};
 use backtrail_wire::Endian;
 use std::cell::Cell;
 use std::fs::File;
@@ -27,6 +32,20 @@ pub struct Statistics {
     pub lost_packets: u64,
     /// Packets that could not be read, or not to their end; only with [`Options::recover`].
     pub damaged: u64,
+}
+
+impl std::ops::Add for Statistics {
+    type Output = Statistics;
+
+    fn add(self, other: Statistics) -> Statistics {
+        Statistics {
+            packets: self.packets + other.packets,
+            events: self.events + other.events,
+            discarded: self.discarded + other.discarded,
+            lost_packets: self.lost_packets + other.lost_packets,
+            damaged: self.damaged + other.damaged,
+        }
+    }
 }
 
 /// What was wrong with a packet; only with [`Options::recover`].
@@ -75,6 +94,8 @@ pub struct StreamReader {
     options: Options,
     /// Where the next packet begins.
     next_packet: u64,
+    /// No packet from there on is read.
+    end: u64,
     pub(super) state: State,
     statistics: Statistics,
     problems: Vec<Problem>,
@@ -88,7 +109,7 @@ pub struct StreamReader {
 /// Where a stream's bytes are.
 #[derive(Debug)]
 enum Source {
-    File(File),
+    File(Arc<File>),
     Bytes(Vec<u8>),
     /// The other one for so many reads.
     Failing(Box<Source>, Cell<u64>),
@@ -142,7 +163,7 @@ pub(super) struct State {
     /// What the current event's header says.
     roles: Roles,
     /// What each line of text has of the packet's context.
-    pub(super) context_text: Vec<u8>,
+    pub(super) context_text: Piece,
     /// The event: each struct from its node on.
     pub(super) tape: Vec<Node>,
     pub(super) event: usize,
@@ -171,7 +192,7 @@ impl StreamReader {
         Ok(StreamReader::new(
             plan,
             path,
-            (Source::File(file), length),
+            (Source::File(Arc::new(file)), length),
             class,
             options,
         ))
@@ -210,6 +231,7 @@ impl StreamReader {
             length,
             options,
             next_packet: 0,
+            end: length,
             state: State {
                 registers,
                 class,
@@ -361,7 +383,7 @@ impl StreamReader {
 
     /// Passes over the rest of the packet; whether there is another one, which then is the current one.
     pub(crate) fn next_packet(&mut self) -> Result<bool, TraceError> {
-        if self.next_packet >= self.length {
+        if self.is_at_end() {
             return Ok(false);
         }
         self.read_packet()?;
@@ -396,8 +418,8 @@ impl StreamReader {
         class.clock.as_ref()?.nanoseconds_at(cycles)
     }
 
-    /// Reads the next packet: first its beginning, which tells its size, then all of it.
-    fn read_packet(&mut self) -> Result<(), TraceError> {
+    /// Reads the beginning of the next packet, which tells its size; how many bytes it read.
+    fn read_header(&mut self) -> Result<(Packet, u64), TraceError> {
         let offset = self.next_packet;
         let rest = self.length - offset;
         let mut beginning = FIRST_READ.min(rest);
@@ -412,6 +434,14 @@ impl StreamReader {
             }
         };
         let packet = packet.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
+        Ok((packet, beginning))
+    }
+
+    /// Reads the next packet.
+    fn read_packet(&mut self) -> Result<(), TraceError> {
+        let offset = self.next_packet;
+        let rest = self.length - offset;
+        let (packet, beginning) = self.read_header()?;
         self.next_packet = offset.saturating_add(packet.packet_bits / 8);
         let content = packet.content_bits.min(rest * 8).div_ceil(8);
         self.fill(offset, beginning.min(content), content)?;
@@ -420,11 +450,7 @@ impl StreamReader {
         self.state.due = due.into_iter().flatten().max();
         self.state.packet = packet;
         self.state.has_packet = true;
-        self.state.context_text.clear();
-        if let Some(context) = self.event().packet_context() {
-            let text = crate::text::packet_context(context);
-            self.state.context_text = text;
-        }
+        self.state.context_text = self.event().packet_context().map(packet_context).unwrap_or_default();
         let result = self.state.unpack(self.options.key);
         result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
         if let Some(missing) = (packet.packet_bits / 8)
@@ -612,9 +638,7 @@ impl State {
             clock: &mut self.clock,
             order: &mut self.order,
         };
-        if let Some(header) = class.event_header {
-            decoder.field(header)?;
-        }
+        decoder.event_header(class)?;
         let id = match decoder.roles.get(Role::EventClassId) {
             Some(id) => id,
             // Without ids there is one class only.

@@ -5,22 +5,13 @@ use crate::constants::MAX_MAPPINGS;
 use crate::description::{
     Array, Description, Encoding, Enumeration, FieldClass, Integer, Length, Scope, Storage, StreamClass, Struct,
 };
-use crate::tsdl::{is_identifier, quoted};
+use crate::error::Inexpressible;
+use crate::tsdl::{is_identifier, order_name, quoted};
 use backtrail_wire::Endian;
 use std::fmt::Write;
 
 /// A description that the RFC cannot express.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteError {
-    /// What it cannot express.
-    pub kind: WriteErrorKind,
-    /// In which struct.
-    pub scope: Option<Scope>,
-    /// Id of the stream class.
-    pub stream: Option<u64>,
-    /// Id of the event class.
-    pub event: Option<u64>,
-}
+pub type WriteError = Inexpressible<WriteErrorKind>;
 
 /// What the RFC cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,46 +58,34 @@ pub enum WriteErrorKind {
     Role,
 }
 
-impl std::fmt::Display for WriteError {
+impl std::fmt::Display for WriteErrorKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         use WriteErrorKind as Kind;
         f.write_str("RFC v1.1 cannot express ")?;
-        match self.kind {
-            Kind::Packets => write!(f, "these packets")?,
-            Kind::EventHeader => write!(f, "this event header")?,
-            Kind::Clock => write!(f, "times of this clock")?,
-            Kind::SectionName => write!(f, "a section without a name")?,
-            Kind::DuplicateSection => write!(f, "two sections of one name")?,
-            Kind::EventId(id) => write!(f, "the event id {id}")?,
-            Kind::EventContext => write!(f, "a context of one class of events")?,
-            Kind::Variant => write!(f, "a variant")?,
-            Kind::Optional => write!(f, "an optional field")?,
-            Kind::Float => write!(f, "a floating point number")?,
-            Kind::BitMap => write!(f, "bits with names")?,
-            Kind::Boolean => write!(f, "a boolean")?,
-            Kind::Blob => write!(f, "a BLOB")?,
-            Kind::TextArray => write!(f, "an array of characters")?,
-            Kind::Encoding(encoding) => write!(f, "text in {encoding:?}")?,
-            Kind::Storage(storage) => write!(f, "integers stored as {storage:?}")?,
-            Kind::Length => write!(f, "a sequence whose length is not its own, in the field before it")?,
-            Kind::Alignment(align) => write!(f, "an alignment of {align} bits that no part needs")?,
-            Kind::Mappings => write!(f, "labels of more than {MAX_MAPPINGS} values")?,
-            Kind::Role => write!(f, "a role of this field")?,
+        match self {
+            Kind::Packets => write!(f, "these packets"),
+            Kind::EventHeader => write!(f, "this event header"),
+            Kind::Clock => write!(f, "times of this clock"),
+            Kind::SectionName => write!(f, "a section without a name"),
+            Kind::DuplicateSection => write!(f, "two sections of one name"),
+            Kind::EventId(id) => write!(f, "the event id {id}"),
+            Kind::EventContext => write!(f, "a context of one class of events"),
+            Kind::Variant => write!(f, "a variant"),
+            Kind::Optional => write!(f, "an optional field"),
+            Kind::Float => write!(f, "a floating point number"),
+            Kind::BitMap => write!(f, "bits with names"),
+            Kind::Boolean => write!(f, "a boolean"),
+            Kind::Blob => write!(f, "a BLOB"),
+            Kind::TextArray => write!(f, "an array of characters"),
+            Kind::Encoding(encoding) => write!(f, "text in {encoding:?}"),
+            Kind::Storage(storage) => write!(f, "integers stored as {storage:?}"),
+            Kind::Length => write!(f, "a sequence whose length is not its own, in the field before it"),
+            Kind::Alignment(align) => write!(f, "an alignment of {align} bits that no part needs"),
+            Kind::Mappings => write!(f, "labels of more than {MAX_MAPPINGS} values"),
+            Kind::Role => write!(f, "a role of this field"),
         }
-        if let Some(scope) = self.scope {
-            write!(f, ", in {}", scope.tsdl_name())?;
-        }
-        if let Some(event) = self.event {
-            write!(f, " of event {event}")?;
-        }
-        if let Some(stream) = self.stream {
-            write!(f, " of stream {stream}")?;
-        }
-        Ok(())
     }
 }
-
-impl std::error::Error for WriteError {}
 
 type Result<T> = std::result::Result<T, WriteError>;
 
@@ -459,10 +438,8 @@ fn integer_attributes(text: &mut String, integer: &Integer, native: Endian) {
     } = integer;
     // Writing to a String cannot fail.
     let _ = write!(text, " size = {size}; signed = {signed}; align = {align};");
-    match integer.byte_order {
-        order if order == native => {}
-        Endian::Little => text.push_str(" byte_order = le;"),
-        Endian::Big => text.push_str(" byte_order = be;"),
+    if integer.byte_order != native {
+        let _ = write!(text, " byte_order = {};", order_name(integer.byte_order));
     }
     if let Storage::Unit(unit) = integer.storage {
         let _ = write!(text, " unit_size = {unit};");

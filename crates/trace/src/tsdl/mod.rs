@@ -14,7 +14,7 @@ mod types;
 mod write;
 
 pub use write::{WriteError, WriteErrorKind, write};
-pub(crate) use write::{is_identifier, quoted};
+pub(crate) use write::{is_identifier, order_name, quoted};
 
 use crate::description::Description;
 

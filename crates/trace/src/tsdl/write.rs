@@ -6,21 +6,12 @@ use crate::description::{
     Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Integer, Length,
     Reference, Role, Scope, Storage, Struct, Variant, format_uuid,
 };
+use crate::error::Inexpressible;
 use backtrail_wire::Endian;
 use std::fmt::Write;
 
 /// A description that 1.8 cannot express.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteError {
-    /// What it cannot express.
-    pub kind: WriteErrorKind,
-    /// In which struct.
-    pub scope: Option<Scope>,
-    /// Id of the stream class.
-    pub stream: Option<u64>,
-    /// Id of the event class.
-    pub event: Option<u64>,
-}
+pub type WriteError = Inexpressible<WriteErrorKind>;
 
 /// What 1.8 cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,33 +34,21 @@ pub enum WriteErrorKind {
     Class,
 }
 
-impl std::fmt::Display for WriteError {
+impl std::fmt::Display for WriteErrorKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("CTF 1.8 cannot express ")?;
-        match self.kind {
-            WriteErrorKind::Name => write!(f, "a name that is no identifier")?,
-            WriteErrorKind::Role(role) => write!(f, "the role {role:?} under this name")?,
-            WriteErrorKind::Reference => write!(f, "a reference to this field")?,
-            WriteErrorKind::Option => write!(f, "a variant whose options are not its tag's labels")?,
-            WriteErrorKind::ArrayAlignment => write!(f, "an array's own alignment")?,
-            WriteErrorKind::Clock => write!(f, "a clock that does not exist")?,
-            WriteErrorKind::Class => write!(f, "a field of this class")?,
-            WriteErrorKind::Range => write!(f, "a range of more than 64 bits")?,
+        match self {
+            WriteErrorKind::Name => write!(f, "a name that is no identifier"),
+            WriteErrorKind::Role(role) => write!(f, "the role {role:?} under this name"),
+            WriteErrorKind::Reference => write!(f, "a reference to this field"),
+            WriteErrorKind::Option => write!(f, "a variant whose options are not its tag's labels"),
+            WriteErrorKind::ArrayAlignment => write!(f, "an array's own alignment"),
+            WriteErrorKind::Clock => write!(f, "a clock that does not exist"),
+            WriteErrorKind::Class => write!(f, "a field of this class"),
+            WriteErrorKind::Range => write!(f, "a range of more than 64 bits"),
         }
-        if let Some(scope) = self.scope {
-            write!(f, ", in {}", scope.tsdl_name())?;
-        }
-        if let Some(event) = self.event {
-            write!(f, " of event {event}")?;
-        }
-        if let Some(stream) = self.stream {
-            write!(f, " of stream {stream}")?;
-        }
-        Ok(())
     }
 }
-
-impl std::error::Error for WriteError {}
 
 type Result<T> = std::result::Result<T, WriteError>;
 
@@ -500,7 +479,7 @@ impl<'d> Writer<'d> {
     }
 }
 
-const fn order_name(order: Endian) -> &'static str {
+pub(crate) const fn order_name(order: Endian) -> &'static str {
     match order {
         Endian::Little => "le",
         Endian::Big => "be",

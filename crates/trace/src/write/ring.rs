@@ -57,22 +57,18 @@ impl RingLayout {
 ///
 /// Files whose name begins with a dot are no part of a trace, so the directory was one before too.
 pub fn salvage(directory: &Path) -> Result<Vec<PathBuf>, CreateError> {
-    let fail = |path: &Path, kind| CreateError {
-        path: path.to_owned(),
-        kind,
-    };
-    let unread = |error: TraceError| fail(&error.path, CreateErrorKind::Read(error.kind));
+    let unread = |error: TraceError| CreateError::new(&error.path, CreateErrorKind::Read(error.kind));
     let trace = Trace::open(directory).map_err(unread)?;
     let mut made = Vec::new();
     for (ring, path) in trace.ring_files().map_err(unread)? {
-        let memory = fs::read(&ring).map_err(|error| fail(&ring, CreateErrorKind::Io(error)))?;
+        let memory = fs::read(&ring).map_err(|error| CreateError::io(&ring, error))?;
         let packets = packets_of_ring(trace.plan(), &memory);
         if packets.is_empty() {
             continue;
         }
-        let mut file = new_file(&path).map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
+        let mut file = new_file(&path).map_err(|error| CreateError::io(&path, error))?;
         let written = file.write_all(&packets.concat());
-        written.map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
+        written.map_err(|error| CreateError::io(&path, error))?;
         made.push(path);
     }
     Ok(made)

@@ -48,40 +48,28 @@ pub struct TraceWriter {
 impl TraceWriter {
     /// Makes the directory (or takes an empty one) and writes the metadata.
     pub fn create(directory: &Path, description: Description, dialect: Dialect) -> Result<TraceWriter, CreateError> {
-        let fail = |path: &Path, kind| CreateError {
-            path: path.to_owned(),
-            kind,
-        };
         let metadata = match dialect {
             Dialect::V1_8 => {
                 let text = tsdl::write(&description);
-                text.map_err(|error| fail(directory, CreateErrorKind::Tsdl(error)))?
+                text.map_err(|error| CreateError::new(directory, CreateErrorKind::Tsdl(error)))?
                     .into_bytes()
             }
             Dialect::V2 => {
                 let text = json2::write(&description);
-                text.map_err(|error| fail(directory, CreateErrorKind::Json2(error)))?
+                text.map_err(|error| CreateError::new(directory, CreateErrorKind::Json2(error)))?
                     .into_bytes()
             }
-            Dialect::Rfc1_1 => rfc_metadata(&description).map_err(|kind| fail(directory, kind))?,
+            Dialect::Rfc1_1 => rfc_metadata(&description).map_err(|kind| CreateError::new(directory, kind))?,
         };
-        let plan = Plan::new(description).map_err(|error| fail(directory, CreateErrorKind::Description(error)))?;
-        match fs::create_dir(directory) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let mut entries =
-                    fs::read_dir(directory).map_err(|error| fail(directory, CreateErrorKind::Io(error)))?;
-                if entries.next().is_some() {
-                    return Err(fail(directory, CreateErrorKind::NotEmpty));
-                }
-            }
-            result => result.map_err(|error| fail(directory, CreateErrorKind::Io(error)))?,
-        }
+        let plan =
+            Plan::new(description).map_err(|error| CreateError::new(directory, CreateErrorKind::Description(error)))?;
+        make_empty(directory)?;
         // Under a hidden name until it is whole: readers pass over those.
         let path = directory.join(METADATA_FILE);
         let hidden = directory.join(".metadata");
         fs::write(&hidden, metadata)
             .and_then(|()| fs::rename(&hidden, &path))
-            .map_err(|error| fail(&path, CreateErrorKind::Io(error)))?;
+            .map_err(|error| CreateError::io(&path, error))?;
         Ok(TraceWriter {
             directory: directory.to_owned(),
             plan: Arc::new(plan),
@@ -96,10 +84,8 @@ impl TraceWriter {
     /// A new stream. Its file appears with its first packet. The result can be moved to another thread.
     pub fn stream(&self, file_name: &str, options: StreamOptions) -> Result<PacketFile, CreateError> {
         let path = self.new_stream_path(file_name, options.class_id)?;
-        let writer = StreamWriter::new(self.plan.clone(), options).map_err(|error| CreateError {
-            path: path.clone(),
-            kind: CreateErrorKind::Encode(error),
-        })?;
+        let writer = StreamWriter::new(self.plan.clone(), options)
+            .map_err(|error| CreateError::new(&path, CreateErrorKind::Encode(error)))?;
         Ok(PacketFile {
             writer,
             path,
@@ -121,11 +107,20 @@ impl TraceWriter {
             || section_of(description, &path).is_ok_and(|section| description.streams[section].id == class);
         match sound && belongs && !path.exists() {
             true => Ok(path),
-            false => Err(CreateError {
-                path,
-                kind: CreateErrorKind::StreamName,
-            }),
+            false => Err(CreateError::new(&path, CreateErrorKind::StreamName)),
         }
+    }
+}
+
+/// Makes the directory, or takes it if it is empty.
+pub(super) fn make_empty(directory: &Path) -> Result<(), CreateError> {
+    let io = |error| CreateError::io(directory, error);
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => match fs::read_dir(directory).map_err(io)?.next() {
+            Some(_) => Err(CreateError::new(directory, CreateErrorKind::NotEmpty)),
+            None => Ok(()),
+        },
+        result => result.map_err(io),
     }
 }
 
@@ -208,19 +203,15 @@ impl PacketFile {
     }
 
     fn append(&mut self, timestamp: u64) -> Result<(), CreateError> {
-        let fail = |path: &Path, kind| CreateError {
-            path: path.to_owned(),
-            kind,
-        };
         let packet = self
             .writer
             .finish(timestamp)
-            .map_err(|error| fail(&self.path, CreateErrorKind::Encode(error)))?;
+            .map_err(|error| CreateError::new(&self.path, CreateErrorKind::Encode(error)))?;
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let file =
-                    new_file(&self.path).map_err(|error| fail(&self.path, CreateErrorKind::PacketLost(error)))?;
+                let file = new_file(&self.path)
+                    .map_err(|error| CreateError::new(&self.path, CreateErrorKind::PacketLost(error)))?;
                 self.file.insert(file)
             }
         };
@@ -232,8 +223,8 @@ impl PacketFile {
             Err(error) => error,
         };
         match file.set_len(self.length) {
-            Ok(()) => Err(fail(&self.path, CreateErrorKind::PacketLost(error))),
-            Err(error) => Err(fail(&self.path, CreateErrorKind::Io(error))),
+            Ok(()) => Err(CreateError::new(&self.path, CreateErrorKind::PacketLost(error))),
+            Err(error) => Err(CreateError::io(&self.path, error)),
         }
     }
 }

@@ -10,7 +10,7 @@ mod unsaid;
 pub use unsaid::Unsaid;
 
 use super::packet::StreamOptions;
-use super::trace::{TraceWriter, new_file};
+use super::trace::{TraceWriter, make_empty, new_file};
 use crate::Dialect;
 use crate::constants::METADATA_FILE;
 use crate::content::{Compression, Key, Packing};
@@ -44,7 +44,10 @@ pub fn convert(
 ) -> Result<Vec<Unsaid>, CreateError> {
     let packing = options.packing;
     if dialect != Dialect::Rfc1_1 && (packing.encryption.is_some() || packing.compression != Compression::None) {
-        return Err(fail(directory, CreateErrorKind::Encode(EncodeError::Packing)));
+        return Err(CreateError::new(
+            directory,
+            CreateErrorKind::Encode(EncodeError::Packing),
+        ));
     }
     let mut left_out = Vec::new();
     match (trace.dialect(), dialect) {
@@ -86,13 +89,6 @@ struct Target {
     cpu: Option<u32>,
 }
 
-fn fail(path: &Path, kind: CreateErrorKind) -> CreateError {
-    CreateError {
-        path: path.to_owned(),
-        kind,
-    }
-}
-
 fn name_of(stream: &Path) -> &str {
     stream.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
@@ -100,26 +96,19 @@ fn name_of(stream: &Path) -> &str {
 fn copied(trace: &Trace, directory: &Path) -> Result<(), CreateError> {
     for stream in trace.streams() {
         let target = directory.join(stream.file_name().unwrap_or_default());
-        fs::copy(stream, target).map_err(|error| fail(stream, CreateErrorKind::Io(error)))?;
+        fs::copy(stream, target).map_err(|error| CreateError::io(stream, error))?;
     }
     Ok(())
 }
 
 fn repacked(trace: &Trace, directory: &Path, options: ConvertOptions) -> Result<(), CreateError> {
-    let io = |error| fail(directory, CreateErrorKind::Io(error));
-    match fs::create_dir(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(error)),
-        _ if fs::read_dir(directory).map_err(io)?.next().is_some() => {
-            return Err(fail(directory, CreateErrorKind::NotEmpty));
-        }
-        _ => {}
-    }
+    make_empty(directory)?;
     for (index, stream) in trace.streams().iter().enumerate() {
         let target = directory.join(stream.file_name().unwrap_or_default());
-        repack::stream(trace, index, &target, options).map_err(|kind| fail(stream, kind))?;
+        repack::stream(trace, index, &target, options).map_err(|kind| CreateError::new(stream, kind))?;
     }
     let metadata = trace.directory().join(METADATA_FILE);
-    fs::copy(&metadata, directory.join(METADATA_FILE)).map_err(|error| fail(&metadata, CreateErrorKind::Io(error)))?;
+    fs::copy(&metadata, directory.join(METADATA_FILE)).map_err(|error| CreateError::io(&metadata, error))?;
     Ok(())
 }
 
@@ -145,9 +134,9 @@ fn recoded(
         let file = writer.new_stream_path(name_of(path), target.class)?;
         let mut reader = trace
             .stream(target.stream, options.into())
-            .map_err(|error| fail(path, CreateErrorKind::Read(error.kind)))?;
+            .map_err(|error| CreateError::new(path, CreateErrorKind::Read(error.kind)))?;
         let mut open = || new_file(&file);
-        recode::stream(&mut reader, writer.plan(), stream, &mut open).map_err(|kind| fail(path, kind))?;
+        recode::stream(&mut reader, writer.plan(), stream, &mut open).map_err(|kind| CreateError::new(path, kind))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::from_rfc::{length_name, number};
 use super::plain::first_order;
-use super::{Target, fail, name_of};
+use super::{Target, name_of};
 use crate::content::Key;
 use crate::description::{
     Array, Description, Encoding, Enumeration, EventClass, FieldClass, Integer, Length, Member, Reference, Scope,
@@ -58,7 +58,9 @@ pub(super) fn described(trace: &Trace, key: Option<Key>) -> Result<Described, Cr
         };
         let section = (name.to_owned(), known.class);
         let place = match sections.iter().position(|(other, _)| *other == section.0) {
-            Some(place) if sections[place] != section => return Err(fail(path, CreateErrorKind::SectionName)),
+            Some(place) if sections[place] != section => {
+                return Err(CreateError::new(path, CreateErrorKind::SectionName));
+            }
             Some(place) => place,
             None => {
                 sections.push(section);
@@ -82,7 +84,7 @@ pub(super) fn described(trace: &Trace, key: Option<Key>) -> Result<Described, Cr
     for target in &targets {
         let path = &trace.streams()[target.stream];
         if section_of(&description, path).ok() != Some(target.class as usize) {
-            return Err(fail(path, CreateErrorKind::SectionName));
+            return Err(CreateError::new(path, CreateErrorKind::SectionName));
         }
     }
     Ok(Described {
@@ -111,7 +113,7 @@ enum Cpu {
 /// Looks at all packets of a stream; `None` where it has none.
 fn known_stream(trace: &Trace, stream: usize, key: Option<Key>) -> Result<Option<Known>, CreateError> {
     let path = &trace.streams()[stream];
-    let unread = |error: crate::TraceError| fail(path, CreateErrorKind::Read(error.kind));
+    let unread = |error: crate::TraceError| CreateError::new(path, CreateErrorKind::Read(error.kind));
     let options = Options {
         key,
         ..Options::default()
@@ -127,7 +129,7 @@ fn known_stream(trace: &Trace, stream: usize, key: Option<Key>) -> Result<Option
         {
             match value.as_u64().map(u32::try_from) {
                 Some(Ok(number)) if name == "cpu_id" => cpu = Cpu::Always(number),
-                _ => return Err(fail(path, CreateErrorKind::PacketContext(name.to_owned()))),
+                _ => return Err(CreateError::new(path, CreateErrorKind::PacketContext(name.to_owned()))),
             }
         }
         let class = reader.packet().map_or(0, |packet| packet.stream_class);
