@@ -73,17 +73,18 @@ impl From<gimli::Error> for Error {
     }
 }
 
-/// The sections that lines, functions and inlined calls are told by.
+/// The sections that lines, functions and inlined calls are told by, the largest first: whoever unpacks it does nothing else, while others do
+/// the rest.
 const SECTIONS: [SectionId; 10] = [
-    SectionId::DebugAbbrev,
-    SectionId::DebugAddr,
-    SectionId::DebugAranges,
     SectionId::DebugInfo,
     SectionId::DebugLine,
-    SectionId::DebugLineStr,
-    SectionId::DebugRanges,
-    SectionId::DebugRngLists,
     SectionId::DebugStr,
+    SectionId::DebugAbbrev,
+    SectionId::DebugRngLists,
+    SectionId::DebugRanges,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugLineStr,
     SectionId::DebugStrOffsets,
 ];
 

@@ -162,16 +162,19 @@ impl Files {
         };
         let debug = self.debug.as_ref().and_then(parse);
         let supplementary = self.supplementary.as_ref().and_then(parse);
-        let symbols = match &debug {
+        let symbols = || match &debug {
             Some(debug) => Symbols::with_debug_file(&image, debug),
             None => Symbols::new(&image),
         };
         // Damaged debugging information costs the lines, not the names.
-        let lines = [Some(&image), debug.as_ref()]
-            .into_iter()
-            .flatten()
-            .find_map(|image| DebugSections::load(image, supplementary.as_ref()).ok()?)
-            .and_then(|sections| Lines::new(Box::leak(Box::new(sections))).ok());
+        let sections = || {
+            [Some(&image), debug.as_ref()]
+                .into_iter()
+                .flatten()
+                .find_map(|image| DebugSections::load(image, supplementary.as_ref()).ok()?)
+        };
+        let (sections, symbols) = rayon::join(sections, symbols);
+        let lines = sections.and_then(|sections| Lines::new(Box::leak(Box::new(sections))).ok());
         Names { symbols, lines }
     }
 }
