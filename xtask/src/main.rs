@@ -12,6 +12,7 @@ mod sizes;
 mod soak;
 mod test;
 mod tidy;
+mod types;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -89,6 +90,11 @@ enum Chore {
         /// A folder with the sources of Lua 5.4: lapi.c and all others in one place.
         sources: PathBuf,
     },
+    /// Hold what is shown of the types of whole programs against objdump, measure their sizes, and write docs/types-size.md; minutes to compile the first time.
+    Types {
+        /// Only these programs, by their names in the document, which is not written then.
+        program: Vec<String>,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -121,6 +127,7 @@ fn main() -> ExitCode {
         Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
         Chore::Arguments { signatures } => arguments::conventions(signatures),
         Chore::ArgumentsTruth { places, sources } => arguments::truth(places, &sources),
+        Chore::Types { program } => types::run(&program),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };
