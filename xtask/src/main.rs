@@ -13,6 +13,7 @@ mod soak;
 mod test;
 mod tidy;
 mod truth;
+mod types;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -90,6 +91,11 @@ enum Chore {
         /// Only these programs, which is not written down.
         program: Vec<String>,
     },
+    /// Hold what is shown of the types of whole programs against objdump, measure their sizes, and write docs/types-size.md; minutes to compile the first time.
+    Types {
+        /// Only these programs, by their names in the document, which is not written then.
+        program: Vec<String>,
+    },
     /// Write a man page for the command and for each of its verbs.
     Man {
         /// Where to; made if it is not there.
@@ -122,6 +128,7 @@ fn main() -> ExitCode {
         Chore::Soak { samples, rate, seconds } => soak::run(samples, rate, seconds),
         Chore::Arguments { signatures } => arguments::conventions(signatures),
         Chore::ArgumentsTruth { places, program } => truth::run(places, &program),
+        Chore::Types { program } => types::run(&program),
         Chore::Man { directory } => named(&directory, manual::man(&directory)),
         Chore::Completions { directory } => named(&directory, manual::completions(&directory)),
     };

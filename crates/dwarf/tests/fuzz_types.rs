@@ -41,7 +41,7 @@ fn mutations() {
         ("gcc", &["-gdwarf-4", "-fdebug-types-section"]),
         ("gcc", &["-gdwarf-2", "-gstrict-dwarf"]),
         // Of 32 bits, with relocations.
-        ("gcc", &["-g", "-m32", "-c"]),
+        ("gcc", &["-g", "-m32", "-c", "-D__int128=long long"]),
         ("clang", &["-gdwarf-5"]),
     ];
     let seeds: Vec<_> = all

@@ -206,7 +206,8 @@ impl<'a> Dict<'a> {
     fn find_types(&self) -> Result<Vec<u32>> {
         let range = self.header.types.clone();
         let body = Bytes::new(&self.body[..range.end as usize], self.header.endian);
-        let mut types = Vec::new();
+        // Most records are of 12 to 24 bytes; there is always room for half of them.
+        let mut types = Vec::with_capacity(range.len() / 24);
         let mut at = range.start as usize;
         while at < range.end as usize {
             let record = Record::parse(body, at, self.layout()).map_err(|error| self.located(error))?;

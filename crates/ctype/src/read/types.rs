@@ -69,13 +69,18 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    #[inline]
     pub(crate) fn parse(body: Bytes<'_>, at: usize, layout: &Layout) -> Result<Record> {
-        let name = body.u32(at)?;
-        let word = |offset: usize| match layout.wide() {
-            true => body.u32(offset),
-            false => body.u16(offset).map(u32::from),
+        let (name, info, third) = match layout.wide() {
+            true => {
+                let words = body.record::<12>(at)?;
+                (words.u32::<0>(), words.u32::<4>(), words.u32::<8>())
+            }
+            false => {
+                let words = body.record::<8>(at)?;
+                (words.u32::<0>(), words.u16::<4>().into(), words.u16::<6>().into())
+            }
         };
-        let (info, third) = (word(at + 4)?, word(at + 4 + layout.word)?);
         let large = third == layout.large_size;
         let small = at + layout.record(false);
         let size = match large {

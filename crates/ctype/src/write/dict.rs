@@ -1,10 +1,6 @@
 //! One dict into bytes.
 
-use std::io::Write;
-
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
-
+use super::pack;
 use super::sink::Sink;
 use super::strings::Strings;
 use super::{Contents, Options, Table, WriteError};
@@ -31,16 +27,13 @@ pub fn dict(contents: &Contents<'_>, options: &Options<'_>) -> Result<Vec<u8>, W
     Ok(bytes)
 }
 
-/// From so many bytes on, the last per cent would take as long as all the rest of linking.
+/// From so many bytes on, the last per cent would take as long as all the rest of linking. Levels 7 and 8 give next to nothing.
 const LARGE: usize = 256 << 10;
-const LEVEL_OF_LARGE: u32 = 7;
+const LEVEL_OF_LARGE: u32 = 6;
 
 fn compress(body: &[u8], level: u32) -> Vec<u8> {
     let most = if body.len() < LARGE { 9 } else { LEVEL_OF_LARGE };
-    let mut packer = ZlibEncoder::new(Vec::new(), Compression::new(level.min(most)));
-    // A vector takes everything.
-    let packed = packer.write_all(body).and_then(|()| packer.finish());
-    packed.unwrap_or_else(|_| body.to_vec())
+    pack::zlib(body, level.min(most)).unwrap_or_else(|| body.to_vec())
 }
 
 /// The header, and what is behind it.

@@ -2,6 +2,7 @@
 
 mod archive;
 mod dict;
+mod pack;
 mod sink;
 mod strings;
 
@@ -87,7 +88,7 @@ pub struct Options<'s> {
     pub dynamic: bool,
     /// Dicts of at least so many bytes are compressed, where that makes them smaller.
     pub compress_from: usize,
-    /// How hard: 0 to 9. Large dicts are compressed at level 7 at most.
+    /// How hard: 0 to 9. Large dicts are compressed at level 6 at most.
     pub level: u32,
 }
 
