@@ -6,6 +6,8 @@
 //! (`chrt -f`, so that other work on the machine disturbs less), for the time of the command. A first look
 //! has no tables and names from earlier ones. The last rows are of node as a distribution has it, a hundred megabytes, stripped.
 //!
+//! The program has a table of what its functions are called with, for `--args`; node has none.
+//!
 //! Of each figure the least of all rounds is told, since other work on the machine only adds to it.
 //!
 //! How long the process stands still is measured in it, by a thread that reads the clock without end; the longest gap of a
@@ -111,6 +113,7 @@ fn looks(backtrail: &Path, pid: u32) -> Vec<Look> {
     vec![
         look(FIRST, &[&backtrail, "stack", &pid]),
         look("backtrail", &[&backtrail, "stack", &pid]),
+        look("backtrail --args", &[&backtrail, "stack", "--args", &pid]),
         look("gdb", &[&["gdb"], &gdb[..]].concat()),
         look("eu-stack", &["eu-stack", "-p", &pid]),
         look("nobody", &[]),
@@ -154,6 +157,12 @@ fn measure(rounds: usize) -> Result<(), String> {
     let compiled = command::run(&mut compile, LIMIT).map_err(|missing| missing.to_string())?;
     if !compiled.status.success() {
         return Err(compiled.describe());
+    }
+    let mut add = Command::new(&backtrail);
+    add.args(["sframe", "add", "--args"]).arg(&program);
+    let added = command::run(&mut add, LIMIT).map_err(|missing| missing.to_string())?;
+    if !added.status.success() {
+        return Err(added.describe());
     }
     println!(
         "| threads | by | stands still, ms | gdb's / this | whole command, ms | gdb's / this |\n|---|---|---|---|---|---|"

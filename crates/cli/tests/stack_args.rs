@@ -3,6 +3,7 @@
 mod stack;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::gdb_arguments::{self, Tally, is_same};
 use backtrail_testkit::program::{self, Program};
-use backtrail_testkit::{TempDir, available, scratch};
+use backtrail_testkit::{TempDir, available, debugger, scratch};
 use serde_json::Value;
 
 use stack::{LIMIT, parked, stack};
@@ -23,12 +24,16 @@ fn backtrail(arguments: &[&str]) -> command::Finished {
 /// Copies with tables: one that has its debug information too and is run, for gdb, which believes only a file with the same segments; and one
 /// without, which the arguments are taken from.
 fn with_tables(program: &Path, folder: &TempDir) -> [PathBuf; 2] {
+    with_tables_by("strip", program, folder)
+}
+
+fn with_tables_by(strip: &str, program: &Path, folder: &TempDir) -> [PathBuf; 2] {
     let [whole, out] = ["whole", "stripped"].map(|name| folder.path().join(name));
     let (from, to) = (program.to_str().expect("a name"), whole.to_str().expect("a name"));
     let added = backtrail(&["sframe", "add", from, "-o", to, "--args"]);
     assert_eq!(added.code(), 0, "{}", added.describe());
     let strip = command::run(
-        Command::new("strip").args(["-g", "-o"]).arg(&out).arg(&whole),
+        Command::new(strip).args(["-g", "-o"]).arg(&out).arg(&whole),
         Duration::from_secs(60),
     );
     assert!(strip.expect("binutils are there").status.success());
@@ -40,10 +45,21 @@ type Shown = BTreeMap<(String, String), (String, String)>;
 
 /// What is shown of the process: the document, and in it each argument that is not lost.
 fn shown(running: &Running, executable: &Path) -> (Value, Shown) {
-    let executable = executable.to_str().expect("a name");
-    let finished = stack(&["--args", "--json", "--exe", executable, &running.pid().to_string()]);
+    let document = stack_of(Path::new(&running.pid().to_string()), executable);
+    let all = values(&document);
+    (document, all)
+}
+
+/// The document that is shown of a process, by its number, or of a core.
+fn stack_of(target: &Path, executable: &Path) -> Value {
+    let [target, executable] = [target, executable].map(|path| path.to_str().expect("a name"));
+    let finished = stack(&["--args", "--json", "--exe", executable, target]);
     assert_eq!(finished.code(), 0, "{}", finished.describe());
-    let document: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    serde_json::from_str(&finished.stdout).expect("JSON")
+}
+
+/// Each argument that is not lost.
+fn values(document: &Value) -> Shown {
     let mut all = BTreeMap::new();
     for frame in document["threads"][0]["frames"].as_array().expect("frames") {
         for argument in frame["args"].as_array().expect("arguments") {
@@ -54,7 +70,7 @@ fn shown(running: &Running, executable: &Path) -> (Value, Shown) {
             }
         }
     }
-    (document, all)
+    all
 }
 
 /// Every value that is shown is the one that the program told; how many are.
@@ -140,6 +156,57 @@ fn tables_are_for_linked_files_with_debug_information() {
         assert_eq!(refused.code(), 2, "{}", refused.describe());
         assert!(refused.stderr.contains(what), "{}", refused.describe());
     }
+}
+
+/// What is shown of a core that leaves out what is in files is what is shown of the process.
+#[test]
+fn a_core_shows_what_the_process_does() {
+    let Some(built) = available(program::ARGUMENTS.build()) else {
+        return;
+    };
+    let folder = scratch();
+    let [whole, stripped] = with_tables(&built, &folder);
+    let running = parked(&whole, &[]);
+    let (_, of_process) = shown(&running, &stripped);
+    let core = folder.path().join("made");
+    let made = available(debugger::gcore(running.pid(), &core));
+    running.signal(Signal::KILL);
+    if made.is_some() {
+        let of_core = values(&stack_of(&core, &stripped));
+        assert!(
+            of_core[&("stop".to_owned(), "why".to_owned())]
+                .0
+                .ends_with(" \"because\"")
+        );
+        assert_eq!(of_core, of_process);
+    }
+}
+
+#[test]
+fn a_core_of_qemu_for_aarch64() {
+    let folder = scratch();
+    let built = folder.path().join("built");
+    let mut gcc = Command::new("aarch64-linux-gnu-gcc");
+    gcc.args(["-O2", "-g", "-fomit-frame-pointer", "-static", "-o"])
+        .arg(&built);
+    gcc.arg(backtrail_testkit::place::programs().join("arguments.c"));
+    let Some(compiled) = available(command::run(&mut gcc, LIMIT)) else {
+        return;
+    };
+    assert!(compiled.status.success(), "{}", compiled.describe());
+    let [whole, stripped] = with_tables_by("aarch64-linux-gnu-strip", &built, &folder);
+    let arguments = ["env", "CRASH=1", "qemu-aarch64-static"].map(OsStr::new);
+    let arguments = [&arguments[..], &[whole.as_os_str()]].concat();
+    let Some(core) = available(debugger::crashed(&folder, &arguments)) else {
+        return;
+    };
+    let shown = values(&stack_of(&core, &stripped));
+    let value = |function: &str, name: &str| &shown[&(function.to_owned(), name.to_owned())].0[..];
+    assert_eq!(value("stop", "depth"), "4");
+    assert!(value("stop", "why").ends_with(" \"because\""));
+    assert_eq!(value("through", "depth"), "4");
+    assert_eq!(value("middle", "pair"), "{a = 7, p = {x = 8, y = 9}}");
+    assert!(value("keep", "name").ends_with(" \"from jumps\""));
 }
 
 #[test]

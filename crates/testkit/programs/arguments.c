@@ -1,7 +1,8 @@
 /* Functions with arguments of all sorts. Each writes a line for each argument that it was called with, "function name=value"; the innermost says
- * "ready" and waits. */
+ * "ready" and waits, or aborts where CRASH is in the environment. */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum colour { RED, GREEN = 5, BLUE };
@@ -16,9 +17,25 @@ NOINLINE int stop(int depth, const char *why)
 {
     printf("stop depth=%d\nstop why=%p \"%s\"\nready\n", depth, (const void *)why, why);
     fflush(stdout);
+    if (getenv("CRASH"))
+        abort();
     for (;;)
         pause();
     return depth;
+}
+
+/* Leaves by a jump. */
+NOINLINE int last(const char *why, int depth)
+{
+    sink = depth;
+    return stop(depth, why);
+}
+
+/* Calls what a register says. */
+NOINLINE int through(int (*function)(const char *, int), int depth)
+{
+    printf("through function=%p\nthrough depth=%d\n", (void *)function, depth);
+    return function("because", depth) + depth;
 }
 
 NOINLINE int leaf(int depth, enum colour c, bool yes, char letter, const char *text)
@@ -26,7 +43,7 @@ NOINLINE int leaf(int depth, enum colour c, bool yes, char letter, const char *t
     printf("leaf depth=%d\nleaf c=%s\nleaf yes=%s\nleaf letter=%d '%c'\n", depth, c == BLUE ? "BLUE" : "?", yes ? "true" : "false",
            letter, letter);
     printf("leaf text=%p \"te\\\"xt\\n\"\n", (const void *)text);
-    int result = stop(depth + 1, "because") + depth;
+    int result = through(last, depth + 1) + depth;
     sink = c + letter;
     return result + yes;
 }

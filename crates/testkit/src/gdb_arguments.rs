@@ -192,7 +192,7 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((_, rest)) => format!("0x{rest}"),
         None => gdbs.to_owned(),
     };
-    let (one, other) = (words(ours), words(&gdbs));
+    let (one, other) = (words(&in_ascii(ours)), words(&in_ascii(&gdbs)));
     if ours.starts_with("0x") {
         let text = |words: &[String]| words.get(1).filter(|word| word.starts_with('"')).cloned();
         return one.first() == other.first()
@@ -214,6 +214,15 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         (Ok(one), Ok(other)) => one == other || (one - other).abs() <= one.abs() * 1e-6,
         _ => false,
     }
+}
+
+/// With other characters as bytes are told: which of these make up characters, either may see otherwise.
+fn in_ascii(text: &str) -> String {
+    let byte = |byte: u8| match byte.is_ascii() {
+        true => char::from(byte).to_string(),
+        false => format!("\\{byte:03o}"),
+    };
+    text.bytes().map(byte).collect()
 }
 
 /// Words and texts in quotes; spaces inside braces count for nothing.
@@ -340,6 +349,7 @@ mod tests {
         assert!(is_same("3", "3") && !is_same("3", "4"));
         assert!(is_same("0x20", "(int (*)(void)) 0x20") && !is_same("0x20", "0x21"));
         assert!(is_same("0x20 \"abcdef\"", "0x20 \"abc\"...") && !is_same("0x20 \"abc\"", "0x20 \"abd\""));
+        assert!(is_same("0x20 \"é\"", "0x20 \"\\303\\251\"") && !is_same("0x20 \"é\"", "0x20 \"\\303\\252\""));
         assert!(is_same("2.5", "2.5") && is_same("100000000000000000000", "1e+20"));
         assert!(!is_same("BLUE", "RED"));
     }

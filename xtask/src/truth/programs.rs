@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
+type Questions = fn() -> Vec<u8>;
+
 /// A program, by its name.
 pub(super) struct Subject {
     pub(super) name: &'static str,
@@ -16,7 +18,7 @@ pub(super) struct Subject {
     /// What it is called with, one after the other, in that folder.
     pub(super) calls: &'static [&'static [&'static str]],
     /// For servers, what asks it: the socket, and the questions.
-    pub(super) asked: Option<(&'static str, fn() -> Vec<u8>)>,
+    pub(super) asked: Option<(&'static str, Questions)>,
 }
 
 pub(super) const SUBJECTS: [Subject; 5] = [

@@ -29,7 +29,7 @@ fn number(stream: Stream, symbol: u8) -> (u64, u32) {
         return (symbol, 0);
     }
     let below = (symbol as u32 - 10) / 2;
-    ((symbol % 2 | 2).unbounded_shl(below), below)
+    ((symbol % 2 + 2).unbounded_shl(below), below)
 }
 
 /// What a number is; each has codes of its own.

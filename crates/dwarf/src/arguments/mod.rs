@@ -1,6 +1,7 @@
 //! The table of arguments ([`backtrail_args::table`]) from debug information: parameters with their places, call sites with what
 //! they pass, of C units.
 
+mod calls;
 mod expression;
 mod needed;
 mod tails;
@@ -21,7 +22,7 @@ use backtrail_ctype::{Archive, Lent, TypeId};
 use backtrail_elf::{File, Image};
 use gimli::{EndianSlice, RunTimeEndian};
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::lines;
 use crate::types::{PLACES, Parts, Place, Sections};
@@ -117,6 +118,7 @@ pub fn table(
     let maker = Maker {
         abi,
         arch,
+        image,
         code: image.code_ranges(),
         parts: &parts,
         dicts: &dicts,
@@ -182,6 +184,7 @@ fn apart(mut functions: Vec<write::Function>) -> Vec<write::Function> {
 struct Maker<'m> {
     abi: Abi,
     arch: &'static Arch,
+    image: &'m Image<'m>,
     code: Vec<Range<u64>>,
     parts: &'m Parts<'m>,
     dicts: &'m Dicts<'m>,
@@ -298,7 +301,12 @@ impl Maker<'_> {
         let pieces = function.pieces.iter().enumerate();
         let pieces = pieces.filter(|(_, piece)| in_code(piece)).map(|(index, piece)| {
             let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1));
-            let calls = function.calls.iter().filter(within);
+            let told = function.calls.iter().filter(within);
+            let known: FxHashSet<u64> = told.clone().map(|call| call.return_address).collect();
+            let found = calls::return_addresses(self.image, piece, self.abi);
+            let untold = found.into_iter().filter(|address| !known.contains(address));
+            let untold: Vec<units::Call> = untold.map(units::Call::untold).collect();
+            let calls = told.chain(&untold);
             let mut calls: Vec<(write::Call, Target)> = calls
                 .filter_map(|call| {
                     let target = self.called(call);

@@ -13,19 +13,39 @@ use crate::types::Place;
 /// Registers by their place among those that pass arguments.
 type Registers = u8;
 
-/// The functions, without what nobody asks for.
-pub(super) fn only(unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
-    let mut needed: FxHashMap<Place, Registers> = FxHashMap::default();
-    for one in &unfinished {
-        *needed.entry(one.entry).or_default() |= asked(&one.made, abi);
+/// What of each function's registers is needed as it was when that began.
+struct Needed(FxHashMap<Place, Registers>);
+
+impl Needed {
+    fn by(&self, target: &Target) -> Registers {
+        match target {
+            Target::Function(function) => self.0.get(function).copied().unwrap_or(0),
+            Target::Any => Registers::MAX,
+            Target::Elsewhere => 0,
+        }
     }
-    let finished = unfinished.into_iter().map(|mut one| {
+}
+
+/// The functions, without what nobody asks for.
+pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
+    let mut needed = Needed(FxHashMap::default());
+    for one in &unfinished {
+        *needed.0.entry(one.entry).or_default() |= asked(&one.made, abi);
+    }
+    // What is passed on was passed by somebody.
+    let mut is_done = false;
+    while !is_done {
+        is_done = true;
+        for one in &unfinished {
+            let more = passed_on(one, &needed, abi);
+            let own = needed.0.entry(one.entry).or_default();
+            is_done &= *own | more == *own;
+            *own |= more;
+        }
+    }
+    for one in &mut unfinished {
         for (call, target) in one.made.calls.iter_mut().zip(&one.targets) {
-            let needed = match target {
-                Target::Function(function) => needed.get(function).copied().unwrap_or(0),
-                Target::Any => Registers::MAX,
-                Target::Elsewhere => 0,
-            };
+            let needed = needed.by(target);
             for (index, entry) in call.entries.iter_mut().enumerate() {
                 if needed >> index & 1 == 0 {
                     *entry = Told::One(Value::Lost);
@@ -35,25 +55,29 @@ pub(super) fn only(unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
                 call.entries.pop();
             }
         }
-        one.made
-    });
-    finished.collect()
+    }
+    unfinished.into_iter().map(|one| one.made).collect()
 }
 
-/// The registers that a function's frames need to know as they were when it began.
+/// The registers that a function's calls pass on, as they were when it began, to somebody who needs them.
+fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
+    let mut passed_on = 0;
+    for (call, target) in one.made.calls.iter().zip(&one.targets) {
+        let needed = needed.by(target);
+        for (index, told) in call.entries.iter().enumerate() {
+            if let (Told::One(value), true) = (told, needed >> index & 1 != 0) {
+                passed_on |= entry(value, abi);
+            }
+        }
+    }
+    passed_on
+}
+
+/// The registers that a function's frames need to know as they were when it began, for its own arguments.
 fn asked(function: &Function, abi: Abi) -> Registers {
     let passed = passed(function, abi);
     let mut asked = 0;
-    for call in &function.calls {
-        // What a call passes on from its own caller.
-        for told in &call.entries {
-            if let Told::One(value) = told {
-                asked |= entry(value, abi);
-            }
-        }
-        if call.is_jump {
-            continue;
-        }
+    for call in function.calls.iter().filter(|call| !call.is_jump) {
         for (index, registers) in passed.iter().enumerate() {
             asked |= match call.places.get(index) {
                 None | Some(Told::One(Value::Lost)) => *registers,

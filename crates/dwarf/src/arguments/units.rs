@@ -43,6 +43,20 @@ pub(super) struct Call {
     pub(super) passed: Vec<(u8, Value)>,
 }
 
+impl Call {
+    /// A call of which debug information says nothing.
+    pub(super) fn untold(return_address: u64) -> Call {
+        Call {
+            return_address,
+            is_behind: true,
+            target: None,
+            through: None,
+            is_tail: false,
+            passed: Vec::new(),
+        }
+    }
+}
+
 /// What an open entry is, while the ones in it are read.
 #[derive(Clone, Copy, PartialEq)]
 enum Around {

@@ -384,12 +384,7 @@ impl<'l, 's> Look<'l, 's> {
             let bytes = self.bytes(found, 8)?;
             Some(u64::from_le_bytes(bytes.try_into().ok()?))
         };
-        let return_address = self.thread.frames[caller].address;
-        if self.is_called_through_register(return_address, caller, callee.start) {
-            return passed(register);
-        }
-        let called = self.direct(return_address, &CALL)?;
-        let called = self.stub_target(called).unwrap_or(called);
+        let called = self.called(self.thread.frames[caller].address, caller)?;
         if called == callee.start {
             return passed(register);
         }
@@ -421,25 +416,30 @@ impl<'l, 's> Look<'l, 's> {
         }
     }
 
-    /// Whether the call that returns to this address calls what a register says, and that has this address. It is one that calls preserve.
-    fn is_called_through_register(&self, return_address: u64, caller: usize, start: u64) -> bool {
-        let is = |register: u8| {
-            let register = Register(register);
-            let value = || self.registers(caller)?.get(register);
-            self.arch().preserved.contains(&register) && value() == Some(start)
-        };
-        if self.arch().link_register {
-            // `blr`
-            let word = self.code(return_address.wrapping_sub(4)).map(u32::from_le_bytes);
-            return word.is_some_and(|word| word & 0xffff_fc1f == 0xd63f_0000 && is((word >> 5 & 31) as u8));
+    /// What a call in a frame has called that returns to this address, if the instruction says so: directly, by the linkage table's stub that
+    /// it leads to, or by a register that calls preserve.
+    fn called(&self, return_address: u64, frame: usize) -> Option<u64> {
+        if let Some(called) = self.direct(return_address, &CALL) {
+            return Some(self.stub_target(called).unwrap_or(called));
         }
-        // `call *register`, the higher eight with a prefix
-        const LOW: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
-        match self.code(return_address.wrapping_sub(3)) {
-            Some([0x41, 0xff, register @ 0xd0..=0xd7]) => is(register - 0xd0 + 8),
-            Some([_, 0xff, register @ 0xd0..=0xd7]) => is(LOW[usize::from(register - 0xd0)]),
-            _ => false,
-        }
+        let register = Register(match self.arch().link_register {
+            true => {
+                // `blr`
+                let word = u32::from_le_bytes(self.code(return_address.wrapping_sub(4))?);
+                (word & 0xffff_fc1f == 0xd63f_0000).then_some((word >> 5 & 31) as u8)?
+            }
+            false => {
+                // `call *register`, of the higher eight with a prefix
+                const LOW: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
+                match self.code(return_address.wrapping_sub(3))? {
+                    [0x41, 0xff, register @ 0xd0..=0xd7] => register - 0xd0 + 8,
+                    [_, 0xff, register @ 0xd0..=0xd7] => LOW[usize::from(register - 0xd0)],
+                    _ => return None,
+                }
+            }
+        });
+        let is_preserved = self.arch().preserved.contains(&register);
+        self.registers(frame)?.get(register).filter(|_| is_preserved)
     }
 
     /// Where the instruction before this address leads, if it is one that says so.
