@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         peer = Some(figures);
     }
     let start = Instant::now();
-    let ours: [(&str, &dyn Fn() -> Vec<(f64, f64)>); 3] = [
+    let ours: [(&str, &dyn Fn() -> Rounds); 3] = [
         ("backtrail, CLOCK_MONOTONIC", &|| rounds(count, monotonic)),
         ("backtrail, time stamp counter", &|| match cycles() {
             Some(_) => rounds(count, || cycles().unwrap_or(0)),
@@ -66,6 +66,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Nanoseconds of an empty event and of a stack, of each round.
+type Rounds = Vec<(f64, f64)>;
+
 /// What was measured of both events.
 struct Figures {
     empty: (f64, f64),
@@ -73,7 +76,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(rounds: Vec<(f64, f64)>) -> Figures {
+    fn of(rounds: Rounds) -> Figures {
         let best_and_median = |mut values: Vec<f64>| {
             values.sort_by(f64::total_cmp);
             let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
@@ -107,7 +110,7 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-fn rounds(count: u64, clock: impl Fn() -> u64) -> Vec<(f64, f64)> {
+fn rounds(count: u64, clock: impl Fn() -> u64) -> Rounds {
     let plan = Arc::new(Plan::new(description()).expect("a sound description"));
     let layout = RingLayout::new(&plan, StreamOptions::for_cpu(0, 0)).expect("a class that can be written");
     let mut memory = vec![0; PACKETS * PACKET_BYTES];

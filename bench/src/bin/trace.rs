@@ -1,8 +1,9 @@
 //! How fast traces are read, beside babeltrace2 2.1 and babeltrace 1.5, in one run: events per second of processor time.
 //!
-//! `cargo run --release --bin trace [EVENTS]`, by default 5,000,000, and four times that. The traces are recorded by LTTng-UST with two
-//! processes at once; without LTTng only what our writer writes is read. Reads from the page cache: each trace is read once before.
+//! `cargo run --release --bin trace [EVENTS]`, by default 5,000,000, and four times that; then it writes `docs/trace-speed.md`. The traces are recorded
+//! by LTTng-UST with two processes at once; without LTTng only what our writer writes is read. Reads from the page cache: each trace is read once before.
 
+use std::fmt::Write;
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use backtrail_testkit::peers::{Lttng, Peer, babeltrace1, babeltrace2_2_1};
-use backtrail_testkit::scratch;
+use backtrail_testkit::{place, scratch};
 use backtrail_trace::description::{
     Array, Clock, Description, Encoding, EventClass, FieldClass, Integer, Reference, Struct,
 };
@@ -20,6 +21,7 @@ use backtrail_trace::{
 };
 use backtrail_wire::Endian;
 
+const EVENTS: u64 = 5_000_000;
 const ROUNDS: usize = 3;
 
 fn main() -> ExitCode {
@@ -29,13 +31,36 @@ fn main() -> ExitCode {
     if let (Some(what), Some(path)) = (&first, arguments.next()) {
         return child(what, Path::new(&path));
     }
-    let events: u64 = first.and_then(|text| text.parse().ok()).unwrap_or(5_000_000);
+    let events: u64 = first.and_then(|text| text.parse().ok()).unwrap_or(EVENTS);
+    let page = report(events);
+    // Fewer events tell whether it works, not how fast it is.
+    if events >= EVENTS {
+        let path = place::workspace().join("docs/trace-speed.md");
+        std::fs::write(path, page).expect("the workspace can be written");
+    }
+    ExitCode::SUCCESS
+}
+
+const ABOUT: &str = "# How fast traces are read
+
+Made by `cargo run --release --bin trace` in `bench/`: million events per second of processor time and of the clock, the best of
+three rounds in each of which all readers took their turn, and the most memory that any of them took. In brackets, how many times babeltrace2's figure that is:
+of its dummy sink's for what prints nothing, of its text's for text and JSON. LTTng-UST was recorded from two processes at once, with the contexts vpid and vtid: empty events,
+numbers, texts, stacks of 3 to 16 frames. On a machine with other load, ratios are worth more than figures.
+";
+
+/// Compares all readers on all traces; the page that says so, which is printed meanwhile.
+fn report(events: u64) -> String {
     let folder = scratch();
     let readers = Readers {
         babeltrace2: babeltrace2_2_1(),
         babeltrace1: babeltrace1(),
     };
-    println!("million events per second of processor time; MiB at most\n");
+    let mut page = ABOUT.to_owned();
+    let mut add = |section: String| {
+        print!("{section}");
+        page.push_str(&section);
+    };
     let lttng = Lttng::start();
     for (size, factor) in [("", 1), (", 4 times as long", 4)] {
         if let Some(lttng) = &lttng {
@@ -50,33 +75,25 @@ fn main() -> ExitCode {
                     other.join().expect("the program ran");
                 });
             });
-            readers.compare(&format!("LTTng-UST{size}"), &trace);
+            add(readers.compare(&format!("LTTng-UST{size}"), &trace));
             let _ = std::fs::remove_dir_all(trace);
         }
     }
-    for (what, streams) in [("our writer, 2 streams", 2), ("our writer, 64 streams", 64)] {
-        let trace = folder.path().join(format!("own{streams}"));
-        write(&trace, streams, events);
-        readers.compare(what, &trace);
+    for (what, streams, factor) in [
+        ("our writer, 1 stream", 1, 1),
+        ("our writer, 2 streams", 2, 1),
+        ("our writer, 2 streams, 4 times as long", 2, 4),
+        ("our writer, 64 streams", 64, 1),
+    ] {
+        let trace = folder.path().join("own");
+        write(&trace, streams, events * factor);
+        add(readers.compare(what, &trace));
         let _ = std::fs::remove_dir_all(trace);
     }
     let trace = folder.path().join("long");
     write_string(&trace, 1 << 20);
-    println!("a string of 1 MiB, milliseconds");
-    for (name, mut command) in readers
-        .all(&trace)
-        .into_iter()
-        .filter(|(name, _)| name.contains("text"))
-    {
-        let start = Instant::now();
-        let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        println!(
-            "  {name:32} {:8.1}  {}",
-            start.elapsed().as_secs_f64() * 1e3,
-            done.is_ok_and(|status| status.success())
-        );
-    }
-    ExitCode::SUCCESS
+    add(readers.time_text(&trace));
+    page
 }
 
 struct Readers {
@@ -93,8 +110,8 @@ impl Readers {
             all.push((name, command));
         };
         if let Some(peer) = &self.babeltrace2 {
-            add("babeltrace2 2.1, dummy sink", peer, &["--component=sink.utils.dummy"]);
-            add("babeltrace2 2.1, text", peer, &[]);
+            add(BABELTRACE2_DUMMY, peer, &["--component=sink.utils.dummy"]);
+            add(BABELTRACE2_TEXT, peer, &[]);
         }
         if let Some(peer) = &self.babeltrace1 {
             add("babeltrace 1.5, dummy", peer, &["--output-format=dummy"]);
@@ -109,33 +126,84 @@ impl Readers {
         all
     }
 
-    fn compare(&self, what: &str, trace: &Path) {
+    /// The figures of all readers of a trace.
+    fn compare(&self, what: &str, trace: &Path) -> String {
         let events = count(trace);
         let bytes: u64 = streams(trace).iter().map(StreamReader::file_bytes).sum();
-        println!("{what}: {events} events, {} bytes each", bytes / events.max(1));
-        let mut best: Vec<(&str, Duration, Duration, u64)> = Vec::new();
-        for round in 0..ROUNDS {
-            for (index, (name, mut command)) in self.all(trace).into_iter().enumerate() {
-                let Some((cpu, wall, memory)) = measure(&mut command) else {
-                    println!("  {name}: failed");
-                    continue;
+        let mut best: Vec<Option<Figures>> = Vec::new();
+        for _ in 0..ROUNDS {
+            let all = self.all(trace);
+            best.resize(all.len(), None);
+            for (best, (name, mut command)) in best.iter_mut().zip(all) {
+                let measured = measure(name, &mut command);
+                *best = match (*best, measured) {
+                    (Some(old), Some(new)) => Some(old.better(new)),
+                    (_, new) => new,
                 };
-                match best.get_mut(index) {
-                    Some(old) if round > 0 => *old = (name, old.1.min(cpu), old.2.min(wall), old.3.max(memory)),
-                    _ => best.push((name, cpu, wall, memory)),
-                }
             }
         }
-        for (name, cpu, wall, memory) in best {
-            let rate = events as f64 / 1e6;
-            println!(
-                "  {name:32} {:8.2} per second of processor time, {:8.2} of the clock, {:5} MiB",
-                rate / cpu.as_secs_f64(),
-                rate / wall.as_secs_f64(),
-                memory >> 10
+        let mut page = format!("\n## {what}: {events} events, {} bytes each\n\n", bytes / events.max(1));
+        page.push_str("| | of processor time | of the clock | MiB |\n|---|---|---|---|\n");
+        let best: Vec<Figures> = best.into_iter().flatten().collect();
+        for figures in &best {
+            let prints = figures.name.contains("text") || figures.name.contains("JSON");
+            let peer = if prints { BABELTRACE2_TEXT } else { BABELTRACE2_DUMMY };
+            let peer = best.iter().find(|figures| figures.name == peer);
+            let ratio = |time: fn(&Figures) -> Duration| {
+                let ratio = peer.map(|peer| time(peer).as_secs_f64() / time(figures).as_secs_f64());
+                ratio.map_or(String::new(), |ratio| format!(" ({ratio:.1})"))
+            };
+            let rate = |time: Duration| events as f64 / 1e6 / time.as_secs_f64();
+            let (cpu, wall) = (rate(figures.cpu), rate(figures.wall));
+            let (of_cpu, of_wall) = (ratio(|figures| figures.cpu), ratio(|figures| figures.wall));
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                page,
+                "| {} | {cpu:.2}{of_cpu} | {wall:.2}{of_wall} | {} |",
+                figures.name,
+                figures.kilobytes >> 10
             );
         }
-        println!();
+        page
+    }
+
+    /// How long the text of a trace takes.
+    fn time_text(&self, trace: &Path) -> String {
+        let mut page = "\n## One event with a text of 1 MiB, as text\n\n| | ms |\n|---|---|\n".to_owned();
+        let all = self.all(trace).into_iter();
+        for (name, mut command) in all.filter(|(name, _)| name.contains("text")) {
+            let start = Instant::now();
+            let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let time = match done.is_ok_and(|status| status.success()) {
+                true => format!("{:.1}", start.elapsed().as_secs_f64() * 1e3),
+                false => "failed".to_owned(),
+            };
+            let _ = writeln!(page, "| {name} | {time} |");
+        }
+        page
+    }
+}
+
+const BABELTRACE2_DUMMY: &str = "babeltrace2 2.1, dummy sink";
+const BABELTRACE2_TEXT: &str = "babeltrace2 2.1, text";
+
+/// What a reader took.
+#[derive(Clone, Copy)]
+struct Figures {
+    name: &'static str,
+    cpu: Duration,
+    wall: Duration,
+    kilobytes: u64,
+}
+
+impl Figures {
+    fn better(self, other: Figures) -> Figures {
+        Figures {
+            name: self.name,
+            cpu: self.cpu.min(other.cpu),
+            wall: self.wall.min(other.wall),
+            kilobytes: self.kilobytes.max(other.kilobytes),
+        }
     }
 }
 
@@ -148,8 +216,8 @@ const OURS: [&str; 6] = [
     "backtrail, decode, 1 stream each",
 ];
 
-/// Processor time, time and kilobytes at most of a command: as GNU time has them.
-fn measure(command: &mut Command) -> Option<(Duration, Duration, u64)> {
+/// What a command took, as GNU time has it.
+fn measure(name: &'static str, command: &mut Command) -> Option<Figures> {
     let mut timed = Command::new("/usr/bin/time");
     timed.args(["--format=%U %S %e %M", "--output=/dev/fd/2"]);
     timed.arg(command.get_program()).args(command.get_args());
@@ -165,10 +233,12 @@ fn measure(command: &mut Command) -> Option<(Duration, Duration, u64)> {
         return None;
     };
     let seconds = |value: f64| Duration::from_secs_f64(value.max(0.001));
-    output
-        .status
-        .success()
-        .then(|| (seconds(user + system), seconds(wall), memory as u64))
+    output.status.success().then(|| Figures {
+        name,
+        cpu: seconds(user + system),
+        wall: seconds(wall),
+        kilobytes: memory as u64,
+    })
 }
 
 fn streams(path: &Path) -> Vec<StreamReader> {

@@ -453,7 +453,6 @@ fn rings_of_a_killed_writer() {
         // Killed in the middle of this one.
         let mut event = ring.event(0, 1 << 20, 64).unwrap();
         event.u64(u64::MAX);
-        std::mem::forget(event);
         fs::write(directory.join(format!(".ring_{cpu}.ring")), &memory).unwrap();
     }
     let numbers = |arguments: &[&str]| -> Vec<(String, u64)> {

@@ -244,7 +244,7 @@ fn metadata_packet(bytes: Bytes<'_>, offset: usize, header: usize, version: (u8,
     if !sound {
         return None;
     }
-    bytes.slice(offset, packet).ok()?;
+    // Padding that the file has not is not missed.
     Some(MetadataPacket {
         uuid,
         content: bytes.slice(offset + header, content - header).ok()?,

@@ -1,52 +1,14 @@
 //! Public traces: those that must be accepted print what babeltrace2 prints, those that must be refused are refused.
 
-use backtrail_trace::{ClockFormat, Events, Options, TextWriter, Trace, TraceError, find_traces};
+mod support;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use support::{comparable, corpus};
 
 /// How many cases agree today; more is welcome, fewer is a mistake.
 const AGREE_1_8: usize = 126;
 const AGREE_2: usize = 34;
 const REFUSED: usize = 110;
-
-fn corpus() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus/trace");
-    if !path.join("must.tsv").exists() {
-        println!("SKIPPED: no corpus of traces next to the workspace");
-        return None;
-    }
-    Some(path)
-}
-
-fn print(path: &Path) -> Result<String, TraceError> {
-    let mut streams = Vec::new();
-    for directory in find_traces(path)? {
-        let trace = Trace::open(&directory)?;
-        for index in 0..trace.streams().len() {
-            streams.push(trace.stream(index, Options::default())?);
-        }
-    }
-    let mut text = Vec::new();
-    let mut events = Events::new(streams);
-    let mut writer = TextWriter::new(ClockFormat::Seconds);
-    while let Some(event) = events.next()? {
-        writer.event(&mut text, &event);
-    }
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
-/// Lines of equal time may come in any order, so the differences of time, which depend on it, are left out.
-fn comparable(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = text
-        .lines()
-        .map(|line| match (line.find(" (+"), line.find(") ")) {
-            (Some(start), Some(end)) if start < end => format!("{}{}", &line[..start], &line[end + 1..]),
-            _ => line.to_owned(),
-        })
-        .collect();
-    lines.sort();
-    lines
-}
 
 #[test]
 fn public_traces() {
@@ -58,7 +20,7 @@ fn public_traces() {
         let [id, dialect, must, _, path, ..] = columns[..] else {
             panic!("{line}")
         };
-        let result = print(&corpus.join(path));
+        let result = support::text_below(&corpus.join(path)).map(|text| String::from_utf8_lossy(&text).into_owned());
         match (must, result) {
             ("accept", Ok(text)) => {
                 let reference = corpus.join("ref").join(format!("{id}.text"));

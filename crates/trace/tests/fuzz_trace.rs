@@ -6,33 +6,7 @@ use backtrail_testkit::text::Random;
 use backtrail_trace::{Dialect, fuzz, json2, tsdl};
 use backtrail_wire::Endian;
 use std::time::{Duration, Instant};
-
-/// Changes, removes, doubles and moves a few bytes; text stays text.
-fn mutate(random: &mut Random, seed: &[u8], from: usize, text: bool) -> Vec<u8> {
-    let mut data = seed.to_vec();
-    for _ in 0..1 + random.below(4) {
-        if data.len() <= from {
-            break;
-        }
-        let place = from + random.below(data.len() - from);
-        let len = random.below(40).min(data.len() - place);
-        match random.below(5) {
-            0 if !text => data[place] ^= 1 << random.below(8),
-            0 | 1 => {
-                data[place] = [b"{}[];:=<>,.\"09-_al".as_slice(), &[0, 0xff, 0x80, 1]][usize::from(!text)]
-                    [random.below(4 + 14 * usize::from(text))]
-            }
-            2 => drop(data.drain(place..place + len)),
-            3 => {
-                let piece = data[place..place + len].to_vec();
-                let target = from + random.below(data.len() - from);
-                data.splice(target..target, piece);
-            }
-            _ => data.truncate(place),
-        }
-    }
-    data
-}
+use support::mutate;
 
 fn run(target: fn(&[u8]), seeds: &[(Vec<u8>, usize)], text: bool) {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);

@@ -365,3 +365,105 @@ fn metadata_in_packets() {
     .unwrap();
     assert_eq!(Trace::open(directory.path()).unwrap().dialect().name(), "2");
 }
+
+#[test]
+fn semicolons_without_a_declaration() {
+    let peer = babeltrace2_2_1();
+    let cases = [
+        (PLAIN, true),
+        (
+            Parts {
+                trace: "major = 1; minor = 8; byte_order = le;;",
+                ..PLAIN
+            },
+            false,
+        ),
+        (
+            Parts {
+                header: "; uint32_t magic;",
+                ..PLAIN
+            },
+            false,
+        ),
+        (Parts { before: ";", ..PLAIN }, false),
+        (Parts { stream: ";", ..PLAIN }, false),
+        (
+            Parts {
+                fields: "uint8_t a;; uint8_t b;",
+                ..PLAIN
+            },
+            false,
+        ),
+        (
+            Parts {
+                fields: "integer { size = 8;; } a;",
+                ..PLAIN
+            },
+            false,
+        ),
+    ];
+    for (parts, accepted) in cases {
+        let metadata = parts.metadata();
+        expect(
+            peer.as_ref(),
+            &metadata,
+            metadata.as_bytes(),
+            &stream(&[5, 6]),
+            accepted,
+        );
+    }
+}
+
+/// Where a file of metadata ends within its last packet, it is the content that counts.
+#[test]
+fn metadata_packets_without_padding() {
+    const HEADER: usize = 37;
+    let peer = babeltrace2_2_1();
+    let text = PLAIN.metadata();
+    let content = HEADER + text.len();
+    let mut packet = 0x75d1_1d57u32.to_le_bytes().to_vec();
+    packet.extend([7; 16]);
+    packet.extend(0u32.to_le_bytes());
+    packet.extend((content as u32 * 8).to_le_bytes());
+    packet.extend((4096u32 * 8).to_le_bytes());
+    packet.extend([0, 0, 0, 1, 8]);
+    packet.extend(text.as_bytes());
+    packet.resize(4096, 0);
+    for (length, accepted) in [
+        (4096, true),
+        (content + 100, true),
+        (content, true),
+        (content - 1, false),
+    ] {
+        let what = format!("{length} bytes");
+        expect(peer.as_ref(), &what, &packet[..length], &stream(&[5]), accepted);
+    }
+}
+
+/// A time of few bits at a packet's begin says the time, however late the packet before has ended.
+#[test]
+fn short_times_of_packets() {
+    let peer = babeltrace2_2_1();
+    let metadata = "/* CTF 1.8 */
+trace { major = 1; minor = 8; byte_order = le; };
+clock { name = c; freq = 1000000000; };
+typealias integer { size = 8; align = 8; } := uint8_t;
+typealias integer { size = 8; align = 8; map = clock.c.value; } := time_t;
+stream { packet.context := struct { time_t timestamp_begin; time_t timestamp_end; uint8_t content_size; uint8_t packet_size; };
+  event.header := struct { time_t timestamp; }; };
+event { name = e; fields := struct { uint8_t a; }; };
+";
+    let packet = |begin: u8, times: [u8; 3]| {
+        let events = times.iter().flat_map(|&time| [time, 1]);
+        [begin, times[2], 80, 80].into_iter().chain(events).collect::<Vec<u8>>()
+    };
+    // Within a packet a lower time is a later one.
+    let stream = [
+        packet(10, [12, 250, 3]),
+        packet(5, [6, 7, 8]),
+        packet(200, [201, 255, 0]),
+    ]
+    .concat();
+    let (ours, theirs) = verdicts(peer.as_ref(), metadata.as_bytes(), &stream);
+    assert!(ours && theirs.is_none_or(|theirs| theirs));
+}

@@ -22,7 +22,7 @@ const BATCH_EVENTS: usize = 4096;
 const BATCH_BYTES: usize = 256 << 10;
 
 /// What all batches of first parts may have.
-const ALL_BATCHES: usize = 16 << 20;
+const ALL_BATCHES: usize = 8 << 20;
 
 /// Batches of a stream's first part: two wait, one is merged, one is made.
 const BATCHES: usize = 4;

@@ -513,6 +513,8 @@ impl State {
     pub(super) fn decode_packet(&mut self, plan: &Plan, offset: u64, rest: u64) -> Result<Packet, DecodeError> {
         let mut roles = Roles::default();
         self.packet_tape.clear();
+        // A packet's begin is taken as it is, whatever was before: a short one too, as in both babeltraces.
+        let mut clock = 0;
         let mut decoder = Decoder {
             plan,
             data: &self.data,
@@ -521,7 +523,7 @@ impl State {
             registers: &mut self.registers,
             tape: &mut self.packet_tape,
             roles: &mut roles,
-            clock: &mut self.clock,
+            clock: &mut clock,
             order: &mut self.order,
         };
         if let Some(header) = plan.packet_header {
@@ -568,6 +570,9 @@ impl State {
             decoder.field(context)?;
         }
         self.position = decoder.position;
+        if roles.get(Role::Timestamp).is_some() {
+            self.clock = clock;
+        }
         let (packet_bits, content_bits) = sizes(&roles, self.position, rest, self.cut)?;
         for cycles in [Role::Timestamp, Role::TimestampEnd]
             .into_iter()

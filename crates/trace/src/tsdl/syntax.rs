@@ -128,9 +128,7 @@ pub(super) fn parse(tokens: &[Token]) -> Result<Block> {
     };
     let mut statements = Vec::new();
     while parser.at.peek() != &TokenKind::End {
-        if !parser.at.accept(";") {
-            statements.push(parser.statement()?);
-        }
+        statements.push(parser.statement()?);
     }
     Ok(Block {
         position: Position { line: 1, column: 1 },
@@ -197,9 +195,7 @@ impl Parser<'_> {
         self.at.expect("{")?;
         let mut statements = Vec::new();
         while !self.at.accept("}") {
-            if !self.at.accept(";") {
-                statements.push(self.statement()?);
-            }
+            statements.push(self.statement()?);
         }
         Ok(Block { position, statements })
     }
@@ -405,9 +401,6 @@ impl Parser<'_> {
         self.at.expect("{")?;
         let mut attributes = Vec::new();
         while !self.at.accept("}") {
-            if self.at.accept(";") {
-                continue;
-            }
             let position = self.at.position();
             let name = self.at.word("an attribute")?;
             self.at.expect("=")?;
@@ -476,9 +469,6 @@ impl Parser<'_> {
         self.at.expect("{")?;
         let mut items = Vec::new();
         while !self.at.accept("}") {
-            if self.at.accept(";") {
-                continue;
-            }
             match () {
                 () if self.at.is_word("typealias") => items.push(Item::Statement(self.typealias()?)),
                 () if self.at.is_word("typedef") => items.push(Item::Statement(self.typedef()?)),

@@ -4,16 +4,19 @@
 pub(crate) mod json2;
 pub(crate) mod rfc;
 
+use backtrail_testkit::skip;
+use backtrail_testkit::text::Random;
 use backtrail_trace::description::{
     Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Float, Integer,
     Mapping, Range, Reference, Scope, StreamClass, Struct, Variant, VariantOption, compact_event_header,
     large_event_header, packet_context, packet_header, parse_uuid,
 };
 use backtrail_trace::{
-    ClockFormat, Dialect, EventWriter, Options, PacketFile, StreamOptions, TextWriter, Trace, TraceError, TraceWriter,
+    ClockFormat, Dialect, EventWriter, Events, Options, PacketFile, StreamOptions, TextWriter, Trace, TraceError,
+    TraceWriter, find_traces,
 };
 use backtrail_wire::Endian;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(crate) const EVERYTHING: u64 = 0;
 pub(crate) const EMPTY: u64 = 1;
@@ -28,6 +31,74 @@ pub(crate) fn text_of(directory: &Path) -> Result<Vec<u8>, TraceError> {
         writer.event(&mut text, &event);
     }
     Ok(text)
+}
+
+/// The public traces next to the workspace.
+pub(crate) fn corpus() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus/trace");
+    if !path.join("must.tsv").exists() {
+        skip("no corpus of traces next to the workspace");
+        return None;
+    }
+    Some(path)
+}
+
+/// The text of all events of the traces in a directory or below.
+pub(crate) fn text_below(path: &Path) -> Result<Vec<u8>, TraceError> {
+    let mut streams = Vec::new();
+    for directory in find_traces(path)? {
+        let trace = Trace::open(&directory)?;
+        for index in 0..trace.streams().len() {
+            streams.push(trace.stream(index, Options::default())?);
+        }
+    }
+    let mut text = Vec::new();
+    let mut events = Events::new(streams);
+    let mut writer = TextWriter::new(ClockFormat::Seconds);
+    while let Some(event) = events.next()? {
+        writer.event(&mut text, &event);
+    }
+    Ok(text)
+}
+
+/// Lines of equal time may come in any order, so the differences of time, which depend on it, are left out.
+pub(crate) fn comparable(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text
+        .lines()
+        .map(|line| match (line.find(" (+"), line.find(") ")) {
+            (Some(start), Some(end)) if start < end => format!("{}{}", &line[..start], &line[end + 1..]),
+            _ => line.to_owned(),
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// Changes, removes, doubles and moves a few bytes; text stays text.
+pub(crate) fn mutate(random: &mut Random, seed: &[u8], from: usize, text: bool) -> Vec<u8> {
+    let mut data = seed.to_vec();
+    for _ in 0..1 + random.below(4) {
+        if data.len() <= from {
+            break;
+        }
+        let place = from + random.below(data.len() - from);
+        let len = random.below(40).min(data.len() - place);
+        match random.below(5) {
+            0 if !text => data[place] ^= 1 << random.below(8),
+            0 | 1 => {
+                data[place] = [b"{}[];:=<>,.\"09-_al".as_slice(), &[0, 0xff, 0x80, 1]][usize::from(!text)]
+                    [random.below(4 + 14 * usize::from(text))]
+            }
+            2 => drop(data.drain(place..place + len)),
+            3 => {
+                let piece = data[place..place + len].to_vec();
+                let target = from + random.below(data.len() - from);
+                data.splice(target..target, piece);
+            }
+            _ => data.truncate(place),
+        }
+    }
+    data
 }
 
 fn option(name: &str, first: i128, last: i128, class: impl Into<FieldClass>) -> VariantOption {

@@ -44,7 +44,7 @@ impl StreamReader {
         Some(part)
     }
 
-    /// The next packet, if what comes before it has nothing to say about its events: its context tells the whole time, and it begins after
+    /// The next packet, if what comes before it has nothing to say about its events: it tells the time, and it begins after
     /// the one before and does not end before it begins.
     fn look_ahead(&mut self) -> Option<Packet> {
         let packet = self.read_header().ok()?.0;
@@ -56,14 +56,14 @@ impl StreamReader {
         (packet.packet_bits > 0 && last <= begin && begin <= packet.end?).then_some(packet)
     }
 
-    /// Whether the packet's header or its context has a time stamp with all bits.
+    /// Whether the packet's header or its context always has a time stamp.
     fn tells_time(&self, class: usize) -> bool {
         let context = self.plan.streams.get(class).and_then(|class| class.packet_context);
         let tells = |id| match &self.plan.field(id).shape {
             Shape::Struct(members) => members
                 .iter()
                 .filter_map(|&member| self.plan.field(member).integer())
-                .any(|integer| integer.role == Some(Role::Timestamp) && integer.size == 64),
+                .any(|integer| integer.role == Some(Role::Timestamp)),
             _ => false,
         };
         [self.plan.packet_header, context].into_iter().flatten().any(tells)
