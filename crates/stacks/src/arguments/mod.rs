@@ -8,6 +8,7 @@
 mod module;
 mod show;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -80,9 +81,13 @@ pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [Th
             space,
             thread,
             known: &known,
+            entered: RefCell::default(),
         };
-        let frames = 0..thread.frames.len();
-        thread.arguments = frames.map(|frame| look.frame(frame).unwrap_or_default()).collect();
+        // The callers first, of which the callees ask.
+        let frames = (0..thread.frames.len()).rev();
+        let mut arguments: Vec<Vec<Argument>> = frames.map(|frame| look.frame(frame).unwrap_or_default()).collect();
+        arguments.reverse();
+        thread.arguments = arguments;
     }
 }
 
@@ -183,6 +188,8 @@ struct Look<'l, 's> {
     space: &'l Space<'l>,
     thread: &'l ThreadStack,
     known: &'l HashMap<(u64, AddressKind), Option<Known<'l, 's>>>,
+    /// What registers were when functions were called, by frame and register. In a deep recursion each call would ask all those outside.
+    entered: RefCell<HashMap<(usize, u8), Option<u64>>>,
 }
 
 impl<'l, 's> Look<'l, 's> {
@@ -373,6 +380,18 @@ impl<'l, 's> Look<'l, 's> {
 
     /// What a register was when a frame's function was called: its caller's call has it.
     fn entry(&self, frame: usize, register: u8, depth: u32) -> Option<u64> {
+        if let Some(known) = self.entered.borrow().get(&(frame, register)) {
+            return *known;
+        }
+        let found = self.passed_to(frame, register, depth);
+        // Further in, a search may have ended for being long.
+        if depth == 0 || found.is_some() {
+            self.entered.borrow_mut().insert((frame, register), found);
+        }
+        found
+    }
+
+    fn passed_to(&self, frame: usize, register: u8, depth: u32) -> Option<u64> {
         let caller = frame + 1;
         if depth > MOST_ENTRIES || self.thread.frames.get(caller)?.kind != AddressKind::Ra {
             return None;
