@@ -230,7 +230,8 @@ fn page(places: u32, all: &[Seen]) -> String {
         "# What functions were called with\n\n\
          Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, given a table by `backtrail sframe add --args`, then \
          stripped of debug information. Each was stopped at {places} places by chance. `backtrail stack --args` has only what is left in the stripped \
-         file; gdb has the debug information. Inlined calls, which the table does not tell, are not counted, nor are other threads than the first.\n\n\
+         file; gdb has the program's debug information, but none of libraries, which \
+         would tell it `main`'s arguments from its caller. Inlined calls, which the table does not tell, are not counted, nor are other threads than the first.\n\n\
          *As it is* is the value of the argument at that moment; *as passed* is what the function was called with, where the former is lost \
          (`name@entry`). *Wrong* are values that both show as the same of the two, and that differ.\n\n\
          ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Size\n\n\
