@@ -9,7 +9,7 @@ use std::process::Command;
 use backtrail_testkit::objdump_types::Dicts;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{TempDir, scratch, skip};
-use types::{corpus, kinds, must, printed, types};
+use types::{can_compile, corpus, kinds, must, printed, types};
 
 /// A compiler for a 32-bit machine, and the binutils that read what it makes.
 struct Tools {
@@ -69,16 +69,7 @@ impl Tools {
             objcopy,
             folder,
         };
-        let probe = tools.path("probe.c");
-        fs::write(&probe, "int probe;\n").unwrap();
-        let made = tools
-            .gcc()
-            .arg("-c")
-            .arg(&probe)
-            .arg("-o")
-            .arg(tools.path("probe.o"))
-            .output();
-        if !made.is_ok_and(|output| output.status.success()) {
+        if !can_compile(tools.gcc(), &tools.folder) {
             skip(format!("{compiler:?} can't compile"));
             return None;
         }

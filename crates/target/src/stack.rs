@@ -87,11 +87,10 @@ impl<'a> SampledStack<'a> {
     /// Whether the address lies beyond the copy, in a process that has ended.
     #[cold]
     fn cannot_differ(&mut self, address: u64) -> bool {
-        let is_beyond = address
-            .checked_sub(self.start)
-            .is_some_and(|at| at >= self.copy.len() as u64);
-        self.was_live |= self.ended && is_beyond;
-        self.ended && is_beyond
+        let at = address.checked_sub(self.start);
+        let is_gone = self.ended && at.is_some_and(|at| at >= self.copy.len() as u64);
+        self.was_live |= is_gone;
+        is_gone
     }
 }
 

@@ -319,10 +319,9 @@ fn start_helper() -> (c_int, c_int) {
     }
     // SAFETY: a string that lives for ever.
     let started = unsafe { system::start(helper, FD.load(Ordering::Acquire)) };
-    if let Ok((helper, _)) = started {
-        system::let_read(helper);
-    }
-    started.unwrap_or((-1, -1))
+    started
+        .inspect(|&(helper, _)| system::let_read(helper))
+        .unwrap_or((-1, -1))
 }
 
 /// Waits for it, but not for ever.

@@ -33,6 +33,14 @@ pub(crate) fn must(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Whether this compiler is there and makes objects.
+pub(crate) fn can_compile(mut compiler: Command, folder: &TempDir) -> bool {
+    let probe = folder.path().join("probe.c");
+    fs::write(&probe, "int probe;\n").unwrap();
+    compiler.arg("-c").arg(&probe).arg("-o").arg(probe.with_extension("o"));
+    compiler.output().is_ok_and(|output| output.status.success())
+}
+
 /// gcc for a machine, with the linker of a release.
 pub(crate) struct Tools {
     pub(crate) binutils: Binutils,
@@ -49,16 +57,7 @@ impl Tools {
             machine,
             folder,
         };
-        let probe = tools.path("probe.c");
-        fs::write(&probe, "int probe;\n").unwrap();
-        let probed = tools
-            .gcc()
-            .arg("-c")
-            .arg(&probe)
-            .arg("-o")
-            .arg(tools.path("probe.o"))
-            .output();
-        if !probed.is_ok_and(|output| output.status.success()) {
+        if !can_compile(tools.gcc(), &tools.folder) {
             skip(format!("no gcc -gctf for {machine:?}"));
             return None;
         }

@@ -60,21 +60,22 @@ impl fmt::Display for Argument {
 
 /// Finds the arguments of each frame of these threads.
 pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [ThreadStack]) {
+    // Threads that wait stand at the same few places, and so do the calls of a recursion.
+    let frames = threads.iter().flat_map(|thread| &thread.frames);
+    let frames: HashMap<Where, Frame> = frames.map(|frame| (stands(frame), *frame)).collect();
+    let tables = frames
+        .values()
+        .filter_map(|frame| Some((frame, space.arguments_of(looked_up(frame))?)));
+    let tables: Vec<_> = tables.collect();
     let mut opened: HashMap<u32, Option<Opened<'_>>> = HashMap::new();
-    for frame in threads.iter().flat_map(|thread| &thread.frames) {
-        if let Some((source, number, _)) = space.arguments_of(looked_up(frame)) {
-            opened.entry(number).or_insert_with(|| Opened::new(source));
-        }
+    for (_, (source, number, _)) in &tables {
+        opened.entry(*number).or_insert_with(|| Opened::new(source));
     }
-    // Threads that wait stand at the same few places.
-    let mut known: HashMap<(u64, AddressKind), Option<Known<'_, '_>>> = HashMap::new();
-    for frame in threads.iter().flat_map(|thread| &thread.frames) {
-        let read = || {
-            let (_, number, bias) = space.arguments_of(looked_up(frame))?;
-            Known::read(opened.get(&number)?.as_ref()?, bias, frame)
-        };
-        known.entry((frame.address, frame.kind)).or_insert_with(read);
-    }
+    let known = tables.iter().filter_map(|(frame, (_, number, bias))| {
+        let opened = opened.get(number)?.as_ref()?;
+        Some((stands(frame), Known::read(opened, *bias, frame)?))
+    });
+    let known: HashMap<Where, Known<'_, '_>> = known.collect();
     for thread in threads {
         let look = Look {
             snapshot,
@@ -89,6 +90,13 @@ pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [Th
         arguments.reverse();
         thread.arguments = arguments;
     }
+}
+
+/// What frames have in common that a table tells the same of.
+type Where = (u64, AddressKind);
+
+fn stands(frame: &Frame) -> Where {
+    (frame.address, frame.kind)
 }
 
 /// The address by which a frame is looked up.
@@ -187,7 +195,7 @@ struct Look<'l, 's> {
     snapshot: &'l Snapshot<'l>,
     space: &'l Space<'l>,
     thread: &'l ThreadStack,
-    known: &'l HashMap<(u64, AddressKind), Option<Known<'l, 's>>>,
+    known: &'l HashMap<Where, Known<'l, 's>>,
     /// What registers were when functions were called, by frame and register. In a deep recursion each call would ask all those outside.
     entered: RefCell<HashMap<(usize, u8), Option<u64>>>,
 }
@@ -198,8 +206,7 @@ impl<'l, 's> Look<'l, 's> {
     }
 
     fn known(&self, frame: usize) -> Option<&'l Known<'l, 's>> {
-        let frame = self.thread.frames.get(frame)?;
-        self.known.get(&(frame.address, frame.kind))?.as_ref()
+        self.known.get(&stands(self.thread.frames.get(frame)?))
     }
 
     fn registers(&self, frame: usize) -> Option<Registers> {
