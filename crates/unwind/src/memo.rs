@@ -304,7 +304,13 @@ impl<'m> Memo<'m> {
             }
             match self.step(arch, here, &mut known, registers, &found, memory) {
                 Ok(caller) => here = caller,
-                Err(stop) => return stop,
+                Err(stop @ Stop::Unreadable(_)) if again == 0 => {
+                    return match self.rejoin(arch, &here, memory, left, sink) {
+                        Some(stop) => stop,
+                        None => self.end(found.is_narrow(arch), stop),
+                    };
+                }
+                Err(stop) => return self.end(found.is_narrow(arch), stop),
             }
         }
     }
@@ -351,7 +357,7 @@ impl<'m> Memo<'m> {
         here
     }
 
-    /// A step of any kind, with its reads noted. Where it finds the end, the walk is kept.
+    /// A step of any kind, with its reads noted.
     #[inline(never)]
     fn step(
         &mut self,
@@ -383,13 +389,40 @@ impl<'m> Memo<'m> {
                 self.settle(arch, &mut caller);
                 Ok(caller)
             }
-            Err(stop) => {
-                let end = MemoStep::end(is_narrow, self.pending);
-                self.push_step(end);
-                self.keep(0, 0, Some(stop).filter(|_| self.noting));
-                Err(stop)
-            }
+            Err(stop) => Err(stop),
         }
+    }
+
+    /// Keeps the walk, whose last step has found the end.
+    fn end(&mut self, is_narrow: bool, stop: Stop) -> Stop {
+        let end = MemoStep::end(is_narrow, self.pending);
+        self.push_step(end);
+        self.keep(0, 0, Some(stop).filter(|_| self.noting));
+        stop
+    }
+
+    /// What the step at hand cannot read is still known to a memory that takes it for the same as what the last walk has read
+    /// ([`Memory::is`]). The table of places forgets most frames of a deep stack, so that here all of them are searched.
+    #[cold]
+    #[inline(never)]
+    fn rejoin(
+        &mut self,
+        arch: &Arch,
+        here: &MemoStep,
+        memory: &mut impl Memory,
+        left: usize,
+        sink: &mut impl Sink,
+    ) -> Option<Stop> {
+        let kept = (0..self.state.steps).rev().find(|place| self.is_joined(*place, here))?;
+        self.drop_kept(kept);
+        let (rest, end) = self.follow(arch, kept, memory, left);
+        let end = end?;
+        // The step has come to nothing: what it read is no frame's.
+        self.new_reads += usize::from(self.pending);
+        self.pending = 0;
+        sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
+        self.keep(kept, self.state.reads, self.state.stop);
+        Some(self.reason(end))
     }
 
     /// The words that the step at hand has read go into its frame, if that has room for them.
@@ -417,12 +450,18 @@ impl<'m> Memo<'m> {
     /// The place of a kept frame from which the walk goes on as from this one.
     #[inline(always)]
     fn joined(&self, here: &MemoStep) -> Option<usize> {
-        let place = self.state.find(here)?;
-        let steps = self.steps.get(..self.state.steps)?;
-        let kept = steps.get(place).filter(|kept| kept.is_like(here))?;
-        let next = steps.get(place.checked_sub(1)?)?;
-        let is_told = kept.has(MemoStep::WHOLE) && here.has(MemoStep::WHOLE) || next.has(MemoStep::NARROW);
-        is_told.then_some(place)
+        self.state.find(here).filter(|place| self.is_joined(*place, here))
+    }
+
+    /// Whether the walk goes on as from this kept frame.
+    #[inline(always)]
+    fn is_joined(&self, place: usize, here: &MemoStep) -> bool {
+        let steps = self.steps.get(..self.state.steps).unwrap_or_default();
+        let next = place.checked_sub(1).and_then(|next| steps.get(next));
+        let (Some(kept), Some(next)) = (steps.get(place), next) else {
+            return false;
+        };
+        kept.is_like(here) && (kept.has(MemoStep::WHOLE) && here.has(MemoStep::WHOLE) || next.has(MemoStep::NARROW))
     }
 
     /// How much was read that is not in the frames themselves.

@@ -183,15 +183,20 @@ struct How {
     broken: Option<usize>,
 }
 
-/// Compares both walks; how many words the one with memory read, and how many frames there are.
-fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usize) {
-    let skip = how.skip.min(words.len().saturating_sub(1));
+/// In a function that has saved nothing yet, so many words into the stack.
+fn position(words: &[u64], skip: usize) -> Position {
+    let skip = skip.min(words.len().saturating_sub(1));
     let first = words[skip..].iter().position(|&word| word >= STACK).unwrap_or(0) + skip;
     let mut registers = Registers::new(0x10 + skip as u64);
     registers.set(ARCH.sp, STACK + 8 * skip as u64);
     registers.set(ARCH.fp, STACK + 8 * first as u64);
     registers.set(Register(10), 1);
-    let from = Position::interrupted(registers);
+    Position::interrupted(registers)
+}
+
+/// Compares both walks; how many words the one with memory read, and how many frames there are.
+fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usize) {
+    let from = position(words, how.skip);
     let fresh = || Words {
         words,
         read: 0,
@@ -302,6 +307,66 @@ fn a_limit_leaves_what_lies_beyond_known() {
     let (few, frames) = compare(&mut lent, &code, &words, limits(5));
     assert_eq!((frames, few), (5, 10));
     assert_eq!(compare(&mut lent, &code, &words, limits(100)).0, all);
+}
+
+/// The last samples of a process that has ended, on its way up from a deep recursion: each walk leaves less that the next one finds quickly.
+#[test]
+fn memory_that_has_gone_is_what_the_last_walk_read() {
+    /// A copy of some words, and nothing behind it.
+    struct Gone<'w> {
+        words: Words<'w>,
+        end: u64,
+    }
+
+    impl Memory for Gone<'_> {
+        fn word(&mut self, address: u64) -> Option<u64> {
+            self.words.word(address).filter(|_| address < self.end)
+        }
+
+        fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
+            address >= self.end || self.word(address).is_some_and(|word| word & mask == value)
+        }
+    }
+
+    const COPIED: usize = 100;
+    let code = Code::new(1 << 14, false);
+    let frames: Vec<(u8, u64)> = (0..3000).map(|level| (level as u8, 0x20 + level % 0x500)).collect();
+    let words = stack(&frames);
+    let here = || Words {
+        words: &words,
+        read: 0,
+        broken: None,
+    };
+    let mut lent = Lent::new(8000, 100);
+    compare(
+        &mut lent,
+        &code,
+        &words,
+        How {
+            skip: 0,
+            limit: 5000,
+            broken: None,
+        },
+    );
+    for skip in (0..words.len()).step_by(COPIED / 2) {
+        let from = position(&words, skip);
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        let mut no_rules = RuleCache::new(&mut []);
+        let stop = walk(ARCH, &from, &code, &mut here(), &mut no_rules, 5000, |frame| {
+            expected.push(frame)
+        });
+        let mut memory = Gone {
+            words: here(),
+            end: STACK + 8 * (skip + COPIED) as u64,
+        };
+        let mut memo = Memo::new(&mut lent.state, &mut lent.steps, &mut lent.reads);
+        let mut rules = RuleCache::new(&mut lent.entries);
+        let found_stop = memo.walk(ARCH, &from, &code, &mut memory, &mut rules, 5000, |frame| {
+            found.push(frame)
+        });
+        assert_eq!((found_stop, found.len()), (stop, expected.len()), "at word {skip}");
+        assert_eq!(found, expected);
+    }
 }
 
 #[test]
