@@ -9,6 +9,9 @@ use common::{PROMISED, Recording, setup};
 /// Two percentage points.
 const TOLERANCE: f64 = 0.02;
 
+/// The kernel's functions have time of their own in a program that only computes, the more the more the machine has to do besides.
+const KERNEL: f64 = 0.06;
+
 fn shares() -> Option<Workload> {
     available(workload::built("shares", &program::SHARES, &["8"]))
 }
@@ -63,8 +66,9 @@ fn self_and_total_of_functions() {
         ("delta", 0.0, truth(&recording, "gamma_")),
     ] {
         let function = of(name);
+        let range = own - if own > 0.0 { KERNEL } else { 0.0 }..=own + TOLERANCE;
         assert!(
-            (share(function.own) - own).abs() <= TOLERANCE,
+            range.contains(&share(function.own)),
             "{name}: self {} of {}",
             function.own,
             summary.samples
