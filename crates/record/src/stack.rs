@@ -94,29 +94,41 @@ impl StackWalker {
         let sp = registers.get(self.arch.sp).unwrap_or(0);
         let mut memory = SampledStack::new(sample.pid as i32, sp, copy, &mut self.live);
         let mut cache = RuleCache::new(&mut self.cache);
-        let mut kept = TwoEnds::new(&mut self.frames);
-        let stop = self.walks.walk(
+        let (walker, kernel) = (
             Walker {
                 tid: sample.tid,
                 generation,
             },
-            self.arch,
-            &Position::interrupted(registers),
-            modules,
-            &mut memory,
-            &mut cache,
-            LONGEST_WALK,
-            |frame| {
-                kept.push(Frame {
-                    kind: match frame.kind {
-                        AddressKind::Pc => FrameKind::Pc,
-                        AddressKind::Ra => FrameKind::Ra,
-                    },
-                    address: frame.address,
-                });
-            },
+            self.frames.len(),
         );
-        kept.finish();
+        let stop = loop {
+            let mut kept = TwoEnds::new(&mut self.frames);
+            let stop = self.walks.walk(
+                walker,
+                self.arch,
+                &Position::interrupted(registers),
+                modules,
+                &mut memory,
+                &mut cache,
+                LONGEST_WALK,
+                |frame| {
+                    kept.push(Frame {
+                        kind: match frame.kind {
+                            AddressKind::Pc => FrameKind::Pc,
+                            AddressKind::Ra => FrameKind::Ra,
+                        },
+                        address: frame.address,
+                    });
+                },
+            );
+            kept.finish();
+            // Of a stack that came to its end a moment ago, frames beyond the copy have been overwritten since.
+            let is_astray = stop != backtrail_unwind::Stop::EndOfStack && self.walks.knows_more(walker);
+            if !(is_astray && memory.was_live() && memory.end()) {
+                break stop;
+            }
+            self.frames.truncate(kernel);
+        };
         Walked {
             stop: reason(stop),
             live: memory.was_live(),

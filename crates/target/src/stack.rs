@@ -25,7 +25,8 @@ pub struct LiveBuffer {
 ///
 /// The last samples of a process are unwound when it has ended. Then nobody can tell what lay beyond their copies but the
 /// thread's last walk, and what is compared with that is taken for the same: the outer frames are as old as the sample
-/// before, where they would have been as much younger than this one. That too counts as live.
+/// before, where they would have been as much younger than this one. That too counts as live. One can do the same with a process
+/// that has overwritten its outer frames meanwhile, as on its way out ([`SampledStack::end`]).
 #[derive(Debug)]
 pub struct SampledStack<'a> {
     pid: i32,
@@ -37,7 +38,7 @@ pub struct SampledStack<'a> {
     live_start: u64,
     next_read: usize,
     was_live: bool,
-    /// The process has ended: nothing beyond the copy can be read any more.
+    /// Nothing beyond the copy can be read any more.
     ended: bool,
 }
 
@@ -60,6 +61,11 @@ impl<'a> SampledStack<'a> {
     /// Whether anything was read from the running process.
     pub fn was_live(&self) -> bool {
         self.was_live
+    }
+
+    /// Takes the process for one that has ended. Returns whether that changes anything.
+    pub fn end(&mut self) -> bool {
+        !std::mem::replace(&mut self.ended, true)
     }
 
     #[cold]
@@ -112,6 +118,10 @@ impl Memory for SampledStack<'_> {
             None => self.cannot_differ(address),
         }
     }
+
+    fn is_later(&self) -> bool {
+        self.was_live && !self.ended
+    }
 }
 
 #[inline]
@@ -145,6 +155,9 @@ mod tests {
         assert_eq!(stack.word(u64::MAX - 3), None);
         assert!(stack.is(start + 80, u64::MAX, 10) && !stack.is(start + 80, u64::MAX, 11));
         assert!(!stack.is(16, u64::MAX, 0));
+        assert!(stack.is_later() && stack.end() && !stack.is_later());
+        assert_eq!((stack.word(start + 8), stack.word(start + 16 * 8)), (Some(1), None));
+        assert!(!stack.end(), "once is enough");
     }
 
     #[test]

@@ -65,7 +65,12 @@ impl MemoState {
         places: [0; PLACES],
     };
 
-    /// Whether the last walk had no room to be kept whole.
+    /// Whether the walk that is kept came to the stack's end.
+    pub fn is_whole(&self) -> bool {
+        self.stop == Some(Stop::EndOfStack)
+    }
+
+    /// Whether the last walk had no room to be kept whole, or beside the one before.
     pub fn was_short(&self) -> bool {
         self.was_short
     }
@@ -119,6 +124,8 @@ pub struct Memo<'m> {
     pending: u16,
     /// Whether it is still noted.
     noting: bool,
+    /// Whether the last walk was given up to note it.
+    crowded: bool,
 }
 
 /// Memory whose reads are noted.
@@ -144,6 +151,16 @@ enum End {
     /// Where that did.
     Kept,
     Limit,
+}
+
+/// Where a walk left the last one: before it, or behind a frame that both have.
+#[derive(Clone, Copy)]
+struct Left {
+    /// How much of the last one lies further out.
+    kept: usize,
+    /// Where in the buffers the walk at hand begins that was the same.
+    steps: usize,
+    reads: usize,
 }
 
 /// What is known of the frame at hand.
@@ -174,6 +191,7 @@ impl<'m> Memo<'m> {
             new_reads: reads.len(),
             pending: 0,
             noting: !steps.is_empty(),
+            crowded: false,
             state,
             steps,
             reads,
@@ -238,10 +256,16 @@ impl<'m> Memo<'m> {
         let mut left = limit;
         // Frames that were visited already when the walk goes back to one of which enough is known.
         let mut again = 0;
+        let mut left_at = Left {
+            kept: self.state.steps,
+            steps: self.steps.len(),
+            reads: self.reads.len(),
+        };
         self.state.was_short = false;
         self.new_steps = self.steps.len();
         self.new_reads = self.reads.len();
         self.noting = !self.steps.is_empty();
+        self.crowded = false;
         // The same stack again is the same to keep.
         if limit > 0
             && let Some(kept) = self.joined(&here)
@@ -286,6 +310,13 @@ impl<'m> Memo<'m> {
                     left -= kept - rest;
                     let from = self.diverge(kept, rest);
                     again = from - rest;
+                    if again == 0 {
+                        left_at = Left {
+                            kept: rest,
+                            steps: self.new_steps,
+                            reads: self.new_reads,
+                        };
+                    }
                     if from < kept {
                         here = self.steps.get(self.new_steps).copied().unwrap_or(MemoStep::EMPTY);
                         known = Known::Few;
@@ -307,10 +338,10 @@ impl<'m> Memo<'m> {
                 Err(stop @ Stop::Unreadable(_)) if again == 0 => {
                     return match self.rejoin(arch, &here, memory, left, sink) {
                         Some(stop) => stop,
-                        None => self.end(found.is_narrow(arch), stop),
+                        None => self.end(found.is_narrow(arch), stop, left_at, memory),
                     };
                 }
-                Err(stop) => return self.end(found.is_narrow(arch), stop),
+                Err(stop) => return self.end(found.is_narrow(arch), stop, left_at, memory),
             }
         }
     }
@@ -393,8 +424,16 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// Keeps the walk, whose last step has found the end.
-    fn end(&mut self, is_narrow: bool, stop: Stop) -> Stop {
+    /// Keeps the walk, whose last step has found the end. Where the last one came to the stack's end and this one did not, in memory that has
+    /// changed meanwhile, that one's outer frames are kept instead.
+    fn end(&mut self, is_narrow: bool, stop: Stop, left_at: Left, memory: &impl Memory) -> Stop {
+        let was_whole = self.state.is_whole() && self.state.steps == left_at.kept;
+        if was_whole && left_at.kept > 0 && stop != Stop::EndOfStack && memory.is_later() {
+            self.new_steps = left_at.steps;
+            self.new_reads = left_at.reads;
+            self.keep(left_at.kept, self.state.reads, self.state.stop);
+            return stop;
+        }
         let end = MemoStep::end(is_narrow, self.pending);
         self.push_step(end);
         self.keep(0, 0, Some(stop).filter(|_| self.noting));
@@ -573,6 +612,7 @@ impl<'m> Memo<'m> {
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, reads: u16) {
+        self.crowded = true;
         self.clear();
         if self.new_steps == 0 {
             self.stop_noting(reads);
@@ -582,6 +622,7 @@ impl<'m> Memo<'m> {
     /// Notes what the step at hand has read.
     fn push_read(&mut self, read: MemoRead) {
         if self.noting && self.new_reads == self.state.reads {
+            self.crowded = true;
             self.clear();
             if self.new_reads == 0 {
                 self.stop_noting(self.pending);
@@ -625,7 +666,7 @@ impl<'m> Memo<'m> {
         self.state.steps = kept;
         self.state.reads = reads + self.reads.len() - self.new_reads;
         self.state.stop = stop;
-        self.state.was_short = !self.noting;
+        self.state.was_short = !self.noting || self.crowded;
     }
 }
 
