@@ -283,6 +283,7 @@ impl<'a> Session<'a> {
             Record::Lost(count) => {
                 self.outcome.lost += count;
                 self.spaces.records_lost();
+                self.walker.forget();
                 self.writer.lost(stream, time, count)
             }
             Record::Throttled => {
@@ -298,13 +299,13 @@ impl<'a> Session<'a> {
         let mut space = self.spaces.get(pid, &mut self.modules);
         let mut walked = self
             .walker
-            .walk(sample, space.generation(), &SpaceView::new(space, &self.modules));
+            .walk(time, sample, space.generation(), &SpaceView::new(space, &self.modules));
         // A mapping may have been among records that were lost, or older than the recording.
         if walked.stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
             space = self.spaces.get(pid, &mut self.modules);
             walked = self
                 .walker
-                .walk(sample, space.generation(), &SpaceView::new(space, &self.modules));
+                .walk(time, sample, space.generation(), &SpaceView::new(space, &self.modules));
         }
         let walked = self.walker.without_gone_program(sample, walked);
         self.live |= walked.live;

@@ -67,9 +67,14 @@ impl StackWalker {
         }
     }
 
-    /// Walks the stack of a sample: the kernel's frames as the kernel found them, then the program's. `generation` changes whenever
+    /// Forgets the last walks: more than a moment has passed since.
+    pub(crate) fn forget(&mut self) {
+        self.walks = Walks::default();
+    }
+
+    /// Walks the stack of a sample that was taken at `time`: the kernel's frames as the kernel found them, then the program's. `generation` changes whenever
     /// the process has other modules.
-    pub(crate) fn walk(&mut self, sample: &Sample<'_>, generation: u64, modules: &impl Modules) -> Walked {
+    pub(crate) fn walk(&mut self, time: u64, sample: &Sample<'_>, generation: u64, modules: &impl Modules) -> Walked {
         self.frames.clear();
         for (index, address) in sample.kernel_frames().enumerate() {
             let kind = if index == 0 { FrameKind::Pc } else { FrameKind::Ra };
@@ -92,15 +97,13 @@ impl StackWalker {
             }
         };
         let sp = registers.get(self.arch.sp).unwrap_or(0);
-        let mut memory = SampledStack::new(sample.pid as i32, sp, copy, &mut self.live);
+        let mut memory = SampledStack::new(sample.pid as i32, time, sp, copy, &mut self.live);
         let mut cache = RuleCache::new(&mut self.cache);
-        let (walker, kernel) = (
-            Walker {
-                tid: sample.tid,
-                generation,
-            },
-            self.frames.len(),
-        );
+        let walker = Walker {
+            tid: sample.tid,
+            generation,
+        };
+        let kernel = self.frames.len();
         let stop = loop {
             let mut kept = TwoEnds::new(&mut self.frames);
             let stop = self.walks.walk(
@@ -122,9 +125,8 @@ impl StackWalker {
                 },
             );
             kept.finish();
-            // Of a stack that came to its end a moment ago, frames beyond the copy have been overwritten since.
-            let is_astray = stop != backtrail_unwind::Stop::EndOfStack && self.walks.knows_more(walker);
-            if !(is_astray && memory.was_live() && memory.end()) {
+            let may_go_on = matches!(stop, backtrail_unwind::Stop::Unreadable(_)) && memory.ask_process();
+            if !may_go_on {
                 break stop;
             }
             self.frames.truncate(kernel);

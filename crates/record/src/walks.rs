@@ -80,13 +80,6 @@ impl Walks {
         }
         memo.walk(arch, from, modules, memory, cache, limit, visit)
     }
-
-    /// Whether a walk that came to the stack's end is kept although the last one did not.
-    pub(crate) fn knows_more(&self, walker: Walker) -> bool {
-        self.by_thread
-            .get(&walker.tid)
-            .is_some_and(|thread| thread.generation == walker.generation && thread.state.is_whole())
-    }
 }
 
 #[cfg(test)]

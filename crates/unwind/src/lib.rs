@@ -57,12 +57,6 @@ pub trait Memory {
         self.word(address).is_some_and(|word| word & mask == value)
     }
 
-    /// Whether words were read that may be younger than the registers. A walk that went astray among them is not kept
-    /// in place of one that came to the stack's end ([`Memo`]).
-    fn is_later(&self) -> bool {
-        false
-    }
-
     /// Whether the word at `address` is `first`, and the one behind it `second` in the bits of `mask`.
     #[inline(always)]
     fn are(&mut self, address: u64, first: u64, mask: u64, second: u64) -> bool {

@@ -65,11 +65,6 @@ impl MemoState {
         places: [0; PLACES],
     };
 
-    /// Whether the walk that is kept came to the stack's end.
-    pub fn is_whole(&self) -> bool {
-        self.stop == Some(Stop::EndOfStack)
-    }
-
     /// Whether the last walk had no room to be kept whole, or beside the one before.
     pub fn was_short(&self) -> bool {
         self.was_short
@@ -151,16 +146,6 @@ enum End {
     /// Where that did.
     Kept,
     Limit,
-}
-
-/// Where a walk left the last one: before it, or behind a frame that both have.
-#[derive(Clone, Copy)]
-struct Left {
-    /// How much of the last one lies further out.
-    kept: usize,
-    /// Where in the buffers the walk at hand begins that was the same.
-    steps: usize,
-    reads: usize,
 }
 
 /// What is known of the frame at hand.
@@ -256,11 +241,6 @@ impl<'m> Memo<'m> {
         let mut left = limit;
         // Frames that were visited already when the walk goes back to one of which enough is known.
         let mut again = 0;
-        let mut left_at = Left {
-            kept: self.state.steps,
-            steps: self.steps.len(),
-            reads: self.reads.len(),
-        };
         self.state.was_short = false;
         self.new_steps = self.steps.len();
         self.new_reads = self.reads.len();
@@ -310,13 +290,6 @@ impl<'m> Memo<'m> {
                     left -= kept - rest;
                     let from = self.diverge(kept, rest);
                     again = from - rest;
-                    if again == 0 {
-                        left_at = Left {
-                            kept: rest,
-                            steps: self.new_steps,
-                            reads: self.new_reads,
-                        };
-                    }
                     if from < kept {
                         here = self.steps.get(self.new_steps).copied().unwrap_or(MemoStep::EMPTY);
                         known = Known::Few;
@@ -338,10 +311,10 @@ impl<'m> Memo<'m> {
                 Err(stop @ Stop::Unreadable(_)) if again == 0 => {
                     return match self.rejoin(arch, &here, memory, left, sink) {
                         Some(stop) => stop,
-                        None => self.end(found.is_narrow(arch), stop, left_at, memory),
+                        None => self.end(found.is_narrow(arch), stop),
                     };
                 }
-                Err(stop) => return self.end(found.is_narrow(arch), stop, left_at, memory),
+                Err(stop) => return self.end(found.is_narrow(arch), stop),
             }
         }
     }
@@ -424,16 +397,8 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// Keeps the walk, whose last step has found the end. Where the last one came to the stack's end and this one did not, in memory that has
-    /// changed meanwhile, that one's outer frames are kept instead.
-    fn end(&mut self, is_narrow: bool, stop: Stop, left_at: Left, memory: &impl Memory) -> Stop {
-        let was_whole = self.state.is_whole() && self.state.steps == left_at.kept;
-        if was_whole && left_at.kept > 0 && stop != Stop::EndOfStack && memory.is_later() {
-            self.new_steps = left_at.steps;
-            self.new_reads = left_at.reads;
-            self.keep(left_at.kept, self.state.reads, self.state.stop);
-            return stop;
-        }
+    /// Keeps the walk, whose last step has found the end.
+    fn end(&mut self, is_narrow: bool, stop: Stop) -> Stop {
         let end = MemoStep::end(is_narrow, self.pending);
         self.push_step(end);
         self.keep(0, 0, Some(stop).filter(|_| self.noting));

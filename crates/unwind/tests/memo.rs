@@ -327,10 +327,6 @@ impl Memory for Sampled<'_> {
     fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
         address >= self.end && self.has_ended || self.word(address).is_some_and(|word| word & mask == value)
     }
-
-    fn is_later(&self) -> bool {
-        !self.has_ended
-    }
 }
 
 const COPIED: usize = 100;
@@ -380,30 +376,6 @@ fn memory_that_has_gone_is_what_the_last_walk_read() {
         assert_eq!(found.1, expected.1, "at word {skip}");
         assert_eq!(found.0, expected.0, "at word {skip}");
     }
-}
-
-/// The same, when they are walked while its outermost frames are overwritten already.
-#[test]
-fn a_walk_that_went_astray_in_younger_words_does_not_replace_a_whole_one() {
-    let code = Code::new(1 << 14, false);
-    let words = deep();
-    let mut now = words.clone();
-    let outermost = now.len() - 200;
-    now[outermost..].fill(0x77_0000);
-    let mut lent = Lent::new(8000, 100);
-    walks(&code, &mut lent, (&words, 0), Some(&words));
-    for skip in (0..outermost - COPIED).step_by(COPIED / 2) {
-        let [_, astray] = walks(&code, &mut lent, (&words, skip), Some(&now));
-        assert_ne!(astray.1, Stop::EndOfStack);
-        assert!(lent.state.is_whole(), "at word {skip}");
-        let [expected, found] = walks(&code, &mut lent, (&words, skip), None);
-        assert_eq!(found.1, expected.1, "at word {skip}");
-        assert_eq!(found.0, expected.0, "at word {skip}");
-    }
-    // What never came to its end is kept as any other.
-    let mut lent = Lent::new(8000, 100);
-    walks(&code, &mut lent, (&words, 0), Some(&now));
-    assert!(!lent.state.is_whole());
 }
 
 #[test]

@@ -4,4 +4,5 @@ mod records;
 mod sampler;
 
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
+pub(crate) use sampler::monotonic_ns;
 pub use sampler::{OpenError, Options, Sampler, raise_open_files};

@@ -377,7 +377,8 @@ fn map_ring(event: OwnedFd, ring_bytes: &mut usize) -> Result<Ring, OpenError> {
     }
 }
 
-fn monotonic_ns() -> u64 {
+/// Nanoseconds of the clock that records have their time from.
+pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
