@@ -16,6 +16,8 @@ mod error;
 pub mod fuzz;
 mod layout;
 mod read;
+#[cfg(feature = "write")]
+mod reason;
 mod row;
 pub mod validate;
 #[cfg(feature = "write")]

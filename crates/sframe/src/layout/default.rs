@@ -113,8 +113,8 @@ pub(crate) use encoding::{encode, encode_cfa_offset};
 mod encoding {
     use super::super::{Context, Word, WordList};
     use crate::constants::{Abi, S390X_CFA_ADJUSTMENT, S390X_CFA_ALIGNMENT, Version};
+    use crate::reason::Reason;
     use crate::row::{Base, Location, Rule};
-    use crate::write::Reason;
 
     /// The words of a rule, and whether the CFA's base is SP.
     pub(crate) fn encode(context: &Context, rule: &Rule) -> Result<(WordList, bool), Reason> {

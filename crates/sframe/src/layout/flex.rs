@@ -76,8 +76,8 @@ mod encoding {
     use super::super::default::encode_cfa_offset;
     use super::super::{Context, Word, WordList};
     use crate::constants::FlexControl;
+    use crate::reason::Reason;
     use crate::row::{Base, Location, Rule};
-    use crate::write::Reason;
 
     /// The words of a rule.
     pub(crate) fn encode(context: &Context, rule: &Rule) -> Result<WordList, Reason> {

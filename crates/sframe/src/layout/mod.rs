@@ -1,7 +1,11 @@
 //! What differs between the versions, one file each, and how the words of a row tell its rule.
 
 pub(crate) mod default;
+#[cfg(feature = "write")]
+mod entry;
 pub(crate) mod flex;
+#[cfg(feature = "write")]
+mod sink;
 mod v1;
 mod v2;
 mod v3;
@@ -19,7 +23,11 @@ pub(crate) use v2::FDE_SIZE as V2_FDE_SIZE;
 pub(crate) use v3::INDEX_SIZE as V3_FDE_SIZE;
 pub(crate) use words::Words;
 #[cfg(feature = "write")]
-pub(crate) use words::{Word, WordList};
+pub(crate) use {
+    entry::{Block, Entry},
+    sink::Sink,
+    words::{Word, WordList},
+};
 
 /// What an FDE says, wherever its version stores it.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +86,9 @@ pub(crate) use writing::{attribute_size, push_attribute, push_fde};
 
 #[cfg(feature = "write")]
 mod writing {
+    use super::{Block, Entry, Sink};
     use super::{v1, v2, v3};
     use crate::constants::Version;
-    use crate::write::{Block, Entry, Sink};
 
     /// Bytes of what a version stores of the FDE right before its rows.
     pub(crate) const fn attribute_size(version: Version) -> usize {

@@ -28,7 +28,7 @@ pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<
 }
 
 #[cfg(feature = "write")]
-pub(super) fn push_fde(sink: &mut crate::write::Sink, entry: &crate::write::Entry) {
+pub(super) fn push_fde(sink: &mut super::Sink, entry: &super::Entry) {
     sink.i32(entry.start as i32);
     sink.u32(entry.size);
     sink.u32(entry.fre_off);

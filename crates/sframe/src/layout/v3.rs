@@ -45,14 +45,14 @@ pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres: Bytes<'_>, fres_start: 
 }
 
 #[cfg(feature = "write")]
-pub(super) fn push_index(sink: &mut crate::write::Sink, entry: &crate::write::Entry) {
+pub(super) fn push_index(sink: &mut super::Sink, entry: &super::Entry) {
     sink.i64(entry.start);
     sink.u32(entry.size);
     sink.u32(entry.fre_off);
 }
 
 #[cfg(feature = "write")]
-pub(super) fn push_attribute(sink: &mut crate::write::Sink, block: &crate::write::Block) {
+pub(super) fn push_attribute(sink: &mut super::Sink, block: &super::Block) {
     // The encoder refuses functions with more rows than 16 bits count.
     sink.u16(block.num_fres as u16);
     sink.u8(block.info.0);

@@ -91,8 +91,8 @@ pub(crate) use list::{Word, WordList};
 
 #[cfg(feature = "write")]
 mod list {
+    use super::super::sink::Sink;
     use crate::constants::WordSize;
-    use crate::write::Sink;
 
     /// A word to be written.
     #[derive(Clone, Copy, Debug)]

@@ -5,14 +5,11 @@ mod index;
 mod lookup;
 mod rows;
 
-use core::ops::ControlFlow;
-
 use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::{Abi, Flags, HEADER_SIZE, SFRAME_MAGIC, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Context, fde_size, padding};
-use crate::validate::{Finding, validate};
 
 pub use fde::{Fde, Functions};
 pub use index::Index;
@@ -108,21 +105,6 @@ impl<'a> Section<'a> {
             pcrel: version != Version::V1 && flags.contains(Flags::FDE_FUNC_START_PCREL),
         };
         Ok((section, missing))
-    }
-
-    /// Reads the whole section, and accepts none of which [`validate`](crate::validate::validate) finds anything.
-    ///
-    /// Takes time for every row. Fails with the first finding.
-    pub fn parse_strict(bytes: &'a [u8], address: u64) -> Result<Section<'a>, Finding> {
-        let mut first = None;
-        validate(bytes, address, &mut |finding| {
-            first = Some(finding);
-            ControlFlow::Break(())
-        });
-        match first {
-            Some(finding) => Err(finding),
-            None => Section::parse(bytes, address).map_err(Finding::from),
-        }
     }
 
     /// The same section with start fields that count from themselves although no flag says so: as relocation leaves

@@ -30,6 +30,23 @@ pub fn validate(bytes: &[u8], address: u64, report: &mut Report<'_>) {
     };
 }
 
+impl<'a> Section<'a> {
+    /// Reads the whole section, and accepts none of which [`validate`] finds anything.
+    ///
+    /// Takes time for every row. Fails with the first finding.
+    pub fn parse_strict(bytes: &'a [u8], address: u64) -> Result<Section<'a>, Finding> {
+        let mut first = None;
+        validate(bytes, address, &mut |finding| {
+            first = Some(finding);
+            ControlFlow::Break(())
+        });
+        match first {
+            Some(finding) => Err(finding),
+            None => Section::parse(bytes, address).map_err(Finding::from),
+        }
+    }
+}
+
 struct Validator<'a, 'r, 'f> {
     section: Section<'a>,
     report: &'r mut Report<'f>,

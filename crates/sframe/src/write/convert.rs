@@ -3,7 +3,10 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::{FunctionRows, Options, Output, WriteError, section};
+use super::assemble::section;
+use super::function::FunctionRows;
+use super::options::Options;
+use super::output::{Output, WriteError};
 use crate::error::{Error, ErrorKind};
 use crate::read::Section;
 

@@ -2,10 +2,23 @@
 
 use alloc::vec::Vec;
 
-use super::{Block, Encoded, FunctionRows, Options, Reason, Sink, context};
+use super::function::FunctionRows;
+use super::options::Options;
 use crate::constants::{FdeInfo, FdeType, FreInfo, FreType, HEADER_SIZE, V1_REPEAT, V3_MAX_ROWS, Version, WordSize};
-use crate::layout::{Context, WordList, default, fde_size, flex, push_attribute};
+use crate::layout::{Block, Context, Sink, WordList, default, fde_size, flex, push_attribute};
+use crate::reason::Reason;
 use crate::row::{Row, Rule};
+
+/// A function that could be encoded.
+#[derive(Clone)]
+pub(super) struct Encoded {
+    /// Its number in the input.
+    pub(super) index: usize,
+    /// Bytes from the section's start.
+    pub(super) start: i64,
+    pub(super) size: u32,
+    pub(super) block: Block,
+}
 
 /// A row whose words are known and whose start's width is not.
 struct EncodedRow {
@@ -29,7 +42,7 @@ impl Encoder {
     pub(super) fn new(options: &Options, functions: usize) -> Self {
         let table_end = HEADER_SIZE as u64 + functions as u64 * fde_size(options.version) as u64;
         Encoder {
-            context: context(options),
+            context: options.context(),
             address: options.address,
             reach: if options.pcrel { table_end as i64 } else { 0 },
             arena: Sink::new(options.abi.endian()),

@@ -15,7 +15,9 @@ use core::ops::Range;
 
 use rustc_hash::FxBuildHasher;
 
-use super::{Encoded, FunctionRows, Options};
+use super::encode::Encoded;
+use super::function::FunctionRows;
+use super::options::Options;
 use crate::constants::{FdeType, FreInfo, FreType, Version, WordSize};
 use crate::layout::{attribute_size, fde_size};
 use crate::row::Row;

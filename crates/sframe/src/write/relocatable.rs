@@ -2,7 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::{FunctionRows, Options, Output, WriteError, section};
+use super::assemble::section;
+use super::function::FunctionRows;
+use super::options::Options;
+use super::output::{Output, WriteError};
 use crate::constants::{Abi, Flags, Version};
 use crate::read::{Fde, Section};
 

@@ -14,7 +14,8 @@ use core::hash::BuildHasher;
 use backtrail_wire::Endian;
 use rustc_hash::FxBuildHasher;
 
-use super::{Encoded, Options};
+use super::encode::Encoded;
+use super::options::Options;
 use crate::constants::{FreInfo, FreType, WordSize};
 use crate::layout::attribute_size;
 
