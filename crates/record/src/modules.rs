@@ -16,7 +16,6 @@ use rustc_hash::FxHashMap;
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
-use crate::spaces::Mapping;
 
 /// The most that is read of a module whose file has gone, from the process that has it mapped.
 const LONGEST_IMAGE: u64 = 512 << 20;
@@ -43,6 +42,21 @@ pub(crate) struct MappedAt {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) file_offset: u64,
+}
+
+/// A mapping of a module into a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Mapping {
+    /// First address.
+    pub(crate) start: u64,
+    /// Address behind the last.
+    pub(crate) end: u64,
+    /// Offset of the first byte in the file.
+    pub(crate) file_offset: u64,
+    /// What is mapped.
+    pub(crate) module: ModuleIndex,
+    /// A number that no other mapping has; a forked child's copy keeps it.
+    pub(crate) id: u32,
 }
 
 /// A file (or the vdso, or memory without a file).

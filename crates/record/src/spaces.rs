@@ -8,22 +8,7 @@ use backtrail_target::proc;
 use backtrail_unwind::Coverage;
 use rustc_hash::FxHashMap;
 
-use crate::modules::{FileKey, MappedAt, ModuleIndex, Modules};
-
-/// A mapping of a module into a process.
-#[derive(Clone, Debug)]
-pub(crate) struct Mapping {
-    /// First address.
-    pub(crate) start: u64,
-    /// Address behind the last.
-    pub(crate) end: u64,
-    /// Offset of the first byte in the file.
-    pub(crate) file_offset: u64,
-    /// What is mapped.
-    pub(crate) module: ModuleIndex,
-    /// A number that no other mapping has; a forked child's copy keeps it.
-    pub(crate) id: u32,
-}
+use crate::modules::{FileKey, MappedAt, Mapping, Modules};
 
 /// One process.
 #[derive(Clone, Debug, Default)]
@@ -240,6 +225,7 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::modules::ModuleIndex;
 
     fn mapping(start: u64, end: u64, id: u32) -> Mapping {
         Mapping {
