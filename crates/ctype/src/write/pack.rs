@@ -5,8 +5,10 @@ use std::ops::Range;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use rayon::prelude::*;
 
-/// Most bytes of a piece. Each knows the end of the one before it, and each has codes of its own: so the stream is shorter than that of one piece.
+/// Bytes of a piece, at the most where the body has less than [`PIECES`] of these. Each knows the end of the one before it, and each has codes of its own: so the stream is shorter than that of one piece.
 const PIECE: usize = 24 << 10;
+/// More pieces than this do not make the stream shorter, and readers make tables for each.
+const PIECES: usize = 8;
 /// How far back deflate refers (RFC 1951, section 2).
 const WINDOW: usize = 32 << 10;
 /// CMF and FLG: deflate with that window; the level that FLG tells is nobody's business.
@@ -15,8 +17,10 @@ const HEADER: [u8; 2] = [0x78, 0xda];
 /// The stream; the same however many threads there are. What is from `second` on is of another sort: no piece has some of both. `None` where
 /// the packer fails.
 pub(super) fn zlib(body: &[u8], second: usize, level: u32) -> Option<Vec<u8>> {
-    let mut pieces = cut(0..second.min(body.len()));
-    pieces.extend(cut(second.min(body.len())..body.len()));
+    let second = second.min(body.len());
+    let most = PIECE.max(body.len() / PIECES);
+    let mut pieces = cut(0..second, most);
+    pieces.extend(cut(second..body.len(), most));
     if pieces.is_empty() {
         pieces.push(0..0);
     }
@@ -31,9 +35,9 @@ pub(super) fn zlib(body: &[u8], second: usize, level: u32) -> Option<Vec<u8>> {
     Some(stream)
 }
 
-/// Pieces of about the same length.
-fn cut(range: Range<usize>) -> Vec<Range<usize>> {
-    let count = range.len().div_ceil(PIECE);
+/// Pieces of about the same length, which is `most` or less.
+fn cut(range: Range<usize>, most: usize) -> Vec<Range<usize>> {
+    let count = range.len().div_ceil(most);
     let at = |number: usize| range.start + range.len() * number / count;
     (0..count).map(|number| at(number)..at(number + 1)).collect()
 }
