@@ -204,3 +204,9 @@ fn redis() {
 fn git() {
     holds("git", 150_000);
 }
+
+#[test]
+#[ignore = "minutes to compile"]
+fn ld() {
+    holds("ld", 118_000);
+}
