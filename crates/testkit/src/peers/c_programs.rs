@@ -106,9 +106,9 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
         "ld",
         BINUTILS,
         "./configure CC=\"$CC\" CFLAGS=-O2 MAKEINFO=true --disable-shared --disable-nls --disable-gprof --disable-gprofng --disable-gas --disable-werror --with-system-zlib
-        make -j$JOBS all-ld
+        make -j$JOBS MAKEINFO=true all-ld
         rm ld/ld-new
-        make -C ld LDFLAGS=\"$LINK\" ld-new
+        make -C ld MAKEINFO=true LDFLAGS=\"$LINK\" ld-new
         cp ld/ld-new $OUT",
     ),
 ];
