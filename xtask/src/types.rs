@@ -26,18 +26,30 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
          | program | units | lines shown | GNU ld | `types link` | from DWARF | BTF | DWARF | linked / GNU ld | linked / DWARF |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for name in CProgram::NAMES {
-        if !names.is_empty() && !names.iter().any(|wanted| wanted == name) {
-            continue;
-        }
-        let program = CProgram::get(name, Compiler::Gcc).ok_or(format!("{name} can't be had"))?;
-        let measured = Measured {
-            program,
+    let wanted = CProgram::NAMES
+        .into_iter()
+        .filter(|name| names.is_empty() || names.iter().any(|wanted| wanted == name));
+    let measured = |name: &str, compiler| {
+        Ok::<_, String>(Measured {
+            program: CProgram::get(name, compiler).ok_or(format!("{name} can't be had"))?,
             command: &command,
             binutils: &binutils,
             folder: scratch(),
-        };
-        let row = measured.row()?;
+        })
+    };
+    for name in wanted.clone() {
+        let row = measured(name, Compiler::Gcc)?.row()?;
+        print!("{row}");
+        page.push_str(&row);
+    }
+    page.push_str(
+        "\n## gcc 16\n\n\
+         The same, compiled by gcc 16 and linked by GNU ld 2.47. All lines are what objdump says here too.\n\n\
+         | program | units | lines shown | GNU ld | `types link` | linked / GNU ld |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    for name in wanted {
+        let row = measured(name, Compiler::Gcc16)?.row_16()?;
         print!("{row}");
         page.push_str(&row);
     }
@@ -72,6 +84,17 @@ impl Measured<'_> {
             100.0 * ours as f64 / dwarf as f64,
         );
         Ok(row)
+    }
+
+    fn row_16(&self) -> Result<String, String> {
+        let lines = self.shown()?;
+        let linked = self.linked_by_gnu()?;
+        let ours = self.made(&["link", "--for"], &self.program.objects)?;
+        let (name, units) = (self.program.name, self.program.objects.len());
+        let share = ours as f64 / linked as f64;
+        Ok(format!(
+            "| {name} | {units} | {lines} | {linked} | {ours} | {share:.2} |\n"
+        ))
     }
 
     fn path(&self, name: &str) -> PathBuf {

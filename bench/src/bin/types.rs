@@ -81,7 +81,7 @@ impl Objects {
     }
 
     fn sections(&self, some: usize) -> Vec<Vec<u8>> {
-        let files = self.files.par_iter().take(some);
+        let files = self.files.par_iter().take(some).with_max_len(link::AT_ONCE);
         let sections = files.filter_map(|file| {
             Some(
                 Image::parse(file.bytes())
@@ -98,10 +98,12 @@ impl Objects {
     /// The section that is linked of the first of them.
     fn link(&self, some: usize, around: Option<&Around<'_>>) -> Result<(Vec<u8>, usize), Failed> {
         let sections = self.sections(some);
-        let opened = sections.par_iter().map(|bytes| Section::open(bytes, Lent::default()));
+        let opened = sections.par_iter().with_max_len(link::AT_ONCE);
+        let opened = opened.map(|bytes| Section::open(bytes, Lent::default()));
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let units = opened
             .par_iter()
+            .with_max_len(link::AT_ONCE)
             .map(|section| section.units(&[]))
             .collect::<Result<Vec<_>, _>>()?;
         let units: Vec<Unit<'_>> = units.into_iter().flatten().collect();

@@ -16,7 +16,6 @@ use types::{must, types};
 
 struct Program {
     program: CProgram,
-    clang: Option<CProgram>,
     binutils: Vec<Binutils>,
     folder: TempDir,
 }
@@ -25,7 +24,6 @@ impl Program {
     fn get(name: &str) -> Option<Program> {
         Some(Program {
             program: CProgram::get(name, Compiler::Gcc)?,
-            clang: CProgram::get(name, Compiler::Clang),
             binutils: Release::ALL.into_iter().map(Binutils::get).collect::<Option<_>>()?,
             folder: scratch(),
         })
@@ -157,7 +155,10 @@ fn holds(name: &str, most: usize) {
     let only: Vec<&String> = ours.difference(&from_dwarf).collect();
     assert_eq!(only, Vec::<&String>::new(), "{name}: layouts");
     gdb_reads(&linked);
-    let Some(clang) = &program.clang else { return };
+    let Some(clang) = CProgram::get(name, Compiler::Clang) else {
+        return;
+    };
+    println!("{name}: the same types from clang");
     let by_clang = program.built(&clang.linked, "clang");
     assert!(compiles(&by_clang, &[]) > 300);
     let by_clang = layouts(&program.dicts(&by_clang));
@@ -203,4 +204,10 @@ fn redis() {
 #[ignore = "minutes to compile"]
 fn git() {
     holds("git", 150_000);
+}
+
+#[test]
+#[ignore = "minutes to compile"]
+fn ld() {
+    holds("ld", 118_000);
 }

@@ -126,7 +126,7 @@ impl Build {
     }
 
     fn configure(&self, binutils: &Binutils) -> Result<(), String> {
-        let source = peers::binutils_source()?;
+        let source = peers::binutils_source(peers::Release::V2_44)?;
         let mut configure = self.command(&source.join("configure").to_string_lossy(), binutils);
         configure.args([
             "--disable-gdb",

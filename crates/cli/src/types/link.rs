@@ -223,7 +223,8 @@ impl<'a> Inputs<'a> {
     }
 
     fn open(&self) -> Result<Vec<Section<'_>>, Failure> {
-        let opened = self.sources.par_iter().map(|(_, source)| {
+        let sources = self.sources.par_iter().with_max_len(link::AT_ONCE);
+        let opened = sources.map(|(_, source)| {
             let opened = Section::open(source.section(), source.lent());
             opened.map_err(|error| source.failure(error))
         });
@@ -244,7 +245,8 @@ impl<'a> Inputs<'a> {
         symbols: &'s [Vec<Symbol<'s>>],
         told: bool,
     ) -> Result<Vec<Unit<'s>>, Failure> {
-        let inputs = self.sources.par_iter().zip(opened).zip(symbols);
+        let inputs = self.sources.par_iter().with_max_len(link::AT_ONCE);
+        let inputs = inputs.zip(opened).zip(symbols);
         let units = inputs.map(|(((_, source), section), symbols)| {
             let mut units = section.units(symbols).map_err(|error| source.failure(error))?;
             if let Some(file) = source.file().filter(|_| told) {

@@ -3,7 +3,7 @@
 mod v1;
 mod v3;
 
-use crate::constants::Version;
+use crate::constants::{Kind, Version};
 
 /// How a version lays out its header and its types.
 pub(crate) struct Layout {
@@ -23,6 +23,51 @@ pub(crate) struct Layout {
     pub(crate) large_size: u32,
     /// `CTF_LSTRUCT_THRESH`: structs from this size on have members with offsets of 64 bits.
     pub(crate) large_struct: u64,
+    /// What follows the records of each kind, by its number.
+    pub(crate) data: [Data; KINDS],
+}
+
+/// How many kinds there are.
+const KINDS: usize = Kind::ALL.len();
+
+/// What follows records of a kind: so many bytes, and so many for each member, argument or value.
+#[derive(Clone, Copy)]
+pub(crate) struct Data {
+    fixed: usize,
+    each: usize,
+    /// 1 where there is a pad for each odd number of these, or else 0.
+    pad: usize,
+}
+
+impl Data {
+    const NONE: Data = Data {
+        fixed: 0,
+        each: 0,
+        pad: 0,
+    };
+
+    /// Of all kinds, with ids of `word` bytes and members of `member`.
+    const fn of_kinds(word: usize, member: usize) -> [Data; KINDS] {
+        let mut all = [Data::NONE; KINDS];
+        all[Kind::Integer as usize].fixed = 4;
+        all[Kind::Float as usize].fixed = 4;
+        all[Kind::Array as usize].fixed = 4 + 2 * word;
+        all[Kind::Slice as usize].fixed = 8;
+        all[Kind::Function as usize] = Data {
+            each: word,
+            pad: 1,
+            ..Data::NONE
+        };
+        all[Kind::Struct as usize].each = member;
+        all[Kind::Union as usize].each = member;
+        all[Kind::Enum as usize].each = 8;
+        all
+    }
+
+    /// Bytes, with so many members, arguments or values. Not of structs whose members have offsets of 64 bits.
+    pub(crate) fn bytes(self, vlen: usize) -> usize {
+        self.fixed + self.each * (vlen + (vlen & self.pad))
+    }
 }
 
 impl Layout {

@@ -1,6 +1,6 @@
 //! Version 1: 16 bits for ids, sizes and the info word.
 
-use super::Layout;
+use super::{Data, Layout};
 
 pub(super) static LAYOUT: Layout = Layout {
     header: 40,
@@ -11,4 +11,5 @@ pub(super) static LAYOUT: Layout = Layout {
     child: 0x8000,
     large_size: 0xffff,
     large_struct: 8192,
+    data: Data::of_kinds(2, 8),
 };

@@ -1,6 +1,6 @@
 //! Versions 2 and 3: 32 bits for ids, sizes and the info word. They differ in the header.
 
-use super::Layout;
+use super::{Data, Layout};
 
 pub(super) static LAYOUT: Layout = Layout {
     header: 52,
@@ -11,6 +11,7 @@ pub(super) static LAYOUT: Layout = Layout {
     child: 0x8000_0000,
     large_size: 0xffff_ffff,
     large_struct: 536_870_912,
+    data: Data::of_kinds(4, 12),
 };
 
 pub(super) static LAYOUT_2: Layout = Layout { header: 40, ..LAYOUT };

@@ -1,5 +1,8 @@
 //! The same types of all units as classes, and which of them are ambiguous.
 
+use std::ops::Range;
+
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::hash::counts_by_name;
@@ -54,11 +57,197 @@ pub(super) enum Meaning {
     Declared(Option<ClassId>),
 }
 
+/// Some units that follow each other: their classes, numbered in the order in which they have them first. So runs that follow each other make a
+/// longer one, and the numbers are the same however many there were.
+#[derive(Default)]
+struct Run {
+    known: FxHashMap<u128, ClassId>,
+    hashes: Vec<u128>,
+    classes: Vec<Class>,
+    of: Vec<Vec<ClassId>>,
+}
+
+impl Run {
+    /// Of units with these hashes; `first` is the number of the first one.
+    fn new(hashes: &[Vec<u128>], first: u32) -> Run {
+        let mut run = Run::default();
+        // Of small types most are new, of large programs one in ten.
+        let types: usize = hashes.iter().map(Vec::len).sum();
+        run.known.reserve(types / 8);
+        for (unit, hashes) in (first..).zip(hashes) {
+            let of = hashes.iter().enumerate().map(|(index, &hash)| {
+                let class = run.class(hash, Class::new(unit, index as u32));
+                let found = &mut run.classes[class as usize];
+                found.uses += 1;
+                found.units += u32::from(found.last_unit != unit);
+                found.last_unit = unit;
+                class
+            });
+            let of = of.collect();
+            run.of.push(of);
+        }
+        run
+    }
+
+    /// The class of a hash; where there is none yet, this is it.
+    fn class(&mut self, hash: u128, class: Class) -> ClassId {
+        let next = self.classes.len() as ClassId;
+        let number = *self.known.entry(hash).or_insert(next);
+        if number == next {
+            self.classes.push(class);
+            self.hashes.push(hash);
+        }
+        number
+    }
+
+    /// Adds the classes of a run that follows; where each of them is now.
+    fn add(&mut self, next: &Run) -> Vec<ClassId> {
+        let classes = next.hashes.iter().zip(&next.classes);
+        let places = classes.map(|(&hash, class)| {
+            let unused = Class {
+                uses: 0,
+                units: 0,
+                ..*class
+            };
+            let place = self.class(hash, unused);
+            let found = &mut self.classes[place as usize];
+            found.uses += class.uses;
+            found.units += class.units;
+            place
+        });
+        places.collect()
+    }
+}
+
+/// Units that follow each other, with at least so many types together, but for the last ones.
+fn split(hashes: &[Vec<u128>], enough: usize) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let (mut start, mut types) = (0, 0);
+    for (number, hashes) in hashes.iter().enumerate() {
+        types += hashes.len();
+        if types >= enough {
+            ranges.push(start..number + 1);
+            (start, types) = (number + 1, 0);
+        }
+    }
+    if start < hashes.len() {
+        ranges.push(start..hashes.len());
+    }
+    ranges
+}
+
+/// All names, and that of each class.
+#[derive(Default)]
+struct Names {
+    all: Vec<Name>,
+    of: Vec<Option<NameId>>,
+}
+
+impl Names {
+    fn of(classes: &[Class], units: &[Unit<'_>]) -> Names {
+        let mut known: FxHashMap<(Option<Kind>, &[u8]), NameId> = FxHashMap::default();
+        let mut names = Names::default();
+        for (number, class) in classes.iter().enumerate() {
+            let node = &units[class.unit as usize].types.nodes()[class.index as usize];
+            let id = name_of(node).map(|name| {
+                let fresh = names.all.len() as NameId;
+                let id = *known.entry(name).or_insert(fresh);
+                if id == fresh {
+                    let tagged = name.0.is_some();
+                    names.all.push(Name {
+                        tagged,
+                        ..Name::default()
+                    });
+                }
+                let name = &mut names.all[id as usize];
+                match node.body {
+                    Body::Forward(_) => name.forward = Some(number as ClassId),
+                    _ => name.definitions.push(number as ClassId),
+                }
+                id
+            });
+            names.of.push(id);
+        }
+        names
+    }
+}
+
+/// For each class those that refer to it by more than its name, and those that are aligned as it is.
+struct Citers {
+    /// Where in `all` those of each class begin; one more for the end of the last.
+    starts: Vec<u32>,
+    all: Vec<ClassId>,
+}
+
+impl Citers {
+    fn of(classes: &Classes, units: &[Unit<'_>]) -> Citers {
+        let runs = classes
+            .all
+            .par_iter()
+            .enumerate()
+            .fold(Vec::new, |mut pairs, (number, class)| {
+                let of = &classes.of[class.unit as usize];
+                let graph = &units[class.unit as usize].types;
+                let node = &graph.nodes()[class.index as usize];
+                graph.references(node, |id| {
+                    let Some(to) = graph.index(id) else { return };
+                    if counts_by_name(&graph.nodes()[to]).is_none() {
+                        pairs.push((of[to], number as ClassId));
+                    }
+                });
+                aligned_by(graph, node, &mut |aggregate, _| {
+                    pairs.push((of[aggregate], number as ClassId))
+                });
+                pairs
+            });
+        let runs: Vec<Vec<(ClassId, ClassId)>> = runs.collect();
+        let pairs = || runs.iter().flatten();
+        let mut starts = vec![0; classes.all.len() + 1];
+        pairs().for_each(|&(to, _)| starts[to as usize + 1] += 1);
+        let mut sum = 0;
+        for start in &mut starts {
+            sum += *start;
+            *start = sum;
+        }
+        let mut next = starts.clone();
+        let mut all = vec![0; sum as usize];
+        for &(to, citer) in pairs() {
+            let place = &mut next[to as usize];
+            all[*place as usize] = citer;
+            *place += 1;
+        }
+        Citers { starts, all }
+    }
+
+    fn get(&self, class: ClassId) -> &[ClassId] {
+        let class = class as usize;
+        &self.all[self.starts[class] as usize..self.starts[class + 1] as usize]
+    }
+}
+
+impl Class {
+    fn new(unit: u32, index: u32) -> Class {
+        Class {
+            unit,
+            index,
+            uses: 0,
+            units: 0,
+            last_unit: u32::MAX,
+            name: None,
+            ambiguous: false,
+        }
+    }
+}
+
 impl Classes {
     /// From each unit's types and their hashes.
     pub(super) fn new(units: &[Unit<'_>], hashes: &[Vec<u128>], mode: Mode) -> Classes {
-        let mut classes = Classes::merge(units, hashes);
-        let citers = classes.citers(units);
+        let mut classes = Classes::merge(hashes);
+        let (names, citers) = rayon::join(|| Names::of(&classes.all, units), || Citers::of(&classes, units));
+        for (class, name) in classes.all.iter_mut().zip(names.of) {
+            class.name = name;
+        }
+        classes.names = names.all;
         let mut ambiguous = classes.clashing(&citers);
         if mode == Mode::ShareDuplicated {
             let single = (0..classes.all.len() as ClassId).filter(|&class| classes.all[class as usize].units == 1);
@@ -68,72 +257,36 @@ impl Classes {
         classes
     }
 
-    fn merge<'a>(units: &[Unit<'a>], hashes: &[Vec<u128>]) -> Classes {
-        let mut known: FxHashMap<u128, ClassId> = FxHashMap::default();
-        let mut names: FxHashMap<(Option<Kind>, &'a [u8]), NameId> = FxHashMap::default();
-        let mut classes = Classes {
-            all: Vec::new(),
-            of: Vec::with_capacity(units.len()),
-            names: Vec::new(),
-        };
-        for (number, (unit, hashes)) in units.iter().zip(hashes).enumerate() {
-            let mut of_unit = Vec::with_capacity(hashes.len());
-            for (index, (node, &hash)) in unit.types.nodes().iter().zip(hashes).enumerate() {
-                let next = classes.all.len() as ClassId;
-                let class = *known.entry(hash).or_insert(next);
-                if class == next {
-                    let name = name_of(node).map(|name| {
-                        let fresh = classes.names.len() as NameId;
-                        let id = *names.entry(name).or_insert(fresh);
-                        if id == fresh {
-                            let tagged = name.0.is_some();
-                            classes.names.push(Name {
-                                tagged,
-                                ..Name::default()
-                            });
-                        }
-                        id
-                    });
-                    classes.add(number as u32, index as u32, name, matches!(node.body, Body::Forward(_)));
-                }
-                let class_of = &mut classes.all[class as usize];
-                class_of.uses += 1;
-                class_of.units += u32::from(class_of.last_unit != number as u32);
-                class_of.last_unit = number as u32;
-                of_unit.push(class);
-            }
-            classes.of.push(of_unit);
-        }
-        classes
-    }
-
-    fn add(&mut self, unit: u32, index: u32, name: Option<NameId>, forward: bool) {
-        let class = self.all.len() as ClassId;
-        if let Some(name) = name {
-            let name = &mut self.names[name as usize];
-            match forward {
-                true => name.forward = Some(class),
-                false => name.definitions.push(class),
-            }
-        }
-        self.all.push(Class {
-            unit,
-            index,
-            uses: 0,
-            units: 0,
-            last_unit: u32::MAX,
-            name,
-            ambiguous: false,
+    /// Classes without names. Each thread has a run of units.
+    fn merge(hashes: &[Vec<u128>]) -> Classes {
+        let types: usize = hashes.iter().map(Vec::len).sum();
+        let enough = types.div_ceil(rayon::current_num_threads()).max(1);
+        let mut runs: Vec<Run> = split(hashes, enough)
+            .into_par_iter()
+            .map(|range| Run::new(&hashes[range.clone()], range.start as u32))
+            .collect();
+        let mut rest = runs.split_off(1.min(runs.len()));
+        let mut all = runs.pop().unwrap_or_default();
+        let places: Vec<Vec<ClassId>> = rest.iter().map(|run| all.add(run)).collect();
+        rest.par_iter_mut().zip(&places).for_each(|(run, places)| {
+            let of = run.of.par_iter_mut().flatten();
+            of.for_each(|class| *class = places[*class as usize]);
         });
+        all.of.extend(rest.into_iter().flat_map(|run| run.of));
+        Classes {
+            all: all.classes,
+            of: all.of,
+            names: Vec::new(),
+        }
     }
 
     /// Classes that clash by their names: of structs, unions and enums all that share one, of other types all but the one that
     /// is used most.
-    fn clashing(&self, citers: &[Vec<ClassId>]) -> Vec<ClassId> {
+    fn clashing(&self, citers: &Citers) -> Vec<ClassId> {
         let mut clashing = Vec::new();
         for name in self.names.iter().filter(|name| name.definitions.len() > 1) {
             // Of those that are used alike, the one that would draw most others with it; else the first.
-            let weight = |class: ClassId| (self.all[class as usize].uses, citers[class as usize].len());
+            let weight = |class: ClassId| (self.all[class as usize].uses, citers.get(class).len());
             let winner = name
                 .definitions
                 .iter()
@@ -144,6 +297,11 @@ impl Classes {
             clashing.extend(name.definitions.iter().filter(|&&class| Some(class) != winner));
         }
         clashing
+    }
+
+    /// How many names there are.
+    pub(super) fn names(&self) -> usize {
+        self.names.len()
     }
 
     /// What a type's name alone means, to those who refer to it.
@@ -162,33 +320,11 @@ impl Classes {
         name.map_or(&[], |name| &name.definitions)
     }
 
-    /// For each class those that refer to it by more than its name, and those that are aligned as it is.
-    fn citers(&self, units: &[Unit<'_>]) -> Vec<Vec<ClassId>> {
-        let mut citers = vec![Vec::new(); self.all.len()];
-        for (number, class) in self.all.iter().enumerate() {
-            let graph = &units[class.unit as usize].types;
-            let node = &graph.nodes()[class.index as usize];
-            graph.references(node, |id| {
-                let Some(to) = graph.index(id) else { return };
-                let other = &graph.nodes()[to];
-                if counts_by_name(other).is_none() {
-                    let to = self.of[class.unit as usize][to];
-                    citers[to as usize].push(number as ClassId);
-                }
-            });
-            aligned_by(graph, node, &mut |aggregate, _| {
-                let to = self.of[class.unit as usize][aggregate];
-                citers[to as usize].push(number as ClassId);
-            });
-        }
-        citers
-    }
-
     /// What refers to an ambiguous type is ambiguous too, unless its name is enough.
-    fn spread(&mut self, citers: &[Vec<ClassId>], mut pending: Vec<ClassId>) {
+    fn spread(&mut self, citers: &Citers, mut pending: Vec<ClassId>) {
         while let Some(class) = pending.pop() {
             if !std::mem::replace(&mut self.all[class as usize].ambiguous, true) {
-                pending.extend(&citers[class as usize]);
+                pending.extend(citers.get(class));
             }
         }
     }

@@ -36,6 +36,7 @@ use crate::read::{Archive, Dict, Header, Lent, Symbol, TypeId, Types};
 use crate::write::{self, Contents, WriteError};
 use classes::Classes;
 use emit::{Child, Parent};
+use symbols::Candidates;
 pub use symbols::{LinkedSymbol, Symbols, UnitSymbol};
 
 /// What is shared.
@@ -176,6 +177,14 @@ fn concatenated(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     found
 }
 
+/// Units that a thread does one after the other. Some are as large as many others, so it is few: else one thread is left with the large ones.
+pub const AT_ONCE: usize = 4;
+
+/// Units, for all threads.
+fn runs_of<'u, 'a>(units: &'u [Unit<'a>]) -> impl IndexedParallelIterator<Item = &'u Unit<'a>> {
+    units.par_iter().with_max_len(AT_ONCE)
+}
+
 /// How units are linked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'s> {
@@ -200,8 +209,7 @@ pub struct Linked<'a> {
 
 /// Links units.
 pub fn link<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<'a>, LinkError> {
-    let hashes: Vec<Result<Vec<u128>, LinkErrorKind>> =
-        units.par_iter().map(|unit| hash::hashes(&unit.types)).collect();
+    let hashes: Vec<Result<Vec<u128>, LinkErrorKind>> = runs_of(units).map(|unit| hash::hashes(&unit.types)).collect();
     let failed = |(unit, result): (usize, Result<Vec<u128>, _>)| result.map_err(|kind| LinkError { kind, unit });
     let hashes = hashes
         .into_iter()
@@ -209,17 +217,20 @@ pub fn link<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<'a>,
         .map(failed)
         .collect::<Result<Vec<_>, _>>()?;
     let classes = Classes::new(units, &hashes, options.mode);
-    let parent = Parent::new(units, &classes, options.mode);
+    let (parent, candidates) = rayon::join(
+        || Parent::new(units, &classes, options.mode),
+        || Candidates::of(units, options.symbols),
+    );
     let own: Vec<Child<'a>> = match options.mode {
         Mode::SingleDict => Vec::new(),
         _ => {
-            let units = units.par_iter().zip(&classes.of);
+            let units = runs_of(units).zip(&classes.of);
             units
                 .map(|(unit, of)| Child::new(unit, of, &classes, &parent))
                 .collect()
         }
     };
-    let mut tables = symbols::tables(units, options, &|unit, id| {
+    let mut tables = symbols::tables(units, candidates, options, &|unit, id| {
         let graph = &units[unit].types;
         let index = graph.index(id)?;
         let (node, class) = (graph.nodes().get(index)?, *classes.of[unit].get(index)?);
@@ -251,6 +262,7 @@ pub fn link<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<'a>,
             linked.names.push((names.give(units[number].name), place));
         }
     }
+
     Ok(linked)
 }
 
@@ -261,6 +273,17 @@ impl Linked<'_> {
         if self.children.is_empty() {
             return write::dict(&self.parent, options);
         }
+        let (parent, children) = rayon::join(|| write::dict(&self.parent, options), || self.write_children(options));
+        let mut names = vec![(CTF_SECTION, 0)];
+        let mut dicts = vec![parent?];
+        let (of_children, children) = children?;
+        names.extend(of_children.into_iter().map(|(name, dict)| (name, dict + 1)));
+        dicts.extend(children);
+        Ok(write::archive(&names, &dicts, pointer))
+    }
+
+    /// The names of the units with types of their own, each with the number of its dict; and the dicts.
+    fn write_children(&self, options: &write::Options<'_>) -> Result<NamedDicts<'_>, WriteError> {
         // Equal are those that are but for their unit's name: it comes back where nobody shares.
         let plain = write::Options {
             compress_from: usize::MAX,
@@ -280,8 +303,8 @@ impl Linked<'_> {
             .enumerate()
             .map(|(child, bytes)| *first.entry(bytes).or_insert(child))
             .collect();
-        let mut shared: Vec<(&Contents<'_>, bool)> = vec![(&self.parent, false)];
-        let mut names = vec![(CTF_SECTION, 0)];
+        let mut shared: Vec<(&Contents<'_>, bool)> = Vec::new();
+        let mut names = Vec::new();
         let mut places = vec![None; self.children.len()];
         for (name, child) in &self.names {
             let child = equal[*child];
@@ -291,7 +314,7 @@ impl Linked<'_> {
                 Some((_, several)) => *several = true,
                 None => shared.push((&self.children[child], false)),
             }
-            names.push((name, place));
+            names.push((&name[..], place));
         }
         let dicts = shared.par_iter().map(|&(contents, several)| match several {
             false => write::dict(contents, options),
@@ -303,10 +326,12 @@ impl Linked<'_> {
                 options,
             ),
         });
-        let dicts = dicts.collect::<Result<Vec<_>, _>>()?;
-        Ok(write::archive(&names, &dicts, pointer))
+        Ok((names, dicts.collect::<Result<_, _>>()?))
     }
 }
+
+/// Names of dicts, each with its number, and the dicts.
+type NamedDicts<'a> = (Vec<(&'a [u8], usize)>, Vec<Vec<u8>>);
 
 /// The names of an archive's members: units of one name are told apart by a number.
 #[derive(Default)]

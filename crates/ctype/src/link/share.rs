@@ -3,9 +3,9 @@
 //! The parent has types of every unit; a dict of a few units may have some of each as well. So a unit with `struct a` and one with `struct a`
 //! and `struct b` share one dict, unless the first one means something else by `struct b`, or only declares it.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use super::classes::{ClassId, Classes, NameId};
+use super::classes::{ClassId, Classes};
 use super::emit::Child;
 
 /// Dicts that are tried for a unit. Most units find theirs at once.
@@ -22,18 +22,16 @@ pub(super) fn hosts(children: &[Child<'_>], classes: &Classes, is_bound: &dyn Fn
     order.sort_by_key(|&unit| std::cmp::Reverse(children[unit].classes().len()));
     // Those that have a class and are their own hosts, the largest first.
     let mut having: FxHashMap<ClassId, Vec<usize>> = FxHashMap::default();
+    let mut names = NamesOf::new(classes);
     for unit in order {
         let own = children[unit].classes();
         let rarest = own
             .iter()
             .map(|class| having.get(class).map_or(&[][..], Vec::as_slice))
             .min_by_key(|with| with.len());
-        let mut names = None;
-        let host = rarest.unwrap_or_default().iter().take(TRIED).copied().find(|&host| {
-            let names = names.get_or_insert_with(|| names_of(unit, classes));
-            does(children[host].classes(), own, classes, names)
-        });
-        match host.filter(|_| !is_bound(unit)) {
+        let tried = if is_bound(unit) { 0 } else { TRIED };
+        let mut possible = rarest.unwrap_or_default().iter().take(tried).copied();
+        match possible.find(|&host| does(children[host].classes(), own, &mut names, unit)) {
             Some(host) => hosts[unit] = host,
             None => own
                 .iter()
@@ -43,19 +41,42 @@ pub(super) fn hosts(children: &[Child<'_>], classes: &Classes, is_bound: &dyn Fn
     hosts
 }
 
-/// Whether all of `own` is among `host`'s, and nothing else there has one of these names.
-fn does(host: &[ClassId], own: &[ClassId], classes: &Classes, names: &FxHashSet<NameId>) -> bool {
+/// Whether all of `own` is among `host`'s, and nothing else there has a name that the unit gives to types, or declares.
+fn does(host: &[ClassId], own: &[ClassId], names: &mut NamesOf<'_>, unit: usize) -> bool {
     own.iter().all(|class| host.binary_search(class).is_ok())
-        && host.iter().all(|class| {
-            let name = classes.all[*class as usize].name;
-            name.is_none_or(|name| !names.contains(&name)) || own.binary_search(class).is_ok()
-        })
+        && host
+            .iter()
+            .all(|class| own.binary_search(class).is_ok() || !names.has(unit, *class))
 }
 
-/// All names that a unit gives to types, or declares.
-fn names_of(unit: usize, classes: &Classes) -> FxHashSet<NameId> {
-    let classes_of = classes.of[unit].iter();
-    classes_of
-        .filter_map(|&class| classes.all[class as usize].name)
-        .collect()
+/// The names that a unit gives to types, or declares: of one unit at a time.
+struct NamesOf<'c> {
+    classes: &'c Classes,
+    /// The last unit that was seen to have each name.
+    seen: Vec<usize>,
+    unit: usize,
+}
+
+impl<'c> NamesOf<'c> {
+    fn new(classes: &'c Classes) -> NamesOf<'c> {
+        NamesOf {
+            classes,
+            seen: vec![usize::MAX; classes.names()],
+            unit: usize::MAX,
+        }
+    }
+
+    /// Whether a unit has the name of a class.
+    fn has(&mut self, unit: usize, class: ClassId) -> bool {
+        if self.unit != unit {
+            self.unit = unit;
+            for &class in &self.classes.of[unit] {
+                if let Some(name) = self.classes.all[class as usize].name {
+                    self.seen[name as usize] = unit;
+                }
+            }
+        }
+        let name = self.classes.all[class as usize].name;
+        name.is_some_and(|name| self.seen[name as usize] == unit)
+    }
 }

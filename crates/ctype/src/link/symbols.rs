@@ -1,8 +1,9 @@
 //! Functions and data objects, and in which dict their types are told.
 
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::{Options, Unit};
+use super::{Options, Unit, runs_of};
 use crate::constants::SymbolKind;
 use crate::error::Error;
 use crate::graph::Graph;
@@ -125,18 +126,91 @@ struct Candidate {
     declared: bool,
 }
 
-/// Puts each symbol into the parent's table or a child's. `place` tells where the linked types have one of a unit's.
+type Key<'a> = (SymbolKind, &'a [u8]);
+
+/// What units have of the symbols that get types, in the order of the units.
+#[derive(Default)]
+pub(super) struct Candidates<'a> {
+    /// Where in `lists` those of a symbol are.
+    of: FxHashMap<Key<'a>, u32>,
+    lists: Vec<Vec<Candidate>>,
+}
+
+impl<'a> Candidates<'a> {
+    /// With the ids that their types have in the units.
+    pub(super) fn of(units: &[Unit<'a>], symbols: Symbols<'a>) -> Candidates<'a> {
+        let mut all = Candidates::default();
+        match symbols {
+            Symbols::None => return all,
+            Symbols::Named => {
+                let symbols = units.iter().flat_map(|unit| &unit.symbols);
+                symbols.for_each(|symbol| all.want((symbol.kind, symbol.name)));
+            }
+            Symbols::Numbered(symbols) | Symbols::Listed(symbols) => {
+                symbols.iter().for_each(|symbol| all.want((symbol.kind, symbol.name)));
+            }
+        }
+        let of_units = runs_of(units).enumerate().map(|(unit, of)| {
+            let candidates = of.symbols.iter().filter_map(|symbol| {
+                let list = *all.of.get(&(symbol.kind, symbol.name))?;
+                let candidate = Candidate {
+                    unit,
+                    id: symbol.id,
+                    local: symbol.local,
+                    declared: symbol.declared,
+                };
+                Some((list, candidate))
+            });
+            candidates.collect::<Vec<_>>()
+        });
+        let of_units: Vec<Vec<_>> = of_units.collect();
+        for (list, candidate) in of_units.into_iter().flatten() {
+            all.lists[list as usize].push(candidate);
+        }
+        all
+    }
+
+    fn want(&mut self, key: Key<'a>) {
+        let next = self.lists.len() as u32;
+        if *self.of.entry(key).or_insert(next) == next {
+            self.lists.push(Vec::new());
+        }
+    }
+
+    /// With the ids that their types have in the linked dicts, without those that these do not have.
+    fn placed(mut self, place: Place<'_>) -> Candidates<'a> {
+        self.lists.par_iter_mut().for_each(|candidates| {
+            candidates.retain_mut(|candidate| {
+                candidate.id = place(candidate.unit, candidate.id).unwrap_or(TypeId(0));
+                !candidate.id.is_none()
+            });
+        });
+        self
+    }
+
+    fn get(&self, key: &Key<'_>) -> &[Candidate] {
+        let list = self.of.get(key).and_then(|&list| self.lists.get(list as usize));
+        list.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Where the linked types have one of a unit's.
+type Place<'p> = &'p (dyn Fn(usize, TypeId) -> Option<TypeId> + Sync);
+
+/// Puts each symbol into the parent's table or a child's.
 pub(super) fn tables<'a>(
     units: &[Unit<'a>],
+    candidates: Candidates<'a>,
     options: &Options<'a>,
-    place: &dyn Fn(usize, TypeId) -> Option<TypeId>,
+    place: Place<'_>,
 ) -> Tables<'a> {
     let mut tables = Tables::default();
+    let candidates = candidates.placed(place);
     match options.symbols {
         Symbols::None => {}
-        Symbols::Named => named(units, place, &mut tables),
-        Symbols::Numbered(symbols) => of_file(units, symbols, false, place, &mut tables),
-        Symbols::Listed(symbols) => of_file(units, symbols, true, place, &mut tables),
+        Symbols::Named => named(candidates, &mut tables),
+        Symbols::Numbered(symbols) => of_file(units, candidates, symbols, false, &mut tables),
+        Symbols::Listed(symbols) => of_file(units, candidates, symbols, true, &mut tables),
     }
     if options.variables {
         for (number, unit) in units.iter().enumerate() {
@@ -173,33 +247,13 @@ impl<'a> Own<'a> {
     }
 }
 
-fn candidates<'a>(
-    units: &[Unit<'a>],
-    place: &dyn Fn(usize, TypeId) -> Option<TypeId>,
-) -> FxHashMap<(SymbolKind, &'a [u8]), Vec<Candidate>> {
-    let mut candidates: FxHashMap<_, Vec<Candidate>> = FxHashMap::default();
-    for (unit, of) in units.iter().enumerate() {
-        for symbol in &of.symbols {
-            if let Some(id) = place(unit, symbol.id).filter(|id| !id.is_none()) {
-                let all = candidates.entry((symbol.kind, symbol.name)).or_default();
-                all.push(Candidate {
-                    unit,
-                    id,
-                    local: symbol.local,
-                    declared: symbol.declared,
-                });
-            }
-        }
-    }
-    candidates
-}
-
 /// Symbols by name: the parent has those that mean one thing, a child what its unit means otherwise.
-fn named<'a>(units: &[Unit<'a>], place: &dyn Fn(usize, TypeId) -> Option<TypeId>, tables: &mut Tables<'a>) {
-    let mut all: Vec<_> = candidates(units, place).into_iter().collect();
-    all.sort_unstable_by_key(|(key, _)| (key.0 as u8, key.1));
-    for ((kind, name), candidates) in all {
-        let candidates: Vec<&Candidate> = candidates.iter().filter(|candidate| !candidate.declared).collect();
+fn named<'a>(candidates: Candidates<'a>, tables: &mut Tables<'a>) {
+    let mut all: Vec<_> = candidates.of.keys().copied().collect();
+    all.sort_unstable_by_key(|key| (key.0 as u8, key.1));
+    for (kind, name) in all {
+        let candidates = candidates.get(&(kind, name)).iter();
+        let candidates: Vec<&Candidate> = candidates.filter(|candidate| !candidate.declared).collect();
         let Some(first) = candidates.first() else { continue };
         let one = !first.id.is_child() && candidates.iter().all(|candidate| candidate.id == first.id);
         let told = if one { &candidates[..1] } else { &candidates[..] };
@@ -218,19 +272,18 @@ fn named<'a>(units: &[Unit<'a>], place: &dyn Fn(usize, TypeId) -> Option<TypeId>
 /// unit.
 fn of_file<'a>(
     units: &[Unit<'a>],
+    candidates: Candidates<'a>,
     symbols: &[LinkedSymbol<'a>],
     by_name: bool,
-    place: &dyn Fn(usize, TypeId) -> Option<TypeId>,
     tables: &mut Tables<'a>,
 ) {
-    let candidates = candidates(units, place);
     let mut places = [0; 2];
     let mut told = FxHashMap::default();
     for symbol in symbols {
         let at = &mut places[symbol.kind as usize];
         *at += 1;
         let key = (symbol.kind, symbol.name);
-        let Some(chosen) = candidates.get(&key).and_then(|all| choose(symbol, all, units)) else {
+        let Some(chosen) = choose(symbol, candidates.get(&key), units) else {
             continue;
         };
         let dict = if chosen.id.is_child() { Some(chosen.unit) } else { None };

@@ -209,10 +209,11 @@ impl<'a> Dict<'a> {
         // Most records are of 12 to 24 bytes; there is always room for half of them.
         let mut types = Vec::with_capacity(range.len() / 24);
         let mut at = range.start as usize;
+        let layout = self.layout();
         while at < range.end as usize {
-            let record = Record::parse(body, at, self.layout()).map_err(|error| self.located(error))?;
+            let next = Record::next(body, at, layout).map_err(|error| self.located(error))?;
             types.push(at as u32);
-            at = record.end();
+            at = next;
             if at > range.end as usize {
                 let missing = at as u64 - u64::from(range.end);
                 return Err(self.located(Error::new(ErrorKind::Truncated { missing }, range.end as usize)));

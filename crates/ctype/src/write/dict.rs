@@ -14,9 +14,9 @@ const MAX_BIT_OFFSET: u16 = 0xff;
 
 /// A dict, whole.
 pub fn dict(contents: &Contents<'_>, options: &Options<'_>) -> Result<Vec<u8>, WriteError> {
-    let (mut bytes, body) = parts(contents, options)?;
+    let (mut bytes, body, strings) = parts(contents, options)?;
     if bytes.len() + body.len() >= options.compress_from {
-        let packed = compress(&body, options.level);
+        let packed = compress(&body, strings, options.level);
         if packed.len() < body.len() {
             bytes[3] |= Flags::COMPRESS.0;
             bytes.extend(packed);
@@ -31,13 +31,13 @@ pub fn dict(contents: &Contents<'_>, options: &Options<'_>) -> Result<Vec<u8>, W
 const LARGE: usize = 256 << 10;
 const LEVEL_OF_LARGE: u32 = 6;
 
-fn compress(body: &[u8], level: u32) -> Vec<u8> {
+fn compress(body: &[u8], strings: usize, level: u32) -> Vec<u8> {
     let most = if body.len() < LARGE { 9 } else { LEVEL_OF_LARGE };
-    pack::zlib(body, level.min(most)).unwrap_or_else(|| body.to_vec())
+    pack::zlib(body, strings, level.min(most)).unwrap_or_else(|| body.to_vec())
 }
 
-/// The header, and what is behind it.
-fn parts(contents: &Contents<'_>, options: &Options<'_>) -> Result<(Vec<u8>, Vec<u8>), WriteError> {
+/// The header, what is behind it, and where in that the strings begin.
+fn parts(contents: &Contents<'_>, options: &Options<'_>) -> Result<(Vec<u8>, Vec<u8>, usize), WriteError> {
     let mut writer = Writer {
         types: &contents.types,
         is_parent_known: !contents.parent_name.is_empty(),
@@ -84,7 +84,7 @@ fn parts(contents: &Contents<'_>, options: &Options<'_>) -> Result<(Vec<u8>, Vec
     words.iter().for_each(|&word| header.u32(word));
     offsets.iter().for_each(|&offset| header.u32(offset as u32));
     header.u32(strings.len() as u32);
-    Ok((header.into_bytes(), writer.sink.into_bytes()))
+    Ok((header.into_bytes(), writer.sink.into_bytes(), offsets[7]))
 }
 
 fn sorted<'a>(pairs: &[(&'a [u8], TypeId)]) -> Vec<(&'a [u8], TypeId)> {

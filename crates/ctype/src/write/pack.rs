@@ -5,32 +5,41 @@ use std::ops::Range;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use rayon::prelude::*;
 
-/// Bytes of a piece, but for the last one. Each knows the end of the one before it, so that the stream is hardly longer than that of one piece.
-const PIECE: usize = 64 << 10;
+/// Bytes of a piece, at the most where the body has less than [`PIECES`] of these. Each knows the end of the one before it, and each has codes of its own: so the stream is shorter than that of one piece.
+const PIECE: usize = 24 << 10;
+/// More pieces than this do not make the stream shorter, and readers make tables for each.
+const PIECES: usize = 8;
 /// How far back deflate refers (RFC 1951, section 2).
 const WINDOW: usize = 32 << 10;
 /// CMF and FLG: deflate with that window; the level that FLG tells is nobody's business.
 const HEADER: [u8; 2] = [0x78, 0xda];
 
-/// The stream; the same however many threads there are. `None` where the packer fails.
-pub(super) fn zlib(body: &[u8], level: u32) -> Option<Vec<u8>> {
-    let count = (body.len() / PIECE).max(1);
-    let pieces = (0..count).into_par_iter().map(|number| {
-        let start = number * PIECE;
-        let is_last = number + 1 == count;
-        deflate(
-            body,
-            start..if is_last { body.len() } else { start + PIECE },
-            is_last,
-            level,
-        )
-    });
-    let pieces = pieces.collect::<Option<Vec<_>>>()?;
+/// The stream; the same however many threads there are. What is from `second` on is of another sort: no piece has some of both. `None` where
+/// the packer fails.
+pub(super) fn zlib(body: &[u8], second: usize, level: u32) -> Option<Vec<u8>> {
+    let second = second.min(body.len());
+    let most = PIECE.max(body.len() / PIECES);
+    let mut pieces = cut(0..second, most);
+    pieces.extend(cut(second..body.len(), most));
+    if pieces.is_empty() {
+        pieces.push(0..0);
+    }
+    let last = pieces.len() - 1;
+    let packed = pieces.into_par_iter().enumerate().with_max_len(1);
+    let packed = packed.map(|(number, piece)| deflate(body, piece, number == last, level));
+    let packed = packed.collect::<Option<Vec<_>>>()?;
     let mut stream = HEADER.to_vec();
-    pieces.iter().for_each(|piece| stream.extend(piece));
+    packed.iter().for_each(|piece| stream.extend(piece));
     let checksum = simd_adler32::adler32(&body);
     stream.extend(checksum.to_be_bytes());
     Some(stream)
+}
+
+/// Pieces of about the same length, which is `most` or less.
+fn cut(range: Range<usize>, most: usize) -> Vec<Range<usize>> {
+    let count = range.len().div_ceil(most);
+    let at = |number: usize| range.start + range.len() * number / count;
+    (0..count).map(|number| at(number)..at(number + 1)).collect()
 }
 
 /// A piece, which ends at a whole byte.
@@ -94,9 +103,9 @@ mod tests {
                 2 * PIECE + 77,
                 3 * PIECE,
             ] {
-                for level in [0, 1, 6, 9] {
+                for (level, second) in [(0, len / 3), (1, 0), (6, 7), (9, len)] {
                     let body = &body[..len];
-                    let stream = zlib(body, level).unwrap_or_else(|| panic!("{len} bytes, level {level}"));
+                    let stream = zlib(body, second, level).unwrap_or_else(|| panic!("{len} bytes, level {level}"));
                     let mut inflated = Vec::new();
                     let mut decoder = flate2::read::ZlibDecoder::new(&stream[..]);
                     decoder.read_to_end(&mut inflated).unwrap();
@@ -113,11 +122,11 @@ mod tests {
         let mut body: Vec<u8> = (0..WINDOW as u32 / 8)
             .flat_map(|word| (word.wrapping_mul(0x9e37_79b9)).to_le_bytes())
             .collect();
-        let one = zlib(&body, 9).unwrap().len();
+        let one = zlib(&body, body.len(), 9).unwrap().len();
         while body.len() < 4 * PIECE {
             body.extend_from_within(..WINDOW / 2);
         }
-        let all = zlib(&body, 9).unwrap().len();
+        let all = zlib(&body, body.len(), 9).unwrap().len();
         assert!(all < one + one / 4, "{one} bytes, repeated {all}");
     }
 }

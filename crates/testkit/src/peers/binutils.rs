@@ -40,7 +40,7 @@ impl Release {
         }
     }
 
-    fn suite(self) -> &'static str {
+    pub(super) fn suite(self) -> &'static str {
         match self {
             Release::V2_40 => "bookworm",
             Release::V2_44 => "trixie",

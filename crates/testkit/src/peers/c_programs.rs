@@ -1,7 +1,7 @@
 //! Programs in C from Debian's sources: the objects of each, in the order in which they are linked, and what GNU ld makes of them.
 
 use super::binutils::{Binutils, Machine, Release};
-use super::{debian, locked_directory, run};
+use super::{debian, gcc, locked_directory, run, source};
 use crate::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ use std::process::Command;
 pub enum Compiler {
     /// gcc with `-g -gctf`.
     Gcc,
+    /// gcc 16 with the same, and the assembler and linker of binutils 2.47. Sources are of its time as little as they are of C23.
+    Gcc16,
     /// clang with `-g`.
     Clang,
     /// gcc with `-g` alone, as programs are optimized for use.
@@ -22,23 +24,30 @@ impl Compiler {
     fn name(self) -> &'static str {
         match self {
             Compiler::Gcc => "gcc",
+            Compiler::Gcc16 => "gcc-16",
             Compiler::Clang => "clang",
             Compiler::GccOptimizing => "gcc-optimizing",
         }
     }
 
-    fn command(self) -> &'static str {
-        match self {
-            Compiler::Gcc => "gcc -g -gctf -w",
-            Compiler::Clang => "clang -g -w",
-            Compiler::GccOptimizing => "gcc -g -w",
-        }
+    fn command(self) -> Result<String, String> {
+        Ok(match self {
+            Compiler::Gcc => "gcc -g -gctf -w".to_owned(),
+            Compiler::Gcc16 => {
+                let binutils = Binutils::get(Release::V2_47).ok_or("no binutils 2.47")?;
+                let folders = [gcc::cc1_16()?, binutils.for_gcc(Machine::X86_64)];
+                let folders = folders.map(|folder| format!("-B{}/ ", folder.display())).concat();
+                format!("gcc {folders}-std=gnu17 -fpermissive -g -gctf -w")
+            }
+            Compiler::Clang => "clang -g -w".to_owned(),
+            Compiler::GccOptimizing => "gcc -g -w".to_owned(),
+        })
     }
 
     /// How far files are optimized that take minutes.
     fn large(self) -> &'static str {
         match self {
-            Compiler::Gcc | Compiler::Clang => "-O1",
+            Compiler::Gcc | Compiler::Gcc16 | Compiler::Clang => "-O1",
             Compiler::GccOptimizing => "-O2",
         }
     }
@@ -57,7 +66,7 @@ pub struct CProgram {
 
 /// Debian's package of the source, and the shell commands that compile and link it; `$CC` is the compiler, `$LARGE` how far it optimizes what is large, and `$LINK` what it is given
 /// to link with and to tell what it links.
-const PROGRAMS: [(&str, &str, &str); 5] = [
+const PROGRAMS: [(&str, &str, &str); 6] = [
     (
         "lua",
         "lua5.4",
@@ -93,11 +102,29 @@ const PROGRAMS: [(&str, &str, &str); 5] = [
         make -j$JOBS CC=\"$CC\" LINK=\"$CC $LINK\" CFLAGS='-pipe -O2'
         cp objs/nginx $OUT",
     ),
+    (
+        "ld",
+        BINUTILS,
+        "./configure CC=\"$CC\" CFLAGS=-O2 MAKEINFO=true --disable-shared --disable-nls --disable-gprof --disable-gprofng --disable-gas --disable-werror --with-system-zlib
+        make -j$JOBS MAKEINFO=true all-ld
+        rm ld/ld-new
+        make -C ld MAKEINFO=true LDFLAGS=\"$LINK\" ld-new
+        cp ld/ld-new $OUT",
+    ),
 ];
+
+/// Its source is a package with the archive in it, patched and unpatched; the archive is as it was released.
+const BINUTILS: &str = "binutils-source";
 
 impl CProgram {
     /// The names of those whose types are compared.
-    pub const NAMES: [&str; 4] = [PROGRAMS[0].0, PROGRAMS[1].0, PROGRAMS[2].0, PROGRAMS[3].0];
+    pub const NAMES: [&str; 5] = [
+        PROGRAMS[0].0,
+        PROGRAMS[1].0,
+        PROGRAMS[2].0,
+        PROGRAMS[3].0,
+        PROGRAMS[5].0,
+    ];
 
     /// A program by its name, compiled unless an earlier call has; git takes minutes. `None` where it can't be had, which is told.
     pub fn get(name: &str, compiler: Compiler) -> Option<CProgram> {
@@ -113,7 +140,10 @@ impl CProgram {
             .find(|program| program.0 == name)
             .ok_or("no such program")?;
         let text = |error: std::io::Error| error.to_string();
-        let source = debian::source("bookworm", package)?;
+        let source = match package {
+            BINUTILS => source::binutils_source(Release::V2_40)?,
+            package => debian::source("bookworm", package)?,
+        };
         let (directory, _lock) = locked_directory(&format!("program-{name}-{}", compiler.name())).map_err(text)?;
         let (done, linked, trace) = (
             directory.join("objects"),
@@ -129,7 +159,7 @@ impl CProgram {
             let mut shell = Command::new("nice");
             shell.args(["sh", "-ec", recipe]).current_dir(&build);
             shell
-                .env("CC", compiler.command())
+                .env("CC", compiler.command()?)
                 .env("LARGE", compiler.large())
                 .env("OUT", &linked)
                 .env("JOBS", jobs.to_string());
@@ -188,7 +218,7 @@ fn collect(told: &str, build: &Path, objects: &Path) -> Result<(), String> {
 
 /// A file that is named as seen from the folder in which the linker ran.
 fn find(build: &Path, name: &str) -> Result<PathBuf, String> {
-    let folders = [build.to_owned(), build.join("src")];
+    let folders = [build.to_owned(), build.join("src"), build.join("ld")];
     let found = folders
         .iter()
         .map(|folder| folder.join(name))

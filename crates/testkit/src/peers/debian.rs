@@ -51,13 +51,23 @@ impl Unpacked {
 
     /// A program of `/usr/bin`.
     pub(super) fn program(&self, name: &str) -> Peer {
+        self.program_of("usr/bin", name)
+    }
+
+    /// A file of a folder.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// A program of a folder.
+    pub(super) fn program_of(&self, folder: &str, name: &str) -> Peer {
         let mut paths = self.libraries.clone().into_os_string();
         // Up to bookworm, libc and what else the system needs to start is in /lib and not in /usr/lib.
         if let Some(with_loader) = self.loader.parent() {
             paths.push(":");
             paths.push(with_loader);
         }
-        let program = self.root.join("usr/bin").join(name);
+        let program = self.root.join(folder).join(name);
         Peer {
             program: self.loader.clone(),
             arguments: vec![

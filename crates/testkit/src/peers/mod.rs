@@ -7,6 +7,7 @@ mod babeltrace;
 mod binutils;
 mod c_programs;
 mod debian;
+mod gcc;
 mod lttng;
 mod mold;
 mod source;

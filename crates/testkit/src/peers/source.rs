@@ -1,26 +1,31 @@
 //! What programs are built from that tables are measured on.
 
-use super::binutils::Machine;
+use super::binutils::{Machine, Release};
 use super::{debian, run};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The source of binutils 2.44 as Debian has it, unpacked.
+/// The source of a release of binutils as Debian has it, unpacked.
 ///
 /// # Errors
 /// Where it can't be got or unpacked.
-pub fn binutils_source() -> Result<PathBuf, String> {
-    let root = debian::contents("binutils-source", "trixie", "", &["binutils-source"])?;
+pub fn binutils_source(release: Release) -> Result<PathBuf, String> {
+    let name = match release {
+        Release::V2_44 => "binutils-source".to_owned(),
+        release => format!("binutils-source-{}", release.number()),
+    };
+    let root = debian::contents(&name, release.suite(), "", &["binutils-source"])?;
     let source = root.join("usr/src/binutils");
-    let unpacked = source.join("binutils-2.44");
+    let name = format!("binutils-{}", release.number());
+    let unpacked = source.join(&name);
     if !unpacked.exists() {
         let partial = source.join("partial");
         fs::create_dir_all(&partial).map_err(|error| error.to_string())?;
-        let archive = source.join("binutils-2.44.tar.xz");
+        let archive = source.join(format!("{name}.tar.xz"));
         run(Command::new("tar").arg("-C").arg(&partial).arg("-xf").arg(archive))?;
-        fs::rename(partial.join("binutils-2.44"), &unpacked).map_err(|error| error.to_string())?;
+        fs::rename(partial.join(&name), &unpacked).map_err(|error| error.to_string())?;
     }
     Ok(unpacked)
 }
