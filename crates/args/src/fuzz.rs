@@ -2,7 +2,7 @@
 
 use backtrail_wire::Endian;
 
-use crate::table::{Table, Value};
+use crate::table::{Step, Table, Value, compute};
 
 /// Records of each sort that are asked for at the most.
 const MOST: u64 = 256;
@@ -48,6 +48,16 @@ fn read(table: &Table<'_>) {
 fn parts(table: &Table<'_>, value: Value) {
     if let Value::Parts(start, count) = value {
         let parts = table.parts(start, count).flatten();
-        parts.for_each(|(_, value)| assert!(!matches!(value, Value::Parts(..))));
+        parts.for_each(|(_, value)| assert!(is_single(value)));
     }
+    if let Value::Computed(start, count) = value {
+        for step in table.steps(start, count).flatten() {
+            assert!(!matches!(step, Step::Push(value) if !is_single(value)));
+        }
+        let _ = compute(table.steps(start, count), |_| Some(u64::from(count)), Some);
+    }
+}
+
+fn is_single(value: Value) -> bool {
+    !matches!(value, Value::Parts(..) | Value::Computed(..))
 }

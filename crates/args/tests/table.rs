@@ -2,7 +2,7 @@
 
 use backtrail_args::abi::{Abi, Bank, Passing, Storage};
 use backtrail_args::table::write::{self, Call, Function, Signature, Told};
-use backtrail_args::table::{Parameter, Table, Value, Values};
+use backtrail_args::table::{Operation, Parameter, Step, Table, Value, Values};
 use backtrail_args::{ErrorKind, fuzz};
 use backtrail_wire::Endian;
 
@@ -35,7 +35,17 @@ impl Random {
     fn told(&mut self) -> Told {
         match self.below(8) {
             0 => Told::Parts((0..1 + self.below(3)).map(|_| (8, self.value())).collect()),
+            1 => Told::Computed((0..1 + self.below(5)).map(|_| self.step()).collect()),
             _ => Told::One(self.value()),
+        }
+    }
+
+    fn step(&mut self) -> Step {
+        match self.below(6) {
+            0 => Step::Do(Operation::Plus),
+            1 => Step::Do(Operation::Signed2),
+            2 => Step::Do(Operation::There),
+            _ => Step::Push(self.value()),
         }
     }
 
@@ -112,6 +122,10 @@ fn is_same(table: &Table<'_>, value: Value, told: &Told) -> bool {
             let read = table.parts(start, count).map(|part| part.expect("the part is there"));
             read.map(|(bytes, value)| (bytes as u8, value))
                 .eq(parts.iter().copied())
+        }
+        (Value::Computed(start, count), Told::Computed(steps)) => {
+            let read = table.steps(start, count).map(|step| step.expect("the step is there"));
+            read.eq(steps.iter().copied())
         }
         (value, Told::One(one)) => value == *one,
         _ => false,

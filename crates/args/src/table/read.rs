@@ -3,7 +3,7 @@
 use backtrail_wire::{Bytes, Endian};
 
 use super::bits::{AllCodes, Reader, Stream};
-use super::{GROUP, HEADER, MAGIC, POOLS, Pool, VERSION, Value, flag, kind, storage_of};
+use super::{GROUP, HEADER, MAGIC, Operation, POOLS, Pool, Step, VERSION, Value, flag, kind, storage_of};
 use crate::abi::{Abi, Storage};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -38,7 +38,7 @@ pub struct Function<'t> {
 pub struct CallSite<'t> {
     /// Where the function's own arguments are.
     pub places: Option<Values<'t>>,
-    /// What the call passes in general registers, in their order.
+    /// What the call passes in general registers, in their order; behind these what it calls, and each parameter that is in no register.
     pub entries: Option<Values<'t>>,
 }
 
@@ -368,18 +368,18 @@ impl<'a> Table<'a> {
     }
 
     /// A value, or its number.
-    fn value(&self, reader: &mut Reader<'_>, stream: Stream, in_parts: bool) -> Result<Value> {
+    fn value(&self, reader: &mut Reader<'_>, stream: Stream, is_inner: bool) -> Result<Value> {
         match reader.number(stream)?.checked_sub(1) {
-            None => self.read_value(reader, in_parts),
+            None => self.read_value(reader, is_inner),
             Some(number) => {
                 let skip = |reader: &mut Reader<'_>| self.read_value(reader, false).map(|_| ());
-                self.read_value(&mut self.record(Pool::Values, number, skip)?, in_parts)
+                self.read_value(&mut self.record(Pool::Values, number, skip)?, is_inner)
             }
         }
     }
 
-    /// Parts of parts are no values that anybody writes.
-    fn read_value(&self, reader: &mut Reader<'_>, in_parts: bool) -> Result<Value> {
+    /// Parts and steps have no parts and no steps of their own.
+    fn read_value(&self, reader: &mut Reader<'_>, is_inner: bool) -> Result<Value> {
         let at = reader.bit / 8;
         let code = reader.number(Stream::Kind)?;
         let wrong = |value| Error {
@@ -393,7 +393,7 @@ impl<'a> Table<'a> {
             kind::CONSTANT => Value::Constant(reader.signed(Stream::Constant)?),
             kind::ADDRESS => Value::Address(self.address(reader)?),
             kind::AT_ADDRESS => Value::AtAddress(self.address(reader)?),
-            kind::PARTS if in_parts => return Err(wrong(code)),
+            kind::PARTS | kind::COMPUTED if is_inner => return Err(wrong(code)),
             kind::PARTS => {
                 let count = reader.number(Stream::Parts)?;
                 let count = u8::try_from(count).map_err(|_| wrong(count))?;
@@ -403,6 +403,17 @@ impl<'a> Table<'a> {
                     self.skip_value(reader, Stream::Place, true)?;
                 }
                 Value::Parts(start, count)
+            }
+            kind::COMPUTED => {
+                let count = reader.number(Stream::Parts)?;
+                let count = u8::try_from(count).map_err(|_| wrong(count))?;
+                let start = reader.bit;
+                for _ in 0..count {
+                    if reader.number(Stream::Parts)? == 0 {
+                        self.skip_value(reader, Stream::Place, true)?;
+                    }
+                }
+                Value::Computed(start, count)
             }
             _ => {
                 let index = code.checked_sub(kind::REGISTERS).ok_or(wrong(code))?;
@@ -418,9 +429,9 @@ impl<'a> Table<'a> {
     }
 
     /// Passes a value, without looking for it where it is elsewhere.
-    fn skip_value(&self, reader: &mut Reader<'_>, stream: Stream, in_parts: bool) -> Result<()> {
+    fn skip_value(&self, reader: &mut Reader<'_>, stream: Stream, is_inner: bool) -> Result<()> {
         if reader.number(stream)? == 0 {
-            self.read_value(reader, in_parts)?;
+            self.read_value(reader, is_inner)?;
         }
         Ok(())
     }
@@ -437,6 +448,23 @@ impl<'a> Table<'a> {
                 reader.number(Stream::Parts)?,
                 self.value(&mut reader, Stream::Place, true)?,
             ))
+        })
+    }
+}
+
+impl Table<'_> {
+    /// The steps of a value that is computed.
+    pub fn steps(&self, start: u64, count: u8) -> impl Iterator<Item = Result<Step>> {
+        let mut reader = self.reader(start);
+        (0..count).map(move |_| {
+            let offset = reader.bit / 8;
+            Ok(match reader.number(Stream::Parts)? {
+                0 => Step::Push(self.value(&mut reader, Stream::Place, true)?),
+                number => Step::Do(Operation::of(number).ok_or(Error {
+                    kind: ErrorKind::Value(number),
+                    offset,
+                })?),
+            })
         })
     }
 }
