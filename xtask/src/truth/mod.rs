@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(7200);
 
 /// What was seen of a program.
 struct Seen {
-    name: &'static str,
+    name: String,
     sizes: Sizes,
     outer: Tally,
     inner: Tally,
@@ -32,20 +32,23 @@ struct Seen {
 pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
     let wanted = |subject: &&Subject| names.is_empty() || names.iter().any(|name| name == subject.name);
     let mut all = Vec::new();
-    for subject in SUBJECTS.iter().filter(wanted) {
-        let program = CProgram::get(subject.name, Compiler::GccOptimizing).ok_or("it can't be had")?;
-        let seen = look(subject, &program.linked, places)?;
+    let by_gcc = SUBJECTS.iter().map(|subject| (subject, Compiler::GccOptimizing));
+    let by_clang = SUBJECTS.iter().filter(|subject| subject.by_clang_too);
+    let by_clang = by_clang.map(|subject| (subject, Compiler::ClangOptimizing));
+    for (subject, compiler) in by_gcc.chain(by_clang).filter(|(subject, _)| wanted(subject)) {
+        let program = CProgram::get(subject.name, compiler).ok_or("it can't be had")?;
+        let seen = look(subject, compiler, &program.linked, places)?;
         for missing in &seen.outer.missing {
-            println!("{}: gdb alone has {missing}", subject.name);
+            println!("{}: gdb alone has {missing}", seen.name);
         }
         for wrong in seen.outer.wrong.iter().chain(&seen.inner.wrong).take(20) {
-            println!("{}: {wrong}", subject.name);
+            println!("{}: {wrong}", seen.name);
         }
         all.push(seen);
     }
     let page = page(places, &all);
     println!("{page}");
-    if places >= PLACES && all.len() == SUBJECTS.len() {
+    if places >= PLACES && names.is_empty() {
         fs::write(place::workspace().join("docs/args.md"), page).map_err(|error| error.to_string())?;
     }
     let wrong: usize = all
@@ -116,7 +119,7 @@ impl Drop for Stage<'_> {
     }
 }
 
-fn look(subject: &Subject, built: &Path, places: u32) -> Result<Seen, String> {
+fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Result<Seen, String> {
     let folder = backtrail_testkit::scratch();
     let [whole, stripped] = ["whole", "stripped"].map(|name| folder.path().join(name));
     let backtrail = place::target().join("debug/backtrail");
@@ -129,7 +132,10 @@ fn look(subject: &Subject, built: &Path, places: u32) -> Result<Seen, String> {
     (subject.prepare)(folder.path(), &whole).map_err(|error| format!("{}: {error}", subject.name))?;
     let mut gdb = Session::start(&whole).map_err(|missing| missing.0)?;
     let mut seen = Seen {
-        name: subject.name,
+        name: match compiler {
+            Compiler::ClangOptimizing => format!("{} (clang)", subject.name),
+            _ => subject.name.to_owned(),
+        },
         sizes: Sizes::of(&whole)?,
         outer: Tally::default(),
         inner: Tally::default(),
@@ -209,7 +215,7 @@ fn page(places: u32, all: &[Seen]) -> String {
             tally.wrong.len()
         )
     };
-    let rows = |tally: fn(&Seen) -> &Tally| all.iter().map(|seen| row(seen.name, tally(seen))).collect::<String>();
+    let rows = |tally: fn(&Seen) -> &Tally| all.iter().map(|seen| row(&seen.name, tally(seen))).collect::<String>();
     let size = |seen: &Seen| {
         let Sizes {
             text,
@@ -228,7 +234,7 @@ fn page(places: u32, all: &[Seen]) -> String {
                 |---|---|---|---|---|---|---|---|\n";
     format!(
         "# What functions were called with\n\n\
-         Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, given a table by `backtrail sframe add --args`, then \
+         Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, or clang where it is said, given a table by `backtrail sframe add --args`, then \
          stripped of debug information. Each was stopped at {places} places by chance. `backtrail stack --args` has only what is left in the stripped \
          file; gdb has the program's debug information, but none of libraries, which \
          would tell it `main`'s arguments from its caller. Inlined calls, which the table does not tell, are not counted, nor are other threads than the first.\n\n\

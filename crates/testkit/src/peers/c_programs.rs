@@ -16,6 +16,8 @@ pub enum Compiler {
     Clang,
     /// gcc with `-g` alone, as programs are optimized for use.
     GccOptimizing,
+    /// clang, likewise.
+    ClangOptimizing,
 }
 
 impl Compiler {
@@ -24,13 +26,14 @@ impl Compiler {
             Compiler::Gcc => "gcc",
             Compiler::Clang => "clang",
             Compiler::GccOptimizing => "gcc-optimizing",
+            Compiler::ClangOptimizing => "clang-optimizing",
         }
     }
 
     fn command(self) -> &'static str {
         match self {
             Compiler::Gcc => "gcc -g -gctf -w",
-            Compiler::Clang => "clang -g -w",
+            Compiler::Clang | Compiler::ClangOptimizing => "clang -g -w",
             Compiler::GccOptimizing => "gcc -g -w",
         }
     }
@@ -39,7 +42,7 @@ impl Compiler {
     fn large(self) -> &'static str {
         match self {
             Compiler::Gcc | Compiler::Clang => "-O1",
-            Compiler::GccOptimizing => "-O2",
+            Compiler::GccOptimizing | Compiler::ClangOptimizing => "-O2",
         }
     }
 }
