@@ -35,7 +35,10 @@ pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
     let by_gcc = SUBJECTS.iter().map(|subject| (subject, Compiler::GccOptimizing));
     let by_clang = SUBJECTS.iter().filter(|subject| subject.by_clang_too);
     let by_clang = by_clang.map(|subject| (subject, Compiler::ClangOptimizing));
-    for (subject, compiler) in by_gcc.chain(by_clang).filter(|(subject, _)| wanted(subject)) {
+    let for_aarch64 = SUBJECTS.iter().filter(|subject| subject.for_aarch64_too);
+    let for_aarch64 = for_aarch64.map(|subject| (subject, Compiler::GccAarch64));
+    let all_of_them = by_gcc.chain(by_clang).chain(for_aarch64);
+    for (subject, compiler) in all_of_them.filter(|(subject, _)| wanted(subject)) {
         let program = CProgram::get(subject.name, compiler).ok_or("it can't be had")?;
         let seen = look(subject, compiler, &program.linked, places)?;
         for missing in &seen.outer.missing {
@@ -69,6 +72,8 @@ struct Stage<'s> {
     /// With its debug information, for gdb.
     whole: PathBuf,
     calls: std::iter::Cycle<std::slice::Iter<'s, &'s [&'s str]>>,
+    /// What it is run by, for another CPU.
+    runner: Option<&'static str>,
     running: Option<Running>,
 }
 
@@ -96,13 +101,36 @@ impl Stage<'_> {
 
     fn start(&mut self) -> Result<Running, String> {
         let call = self.calls.next().copied().unwrap_or_default();
-        let mut command = Command::new(&self.whole);
+        let mut command = match self.runner {
+            None => Command::new(&self.whole),
+            Some(runner) => {
+                let mut command = Command::new("sh");
+                command.args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\"", runner]);
+                command.arg(&self.whole);
+                command
+            }
+        };
         let running = command::start(command.args(call).current_dir(self.folder.path()), LIMIT);
         if let Some((socket, questions)) = self.subject.asked {
             let asked = programs::ask(&self.folder.path().join(socket), questions());
             asked.map_err(|error| format!("{} does not listen: {error}", self.subject.name))?;
         }
         running.map_err(|missing| missing.0)
+    }
+
+    /// The core that qemu leaves of its guest when the process is made to end after a time.
+    fn core(&mut self, moment: Duration) -> Result<PathBuf, String> {
+        let running = self.start()?;
+        sleep(moment);
+        let pid = running.pid();
+        running.signal(Signal::ABORT);
+        running.finish();
+        let entries = fs::read_dir(self.folder.path()).map_err(|error| error.to_string())?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let cores: Vec<PathBuf> = paths.filter(|path| name(path).ends_with(".core")).collect();
+        let own = cores.iter().find(|path| name(path).starts_with("qemu_") && name(path).contains(&pid.to_string()));
+        own.cloned().ok_or_else(|| format!("{} leaves no core: {cores:?}", self.subject.name))
     }
 
     fn end(&mut self) {
@@ -128,12 +156,17 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
         add.args(["sframe", "add", "--args", "-o"])
             .args([&whole, &built.to_owned()]),
     )?;
-    must(Command::new("strip").args(["-g", "-o"]).args([&stripped, &whole]))?;
+    let (runner, strip, gdb) = match compiler {
+        Compiler::GccAarch64 => (Some("qemu-aarch64-static"), "aarch64-linux-gnu-strip", "gdb-multiarch"),
+        _ => (None, "strip", "gdb"),
+    };
+    must(Command::new(strip).args(["-g", "-o"]).args([&stripped, &whole]))?;
     (subject.prepare)(folder.path(), &whole).map_err(|error| format!("{}: {error}", subject.name))?;
-    let mut gdb = Session::start(&whole).map_err(|missing| missing.0)?;
+    let mut gdb = Session::start_by(gdb, &whole).map_err(|missing| missing.0)?;
     let mut seen = Seen {
         name: match compiler {
             Compiler::ClangOptimizing => format!("{} (clang)", subject.name),
+            Compiler::GccAarch64 => format!("{} (AArch64)", subject.name),
             _ => subject.name.to_owned(),
         },
         sizes: Sizes::of(&whole)?,
@@ -145,6 +178,7 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
         folder,
         whole,
         calls: subject.calls.iter().cycle(),
+        runner,
         running: None,
     };
     let mut moment = 0x9e37_79b9u64;
@@ -152,15 +186,23 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
         moment = moment
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let running = stage.stopped(Duration::from_micros(20_000 + (moment >> 33) % 50_000))?;
-        let pid = running.pid();
+        let after = Duration::from_micros(20_000 + (moment >> 33) % 50_000);
+        let (target, core) = match runner {
+            None => (stage.stopped(after)?.pid().to_string(), None),
+            // The emulator has yet to begin.
+            Some(_) => {
+                let core = stage.core(after * 10)?;
+                (core.display().to_string(), Some(core))
+            }
+        };
         let mut stack = Command::new(&backtrail);
         stack.args(["stack", "--args", "--json", "--exe"]);
-        let document = must(stack.arg(&stripped).arg(pid.to_string()))?;
+        let document = must(stack.arg(&stripped).arg(&target))?;
         let document = serde_json::from_str(&document).map_err(|error| error.to_string())?;
-        let gdb = gdb.arguments(pid).map_err(|missing| missing.0)?;
+        let gdb = gdb.arguments(&target).map_err(|missing| missing.0)?;
         seen.outer.count(&document, &gdb, false);
         seen.inner.count(&document, &gdb, true);
+        core.map(fs::remove_file).transpose().map_err(|error| error.to_string())?;
     }
     Ok(seen)
 }
@@ -205,11 +247,12 @@ fn share(part: usize, whole: usize) -> String {
 fn page(places: u32, all: &[Seen]) -> String {
     let row = |name: &str, tally: &Tally| {
         format!(
-            "| {name} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             tally.frames,
             tally.arguments,
             share(tally.gdb[0], tally.arguments),
             share(tally.gdb[1], tally.arguments),
+            share(tally.left_over, tally.arguments),
             share(tally.ours[0], tally.arguments),
             share(tally.ours[1], tally.arguments),
             tally.wrong.len()
@@ -230,16 +273,18 @@ fn page(places: u32, all: &[Seen]) -> String {
             debug / table.max(1)
         )
     };
-    let head = "| program | frames | arguments | gdb: as it is | gdb: as passed | shown: as it is | shown: as passed | wrong |\n\
-                |---|---|---|---|---|---|---|---|\n";
+    let head = "| program | frames | arguments | gdb: as it is | gdb: as passed | gdb: left over | shown: as it is | shown: as passed | wrong |\n\
+                |---|---|---|---|---|---|---|---|---|\n";
     format!(
         "# What functions were called with\n\n\
-         Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, or clang where it is said, given a table by `backtrail sframe add --args`, then \
-         stripped of debug information. Each was stopped at {places} places by chance. `backtrail stack --args` has only what is left in the stripped \
+         Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, or clang 14 or for AArch64 where it is said, given a table by `backtrail sframe add --args`, then \
+         stripped of debug information. Each was stopped at {places} places by chance; for AArch64 it is qemu that was made to leave cores. `backtrail stack --args` has only what is left in the stripped \
          file; gdb has the program's debug information, but none of libraries, which \
          would tell it `main`'s arguments from its caller. Inlined calls, which the table does not tell, are not counted, nor are other threads than the first.\n\n\
          *As it is* is the value of the argument at that moment; *as passed* is what the function was called with, where the former is lost \
-         (`name@entry`). *Wrong* are values that both show as the same of the two, and that differ.\n\n\
+         (`name@entry`). *Left over* is what gdb shows beside these of arguments that debug information \
+         has in registers that calls do not preserve, which clang says until the call is done: it is whatever has come there since, in the innermost function or before. *Wrong* are \
+         values that both show as the same of the two, and that differ.\n\n\
          ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Size\n\n\
          | program | .text | debug information | .ctf | table | of .text | of debug information |\n|---|---|---|---|---|---|---|\n{}",
         rows(|seen| &seen.outer),

@@ -21,6 +21,8 @@ pub(super) struct Subject {
     pub(super) asked: Option<(&'static str, Questions)>,
     /// It is compiled by clang too.
     pub(super) by_clang_too: bool,
+    /// It is compiled for AArch64 too.
+    pub(super) for_aarch64_too: bool,
 }
 
 pub(super) const SUBJECTS: [Subject; 5] = [
@@ -30,6 +32,7 @@ pub(super) const SUBJECTS: [Subject; 5] = [
         calls: &[&["script.lua"]],
         asked: None,
         by_clang_too: true,
+        for_aarch64_too: true,
     },
     Subject {
         name: "redis-server",
@@ -46,6 +49,7 @@ pub(super) const SUBJECTS: [Subject; 5] = [
         ]],
         asked: Some(("socket", redis)),
         by_clang_too: false,
+        for_aarch64_too: false,
     },
     Subject {
         name: "sqlite3",
@@ -53,6 +57,7 @@ pub(super) const SUBJECTS: [Subject; 5] = [
         calls: &[&["work.db", ".read work.sql"]],
         asked: None,
         by_clang_too: true,
+        for_aarch64_too: false,
     },
     Subject {
         name: "git",
@@ -69,6 +74,7 @@ pub(super) const SUBJECTS: [Subject; 5] = [
         ],
         asked: None,
         by_clang_too: false,
+        for_aarch64_too: false,
     },
     Subject {
         name: "nginx",
@@ -87,6 +93,7 @@ pub(super) const SUBJECTS: [Subject; 5] = [
         calls: &[&["-p", ".", "-c", "nginx.conf", "-e", "logs/error"]],
         asked: Some(("socket", nginx)),
         by_clang_too: false,
+        for_aarch64_too: false,
     },
 ];
 

@@ -18,6 +18,8 @@ pub enum Compiler {
     GccOptimizing,
     /// clang, likewise.
     ClangOptimizing,
+    /// gcc for AArch64, likewise. What it makes runs under qemu: nothing is linked dynamically.
+    GccAarch64,
 }
 
 impl Compiler {
@@ -27,6 +29,7 @@ impl Compiler {
             Compiler::Clang => "clang",
             Compiler::GccOptimizing => "gcc-optimizing",
             Compiler::ClangOptimizing => "clang-optimizing",
+            Compiler::GccAarch64 => "gcc-aarch64",
         }
     }
 
@@ -35,6 +38,7 @@ impl Compiler {
             Compiler::Gcc => "gcc -g -gctf -w",
             Compiler::Clang | Compiler::ClangOptimizing => "clang -g -w",
             Compiler::GccOptimizing => "gcc -g -w",
+            Compiler::GccAarch64 => "aarch64-linux-gnu-gcc -g -w",
         }
     }
 
@@ -42,7 +46,7 @@ impl Compiler {
     fn large(self) -> &'static str {
         match self {
             Compiler::Gcc | Compiler::Clang => "-O1",
-            Compiler::GccOptimizing | Compiler::ClangOptimizing => "-O2",
+            Compiler::GccOptimizing | Compiler::ClangOptimizing | Compiler::GccAarch64 => "-O2",
         }
     }
 }
@@ -128,7 +132,11 @@ impl CProgram {
             let _ = fs::remove_dir_all(&build);
             run(Command::new("cp").arg("-a").arg(&source).arg(&build))?;
             let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-            let linker = binutils.for_gcc(Machine::X86_64);
+            let (machine, more) = match compiler {
+                Compiler::GccAarch64 => (Machine::Aarch64, " -static"),
+                _ => (Machine::X86_64, ""),
+            };
+            let linker = binutils.for_gcc(machine);
             let mut shell = Command::new("nice");
             shell.args(["sh", "-ec", recipe]).current_dir(&build);
             shell
@@ -136,7 +144,7 @@ impl CProgram {
                 .env("LARGE", compiler.large())
                 .env("OUT", &linked)
                 .env("JOBS", jobs.to_string());
-            shell.env("LINK", format!("-B{}/ -Wl,-t,-t", linker.display()));
+            shell.env("LINK", format!("-B{}/ -Wl,-t,-t{more}", linker.display()));
             let told = run(&mut shell)?;
             fs::write(&trace, &told).map_err(text)?;
             let partial = directory.join("objects.partial");
