@@ -47,7 +47,10 @@ def show():
             if frame.function() is not None:
                 try:
                     line = gdb.execute("frame", to_string=True).split("\n")[0]
-                    if frame.newer() is not None and frame.newer().type() != gdb.SIGTRAMP_FRAME:
+                    newer = frame.newer()
+                    while newer is not None and newer.type() == gdb.INLINE_FRAME:
+                        newer = newer.newer()
+                    if newer is not None and newer.type() != gdb.SIGTRAMP_FRAME:
                         for name in left_over(frame):
                             print("LEFT", name)
                 except gdb.error:
