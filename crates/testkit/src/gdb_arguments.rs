@@ -242,6 +242,11 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((_, rest)) => format!("0x{rest}"),
         None => gdbs.to_owned(),
     };
+    // References are `@0x10: value`.
+    let gdbs = match gdbs.strip_prefix('@').and_then(|rest| rest.split_once(": ")) {
+        Some((address, _)) => address.to_owned(),
+        None => gdbs,
+    };
     let (one, other) = (words(&in_ascii(ours)), words(&in_ascii(&gdbs)));
     if ours.starts_with("0x") {
         let text = |words: &[String]| words.get(1).filter(|word| word.starts_with('"')).cloned();

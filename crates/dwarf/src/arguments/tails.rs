@@ -30,7 +30,8 @@ impl Tails {
             let root = parts.root(function.entry);
             tails.starts.insert(function.start());
             tails.described.entry(root).or_default().push(function.start());
-            if parts.is_external(function.entry) {
+            // Elsewhere functions of one name are told apart by their arguments, or by where they stand.
+            if parts.is_c(function.entry.0) && parts.is_external(function.entry) {
                 tails.named.insert(parts.described(function.entry).0.to_vec(), root);
             }
             let parameters = function.parameters.iter().map(|one| parts.root(one.entry));
@@ -54,7 +55,10 @@ impl Tails {
             let direct = function.leads(call).filter(|to| self.starts.contains(to));
             let to = match (direct, call.target) {
                 (Some(to), _) => vec![Some(to)],
-                (None, Some(target)) => self.made_of(parts, target).iter().copied().map(Some).collect(),
+                (None, Some(target)) => match self.made_of(parts, target) {
+                    [] if !parts.is_c(target.0) => vec![None],
+                    made => made.iter().copied().map(Some).collect(),
+                },
                 (None, None) => vec![None],
             };
             found.insert(call.return_address, to);
@@ -70,9 +74,7 @@ impl Tails {
 
     /// The functions that are made of what is described in a place, or what it declares.
     fn made_of(&self, parts: &Parts<'_>, target: Place) -> &[u64] {
-        let by_name = parts
-            .is_external(target)
-            .then(|| self.named.get(parts.described(target).0))
+        let by_name = (parts.is_c(target.0) && parts.is_external(target)).then(|| self.named.get(parts.described(target).0))
             .flatten();
         let root = by_name.copied().unwrap_or_else(|| parts.root(target));
         self.described.get(&root).map_or(&[], |made| made)
