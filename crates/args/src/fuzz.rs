@@ -24,7 +24,8 @@ fn read(table: &Table<'_>) {
         };
         for at in [function.start, address, address.wrapping_add(100)] {
             let Ok(site) = function.call_site(at) else { break };
-            let lists = [site.places, site.entries].into_iter().flatten();
+            let Ok(places) = function.places_at(at) else { break };
+            let lists = [site.places, site.entries, places].into_iter().flatten();
             let values = lists.flat_map(|values| values.take(64)).flatten();
             values.for_each(|value| parts(table, value));
         }

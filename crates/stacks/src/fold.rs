@@ -43,9 +43,8 @@ pub fn changes(before: &Process, now: &Process) -> (Vec<Change>, Vec<u32>) {
     let changes = now.threads.iter().map(|thread| match old.get(&thread.tid) {
         None => Change::New,
         Some(old) => {
-            let is_same = old.frames == thread.frames
-                && old.end.name() == thread.end.name()
-                && old.arguments == thread.arguments;
+            let is_same =
+                old.frames == thread.frames && old.end.name() == thread.end.name() && old.arguments == thread.arguments;
             if is_same { Change::Same } else { Change::Moved }
         }
     });

@@ -26,6 +26,17 @@ struct Seen {
     sizes: Sizes,
     outer: Tally,
     inner: Tally,
+    /// By a table that tells places everywhere.
+    everywhere: Tally,
+    /// The size of that.
+    large: u64,
+}
+
+impl Seen {
+    fn wrong(&self) -> impl Iterator<Item = &String> {
+        let all = [&self.outer, &self.inner, &self.everywhere].into_iter();
+        all.flat_map(|tally| &tally.wrong)
+    }
 }
 
 /// Stops each of these programs, or all, at so many places.
@@ -44,7 +55,7 @@ pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
         for missing in &seen.outer.missing {
             println!("{}: gdb alone has {missing}", seen.name);
         }
-        for wrong in seen.outer.wrong.iter().chain(&seen.inner.wrong).take(20) {
+        for wrong in seen.wrong().take(20) {
             println!("{}: {wrong}", seen.name);
         }
         all.push(seen);
@@ -54,10 +65,7 @@ pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
     if places >= PLACES && names.is_empty() {
         fs::write(place::workspace().join("docs/args.md"), page).map_err(|error| error.to_string())?;
     }
-    let wrong: usize = all
-        .iter()
-        .map(|seen| seen.outer.wrong.len() + seen.inner.wrong.len())
-        .sum();
+    let wrong: usize = all.iter().map(|seen| seen.wrong().count()).sum();
     match (wrong, all.len()) {
         (_, 0) => Err(format!("none of {names:?} is known")),
         (0, _) => Ok(()),
@@ -129,8 +137,11 @@ impl Stage<'_> {
         let paths = entries.flatten().map(|entry| entry.path());
         let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let cores: Vec<PathBuf> = paths.filter(|path| name(path).ends_with(".core")).collect();
-        let own = cores.iter().find(|path| name(path).starts_with("qemu_") && name(path).contains(&pid.to_string()));
-        own.cloned().ok_or_else(|| format!("{} leaves no core: {cores:?}", self.subject.name))
+        let own = cores
+            .iter()
+            .find(|path| name(path).starts_with("qemu_") && name(path).contains(&pid.to_string()));
+        own.cloned()
+            .ok_or_else(|| format!("{} leaves no core: {cores:?}", self.subject.name))
     }
 
     fn end(&mut self) {
@@ -149,18 +160,21 @@ impl Drop for Stage<'_> {
 
 fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Result<Seen, String> {
     let folder = backtrail_testkit::scratch();
-    let [whole, stripped] = ["whole", "stripped"].map(|name| folder.path().join(name));
+    let [whole, stripped, larger, everywhere] =
+        ["whole", "stripped", "larger", "everywhere"].map(|name| folder.path().join(name));
     let backtrail = place::target().join("debug/backtrail");
-    let mut add = Command::new(&backtrail);
-    must(
-        add.args(["sframe", "add", "--args", "-o"])
-            .args([&whole, &built.to_owned()]),
-    )?;
+    for (to, more) in [(&whole, &[][..]), (&larger, &["--innermost"])] {
+        let mut add = Command::new(&backtrail);
+        add.args(["sframe", "add", "--args"]).args(more).arg("-o");
+        must(add.args([to, &built.to_owned()]))?;
+    }
     let (runner, strip, gdb) = match compiler {
         Compiler::GccAarch64 => (Some("qemu-aarch64-static"), "aarch64-linux-gnu-strip", "gdb-multiarch"),
         _ => (None, "strip", "gdb"),
     };
-    must(Command::new(strip).args(["-g", "-o"]).args([&stripped, &whole]))?;
+    for (to, from) in [(&stripped, &whole), (&everywhere, &larger)] {
+        must(Command::new(strip).args(["-g", "-o"]).args([to, from]))?;
+    }
     (subject.prepare)(folder.path(), &whole).map_err(|error| format!("{}: {error}", subject.name))?;
     let mut gdb = Session::start_by(gdb, &whole).map_err(|missing| missing.0)?;
     let mut seen = Seen {
@@ -172,6 +186,8 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
         sizes: Sizes::of(&whole)?,
         outer: Tally::default(),
         inner: Tally::default(),
+        everywhere: Tally::default(),
+        large: Sizes::of(&larger)?.table,
     };
     let mut stage = Stage {
         subject,
@@ -195,16 +211,51 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
                 (core.display().to_string(), Some(core))
             }
         };
-        let mut stack = Command::new(&backtrail);
-        stack.args(["stack", "--args", "--json", "--exe"]);
-        let document = must(stack.arg(&stripped).arg(&target))?;
-        let document = serde_json::from_str(&document).map_err(|error| error.to_string())?;
+        let shown = |executable: &Path| {
+            let mut stack = Command::new(&backtrail);
+            stack.args(["stack", "--args", "--json", "--exe"]);
+            let document = must(stack.arg(executable).arg(&target))?;
+            serde_json::from_str(&document).map_err(|error| error.to_string())
+        };
+        let (document, large) = (shown(&stripped)?, shown(&everywhere)?);
         let gdb = gdb.arguments(&target).map_err(|missing| missing.0)?;
         seen.outer.count(&document, &gdb, false);
         seen.inner.count(&document, &gdb, true);
-        core.map(fs::remove_file).transpose().map_err(|error| error.to_string())?;
+        seen.everywhere.count(&large, &gdb, true);
+        // Of outer frames it has nothing else to tell.
+        seen.everywhere.wrong.extend(other_than(&document, &large));
+        core.map(fs::remove_file)
+            .transpose()
+            .map_err(|error| error.to_string())?;
     }
     Ok(seen)
+}
+
+/// What two documents tell differently of outer frames.
+fn other_than(one: &serde_json::Value, other: &serde_json::Value) -> Vec<String> {
+    let frames =
+        |document: &serde_json::Value| document["threads"][0]["frames"].as_array().cloned().unwrap_or_default();
+    let (one, other) = (frames(one), frames(other));
+    let outer = one
+        .iter()
+        .zip(&other)
+        .filter(|(one, _)| one["inlined"] == false)
+        .skip(1);
+    let differ = outer.filter(|(one, other)| values(one) != values(other));
+    differ
+        .map(|(one, other)| {
+            format!(
+                "{}: {} by calls, {} everywhere",
+                one["function"], one["args"], other["args"]
+            )
+        })
+        .collect()
+}
+
+/// The values of a frame's arguments.
+fn values(frame: &serde_json::Value) -> Vec<&serde_json::Value> {
+    let arguments = frame["args"].as_array().into_iter().flatten();
+    arguments.map(|argument| &argument["value"]).collect()
 }
 
 fn must(command: &mut Command) -> Result<String, String> {
@@ -267,10 +318,13 @@ fn page(places: u32, all: &[Seen]) -> String {
             table,
         } = seen.sizes;
         format!(
-            "| {} | {text} | {debug} | {types} | {table} | {:.1} % | 1/{} |\n",
+            "| {} | {text} | {debug} | {types} | {table} | {:.1} % | 1/{} | {} | {:.1} % | 1/{} |\n",
             seen.name,
             100.0 * table as f64 / text.max(1) as f64,
-            debug / table.max(1)
+            debug / table.max(1),
+            seen.large,
+            100.0 * seen.large as f64 / text.max(1) as f64,
+            debug / seen.large.max(1)
         )
     };
     let head = "| program | frames | arguments | gdb: as it is | gdb: as passed | gdb: left over | shown: as it is | shown: as passed | wrong |\n\
@@ -285,10 +339,12 @@ fn page(places: u32, all: &[Seen]) -> String {
          (`name@entry`). *Left over* is what gdb shows beside these of arguments that debug information \
          has in registers that calls do not preserve, which clang says until the call is done: it is whatever has come there since, in the innermost function or before. *Wrong* are \
          values that both show as the same of the two, and that differ.\n\n\
-         ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Size\n\n\
-         | program | .text | debug information | .ctf | table | of .text | of debug information |\n|---|---|---|---|---|---|---|\n{}",
+         ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Innermost frames, with a table of `--innermost`\n\n{head}{}\n## Size\n\n\
+         | program | .text | debug information | .ctf | table | of .text | of debug information | `--innermost` | of .text | of debug information |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n{}",
         rows(|seen| &seen.outer),
         rows(|seen| &seen.inner),
+        rows(|seen| &seen.everywhere),
         all.iter().map(size).collect::<String>(),
     )
 }

@@ -14,6 +14,7 @@ pub struct Table<'a> {
     abi: Abi,
     /// Call addresses are multiples of two to the power of this.
     shift: u32,
+    everywhere: bool,
     types: u32,
     base: u64,
     pools: [(u32, u32); POOLS],
@@ -178,6 +179,10 @@ impl<'a> Table<'a> {
         if shift > 4 {
             return wrong(ErrorKind::Value(shift.into()), 4);
         }
+        let everywhere = bytes.u8(5).map_err(truncated)?;
+        if everywhere > 1 {
+            return wrong(ErrorKind::Value(everywhere.into()), 5);
+        }
         let word = |at| bytes.u32(at).map_err(truncated);
         let mut pools = [(0, 0); POOLS];
         for (index, pool) in pools.iter_mut().enumerate() {
@@ -187,6 +192,7 @@ impl<'a> Table<'a> {
             bytes,
             abi,
             shift: shift.into(),
+            everywhere: everywhere == 1,
             types: word(8)?,
             base: bytes.u64(16).map_err(truncated)?,
             pools,
@@ -202,6 +208,11 @@ impl<'a> Table<'a> {
     /// CRC-32 of the section of types that ids refer to.
     pub fn types(&self) -> u32 {
         self.types
+    }
+
+    /// Whether places are told everywhere, not only at calls.
+    pub fn is_everywhere(&self) -> bool {
+        self.everywhere
     }
 
     /// The lowest address of a function in the file.
@@ -584,6 +595,14 @@ impl<'t> Function<'t> {
             }
         }
         Ok(())
+    }
+
+    /// Where own arguments are before the instruction at this address of the file; `None` where the table tells it only of calls.
+    pub fn places_at(&self, address: u64) -> Result<Option<Values<'t>>> {
+        if !self.table.everywhere {
+            return Ok(None);
+        }
+        Ok(self.call_site(address.saturating_add(1 << self.table.shift))?.places)
     }
 
     /// What is known at the call that returns to this address of the file.

@@ -67,13 +67,25 @@ pub struct Signature {
     pub parameters: Vec<Parameter>,
 }
 
-/// A call, or a jump that takes the place of one.
+/// What something is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// A call.
+    Call,
+    /// A jump that takes the place of one: the function is not there any more.
+    Jump,
+    /// A place between calls, before which own arguments are elsewhere than behind it.
+    Between,
+}
+
+/// A call, or what else something is told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Where it returns to; of a jump, the address behind it.
+    /// Where it returns to; of a jump, the address behind it; of a place between calls, that behind the first instruction (on x86-64, its first byte)
+    /// for which it is told.
     pub return_address: u64,
-    /// A jump: the function is not there any more.
-    pub is_jump: bool,
+    /// What it is.
+    pub site: Site,
     /// Where the function's own arguments are meanwhile; of a jump nothing.
     pub places: Vec<Told>,
     /// What it passes in general registers, in their order; behind these what it calls, where the instruction does not say, and each parameter
@@ -304,9 +316,19 @@ fn name(name: &[u8]) -> Record {
     bytes.chain([0]).map(|byte| (Stream::Character, byte.into())).collect()
 }
 
+/// Where own arguments are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Places {
+    /// At calls.
+    #[default]
+    AtCalls,
+    /// Everywhere.
+    Everywhere,
+}
+
 /// Writes the table of these functions, sorted by address and apart from each other. `types` is the CRC-32 of the section of types.
-pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Vec<u8> {
-    let shift = if abi == Abi::Aapcs64 { 2 } else { 0 };
+pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian, places: Places) -> Vec<u8> {
+    let shift = abi.shift();
     let base = functions.first().map_or(0, |function| function.start);
     let changes: Vec<Vec<usize>> = functions.iter().map(changes).collect();
     let sorts = Sorts::of(functions, &changes, base);
@@ -349,7 +371,8 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
         Abi::SysvX86_64 => 1,
         Abi::Aapcs64 => 2,
     };
-    header.extend([VERSION, convention, shift as u8, 0, 0, 0]);
+    let everywhere = u8::from(places == Places::Everywhere);
+    header.extend([VERSION, convention, shift as u8, everywhere, 0, 0]);
     header.extend(word(types));
     header.extend(word(0));
     header.extend(match endian {
@@ -368,7 +391,7 @@ fn changes(function: &Function) -> Vec<usize> {
     let mut before: &[Told] = &[];
     let mut changes = Vec::new();
     for (at, call) in function.calls.iter().enumerate() {
-        if !call.is_jump && call.places != before {
+        if call.site != Site::Jump && call.places != before {
             changes.push(at);
             before = &call.places;
         }

@@ -73,7 +73,10 @@ mod tests {
             0xe8, 5, 0, 0, 0, 0x0f, 0x85, 0x10, 0, 0, 0, 0xff, 0xd0, 0xff, 0xe0, 0xeb, 0xfe, 0xc3,
         ];
         let found = x86_64(&code, 0x100);
-        let told: Vec<_> = found.iter().map(|one| (one.at, one.behind, one.to, one.is_call)).collect();
+        let told: Vec<_> = found
+            .iter()
+            .map(|one| (one.at, one.behind, one.to, one.is_call))
+            .collect();
         assert_eq!(
             told,
             [
@@ -87,7 +90,10 @@ mod tests {
         let words: [u32; 4] = [0x9400_0002, 0x17ff_ffff, 0xd63f_0020, 0xd65f_03c0];
         let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let found = aarch64(&code, 0x100);
-        let told: Vec<_> = found.iter().map(|one| (one.at, one.behind, one.to, one.is_call)).collect();
+        let told: Vec<_> = found
+            .iter()
+            .map(|one| (one.at, one.behind, one.to, one.is_call))
+            .collect();
         assert_eq!(
             told,
             [

@@ -9,14 +9,15 @@ mod tails;
 mod types;
 mod units;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
 use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::{Abi, Passing, Piece, Place as Where, Storage};
 use backtrail_args::shape::Shape;
+use backtrail_args::table::write::{self, Places, Site, Told};
 use backtrail_args::table::{PARAMETERS, Step, Value};
-use backtrail_args::table::write::{self, Told};
 use backtrail_ctype::graph::{Body, Graph};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::{Archive, Lent, TypeId};
@@ -102,6 +103,7 @@ pub fn table(
     with_dwarf: &File<'_>,
     supplementary: Option<&File<'_>>,
     types: TypesOfFile<'_>,
+    places: Places,
 ) -> Result<Option<Made>, Error> {
     let arch = image.arch();
     let abi = Abi::of(arch.name).ok_or(Error::Architecture(arch.name))?;
@@ -128,6 +130,7 @@ pub fn table(
         parts: &parts,
         dicts: &dicts,
         tails: &tails,
+        places,
     };
     let made: Vec<Vec<Unfinished>> = units
         .into_par_iter()
@@ -135,11 +138,16 @@ pub fn table(
         .collect();
     let functions = apart(needed::only(made.into_iter().flatten().collect(), abi));
     Ok(Some(Made {
-        bytes: write::table(&functions, abi, checksum(types.section), image.endian()),
-        calls: functions.iter().map(|function| function.calls.len()).sum(),
+        bytes: write::table(&functions, abi, checksum(types.section), image.endian(), places),
+        calls: functions.iter().map(calls_in).sum(),
         functions: functions.len(),
         debug: debug_bytes(with_dwarf) + supplementary.map_or(0, debug_bytes),
     }))
+}
+
+fn calls_in(function: &write::Function) -> usize {
+    let calls = function.calls.iter();
+    calls.filter(|call| call.site != Site::Between).count()
 }
 
 /// What a table knows a section of types by.
@@ -211,6 +219,7 @@ struct Maker<'m> {
     parts: &'m Parts<'m>,
     dicts: &'m Dicts<'m>,
     tails: &'m Tails,
+    places: Places,
 }
 
 /// A function whose calls still tell more than anybody asks for.
@@ -318,41 +327,47 @@ impl Maker<'_> {
             ..typed.signature
         };
         let pieces = function.pieces.iter().enumerate();
-        let pieces = pieces.filter(|(_, piece)| is_in(self.code, piece)).map(|(index, piece)| {
-            let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1));
-            let told = function.calls.iter().filter(within);
-            let known: FxHashSet<u64> = told.clone().map(|call| call.return_address).collect();
-            let found = function.transfers.iter().filter(|one| one.is_call);
-            let found = found.filter(|one| piece.contains(&one.at) && !known.contains(&one.behind));
-            let untold: Vec<units::Call> = found.map(|one| units::Call::untold(one.behind)).collect();
-            let calls = told.chain(&untold);
-            let mut calls: Vec<(write::Call, Target)> = calls
-                .filter_map(|call| {
-                    let target = self.called(function, call, safe);
-                    let told = match &target {
-                        _ if !call.is_tail => self.call(function, call, safe, &target),
-                        Target::Function(to) if call.is_behind => self.jump(function, call, safe, *to)?,
-                        _ => return None,
-                    };
-                    Some((told, target))
-                })
-                .collect();
-            calls.sort_by_key(|(call, _)| call.return_address);
-            calls.dedup_by_key(|(call, _)| call.return_address);
-            let (calls, targets) = calls.into_iter().unzip();
-            let made = write::Function {
-                start: piece.start,
-                end: piece.end,
-                signature: signature.clone(),
-                prefix: prefix.filter(|_| index == 0).unwrap_or(0).min(piece.end - piece.start),
-                calls,
-            };
-            Unfinished {
-                start: function.start(),
-                made,
-                targets,
-            }
-        });
+        let pieces = pieces
+            .filter(|(_, piece)| is_in(self.code, piece))
+            .map(|(index, piece)| {
+                let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1));
+                let told = function.calls.iter().filter(within);
+                let known: FxHashSet<u64> = told.clone().map(|call| call.return_address).collect();
+                let found = function.transfers.iter().filter(|one| one.is_call);
+                let found = found.filter(|one| piece.contains(&one.at) && !known.contains(&one.behind));
+                let untold: Vec<units::Call> = found.map(|one| units::Call::untold(one.behind)).collect();
+                let calls = told.chain(&untold);
+                let mut calls: Vec<(write::Call, Target)> = calls
+                    .filter_map(|call| {
+                        let target = self.called(function, call, safe);
+                        let told = match &target {
+                            _ if !call.is_tail => self.call(function, call, safe, &target),
+                            Target::Function(to) if call.is_behind => self.jump(function, call, safe, *to)?,
+                            _ => return None,
+                        };
+                        Some((told, target))
+                    })
+                    .collect();
+                if self.places == Places::Everywhere {
+                    calls.extend(self.between(function, piece, safe));
+                }
+                // Calls come before places of the same address.
+                calls.sort_by_key(|(call, _)| (call.return_address, call.site == Site::Between));
+                calls.dedup_by_key(|(call, _)| call.return_address);
+                let (calls, targets) = calls.into_iter().unzip();
+                let made = write::Function {
+                    start: piece.start,
+                    end: piece.end,
+                    signature: signature.clone(),
+                    prefix: prefix.filter(|_| index == 0).unwrap_or(0).min(piece.end - piece.start),
+                    calls,
+                };
+                Unfinished {
+                    start: function.start(),
+                    made,
+                    targets,
+                }
+            });
         let has_something = |one: &Unfinished| !one.made.signature.parameters.is_empty() || !one.made.calls.is_empty();
         pieces.filter(has_something).collect()
     }
@@ -393,25 +408,47 @@ impl Maker<'_> {
     }
 
     fn call(&self, function: &units::Function, call: &units::Call, safe: bool, target: &Target) -> write::Call {
-        let before = call.return_address.wrapping_sub(1);
-        let place = |parameter: &units::Parameter| {
-            let told = parameter.places.iter().find(|(range, _)| range.contains(&before));
-            told.map_or(Told::LOST, |(_, told)| self.kept(told, safe))
-        };
-        let mut places: Vec<Told> = function.parameters.iter().map(place).collect();
-        if places.iter().all(|place| *place == Told::LOST) {
-            places.clear();
-        }
         write::Call {
             return_address: call.return_address,
-            is_jump: false,
-            places,
+            site: Site::Call,
+            places: self.places_at(function, call.return_address.wrapping_sub(1), safe),
             entries: match target {
                 // Whose arguments they are can't be known where the called function is not.
                 Target::Elsewhere => Vec::new(),
                 _ => self.entries(call, target, |told| self.kept(told, safe)),
             },
         }
+    }
+
+    /// Where own arguments are at an address. In the innermost frame all registers are known; in others readers have only those that calls preserve.
+    fn places_at(&self, function: &units::Function, address: u64, safe: bool) -> Vec<Told> {
+        let kept = |told: &Told| match self.places {
+            Places::AtCalls => self.kept(told, safe),
+            Places::Everywhere => kept_by(told, |value| !matches!(value, Value::Entry(..)) || safe),
+        };
+        let place = |parameter: &units::Parameter| {
+            let told = parameter.places.iter().find(|(range, _)| range.contains(&address));
+            told.map_or(Told::LOST, |(_, told)| kept(told))
+        };
+        let mut places: Vec<Told> = function.parameters.iter().map(place).collect();
+        if places.iter().all(|place| *place == Told::LOST) {
+            places.clear();
+        }
+        places
+    }
+
+    /// Where own arguments are from each address on at which one of them moves.
+    fn between(&self, function: &units::Function, piece: &Range<u64>, safe: bool) -> Vec<(write::Call, Target)> {
+        let ranges = function.parameters.iter().flat_map(|one| &one.places);
+        let moves = ranges.flat_map(|(range, _)| [range.start, range.end]);
+        let moves: BTreeSet<u64> = moves.filter(|at| piece.contains(at)).chain([piece.start]).collect();
+        let told = moves.into_iter().map(|at| write::Call {
+            return_address: at + (1 << self.abi.shift()),
+            site: Site::Between,
+            places: self.places_at(function, at, safe),
+            entries: Vec::new(),
+        });
+        told.map(|told| (told, Target::Elsewhere)).collect()
     }
 
     /// What a jump from a function passes to another; `None` where that may be reached by other jumps.
@@ -424,7 +461,7 @@ impl Maker<'_> {
         };
         self.tails.is_only_way(function.start(), to).then(|| write::Call {
             return_address: call.return_address,
-            is_jump: true,
+            site: Site::Jump,
             places: Vec::new(),
             entries: self.entries(call, &Target::Function(to), kept),
         })
@@ -454,34 +491,37 @@ impl Maker<'_> {
 
     /// What of it can be told of a frame that is not the innermost.
     fn kept(&self, told: &Told, safe: bool) -> Told {
-        let one = |value: Value| match value {
-            Value::Register(register, _) | Value::AtRegister(register, _) if !self.is_preserved(register) => {
-                Value::Lost
-            }
-            Value::Entry(..) if !safe => Value::Lost,
-            value => value,
-        };
-        match told {
-            Told::One(value) => Told::One(one(*value)),
-            Told::Parts(parts) => {
-                let kept: Vec<(u8, Value)> = parts.iter().map(|&(bytes, value)| (bytes, one(value))).collect();
-                match kept.iter().all(|(_, value)| *value == Value::Lost) {
-                    true => Told::LOST,
-                    false => Told::Parts(kept),
-                }
-            }
-            Told::Computed(steps) => {
-                let is_lost = |step: &Step| matches!(*step, Step::Push(value) if one(value) == Value::Lost);
-                match steps.iter().any(is_lost) {
-                    true => Told::LOST,
-                    false => told.clone(),
-                }
-            }
-        }
+        kept_by(told, |value| match value {
+            Value::Register(register, _) | Value::AtRegister(register, _) => self.is_preserved(register),
+            Value::Entry(..) => safe,
+            _ => true,
+        })
     }
 
     fn is_preserved(&self, register: u8) -> bool {
         register == self.arch.sp.0 || self.arch.preserved.contains(&Register(register))
+    }
+}
+
+/// What of it can be told if these single values can.
+fn kept_by(told: &Told, is_kept: impl Fn(Value) -> bool) -> Told {
+    let one = |value| if is_kept(value) { value } else { Value::Lost };
+    match told {
+        Told::One(value) => Told::One(one(*value)),
+        Told::Parts(parts) => {
+            let kept: Vec<(u8, Value)> = parts.iter().map(|&(bytes, value)| (bytes, one(value))).collect();
+            match kept.iter().all(|(_, value)| *value == Value::Lost) {
+                true => Told::LOST,
+                false => Told::Parts(kept),
+            }
+        }
+        Told::Computed(steps) => {
+            let is_lost = |step: &Step| matches!(*step, Step::Push(value) if one(value) == Value::Lost);
+            match steps.iter().any(is_lost) {
+                true => Told::LOST,
+                false => told.clone(),
+            }
+        }
     }
 }
 

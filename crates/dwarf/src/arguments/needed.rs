@@ -3,7 +3,7 @@
 //! Three of four values that calls pass are kept by the called function too, and are not told twice. That is the larger half of a table.
 
 use backtrail_args::abi::{Abi, Place as Where};
-use backtrail_args::table::write::{Function, Told};
+use backtrail_args::table::write::{Function, Site, Told};
 use backtrail_args::table::{PARAMETERS, Value};
 use rustc_hash::FxHashMap;
 
@@ -82,9 +82,11 @@ fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
 fn asked(function: &Function, abi: Abi) -> Registers {
     let passed = passed(function, abi);
     let mut asked = 0;
-    for call in function.calls.iter().filter(|call| !call.is_jump) {
+    for call in function.calls.iter().filter(|call| call.site != Site::Jump) {
         for (index, registers) in passed.iter().enumerate() {
             asked |= match call.places.get(index) {
+                // Between calls what is lost is not looked for.
+                None | Some(Told::One(Value::Lost)) if call.site == Site::Between => 0,
                 None | Some(Told::One(Value::Lost)) => *registers,
                 Some(told) => entries(told, abi),
             };

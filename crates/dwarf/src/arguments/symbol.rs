@@ -169,21 +169,20 @@ mod tests {
         let shifted = two(Symbol::Register(3, 0), Symbol::Constant(48), Operation::ShiftLeft);
         let back = two(shifted.clone(), Symbol::Constant(48), Operation::ShiftRightSigned);
         let pushed = Step::Push(Value::Register(3, 0));
-        assert_eq!(
-            back.told(),
-            Told::Computed(vec![pushed, Step::Do(Operation::Signed2)])
-        );
+        assert_eq!(back.told(), Told::Computed(vec![pushed, Step::Do(Operation::Signed2)]));
         let other = two(shifted, Symbol::Constant(40), Operation::ShiftRight);
-        assert_eq!(other.told().values(), [
-            Value::Register(3, 0),
-            Value::Constant(48),
-            Value::Constant(40)
-        ]);
+        assert_eq!(
+            other.told().values(),
+            [Value::Register(3, 0), Value::Constant(48), Value::Constant(40)]
+        );
     }
 
     #[test]
     fn what_is_not_known_stays_so() {
-        assert_eq!(two(Symbol::Unknown, Symbol::Constant(1), Operation::Xor).told(), Told::LOST);
+        assert_eq!(
+            two(Symbol::Unknown, Symbol::Constant(1), Operation::Xor).told(),
+            Told::LOST
+        );
         assert_eq!(Symbol::Unknown.there(), Told::LOST);
         let mut long = Symbol::Register(3, 0);
         for _ in 0..9 {

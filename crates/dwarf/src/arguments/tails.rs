@@ -65,7 +65,10 @@ impl Tails {
         }
         // Those of which debug information is silent. Jumps to the own start are loops.
         for jump in function.transfers.iter().filter(|one| !one.is_call) {
-            if let Some(to) = jump.to.filter(|&to| to != function.start() && self.starts.contains(&to)) {
+            if let Some(to) = jump
+                .to
+                .filter(|&to| to != function.start() && self.starts.contains(&to))
+            {
                 found.entry(jump.behind).or_insert_with(|| vec![Some(to)]);
             }
         }
@@ -74,7 +77,8 @@ impl Tails {
 
     /// The functions that are made of what is described in a place, or what it declares.
     fn made_of(&self, parts: &Parts<'_>, target: Place) -> &[u64] {
-        let by_name = (parts.is_c(target.0) && parts.is_external(target)).then(|| self.named.get(parts.described(target).0))
+        let by_name = (parts.is_c(target.0) && parts.is_external(target))
+            .then(|| self.named.get(parts.described(target).0))
             .flatten();
         let root = by_name.copied().unwrap_or_else(|| parts.root(target));
         self.described.get(&root).map_or(&[], |made| made)

@@ -125,7 +125,9 @@ pub(super) fn functions<'d>(
             dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine if outer != Around::Other => Around::Block,
             dw::DW_TAG_formal_parameter if outer == Around::Function => {
                 if let Some(function) = functions.last_mut() {
-                    function.parameters.extend(parameter(&mut context, entry, number, parts)?);
+                    function
+                        .parameters
+                        .extend(parameter(&mut context, entry, number, parts)?);
                 }
                 Around::Other
             }
@@ -205,10 +207,12 @@ fn parameter<'d>(
     let Some(at) = parts.entry(number, entry.offset().0 as u64) else {
         return Ok(None);
     };
-    context.parameters.push(match entry.attr_value(dw::DW_AT_abstract_origin) {
-        Some(AttributeValue::UnitRef(offset)) => Some(offset),
-        _ => None,
-    });
+    context
+        .parameters
+        .push(match entry.attr_value(dw::DW_AT_abstract_origin) {
+            Some(AttributeValue::UnitRef(offset)) => Some(offset),
+            _ => None,
+        });
     let mut places = Vec::new();
     let everywhere = 0..u64::MAX;
     match entry.attr_value(dw::DW_AT_location) {
@@ -282,12 +286,7 @@ fn call<'d>(
     }))
 }
 
-fn passed<'d>(
-    context: &Context<'_, 'd>,
-    entry: &Entry<'d>,
-    number: u32,
-    parts: &Parts<'_>,
-) -> Option<(Passed, Told)> {
+fn passed<'d>(context: &Context<'_, 'd>, entry: &Entry<'d>, number: u32, parts: &Parts<'_>) -> Option<(Passed, Told)> {
     let expression = |names: [dw::DwAt; 2]| {
         names.into_iter().find_map(|name| match entry.attr_value(name) {
             Some(AttributeValue::Exprloc(expression)) => Some(expression),

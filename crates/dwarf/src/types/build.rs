@@ -76,11 +76,7 @@ pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> 
     (unit, builder.left_out)
 }
 
-fn build<'p, 'd>(
-    all: &'p All<'d>,
-    numbers: impl Iterator<Item = usize>,
-    which: Which,
-) -> (Unit<'d>, Builder<'p, 'd>) {
+fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: Which) -> (Unit<'d>, Builder<'p, 'd>) {
     let mut builder = Builder {
         all,
         graph: Graph::new(),
@@ -241,7 +237,10 @@ impl<'d> Builder<'_, 'd> {
                 let is_character = matches!(die.encoding, dw::DW_ATE_signed_char | dw::DW_ATE_unsigned_char);
                 return is_character.then_some(at);
             }
-            if !matches!(die.tag, dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type) {
+            if !matches!(
+                die.tag,
+                dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type
+            ) {
                 return None;
             }
             at = self.all.resolve(at.0, die.of?)?;

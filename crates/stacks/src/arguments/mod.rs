@@ -142,7 +142,10 @@ impl<'l, 's> Known<'l, 's> {
         let signature = function.signature().ok()??;
         let is_pc = frame.kind == AddressKind::Pc;
         let site = match is_pc {
-            true => CallSite::default(),
+            true => CallSite {
+                places: function.places_at(svma).ok()?,
+                entries: None,
+            },
             false => function.call_site(svma).ok()?,
         };
         let values = |values: Option<Values<'_>>| {
@@ -360,9 +363,15 @@ impl<'l, 's> Look<'l, 's> {
         }
     }
 
-    /// A value in a frame that is not the innermost, or at a call from it.
+    /// A value in a frame, or at a call from it.
     fn value(&self, known: &Known<'_, '_>, frame: usize, value: Value, depth: u32) -> Option<Found> {
-        let register = |number: u8| self.registers(frame)?.get(Register(number));
+        let is_innermost = self.thread.frames.get(frame)?.kind == AddressKind::Pc;
+        let register = |number: u8| {
+            let register = Register(number);
+            // What calls don't preserve is not the frame's any more.
+            let is_known = is_innermost || register == self.arch().sp || self.arch().preserved.contains(&register);
+            self.registers(frame)?.get(register).filter(|_| is_known)
+        };
         Some(match value {
             Value::Lost => return None,
             Value::Register(number, offset) => Found::Word(register(number)?.wrapping_add_signed(offset)),
@@ -420,7 +429,10 @@ impl<'l, 's> Look<'l, 's> {
             let value = nth(&known.entries, known, register)?;
             self.word(self.value(known, caller, *value, depth + 1)?)
         };
-        let told = known.entries.get(registers(known).len()).filter(|told| **told != Value::Lost);
+        let told = known
+            .entries
+            .get(registers(known).len())
+            .filter(|told| **told != Value::Lost);
         let called = match told {
             Some(told) => self.word(self.value(known, caller, *told, depth + 1)?)?,
             None => self.called(self.thread.frames[caller].address, caller)?,
