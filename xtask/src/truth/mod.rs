@@ -16,7 +16,7 @@ use backtrail_testkit::{TempDir, place};
 use programs::{SUBJECTS, Subject};
 
 /// Places that each program is stopped at for the document.
-pub(crate) const PLACES: u32 = 500;
+pub(crate) const PLACES: u32 = 250;
 
 const LIMIT: Duration = Duration::from_secs(7200);
 
@@ -231,7 +231,7 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
     Ok(seen)
 }
 
-/// What two documents tell differently of outer frames.
+/// What a document tells of outer frames that another one does not tell, or tells otherwise.
 fn other_than(one: &serde_json::Value, other: &serde_json::Value) -> Vec<String> {
     let frames =
         |document: &serde_json::Value| document["threads"][0]["frames"].as_array().cloned().unwrap_or_default();
@@ -241,15 +241,17 @@ fn other_than(one: &serde_json::Value, other: &serde_json::Value) -> Vec<String>
         .zip(&other)
         .filter(|(one, _)| one["inlined"] == false)
         .skip(1);
-    let differ = outer.filter(|(one, other)| values(one) != values(other));
-    differ
-        .map(|(one, other)| {
-            format!(
-                "{}: {} by calls, {} everywhere",
-                one["function"], one["args"], other["args"]
-            )
-        })
-        .collect()
+    let differ = outer.filter(|(one, other)| {
+        let mut both = values(one).into_iter().zip(values(other));
+        both.any(|(one, other)| !one.is_null() && one != other)
+    });
+    let told = differ.map(|(one, other)| {
+        format!(
+            "{}: {} by calls, {} everywhere",
+            one["function"], one["args"], other["args"]
+        )
+    });
+    told.collect()
 }
 
 /// The values of a frame's arguments.

@@ -411,30 +411,15 @@ impl Maker<'_> {
         write::Call {
             return_address: call.return_address,
             site: Site::Call,
-            places: self.places_at(function, call.return_address.wrapping_sub(1), safe),
+            places: places_at(function, call.return_address.wrapping_sub(1), |told| {
+                self.kept(told, safe)
+            }),
             entries: match target {
                 // Whose arguments they are can't be known where the called function is not.
                 Target::Elsewhere => Vec::new(),
                 _ => self.entries(call, target, |told| self.kept(told, safe)),
             },
         }
-    }
-
-    /// Where own arguments are at an address. In the innermost frame all registers are known; in others readers have only those that calls preserve.
-    fn places_at(&self, function: &units::Function, address: u64, safe: bool) -> Vec<Told> {
-        let kept = |told: &Told| match self.places {
-            Places::AtCalls => self.kept(told, safe),
-            Places::Everywhere => kept_by(told, |value| !matches!(value, Value::Entry(..)) || safe),
-        };
-        let place = |parameter: &units::Parameter| {
-            let told = parameter.places.iter().find(|(range, _)| range.contains(&address));
-            told.map_or(Told::LOST, |(_, told)| kept(told))
-        };
-        let mut places: Vec<Told> = function.parameters.iter().map(place).collect();
-        if places.iter().all(|place| *place == Told::LOST) {
-            places.clear();
-        }
-        places
     }
 
     /// Where own arguments are from each address on at which one of them moves.
@@ -445,7 +430,10 @@ impl Maker<'_> {
         let told = moves.into_iter().map(|at| write::Call {
             return_address: at + (1 << self.abi.shift()),
             site: Site::Between,
-            places: self.places_at(function, at, safe),
+            // In the innermost frame all registers are known.
+            places: places_at(function, at, |told| {
+                kept_by(told, |value| !matches!(value, Value::Entry(..)) || safe)
+            }),
             entries: Vec::new(),
         });
         told.map(|told| (told, Target::Elsewhere)).collect()
@@ -501,6 +489,19 @@ impl Maker<'_> {
     fn is_preserved(&self, register: u8) -> bool {
         register == self.arch.sp.0 || self.arch.preserved.contains(&Register(register))
     }
+}
+
+/// Where own arguments are at an address, as far as that is kept.
+fn places_at(function: &units::Function, address: u64, kept: impl Fn(&Told) -> Told) -> Vec<Told> {
+    let place = |parameter: &units::Parameter| {
+        let told = parameter.places.iter().find(|(range, _)| range.contains(&address));
+        told.map_or(Told::LOST, |(_, told)| kept(told))
+    };
+    let mut places: Vec<Told> = function.parameters.iter().map(place).collect();
+    if places.iter().all(|place| *place == Told::LOST) {
+        places.clear();
+    }
+    places
 }
 
 /// What of it can be told if these single values can.
