@@ -247,6 +247,12 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((address, _)) => address.to_owned(),
         None => gdbs,
     };
+    // In C++ and Rust enumerators are told with all that they are in.
+    let is_path = |text: &str| text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
+    let gdbs = match gdbs.rsplit_once("::").filter(|_| is_path(&gdbs)) {
+        Some((_, enumerator)) => enumerator.to_owned(),
+        None => gdbs,
+    };
     let (one, other) = (words(&in_ascii(ours)), words(&in_ascii(&gdbs)));
     if ours.starts_with("0x") {
         let text = |words: &[String]| words.get(1).filter(|word| word.starts_with('"')).cloned();
@@ -411,5 +417,7 @@ mod tests {
         assert!(is_same("0x20 \"é\"", "0x20 \"\\303\\251\"") && !is_same("0x20 \"é\"", "0x20 \"\\303\\252\""));
         assert!(is_same("2.5", "2.5") && is_same("100000000000000000000", "1e+20"));
         assert!(!is_same("BLUE", "RED"));
+        assert!(is_same("green", "shop::Colour::green") && !is_same("red", "shop::Colour::green"));
+        assert!(is_same("0x20", "@0x20: {a = 1}") && !is_same("0x20", "@0x21: {a = 1}"));
     }
 }
