@@ -2,7 +2,7 @@
 
 use backtrail_wire::Endian;
 
-use crate::table::{Table, Value};
+use crate::table::{Step, Table, Value, compute};
 
 /// Records of each sort that are asked for at the most.
 const MOST: u64 = 256;
@@ -24,7 +24,8 @@ fn read(table: &Table<'_>) {
         };
         for at in [function.start, address, address.wrapping_add(100)] {
             let Ok(site) = function.call_site(at) else { break };
-            let lists = [site.places, site.entries].into_iter().flatten();
+            let Ok(places) = function.places_at(at) else { break };
+            let lists = [site.places, site.entries, places].into_iter().flatten();
             let values = lists.flat_map(|values| values.take(64)).flatten();
             values.for_each(|value| parts(table, value));
         }
@@ -48,6 +49,16 @@ fn read(table: &Table<'_>) {
 fn parts(table: &Table<'_>, value: Value) {
     if let Value::Parts(start, count) = value {
         let parts = table.parts(start, count).flatten();
-        parts.for_each(|(_, value)| assert!(!matches!(value, Value::Parts(..))));
+        parts.for_each(|(_, value)| assert!(is_single(value)));
     }
+    if let Value::Computed(start, count) = value {
+        for step in table.steps(start, count).flatten() {
+            assert!(!matches!(step, Step::Push(value) if !is_single(value)));
+        }
+        let _ = compute(table.steps(start, count), |_| Some(u64::from(count)), Some);
+    }
+}
+
+fn is_single(value: Value) -> bool {
+    !matches!(value, Value::Parts(..) | Value::Computed(..))
 }

@@ -1,8 +1,8 @@
 //! Tables that are written and read again, in both byte orders, and damaged ones.
 
 use backtrail_args::abi::{Abi, Bank, Passing, Storage};
-use backtrail_args::table::write::{self, Call, Function, Signature, Told};
-use backtrail_args::table::{Parameter, Table, Value, Values};
+use backtrail_args::table::write::{self, Call, Function, Places, Signature, Site, Told};
+use backtrail_args::table::{Operation, Parameter, Step, Table, Value, Values};
 use backtrail_args::{ErrorKind, fuzz};
 use backtrail_wire::Endian;
 
@@ -35,7 +35,17 @@ impl Random {
     fn told(&mut self) -> Told {
         match self.below(8) {
             0 => Told::Parts((0..1 + self.below(3)).map(|_| (8, self.value())).collect()),
+            1 => Told::Computed((0..1 + self.below(5)).map(|_| self.step()).collect()),
             _ => Told::One(self.value()),
+        }
+    }
+
+    fn step(&mut self) -> Step {
+        match self.below(6) {
+            0 => Step::Do(Operation::Plus),
+            1 => Step::Do(Operation::Signed2),
+            2 => Step::Do(Operation::There),
+            _ => Step::Push(self.value()),
         }
     }
 
@@ -71,7 +81,7 @@ fn functions(seed: u64, count: u64, align: u64) -> Vec<Function> {
             address += align * (1 + random.below(40));
             Call {
                 return_address: address,
-                is_jump: false,
+                site: Site::Call,
                 places: random.list(3),
                 entries: random.list(6),
             }
@@ -113,6 +123,10 @@ fn is_same(table: &Table<'_>, value: Value, told: &Told) -> bool {
             read.map(|(bytes, value)| (bytes as u8, value))
                 .eq(parts.iter().copied())
         }
+        (Value::Computed(start, count), Told::Computed(steps)) => {
+            let read = table.steps(start, count).map(|step| step.expect("the step is there"));
+            read.eq(steps.iter().copied())
+        }
         (value, Told::One(one)) => value == *one,
         _ => false,
     }
@@ -133,7 +147,7 @@ fn are_same(table: &Table<'_>, values: Option<Values<'_>>, told: &[Told]) -> boo
 }
 
 fn check(functions: &[Function], abi: Abi, endian: Endian) {
-    let bytes = write::table(functions, abi, 0x1234_5678, endian);
+    let bytes = write::table(functions, abi, 0x1234_5678, endian, Places::AtCalls);
     let table = Table::parse(&bytes, endian).expect("what was written can be read");
     assert_eq!((table.abi(), table.types()), (abi, 0x1234_5678));
     for function in functions {
@@ -211,11 +225,54 @@ fn what_is_written_is_read() {
     }
 }
 
+/// A place between calls holds from its instruction to the next place or call, and says nothing of calls.
+#[test]
+fn places_between_calls_hold_where_they_are_told() {
+    let at = |return_address: u64, site, register| Call {
+        return_address,
+        site,
+        places: vec![Told::One(Value::Register(register, 0))],
+        entries: Vec::new(),
+    };
+    for (abi, unit) in [(Abi::SysvX86_64, 1), (Abi::Aapcs64, 4)] {
+        let function = Function {
+            start: 0x1000,
+            end: 0x1100,
+            signature: Signature::default(),
+            prefix: 0,
+            calls: vec![
+                at(0x1000 + unit, Site::Between, 5),
+                at(0x1040, Site::Call, 3),
+                at(0x1080 + unit, Site::Between, 6),
+            ],
+        };
+        let read = |places, address| {
+            let bytes = write::table(std::slice::from_ref(&function), abi, 0, Endian::Little, places);
+            let table = Table::parse(&bytes, Endian::Little).expect("what was written can be read");
+            let found = table.function(address).expect("no damage").expect("it is there");
+            let places = found.places_at(address).expect("no damage");
+            places.map(|values| values.map(|value| value.expect("no damage")).collect::<Vec<Value>>())
+        };
+        for (address, register) in [
+            (0x1000, 5),
+            (0x103c - unit, 5),
+            (0x1040, 3),
+            (0x107c, 3),
+            (0x1080, 6),
+            (0x10f0, 6),
+        ] {
+            let told = Some(vec![Value::Register(register, 0)]);
+            assert_eq!(read(Places::Everywhere, address), told, "{address:#x}");
+            assert_eq!(read(Places::AtCalls, address), None);
+        }
+    }
+}
+
 #[test]
 fn both_byte_orders_say_the_same() {
     let functions = functions(7, 100, 1);
-    let little = write::table(&functions, Abi::SysvX86_64, 0, Endian::Little);
-    let big = write::table(&functions, Abi::SysvX86_64, 0, Endian::Big);
+    let little = write::table(&functions, Abi::SysvX86_64, 0, Endian::Little, Places::AtCalls);
+    let big = write::table(&functions, Abi::SysvX86_64, 0, Endian::Big, Places::AtCalls);
     assert_eq!(little.len(), big.len());
     assert!(matches!(
         Table::parse(&little, Endian::Big).unwrap_err().kind,
@@ -225,7 +282,7 @@ fn both_byte_orders_say_the_same() {
 
 #[test]
 fn bad_headers_are_refused_with_their_place() {
-    let bytes = write::table(&functions(3, 5, 1), Abi::SysvX86_64, 0, Endian::Little);
+    let bytes = write::table(&functions(3, 5, 1), Abi::SysvX86_64, 0, Endian::Little, Places::AtCalls);
     let with = |at: usize, value: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = value;
@@ -235,6 +292,7 @@ fn bad_headers_are_refused_with_their_place() {
     assert_eq!(with(2, 9), (ErrorKind::Version(9), 2));
     assert_eq!(with(3, 9), (ErrorKind::Abi(9), 3));
     assert_eq!(with(4, 9), (ErrorKind::Value(9), 4));
+    assert_eq!(with(5, 2), (ErrorKind::Value(2), 5));
     for len in 0..120 {
         assert!(Table::parse(&bytes[..len], Endian::Little).is_err(), "{len}");
     }
@@ -242,7 +300,13 @@ fn bad_headers_are_refused_with_their_place() {
 
 #[test]
 fn nothing_breaks_on_mutated_tables() {
-    let valid = write::table(&functions(11, 60, 1), Abi::SysvX86_64, 0, Endian::Little);
+    let valid = write::table(
+        &functions(11, 60, 1),
+        Abi::SysvX86_64,
+        0,
+        Endian::Little,
+        Places::AtCalls,
+    );
     fuzz::read_args(&valid);
     let mut random = Random(99);
     let start = std::time::Instant::now();

@@ -1,5 +1,6 @@
 //! `backtrail link`: a linker's run, and the tables of what it has made.
 
+use backtrail_args::table::write::Places;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     let how = How {
         options: &options,
         one_table: false,
-        args: arguments.args,
+        args: arguments.args.then_some(Places::AtCalls),
         // Linkers don't wait for the disk either.
         durable: Durable::No,
     };

@@ -100,9 +100,8 @@ pub fn types(data: &[u8]) {
     let Ok(parts) = types::Parts::read(&sections) else {
         return;
     };
-    let made = parts.make();
     let entries = file.section_header(".debug_info").map_or(0, |section| section.size);
-    for unit in &made.units {
+    for unit in parts.make().units.iter().chain(&parts.make_with_scalars().units) {
         for node in unit.types.nodes() {
             unit.types
                 .references(node, |id| assert!(unit.types.get(id).is_some(), "a type that there is"));
@@ -110,7 +109,7 @@ pub fn types(data: &[u8]) {
         // Each entry makes a few types at most; compressed sections hide how many there are.
         assert!(file.section_header(".debug_info").is_none() || unit.types.len() as u64 <= 4 * entries + 4);
     }
-    let _ = link::link(&made.units, &link::Options::default());
+    let _ = link::link(&parts.make().units, &link::Options::default());
 }
 
 /// Adds a table of each version to the ELF file `data`, as the command does: it is found again, says what `.eh_frame` says, and adding once

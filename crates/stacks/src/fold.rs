@@ -29,9 +29,9 @@ pub fn equal_stacks(threads: &[ThreadStack]) -> Vec<Vec<usize>> {
 /// What has become of a thread since an earlier look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It stands where it stood.
+    /// It stands where it stood; if arguments were asked for, with the same ones.
     Same,
-    /// It stands elsewhere.
+    /// It stands elsewhere, or its functions have other arguments.
     Moved,
     /// It was not there.
     New,
@@ -42,8 +42,11 @@ pub fn changes(before: &Process, now: &Process) -> (Vec<Change>, Vec<u32>) {
     let old: HashMap<u32, &ThreadStack> = before.threads.iter().map(|thread| (thread.tid, thread)).collect();
     let changes = now.threads.iter().map(|thread| match old.get(&thread.tid) {
         None => Change::New,
-        Some(old) if old.frames == thread.frames && old.end.name() == thread.end.name() => Change::Same,
-        Some(_) => Change::Moved,
+        Some(old) => {
+            let is_same =
+                old.frames == thread.frames && old.end.name() == thread.end.name() && old.arguments == thread.arguments;
+            if is_same { Change::Same } else { Change::Moved }
+        }
     });
     let changes = changes.collect();
     let there: HashMap<u32, ()> = now.threads.iter().map(|thread| (thread.tid, ())).collect();
@@ -54,6 +57,7 @@ pub fn changes(before: &Process, now: &Process) -> (Vec<Change>, Vec<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::Argument;
     use crate::process::{Frame, FrameRegisters, How};
     use backtrail_unwind::AddressKind;
 
@@ -84,6 +88,26 @@ mod tests {
             thread(4, &[3, 4]),
         ];
         assert_eq!(equal_stacks(&threads), [vec![0, 2], vec![1], vec![3]]);
+    }
+
+    #[test]
+    fn other_arguments_are_a_change() {
+        let with = |value: &str| {
+            let mut thread = thread(1, &[1]);
+            thread.arguments = vec![vec![Argument {
+                name: "fd".to_owned(),
+                type_name: None,
+                value: Some(value.to_owned()),
+                place: None,
+                at_entry: false,
+            }]];
+            Process {
+                threads: vec![thread],
+                ..Process::default()
+            }
+        };
+        assert_eq!(changes(&with("3"), &with("3")).0, [Change::Same]);
+        assert_eq!(changes(&with("3"), &with("4")).0, [Change::Moved]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The arguments of frames as gdb shows them, and how values are held against each other.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,12 +12,31 @@ use std::time::Duration;
 
 use crate::{Missing, TempDir, debugger, scratch};
 
-/// For each process whose number it is given: prints the line of each frame that has a place of its own on the stack, with all values.
+/// For each process whose number it is given, or core whose path: prints the line of each frame that has a place of its own on the stack, with
+/// all values. Before it those arguments of a frame that is not the innermost which the compiler has told to be in a register that calls don't
+/// preserve: gdb shows whatever is left in that.
 const SCRIPT: &str = r#"
-import gdb, sys
+import gdb, re, sys
 for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
                 "print repeats unlimited", "width 0", "print address on", "print symbol off", "print pretty off"]:
     gdb.execute("set " + setting)
+
+passing = re.compile(r"\$(rax|rcx|rdx|rsi|rdi|r8|r9|r10|r11|[xyz]mm\d+|[xw](\d|1[0-8])|[bhsdqv]([0-7]|1[6-9]|[23]\d))\b")
+
+def left_over(frame):
+    block = frame.block()
+    while block.function is None:
+        block = block.superblock
+    names = []
+    for symbol in block:
+        if symbol.is_argument:
+            told = gdb.execute("info address " + symbol.name, to_string=True)
+            if "multi-location" in told:
+                ranges = re.findall(r"Range (0x\w+)-(0x\w+): (.*?)(?=\n  Range|\Z)", told, re.S)
+                told = "".join(text for low, high, text in ranges if int(low, 16) < frame.pc() <= int(high, 16))
+            if passing.search(told) and "entry_value" not in told:
+                names.append(symbol.name)
+    return names
 
 def show():
     frame = gdb.newest_frame()
@@ -27,6 +47,12 @@ def show():
             if frame.function() is not None:
                 try:
                     line = gdb.execute("frame", to_string=True).split("\n")[0]
+                    newer = frame.newer()
+                    while newer is not None and newer.type() == gdb.INLINE_FRAME:
+                        newer = newer.newer()
+                    if newer is not None and newer.type() != gdb.SIGTRAMP_FRAME:
+                        for name in left_over(frame):
+                            print("LEFT", name)
                 except gdb.error:
                     pass
             print("FRAME", frame.pc(), line)
@@ -35,11 +61,12 @@ def show():
         except gdb.error:
             frame = None
 
-for pid in iter(sys.stdin.readline, ""):
+for target in iter(sys.stdin.readline, ""):
     try:
-        gdb.execute("attach " + pid.strip(), to_string=True)
+        is_core = target.startswith("/")
+        gdb.execute(("core-file " if is_core else "attach ") + target.strip(), to_string=True)
         show()
-        gdb.execute("detach", to_string=True)
+        gdb.execute("core-file" if is_core else "detach", to_string=True)
         print("WHOLE")
     except gdb.error as error:
         print("FAILED", error)
@@ -58,6 +85,8 @@ pub struct Argument {
     pub at_entry: bool,
     /// Its value; `None` where it is lost.
     pub value: Option<String>,
+    /// The value is what has been left in a register that calls don't preserve.
+    pub left_over: bool,
 }
 
 /// A frame: its address, and its arguments where gdb knows its function.
@@ -78,10 +107,18 @@ impl Session {
     /// # Errors
     /// [`Missing`] where there is no gdb.
     pub fn start(program: &Path) -> Result<Session, Missing> {
+        Session::start_by("gdb", program)
+    }
+
+    /// Starts the gdb of this name.
+    ///
+    /// # Errors
+    /// [`Missing`] where there is none.
+    pub fn start_by(gdb: &str, program: &Path) -> Result<Session, Missing> {
         let folder = scratch();
         let script = folder.path().join("arguments.py");
         fs::write(&script, SCRIPT).expect("a scratch folder can be written");
-        let mut gdb = debugger::plain("gdb");
+        let mut gdb = debugger::plain(gdb);
         // What its libraries were compiled from is nobody's business here.
         gdb.args(["-iex", "set debug-file-directory /nowhere"]);
         gdb.arg(program).arg("-x").arg(&script);
@@ -105,14 +142,15 @@ impl Session {
         })
     }
 
-    /// The frames of the main thread of a process of the program.
+    /// The frames of the main thread of a process of the program, by its number, or of a core, by its absolute path.
     ///
     /// # Errors
     /// [`Missing`] where gdb has no Python, or may not attach, or says nothing for minutes.
-    pub fn arguments(&mut self, pid: u32) -> Result<Vec<Frame>, Missing> {
-        let asked = writeln!(self.questions, "{pid}");
+    pub fn arguments(&mut self, target: impl Display) -> Result<Vec<Frame>, Missing> {
+        let asked = writeln!(self.questions, "{target}");
         asked.map_err(|error| Missing(format!("gdb asks for nothing: {error}")))?;
         let mut frames = Vec::new();
+        let mut left_over: Vec<String> = Vec::new();
         loop {
             let line = self.answers.recv_timeout(LIMIT);
             let line = line.map_err(|_| Missing("gdb shows no stacks".to_owned()))?;
@@ -122,7 +160,18 @@ impl Session {
             if line == "WHOLE" {
                 return Ok(frames);
             }
-            frames.extend(frame(&line));
+            if let Some(name) = line.strip_prefix("LEFT ") {
+                left_over.push(name.to_owned());
+                continue;
+            }
+            let Some((pc, mut arguments)) = frame(&line) else {
+                continue;
+            };
+            for argument in arguments.iter_mut().flatten() {
+                argument.left_over = left_over.contains(&argument.name);
+            }
+            left_over.clear();
+            frames.push((pc, arguments));
         }
     }
 }
@@ -152,6 +201,7 @@ fn frame(line: &str) -> Option<Frame> {
             name: at_entry.unwrap_or(name).to_owned(),
             at_entry: at_entry.is_some(),
             value: Some(value.to_owned()).filter(|value| !value.starts_with('<')),
+            left_over: false,
         })
     };
     let arguments = list.map(|list| list.iter().filter_map(argument).collect());
@@ -191,6 +241,17 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
     let gdbs = match gdbs.strip_prefix('(').and_then(|rest| rest.split_once(") 0x")) {
         Some((_, rest)) => format!("0x{rest}"),
         None => gdbs.to_owned(),
+    };
+    // References are `@0x10: value`.
+    let gdbs = match gdbs.strip_prefix('@').and_then(|rest| rest.split_once(": ")) {
+        Some((address, _)) => address.to_owned(),
+        None => gdbs,
+    };
+    // In C++ and Rust enumerators are told with all that they are in.
+    let is_path = |text: &str| text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
+    let gdbs = match gdbs.rsplit_once("::").filter(|_| is_path(&gdbs)) {
+        Some((_, enumerator)) => enumerator.to_owned(),
+        None => gdbs,
     };
     let (one, other) = (words(&in_ascii(ours)), words(&in_ascii(&gdbs)));
     if ours.starts_with("0x") {
@@ -254,6 +315,8 @@ pub struct Tally {
     pub arguments: usize,
     /// Those that gdb shows: as they are, and as they were passed.
     pub gdb: [usize; 2],
+    /// Those that gdb shows beside these, of which it has only what is left in registers that calls don't preserve.
+    pub left_over: usize,
     /// Those that we show, likewise.
     pub ours: [usize; 2],
     /// Those that we show and gdb does not.
@@ -297,9 +360,11 @@ impl Tally {
                     .and_then(|own| own["place"].as_str())
                     .is_some_and(|place| place.starts_with("passed "));
                 self.arguments += 1;
-                self.gdb[usize::from(argument.at_entry)] += usize::from(argument.value.is_some());
+                let theirs = argument.value.as_ref().filter(|_| !argument.left_over);
+                self.left_over += usize::from(argument.left_over && argument.value.is_some());
+                self.gdb[usize::from(argument.at_entry)] += usize::from(theirs.is_some());
                 self.ours[usize::from(passed)] += usize::from(value.is_some());
-                match (value, &argument.value) {
+                match (value, theirs) {
                     (Some(_), None) => self.more += 1,
                     (None, Some(_)) => {
                         let function = frame["function"].as_str().unwrap_or("?");
@@ -352,5 +417,7 @@ mod tests {
         assert!(is_same("0x20 \"é\"", "0x20 \"\\303\\251\"") && !is_same("0x20 \"é\"", "0x20 \"\\303\\252\""));
         assert!(is_same("2.5", "2.5") && is_same("100000000000000000000", "1e+20"));
         assert!(!is_same("BLUE", "RED"));
+        assert!(is_same("green", "shop::Colour::green") && !is_same("red", "shop::Colour::green"));
+        assert!(is_same("0x20", "@0x20: {a = 1}") && !is_same("0x20", "@0x21: {a = 1}"));
     }
 }

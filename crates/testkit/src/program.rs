@@ -46,6 +46,20 @@ pub const ARGUMENTS_DWARF_4: Program = Program {
     flags: &["-O2", "-gdwarf-4", "-fomit-frame-pointer"],
     libraries: &[],
 };
+/// Functions in C++ that do.
+pub const ARGUMENTS_CPP: Program = Program {
+    name: "arguments_cpp",
+    source: "arguments.cc",
+    flags: &["-O2", "-g", "-fomit-frame-pointer"],
+    libraries: &[],
+};
+/// Functions in Rust that do.
+pub const ARGUMENTS_RUST: Program = Program {
+    name: "arguments_rust",
+    source: "arguments.rs",
+    flags: &["--edition", "2024", "-O", "-g", "--crate-name", "arguments"],
+    libraries: &[],
+};
 /// Time in signal handlers.
 pub const SIGNALS: Program = c("signals", "signals.c");
 /// Known shares of time in known call chains.

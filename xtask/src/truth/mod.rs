@@ -16,42 +16,56 @@ use backtrail_testkit::{TempDir, place};
 use programs::{SUBJECTS, Subject};
 
 /// Places that each program is stopped at for the document.
-pub(crate) const PLACES: u32 = 500;
+pub(crate) const PLACES: u32 = 250;
 
 const LIMIT: Duration = Duration::from_secs(7200);
 
 /// What was seen of a program.
 struct Seen {
-    name: &'static str,
+    name: String,
     sizes: Sizes,
     outer: Tally,
     inner: Tally,
+    /// By a table that tells places everywhere.
+    everywhere: Tally,
+    /// The size of that.
+    large: u64,
+}
+
+impl Seen {
+    fn wrong(&self) -> impl Iterator<Item = &String> {
+        let all = [&self.outer, &self.inner, &self.everywhere].into_iter();
+        all.flat_map(|tally| &tally.wrong)
+    }
 }
 
 /// Stops each of these programs, or all, at so many places.
 pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
     let wanted = |subject: &&Subject| names.is_empty() || names.iter().any(|name| name == subject.name);
     let mut all = Vec::new();
-    for subject in SUBJECTS.iter().filter(wanted) {
-        let program = CProgram::get(subject.name, Compiler::GccOptimizing).ok_or("it can't be had")?;
-        let seen = look(subject, &program.linked, places)?;
+    let by_gcc = SUBJECTS.iter().map(|subject| (subject, Compiler::GccOptimizing));
+    let by_clang = SUBJECTS.iter().filter(|subject| subject.by_clang_too);
+    let by_clang = by_clang.map(|subject| (subject, Compiler::ClangOptimizing));
+    let for_aarch64 = SUBJECTS.iter().filter(|subject| subject.for_aarch64_too);
+    let for_aarch64 = for_aarch64.map(|subject| (subject, Compiler::GccAarch64));
+    let all_of_them = by_gcc.chain(by_clang).chain(for_aarch64);
+    for (subject, compiler) in all_of_them.filter(|(subject, _)| wanted(subject)) {
+        let program = CProgram::get(subject.name, compiler).ok_or("it can't be had")?;
+        let seen = look(subject, compiler, &program.linked, places)?;
         for missing in &seen.outer.missing {
-            println!("{}: gdb alone has {missing}", subject.name);
+            println!("{}: gdb alone has {missing}", seen.name);
         }
-        for wrong in seen.outer.wrong.iter().chain(&seen.inner.wrong).take(20) {
-            println!("{}: {wrong}", subject.name);
+        for wrong in seen.wrong().take(20) {
+            println!("{}: {wrong}", seen.name);
         }
         all.push(seen);
     }
     let page = page(places, &all);
     println!("{page}");
-    if places >= PLACES && all.len() == SUBJECTS.len() {
+    if places >= PLACES && names.is_empty() {
         fs::write(place::workspace().join("docs/args.md"), page).map_err(|error| error.to_string())?;
     }
-    let wrong: usize = all
-        .iter()
-        .map(|seen| seen.outer.wrong.len() + seen.inner.wrong.len())
-        .sum();
+    let wrong: usize = all.iter().map(|seen| seen.wrong().count()).sum();
     match (wrong, all.len()) {
         (_, 0) => Err(format!("none of {names:?} is known")),
         (0, _) => Ok(()),
@@ -66,6 +80,8 @@ struct Stage<'s> {
     /// With its debug information, for gdb.
     whole: PathBuf,
     calls: std::iter::Cycle<std::slice::Iter<'s, &'s [&'s str]>>,
+    /// What it is run by, for another CPU.
+    runner: Option<&'static str>,
     running: Option<Running>,
 }
 
@@ -93,13 +109,39 @@ impl Stage<'_> {
 
     fn start(&mut self) -> Result<Running, String> {
         let call = self.calls.next().copied().unwrap_or_default();
-        let mut command = Command::new(&self.whole);
+        let mut command = match self.runner {
+            None => Command::new(&self.whole),
+            Some(runner) => {
+                let mut command = Command::new("sh");
+                command.args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\"", runner]);
+                command.arg(&self.whole);
+                command
+            }
+        };
         let running = command::start(command.args(call).current_dir(self.folder.path()), LIMIT);
         if let Some((socket, questions)) = self.subject.asked {
             let asked = programs::ask(&self.folder.path().join(socket), questions());
             asked.map_err(|error| format!("{} does not listen: {error}", self.subject.name))?;
         }
         running.map_err(|missing| missing.0)
+    }
+
+    /// The core that qemu leaves of its guest when the process is made to end after a time.
+    fn core(&mut self, moment: Duration) -> Result<PathBuf, String> {
+        let running = self.start()?;
+        sleep(moment);
+        let pid = running.pid();
+        running.signal(Signal::ABORT);
+        running.finish();
+        let entries = fs::read_dir(self.folder.path()).map_err(|error| error.to_string())?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let cores: Vec<PathBuf> = paths.filter(|path| name(path).ends_with(".core")).collect();
+        let own = cores
+            .iter()
+            .find(|path| name(path).starts_with("qemu_") && name(path).contains(&pid.to_string()));
+        own.cloned()
+            .ok_or_else(|| format!("{} leaves no core: {cores:?}", self.subject.name))
     }
 
     fn end(&mut self) {
@@ -116,29 +158,43 @@ impl Drop for Stage<'_> {
     }
 }
 
-fn look(subject: &Subject, built: &Path, places: u32) -> Result<Seen, String> {
+fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Result<Seen, String> {
     let folder = backtrail_testkit::scratch();
-    let [whole, stripped] = ["whole", "stripped"].map(|name| folder.path().join(name));
+    let [whole, stripped, larger, everywhere] =
+        ["whole", "stripped", "larger", "everywhere"].map(|name| folder.path().join(name));
     let backtrail = place::target().join("debug/backtrail");
-    let mut add = Command::new(&backtrail);
-    must(
-        add.args(["sframe", "add", "--args", "-o"])
-            .args([&whole, &built.to_owned()]),
-    )?;
-    must(Command::new("strip").args(["-g", "-o"]).args([&stripped, &whole]))?;
+    for (to, more) in [(&whole, &[][..]), (&larger, &["--innermost"])] {
+        let mut add = Command::new(&backtrail);
+        add.args(["sframe", "add", "--args"]).args(more).arg("-o");
+        must(add.args([to, &built.to_owned()]))?;
+    }
+    let (runner, strip, gdb) = match compiler {
+        Compiler::GccAarch64 => (Some("qemu-aarch64-static"), "aarch64-linux-gnu-strip", "gdb-multiarch"),
+        _ => (None, "strip", "gdb"),
+    };
+    for (to, from) in [(&stripped, &whole), (&everywhere, &larger)] {
+        must(Command::new(strip).args(["-g", "-o"]).args([to, from]))?;
+    }
     (subject.prepare)(folder.path(), &whole).map_err(|error| format!("{}: {error}", subject.name))?;
-    let mut gdb = Session::start(&whole).map_err(|missing| missing.0)?;
+    let mut gdb = Session::start_by(gdb, &whole).map_err(|missing| missing.0)?;
     let mut seen = Seen {
-        name: subject.name,
+        name: match compiler {
+            Compiler::ClangOptimizing => format!("{} (clang)", subject.name),
+            Compiler::GccAarch64 => format!("{} (AArch64)", subject.name),
+            _ => subject.name.to_owned(),
+        },
         sizes: Sizes::of(&whole)?,
         outer: Tally::default(),
         inner: Tally::default(),
+        everywhere: Tally::default(),
+        large: Sizes::of(&larger)?.table,
     };
     let mut stage = Stage {
         subject,
         folder,
         whole,
         calls: subject.calls.iter().cycle(),
+        runner,
         running: None,
     };
     let mut moment = 0x9e37_79b9u64;
@@ -146,17 +202,62 @@ fn look(subject: &Subject, built: &Path, places: u32) -> Result<Seen, String> {
         moment = moment
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let running = stage.stopped(Duration::from_micros(20_000 + (moment >> 33) % 50_000))?;
-        let pid = running.pid();
-        let mut stack = Command::new(&backtrail);
-        stack.args(["stack", "--args", "--json", "--exe"]);
-        let document = must(stack.arg(&stripped).arg(pid.to_string()))?;
-        let document = serde_json::from_str(&document).map_err(|error| error.to_string())?;
-        let gdb = gdb.arguments(pid).map_err(|missing| missing.0)?;
+        let after = Duration::from_micros(20_000 + (moment >> 33) % 50_000);
+        let (target, core) = match runner {
+            None => (stage.stopped(after)?.pid().to_string(), None),
+            // The emulator has yet to begin.
+            Some(_) => {
+                let core = stage.core(after * 10)?;
+                (core.display().to_string(), Some(core))
+            }
+        };
+        let shown = |executable: &Path| {
+            let mut stack = Command::new(&backtrail);
+            stack.args(["stack", "--args", "--json", "--exe"]);
+            let document = must(stack.arg(executable).arg(&target))?;
+            serde_json::from_str(&document).map_err(|error| error.to_string())
+        };
+        let (document, large) = (shown(&stripped)?, shown(&everywhere)?);
+        let gdb = gdb.arguments(&target).map_err(|missing| missing.0)?;
         seen.outer.count(&document, &gdb, false);
         seen.inner.count(&document, &gdb, true);
+        seen.everywhere.count(&large, &gdb, true);
+        // Of outer frames it has nothing else to tell.
+        seen.everywhere.wrong.extend(other_than(&document, &large));
+        core.map(fs::remove_file)
+            .transpose()
+            .map_err(|error| error.to_string())?;
     }
     Ok(seen)
+}
+
+/// What a document tells of outer frames that another one does not tell, or tells otherwise.
+fn other_than(one: &serde_json::Value, other: &serde_json::Value) -> Vec<String> {
+    let frames =
+        |document: &serde_json::Value| document["threads"][0]["frames"].as_array().cloned().unwrap_or_default();
+    let (one, other) = (frames(one), frames(other));
+    let outer = one
+        .iter()
+        .zip(&other)
+        .filter(|(one, _)| one["inlined"] == false)
+        .skip(1);
+    let differ = outer.filter(|(one, other)| {
+        let mut both = values(one).into_iter().zip(values(other));
+        both.any(|(one, other)| !one.is_null() && one != other)
+    });
+    let told = differ.map(|(one, other)| {
+        format!(
+            "{}: {} by calls, {} everywhere",
+            one["function"], one["args"], other["args"]
+        )
+    });
+    told.collect()
+}
+
+/// The values of a frame's arguments.
+fn values(frame: &serde_json::Value) -> Vec<&serde_json::Value> {
+    let arguments = frame["args"].as_array().into_iter().flatten();
+    arguments.map(|argument| &argument["value"]).collect()
 }
 
 fn must(command: &mut Command) -> Result<String, String> {
@@ -199,17 +300,18 @@ fn share(part: usize, whole: usize) -> String {
 fn page(places: u32, all: &[Seen]) -> String {
     let row = |name: &str, tally: &Tally| {
         format!(
-            "| {name} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             tally.frames,
             tally.arguments,
             share(tally.gdb[0], tally.arguments),
             share(tally.gdb[1], tally.arguments),
+            share(tally.left_over, tally.arguments),
             share(tally.ours[0], tally.arguments),
             share(tally.ours[1], tally.arguments),
             tally.wrong.len()
         )
     };
-    let rows = |tally: fn(&Seen) -> &Tally| all.iter().map(|seen| row(seen.name, tally(seen))).collect::<String>();
+    let rows = |tally: fn(&Seen) -> &Tally| all.iter().map(|seen| row(&seen.name, tally(seen))).collect::<String>();
     let size = |seen: &Seen| {
         let Sizes {
             text,
@@ -218,26 +320,33 @@ fn page(places: u32, all: &[Seen]) -> String {
             table,
         } = seen.sizes;
         format!(
-            "| {} | {text} | {debug} | {types} | {table} | {:.1} % | 1/{} |\n",
+            "| {} | {text} | {debug} | {types} | {table} | {:.1} % | 1/{} | {} | {:.1} % | 1/{} |\n",
             seen.name,
             100.0 * table as f64 / text.max(1) as f64,
-            debug / table.max(1)
+            debug / table.max(1),
+            seen.large,
+            100.0 * seen.large as f64 / text.max(1) as f64,
+            debug / seen.large.max(1)
         )
     };
-    let head = "| program | frames | arguments | gdb: as it is | gdb: as passed | shown: as it is | shown: as passed | wrong |\n\
-                |---|---|---|---|---|---|---|---|\n";
+    let head = "| program | frames | arguments | gdb: as it is | gdb: as passed | gdb: left over | shown: as it is | shown: as passed | wrong |\n\
+                |---|---|---|---|---|---|---|---|---|\n";
     format!(
         "# What functions were called with\n\n\
-         Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, given a table by `backtrail sframe add --args`, then \
-         stripped of debug information. Each was stopped at {places} places by chance. `backtrail stack --args` has only what is left in the stripped \
+         Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, or clang 14 or for AArch64 where it is said, given a table by `backtrail sframe add --args`, then \
+         stripped of debug information. Each was stopped at {places} places by chance; for AArch64 it is qemu that was made to leave cores. `backtrail stack --args` has only what is left in the stripped \
          file; gdb has the program's debug information, but none of libraries, which \
          would tell it `main`'s arguments from its caller. Inlined calls, which the table does not tell, are not counted, nor are other threads than the first.\n\n\
          *As it is* is the value of the argument at that moment; *as passed* is what the function was called with, where the former is lost \
-         (`name@entry`). *Wrong* are values that both show as the same of the two, and that differ.\n\n\
-         ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Size\n\n\
-         | program | .text | debug information | .ctf | table | of .text | of debug information |\n|---|---|---|---|---|---|---|\n{}",
+         (`name@entry`). *Left over* is what gdb shows beside these of arguments that debug information \
+         has in registers that calls do not preserve, which clang says until the call is done: it is whatever has come there since, in the innermost function or before. *Wrong* are \
+         values that both show as the same of the two, and that differ.\n\n\
+         ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Innermost frames, with a table of `--innermost`\n\n{head}{}\n## Size\n\n\
+         | program | .text | debug information | .ctf | table | of .text | of debug information | `--innermost` | of .text | of debug information |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n{}",
         rows(|seen| &seen.outer),
         rows(|seen| &seen.inner),
+        rows(|seen| &seen.everywhere),
         all.iter().map(size).collect::<String>(),
     )
 }

@@ -19,6 +19,10 @@ pub(super) struct Subject {
     pub(super) calls: &'static [&'static [&'static str]],
     /// For servers, what asks it: the socket, and the questions.
     pub(super) asked: Option<(&'static str, Questions)>,
+    /// It is compiled by clang too.
+    pub(super) by_clang_too: bool,
+    /// It is compiled for AArch64 too.
+    pub(super) for_aarch64_too: bool,
 }
 
 pub(super) const SUBJECTS: [Subject; 5] = [
@@ -27,6 +31,8 @@ pub(super) const SUBJECTS: [Subject; 5] = [
         prepare: |folder, _| fs::write(folder.join("script.lua"), LUA),
         calls: &[&["script.lua"]],
         asked: None,
+        by_clang_too: true,
+        for_aarch64_too: true,
     },
     Subject {
         name: "redis-server",
@@ -42,12 +48,16 @@ pub(super) const SUBJECTS: [Subject; 5] = [
             "no",
         ]],
         asked: Some(("socket", redis)),
+        by_clang_too: false,
+        for_aarch64_too: false,
     },
     Subject {
         name: "sqlite3",
         prepare: |folder, _| fs::write(folder.join("work.sql"), SQL.0.to_owned() + &SQL.1.repeat(500)),
         calls: &[&["work.db", ".read work.sql"]],
         asked: None,
+        by_clang_too: true,
+        for_aarch64_too: false,
     },
     Subject {
         name: "git",
@@ -63,6 +73,8 @@ pub(super) const SUBJECTS: [Subject; 5] = [
             &["format-patch", "--stdout", "--root", "HEAD"],
         ],
         asked: None,
+        by_clang_too: false,
+        for_aarch64_too: false,
     },
     Subject {
         name: "nginx",
@@ -80,6 +92,8 @@ pub(super) const SUBJECTS: [Subject; 5] = [
         },
         calls: &[&["-p", ".", "-c", "nginx.conf", "-e", "logs/error"]],
         asked: Some(("socket", nginx)),
+        by_clang_too: false,
+        for_aarch64_too: false,
     },
 ];
 

@@ -93,6 +93,14 @@ impl Abi {
         }
     }
 
+    /// Addresses of instructions are multiples of two to the power of this.
+    pub fn shift(self) -> u32 {
+        match self {
+            Abi::SysvX86_64 => 0,
+            Abi::Aapcs64 => 2,
+        }
+    }
+
     /// DWARF numbers of the general registers that pass arguments, in their order.
     pub fn general_registers(self) -> &'static [u8] {
         match self {

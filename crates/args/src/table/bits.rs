@@ -57,7 +57,7 @@ pub(crate) enum Stream {
     Constant,
     /// Offset of an address.
     Address,
-    /// How many parts there are, and the bytes of each.
+    /// How many parts or steps there are, the bytes of each part, what each step does.
     Parts,
     /// How many of a function's own arguments have values.
     Known,

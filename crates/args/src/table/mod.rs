@@ -1,12 +1,15 @@
 //! The table of arguments: docs/args-format.md. Reading takes no memory besides the table's.
 
 pub(crate) mod bits;
+mod compute;
 mod read;
 pub mod write;
 
+pub use compute::{Operation, Outcome, Step, compute};
 pub use read::{CallSite, Function, Name, Parameter, Parameters, Signature, Table, Values};
 
 use crate::abi::{Bank, Passing, Storage};
+use crate::error::Result;
 
 /// The section.
 pub const SECTION: &str = ".backtrail.args";
@@ -70,7 +73,12 @@ pub enum Value {
     Entry(u8, i64),
     /// Several parts, one behind the other: the first bit of their list, and how many.
     Parts(u64, u8),
+    /// What is made of others: the first bit of the list of [steps](Step), and how many.
+    Computed(u64, u8),
 }
+
+/// "Entries": from this number on, in place of a register's, stand parameters that are in none, by their place among all.
+pub const PARAMETERS: u8 = 128;
 
 /// "Values": kinds.
 pub(crate) mod kind {
@@ -81,6 +89,7 @@ pub(crate) mod kind {
     pub(crate) const ADDRESS: u64 = 4;
     pub(crate) const AT_ADDRESS: u64 = 5;
     pub(crate) const PARTS: u64 = 6;
+    pub(crate) const COMPUTED: u64 = 7;
     /// From here on three for each register.
     pub(crate) const REGISTERS: u64 = 8;
     pub(crate) const REGISTER: u64 = 0;

@@ -3,7 +3,7 @@
 use backtrail_wire::{Bytes, Endian};
 
 use super::bits::{AllCodes, Reader, Stream};
-use super::{GROUP, HEADER, MAGIC, POOLS, Pool, VERSION, Value, flag, kind, storage_of};
+use super::{GROUP, HEADER, MAGIC, Operation, POOLS, Pool, Step, VERSION, Value, flag, kind, storage_of};
 use crate::abi::{Abi, Storage};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -14,6 +14,7 @@ pub struct Table<'a> {
     abi: Abi,
     /// Call addresses are multiples of two to the power of this.
     shift: u32,
+    everywhere: bool,
     types: u32,
     base: u64,
     pools: [(u32, u32); POOLS],
@@ -38,7 +39,7 @@ pub struct Function<'t> {
 pub struct CallSite<'t> {
     /// Where the function's own arguments are.
     pub places: Option<Values<'t>>,
-    /// What the call passes in general registers, in their order.
+    /// What the call passes in general registers, in their order; behind these what it calls, and each parameter that is in no register.
     pub entries: Option<Values<'t>>,
 }
 
@@ -178,6 +179,10 @@ impl<'a> Table<'a> {
         if shift > 4 {
             return wrong(ErrorKind::Value(shift.into()), 4);
         }
+        let everywhere = bytes.u8(5).map_err(truncated)?;
+        if everywhere > 1 {
+            return wrong(ErrorKind::Value(everywhere.into()), 5);
+        }
         let word = |at| bytes.u32(at).map_err(truncated);
         let mut pools = [(0, 0); POOLS];
         for (index, pool) in pools.iter_mut().enumerate() {
@@ -187,6 +192,7 @@ impl<'a> Table<'a> {
             bytes,
             abi,
             shift: shift.into(),
+            everywhere: everywhere == 1,
             types: word(8)?,
             base: bytes.u64(16).map_err(truncated)?,
             pools,
@@ -202,6 +208,11 @@ impl<'a> Table<'a> {
     /// CRC-32 of the section of types that ids refer to.
     pub fn types(&self) -> u32 {
         self.types
+    }
+
+    /// Whether places are told everywhere, not only at calls.
+    pub fn is_everywhere(&self) -> bool {
+        self.everywhere
     }
 
     /// The lowest address of a function in the file.
@@ -368,18 +379,18 @@ impl<'a> Table<'a> {
     }
 
     /// A value, or its number.
-    fn value(&self, reader: &mut Reader<'_>, stream: Stream, in_parts: bool) -> Result<Value> {
+    fn value(&self, reader: &mut Reader<'_>, stream: Stream, is_inner: bool) -> Result<Value> {
         match reader.number(stream)?.checked_sub(1) {
-            None => self.read_value(reader, in_parts),
+            None => self.read_value(reader, is_inner),
             Some(number) => {
                 let skip = |reader: &mut Reader<'_>| self.read_value(reader, false).map(|_| ());
-                self.read_value(&mut self.record(Pool::Values, number, skip)?, in_parts)
+                self.read_value(&mut self.record(Pool::Values, number, skip)?, is_inner)
             }
         }
     }
 
-    /// Parts of parts are no values that anybody writes.
-    fn read_value(&self, reader: &mut Reader<'_>, in_parts: bool) -> Result<Value> {
+    /// Parts and steps have no parts and no steps of their own.
+    fn read_value(&self, reader: &mut Reader<'_>, is_inner: bool) -> Result<Value> {
         let at = reader.bit / 8;
         let code = reader.number(Stream::Kind)?;
         let wrong = |value| Error {
@@ -393,7 +404,7 @@ impl<'a> Table<'a> {
             kind::CONSTANT => Value::Constant(reader.signed(Stream::Constant)?),
             kind::ADDRESS => Value::Address(self.address(reader)?),
             kind::AT_ADDRESS => Value::AtAddress(self.address(reader)?),
-            kind::PARTS if in_parts => return Err(wrong(code)),
+            kind::PARTS | kind::COMPUTED if is_inner => return Err(wrong(code)),
             kind::PARTS => {
                 let count = reader.number(Stream::Parts)?;
                 let count = u8::try_from(count).map_err(|_| wrong(count))?;
@@ -403,6 +414,17 @@ impl<'a> Table<'a> {
                     self.skip_value(reader, Stream::Place, true)?;
                 }
                 Value::Parts(start, count)
+            }
+            kind::COMPUTED => {
+                let count = reader.number(Stream::Parts)?;
+                let count = u8::try_from(count).map_err(|_| wrong(count))?;
+                let start = reader.bit;
+                for _ in 0..count {
+                    if reader.number(Stream::Parts)? == 0 {
+                        self.skip_value(reader, Stream::Place, true)?;
+                    }
+                }
+                Value::Computed(start, count)
             }
             _ => {
                 let index = code.checked_sub(kind::REGISTERS).ok_or(wrong(code))?;
@@ -418,9 +440,9 @@ impl<'a> Table<'a> {
     }
 
     /// Passes a value, without looking for it where it is elsewhere.
-    fn skip_value(&self, reader: &mut Reader<'_>, stream: Stream, in_parts: bool) -> Result<()> {
+    fn skip_value(&self, reader: &mut Reader<'_>, stream: Stream, is_inner: bool) -> Result<()> {
         if reader.number(stream)? == 0 {
-            self.read_value(reader, in_parts)?;
+            self.read_value(reader, is_inner)?;
         }
         Ok(())
     }
@@ -437,6 +459,23 @@ impl<'a> Table<'a> {
                 reader.number(Stream::Parts)?,
                 self.value(&mut reader, Stream::Place, true)?,
             ))
+        })
+    }
+}
+
+impl Table<'_> {
+    /// The steps of a value that is computed.
+    pub fn steps(&self, start: u64, count: u8) -> impl Iterator<Item = Result<Step>> {
+        let mut reader = self.reader(start);
+        (0..count).map(move |_| {
+            let offset = reader.bit / 8;
+            Ok(match reader.number(Stream::Parts)? {
+                0 => Step::Push(self.value(&mut reader, Stream::Place, true)?),
+                number => Step::Do(Operation::of(number).ok_or(Error {
+                    kind: ErrorKind::Value(number),
+                    offset,
+                })?),
+            })
         })
     }
 }
@@ -556,6 +595,14 @@ impl<'t> Function<'t> {
             }
         }
         Ok(())
+    }
+
+    /// Where own arguments are before the instruction at this address of the file; `None` where the table tells it only of calls.
+    pub fn places_at(&self, address: u64) -> Result<Option<Values<'t>>> {
+        if !self.table.everywhere {
+            return Ok(None);
+        }
+        Ok(self.call_site(address.saturating_add(1 << self.table.shift))?.places)
     }
 
     /// What is known at the call that returns to this address of the file.

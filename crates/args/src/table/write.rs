@@ -7,16 +7,38 @@ use std::hash::Hash;
 use backtrail_wire::Endian;
 
 use super::bits::{LONGEST_CODE, STREAMS, SYMBOLS, Stream, symbol};
-use super::{GROUP, HEADER, MAGIC, POOLS, Pool, VERSION, Value, flag, kind, storage_code};
+use super::{GROUP, HEADER, MAGIC, POOLS, Pool, Step, VERSION, Value, flag, kind, storage_code};
 use crate::abi::{Abi, Storage};
 
 /// Where a value is; see [`Value`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Told {
-    /// In one piece. [`Value::Parts`] is none of these.
+    /// In one piece. [`Value::Parts`] and [`Value::Computed`] are none of these.
     One(Value),
     /// In several: the bytes of each.
     Parts(Vec<(u8, Value)>),
+    /// Made of others.
+    Computed(Vec<Step>),
+}
+
+impl Told {
+    /// Nowhere.
+    pub const LOST: Told = Told::One(Value::Lost);
+
+    /// The single values that it has.
+    pub fn values(&self) -> Vec<Value> {
+        match self {
+            Told::One(value) => vec![*value],
+            Told::Parts(parts) => parts.iter().map(|&(_, value)| value).collect(),
+            Told::Computed(steps) => {
+                let pushed = steps.iter().filter_map(|step| match step {
+                    Step::Push(value) => Some(*value),
+                    Step::Do(_) => None,
+                });
+                pushed.collect()
+            }
+        }
+    }
 }
 
 /// A parameter.
@@ -45,16 +67,29 @@ pub struct Signature {
     pub parameters: Vec<Parameter>,
 }
 
-/// A call, or a jump that takes the place of one.
+/// What something is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// A call.
+    Call,
+    /// A jump that takes the place of one: the function is not there any more.
+    Jump,
+    /// A place between calls, before which own arguments are elsewhere than behind it.
+    Between,
+}
+
+/// A call, or what else something is told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Where it returns to; of a jump, the address behind it.
+    /// Where it returns to; of a jump, the address behind it; of a place between calls, that behind the first instruction (on x86-64, its first byte)
+    /// for which it is told.
     pub return_address: u64,
-    /// A jump: the function is not there any more.
-    pub is_jump: bool,
+    /// What it is.
+    pub site: Site,
     /// Where the function's own arguments are meanwhile; of a jump nothing.
     pub places: Vec<Told>,
-    /// What it passes in general registers, in their order.
+    /// What it passes in general registers, in their order; behind these what it calls, where the instruction does not say, and each parameter
+    /// that is in no register.
     pub entries: Vec<Told>,
 }
 
@@ -147,8 +182,8 @@ impl Sorts {
         let entries = Ranked::new(passed, SHARED);
         let told = || places.distinct.iter().chain(&entries.distinct).flatten();
         let all = Ranked::new(told(), SHARED);
-        let parts = all.distinct.iter().filter_map(parts).flatten();
-        let parts: Vec<Told> = parts.map(|&(_, value)| Told::One(value)).collect();
+        let of_several = all.distinct.iter().filter(|told| !matches!(told, Told::One(_)));
+        let parts: Vec<Told> = of_several.flat_map(Told::values).map(Told::One).collect();
         Sorts {
             base,
             names: Ranked::new(parameters.distinct.iter().map(|one| &one.name), 1),
@@ -206,11 +241,26 @@ impl Sorts {
         let parts = match one {
             Told::One(value) => return single(value, self.base),
             Told::Parts(parts) => parts,
+            Told::Computed(steps) => return self.computed(steps),
         };
         let mut record = vec![(Stream::Kind, kind::PARTS), (Stream::Parts, parts.len() as u64)];
         for &(bytes, value) in parts {
             record.push((Stream::Parts, bytes.into()));
             self.refer_to_value(&mut record, Stream::Place, &Told::One(value));
+        }
+        record
+    }
+
+    fn computed(&self, steps: &[Step]) -> Record {
+        let mut record = vec![(Stream::Kind, kind::COMPUTED), (Stream::Parts, steps.len() as u64)];
+        for step in steps {
+            match *step {
+                Step::Do(operation) => record.push((Stream::Parts, operation.number())),
+                Step::Push(value) => {
+                    record.push((Stream::Parts, 0));
+                    self.refer_to_value(&mut record, Stream::Place, &Told::One(value));
+                }
+            }
         }
         record
     }
@@ -266,9 +316,19 @@ fn name(name: &[u8]) -> Record {
     bytes.chain([0]).map(|byte| (Stream::Character, byte.into())).collect()
 }
 
+/// Where own arguments are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Places {
+    /// At calls.
+    #[default]
+    AtCalls,
+    /// Everywhere.
+    Everywhere,
+}
+
 /// Writes the table of these functions, sorted by address and apart from each other. `types` is the CRC-32 of the section of types.
-pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Vec<u8> {
-    let shift = if abi == Abi::Aapcs64 { 2 } else { 0 };
+pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian, places: Places) -> Vec<u8> {
+    let shift = abi.shift();
     let base = functions.first().map_or(0, |function| function.start);
     let changes: Vec<Vec<usize>> = functions.iter().map(changes).collect();
     let sorts = Sorts::of(functions, &changes, base);
@@ -311,7 +371,8 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian) -> Ve
         Abi::SysvX86_64 => 1,
         Abi::Aapcs64 => 2,
     };
-    header.extend([VERSION, convention, shift as u8, 0, 0, 0]);
+    let everywhere = u8::from(places == Places::Everywhere);
+    header.extend([VERSION, convention, shift as u8, everywhere, 0, 0]);
     header.extend(word(types));
     header.extend(word(0));
     header.extend(match endian {
@@ -330,19 +391,12 @@ fn changes(function: &Function) -> Vec<usize> {
     let mut before: &[Told] = &[];
     let mut changes = Vec::new();
     for (at, call) in function.calls.iter().enumerate() {
-        if !call.is_jump && call.places != before {
+        if call.site != Site::Jump && call.places != before {
             changes.push(at);
             before = &call.places;
         }
     }
     changes
-}
-
-fn parts(told: &Told) -> Option<&Vec<(u8, Value)>> {
-    match told {
-        Told::Parts(parts) => Some(parts),
-        Told::One(_) => None,
-    }
 }
 
 fn zigzag(value: i64) -> u64 {
@@ -353,7 +407,7 @@ fn single(value: &Value, base: u64) -> Record {
     let of_register = |register: u8, how| kind::REGISTERS + u64::from(register) * 3 + how;
     let from_base = |address: u64| address.wrapping_sub(base) as i64;
     let (code, stream, offset) = match *value {
-        Value::Lost | Value::Parts(..) => return vec![(Stream::Kind, kind::LOST)],
+        Value::Lost | Value::Parts(..) | Value::Computed(..) => return vec![(Stream::Kind, kind::LOST)],
         Value::Frame(offset) => (kind::FRAME, Stream::Offset, offset),
         Value::AtFrame(offset) => (kind::AT_FRAME, Stream::Offset, offset),
         Value::Constant(number) => (kind::CONSTANT, Stream::Constant, number),

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use backtrail_args::table::write::Places;
 use backtrail_dwarf::arguments::Made;
 use backtrail_dwarf::build::Built;
 use backtrail_dwarf::whole::Whole;
@@ -43,6 +44,9 @@ pub(crate) struct Add {
     /// types, where there are none. Debug information can be stripped afterwards.
     #[arg(long)]
     args: bool,
+    /// Tell in the table where arguments are at each instruction, not at calls alone: innermost functions show theirs too, and the table becomes nearly twice as large.
+    #[arg(long, requires = "args")]
+    innermost: bool,
     /// Print no summary; what was left out is still told.
     #[arg(short, long)]
     quiet: bool,
@@ -53,7 +57,10 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let how = How {
         options: &options,
         one_table: arguments.one_table,
-        args: arguments.args,
+        args: arguments.args.then_some(match arguments.innermost {
+            true => Places::Everywhere,
+            false => Places::AtCalls,
+        }),
         durable: Durable::Yes,
     };
     let added = add(&arguments.file, arguments.output.as_deref(), &how)?;
@@ -72,8 +79,8 @@ pub(crate) struct How<'o> {
     pub(crate) options: &'o dyn Fn(&Image<'_>) -> Options,
     /// One for all functions of an object file.
     pub(crate) one_table: bool,
-    /// With the table of arguments.
-    pub(crate) args: bool,
+    /// With the table of arguments, and where it tells them.
+    pub(crate) args: Option<Places>,
     /// Of a linked file.
     pub(crate) durable: Durable,
 }
@@ -108,7 +115,7 @@ impl Added {
 /// Adds the table to the file at `path`, in place without `output`.
 pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
     let (source, file) = input::open_both(path)?;
-    if how.args && archive::is_archive(file.bytes()) {
+    if how.args.is_some() && archive::is_archive(file.bytes()) {
         return Err(
             Failure::of(path, "object files of an archive get no tables of arguments")
                 .help("add it to what is linked from them"),
@@ -118,14 +125,14 @@ pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<A
         return objects::add_to_archive(path, file.bytes(), output, how);
     }
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
-    if how.args && image.kind() == Kind::Relocatable {
+    if how.args.is_some() && image.kind() == Kind::Relocatable {
         let what = "an object file gets no table of arguments: addresses in it are not known yet";
         return Err(Failure::of(path, what).help("add it to what is linked from it"));
     }
     match image.kind() {
         Kind::Relocatable => objects::add_to_object(path, image, output, how),
         Kind::Core => Err(Failure::of(path, "a core file has no code of its own")),
-        Kind::Executable | Kind::Shared if how.args => add_with_arguments(path, &image, output, how),
+        Kind::Executable | Kind::Shared if how.args.is_some() => add_with_arguments(path, &image, output, how),
         Kind::Executable | Kind::Shared => add_to_linked(path, &source, &image, output, how),
     }
 }
@@ -146,7 +153,7 @@ fn add_to_linked(
 }
 
 fn add_with_arguments(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
-    let (bytes, made) = args::add(path, image)?;
+    let (bytes, made) = args::add(path, image, how.args.unwrap_or_default())?;
     let image = Image::parse(&bytes).map_err(|error| Failure::of(path, error))?;
     let (edited, mut added) = with_table(path, &image, how)?;
     store(path, output, |out| edited.write_to(out))?;

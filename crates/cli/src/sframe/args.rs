@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use backtrail_args::table::SECTION;
+use backtrail_args::table::write::Places;
 use backtrail_dwarf::arguments::{self, Made, TypesOfFile};
 use backtrail_dwarf::types::lent;
 use backtrail_elf::{Image, edit};
@@ -14,7 +15,7 @@ use crate::types;
 const TYPES: &str = ".ctf";
 
 /// The bytes of the linked file at `path`, which `image` is, with the table of its functions' arguments, and what was made. Types are made where it has none.
-pub(super) fn add(path: &Path, image: &Image<'_>) -> Result<(Vec<u8>, Made), Failure> {
+pub(super) fn add(path: &Path, image: &Image<'_>, places: Places) -> Result<(Vec<u8>, Made), Failure> {
     let elf = |error| Failure::of(path, error);
     let with_types = match image.section_header(TYPES) {
         Some(_) => None,
@@ -34,7 +35,7 @@ pub(super) fn add(path: &Path, image: &Image<'_>) -> Result<(Vec<u8>, Made), Fai
         lent: lent(&image, &section),
     };
     let made = types::with_debug_information(path, &image, |_, with_dwarf, supplementary| {
-        let made = arguments::table(&image, with_dwarf, supplementary, types_of_file);
+        let made = arguments::table(&image, with_dwarf, supplementary, types_of_file, places);
         made.map_err(|error| Failure::of(path, error))
     })?;
     let made = made.ok_or_else(|| types::no_debug_information(path))?;

@@ -53,7 +53,7 @@ fn section(path: &Path, image: &Image<'_>, making: &Making) -> Result<Vec<u8>, F
     section.ok_or_else(|| build::no_debug_information(path))
 }
 
-/// The types for a file that has none.
+/// The types for a file that has none, with those of arguments in other languages than C.
 pub(crate) fn section_quietly(path: &Path, image: &Image<'_>) -> Result<Vec<u8>, Failure> {
-    section(path, image, &Making::quietly())
+    section(path, image, &Making::for_arguments())
 }

@@ -43,6 +43,9 @@ pub(super) struct Making {
     /// Print no summary; what was left out is still told.
     #[arg(short, long)]
     quiet: bool,
+    /// Of other languages than C, what arguments need.
+    #[arg(skip)]
+    pub(super) scalars: bool,
 }
 
 impl Making {
@@ -52,6 +55,15 @@ impl Making {
             choice: Choice::default(),
             symtab: false,
             quiet: true,
+            scalars: false,
+        }
+    }
+
+    /// As a table of arguments needs them.
+    pub(super) fn for_arguments() -> Making {
+        Making {
+            scalars: true,
+            ..Making::quietly()
         }
     }
 }
@@ -92,7 +104,10 @@ pub(super) fn from_debug_information(
             sections.add_split(name.clone(), &parse(split)?).map_err(failed)?;
         }
         let parts = Parts::read(&sections).map_err(failed)?;
-        let made = parts.make();
+        let made = match making.scalars {
+            true => parts.make_with_scalars(),
+            false => parts.make(),
+        };
         let section = write_for(path, file, &made.units, lent, making)?;
         Ok(Some((section, made.left_out)))
     })?;

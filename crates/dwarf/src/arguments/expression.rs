@@ -1,10 +1,11 @@
 //! Expressions (DWARF 5, section 2.5) and location descriptions (section 2.6) as places, carried out with names instead of values.
 
-use backtrail_args::table::Value;
 use backtrail_args::table::write::Told;
-use gimli::{Encoding, Expression, Operation};
+use backtrail_args::table::{Operation as Does, PARAMETERS, Value};
+use gimli::{Encoding, Expression, Operation, UnitOffset};
 
 use super::Slice;
+use super::symbol::{Symbol, computed, two};
 
 /// Operations of an expression that are looked at; real ones have ten.
 const MOST_OPERATIONS: usize = 64;
@@ -12,40 +13,18 @@ const MOST_OPERATIONS: usize = 64;
 const MOST_PARTS: usize = 8;
 
 /// What expressions need to know of their unit and function.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Context<'c, 'd> {
     pub(super) dwarf: &'c gimli::Dwarf<Slice<'d>>,
     pub(super) unit: &'c gimli::Unit<Slice<'d>>,
     /// What `DW_OP_fbreg` counts from, where it is known.
     pub(super) frame_base: Option<Symbol>,
-}
-
-/// A value on the stack of an expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Symbol {
-    Constant(i64),
-    Address(u64),
-    /// A register, plus an offset.
-    Register(u8, i64),
-    /// The canonical frame address, plus an offset.
-    Frame(i64),
-    /// A register at the function's entry, plus an offset.
-    Entry(u8, i64),
-    /// The eight bytes at a place.
-    Loaded(Place),
-    Unknown,
-}
-
-/// What an address may be made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    Register(u8, i64),
-    Frame(i64),
-    Address(u64),
+    /// What each parameter is a copy of, in its unit.
+    pub(super) parameters: Vec<Option<UnitOffset>>,
 }
 
 /// What an expression comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     /// The value is in this register.
     InRegister(u8),
@@ -68,32 +47,35 @@ pub(super) fn location(expression: Expression<Slice<'_>>, context: &Context<'_, 
                 size_in_bits,
                 bit_offset: None,
             })) if size_in_bits.is_multiple_of(8) && size_in_bits <= 128 => {
-                let value = placed(machine.outcome());
+                let value = match placed(machine.outcome()) {
+                    Told::One(value) => value,
+                    _ => Value::Lost,
+                };
                 parts.push(((size_in_bits / 8) as u8, value));
                 machine = Machine::new(context);
             }
-            Ok(Some(Operation::Piece { .. })) => return Told::One(Value::Lost),
+            Ok(Some(Operation::Piece { .. })) => return Told::LOST,
             Ok(Some(operation)) => machine.step(operation, encoding),
             Ok(None) => {
                 return match parts.len() {
-                    0 => Told::One(placed(machine.outcome())),
+                    0 => placed(machine.outcome()),
                     1..=MOST_PARTS => Told::Parts(parts),
-                    _ => Told::One(Value::Lost),
+                    _ => Told::LOST,
                 };
             }
             Err(_) => break,
         }
     }
-    Told::One(Value::Lost)
+    Told::LOST
 }
 
 /// The value of an expression, as call sites have them (section 3.4.2).
-pub(super) fn value(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Value {
+pub(super) fn value(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Told {
     match run(expression, context).outcome() {
-        Outcome::At(symbol) | Outcome::Is(symbol) => valued(symbol),
+        Outcome::At(symbol) | Outcome::Is(symbol) => symbol.told(),
         // GNU as has a register's value so, against the letter.
-        Outcome::InRegister(register) => Value::Register(register, 0),
-        Outcome::Nothing => Value::Lost,
+        Outcome::InRegister(register) => Told::One(Value::Register(register, 0)),
+        Outcome::Nothing => Told::LOST,
     }
 }
 
@@ -129,31 +111,12 @@ fn run<'c, 'd>(expression: Expression<Slice<'_>>, context: &'c Context<'c, 'd>) 
     machine
 }
 
-fn placed(outcome: Outcome) -> Value {
+fn placed(outcome: Outcome) -> Told {
     match outcome {
-        Outcome::InRegister(register) => Value::Register(register, 0),
-        Outcome::Is(symbol) => valued(symbol),
-        Outcome::At(symbol) => match symbol {
-            Symbol::Register(register, offset) => Value::AtRegister(register, offset),
-            Symbol::Frame(offset) => Value::AtFrame(offset),
-            Symbol::Address(address) => Value::AtAddress(address),
-            _ => Value::Lost,
-        },
-        Outcome::Nothing => Value::Lost,
-    }
-}
-
-fn valued(symbol: Symbol) -> Value {
-    match symbol {
-        Symbol::Constant(number) => Value::Constant(number),
-        Symbol::Address(address) => Value::Address(address),
-        Symbol::Register(register, offset) => Value::Register(register, offset),
-        Symbol::Frame(offset) => Value::Frame(offset),
-        Symbol::Entry(register, offset) => Value::Entry(register, offset),
-        Symbol::Loaded(Place::Register(register, offset)) => Value::AtRegister(register, offset),
-        Symbol::Loaded(Place::Frame(offset)) => Value::AtFrame(offset),
-        Symbol::Loaded(Place::Address(address)) => Value::AtAddress(address),
-        Symbol::Unknown => Value::Lost,
+        Outcome::InRegister(register) => Told::One(Value::Register(register, 0)),
+        Outcome::Is(symbol) => symbol.told(),
+        Outcome::At(symbol) => symbol.there(),
+        Outcome::Nothing => Told::LOST,
     }
 }
 
@@ -164,6 +127,18 @@ struct Machine<'c, 'd> {
     is_value: bool,
     /// It has done something that has no name.
     lost: bool,
+    /// It is in the middle of what compilers choose one of two values with.
+    choosing: Choosing,
+}
+
+/// `DW_OP_bra` over `DW_OP_swap`, then `DW_OP_drop`: of two values the first if a third is not zero, otherwise the second.
+#[derive(Clone, Debug, PartialEq)]
+enum Choosing {
+    No,
+    /// By this. It has branched, or not.
+    By(Symbol),
+    /// Likewise, and has perhaps swapped them.
+    Swapped(Symbol),
 }
 
 impl<'c, 'd> Machine<'c, 'd> {
@@ -174,6 +149,7 @@ impl<'c, 'd> Machine<'c, 'd> {
             register: None,
             is_value: false,
             lost: false,
+            choosing: Choosing::No,
         }
     }
 
@@ -181,8 +157,8 @@ impl<'c, 'd> Machine<'c, 'd> {
         match (self.lost, self.register, self.stack.last()) {
             (true, ..) | (_, None, None) => Outcome::Nothing,
             (_, Some(register), _) => Outcome::InRegister(register),
-            (_, _, Some(&symbol)) if self.is_value => Outcome::Is(symbol),
-            (_, _, Some(&symbol)) => Outcome::At(symbol),
+            (_, _, Some(symbol)) if self.is_value => Outcome::Is(symbol.clone()),
+            (_, _, Some(symbol)) => Outcome::At(symbol.clone()),
         }
     }
 
@@ -190,7 +166,42 @@ impl<'c, 'd> Machine<'c, 'd> {
         self.stack.pop().unwrap_or(Symbol::Unknown)
     }
 
+    fn push(&mut self, symbol: Symbol) {
+        self.stack.push(symbol);
+    }
+
+    /// What `operation` makes of one symbol.
+    fn one(&mut self, operation: Does) {
+        let last = self.pop();
+        self.push(computed(&[last], operation));
+    }
+
+    /// Of two.
+    fn two(&mut self, operation: Does) {
+        let (second, first) = (self.pop(), self.pop());
+        self.push(two(first, second, operation));
+    }
+
+    fn choose(&mut self, operation: &Operation<Slice<'_>>) -> bool {
+        let choosing = std::mem::replace(&mut self.choosing, Choosing::No);
+        match (operation, choosing) {
+            // It is one byte that is passed over.
+            (Operation::Bra { target: 1 }, Choosing::No) => self.choosing = Choosing::By(self.pop()),
+            (Operation::Swap, Choosing::By(by)) => self.choosing = Choosing::Swapped(by),
+            (Operation::Drop, Choosing::Swapped(by)) => {
+                let (second, first) = (self.pop(), self.pop());
+                self.push(computed(&[first, second, by], Does::Choose));
+            }
+            (_, Choosing::No) => return false,
+            _ => self.lost = true,
+        }
+        true
+    }
+
     fn step(&mut self, operation: Operation<Slice<'_>>, encoding: Encoding) {
+        if self.choose(&operation) {
+            return;
+        }
         let dwarf = self.context.dwarf;
         match operation {
             Operation::Register { register } => match u8::try_from(register.0) {
@@ -200,14 +211,14 @@ impl<'c, 'd> Machine<'c, 'd> {
             Operation::RegisterOffset {
                 register,
                 offset,
-                base_type: gimli::UnitOffset(0),
+                base_type: UnitOffset(0),
             } => self.stack.push(match u8::try_from(register.0) {
                 Ok(register) => Symbol::Register(register, offset),
                 Err(_) => Symbol::Unknown,
             }),
             Operation::FrameOffset { offset } => {
-                let base = self.context.frame_base.unwrap_or(Symbol::Unknown);
-                self.stack.push(plus(base, offset));
+                let base = self.context.frame_base.clone().unwrap_or(Symbol::Unknown);
+                self.stack.push(base.plus(offset));
             }
             Operation::CallFrameCFA => self.stack.push(Symbol::Frame(0)),
             Operation::UnsignedConstant { value } => self.stack.push(Symbol::Constant(value as i64)),
@@ -224,34 +235,55 @@ impl<'c, 'd> Machine<'c, 'd> {
             }
             Operation::PlusConstant { value } => {
                 let base = self.pop();
-                self.stack.push(plus(base, value as i64));
+                self.stack.push(base.plus(value as i64));
             }
-            Operation::Plus => {
-                let sum = match (self.pop(), self.pop()) {
-                    (Symbol::Constant(offset), base) | (base, Symbol::Constant(offset)) => plus(base, offset),
-                    _ => Symbol::Unknown,
-                };
-                self.stack.push(sum);
-            }
-            Operation::Minus => {
-                let difference = match (self.pop(), self.pop()) {
-                    (Symbol::Constant(offset), base) => plus(base, offset.wrapping_neg()),
-                    _ => Symbol::Unknown,
-                };
-                self.stack.push(difference);
+            Operation::Plus => self.two(Does::Plus),
+            Operation::Minus => self.two(Does::Minus),
+            Operation::Mul => self.two(Does::Times),
+            Operation::And => self.two(Does::And),
+            Operation::Or => self.two(Does::Or),
+            Operation::Xor => self.two(Does::Xor),
+            Operation::Shl => self.two(Does::ShiftLeft),
+            Operation::Shr => self.two(Does::ShiftRight),
+            Operation::Shra => self.two(Does::ShiftRightSigned),
+            Operation::Eq => self.two(Does::Equal),
+            Operation::Ne => self.two(Does::NotEqual),
+            Operation::Lt => self.two(Does::Less),
+            Operation::Le => self.two(Does::AtMost),
+            Operation::Gt => self.two(Does::Greater),
+            Operation::Ge => self.two(Does::AtLeast),
+            Operation::Neg => self.one(Does::Negate),
+            Operation::Not => self.one(Does::Not),
+            Operation::Drop => drop(self.pop()),
+            Operation::Pick { index } => {
+                let picked = self.stack.len().checked_sub(usize::from(index) + 1);
+                let picked = picked.and_then(|at| self.stack.get(at)).cloned();
+                self.push(picked.unwrap_or(Symbol::Unknown));
             }
             Operation::Deref {
-                size: 8,
+                size,
                 space: false,
-                base_type: gimli::UnitOffset(0),
+                base_type: UnitOffset(0),
             } => {
-                let loaded = match self.pop() {
-                    Symbol::Register(register, offset) => Symbol::Loaded(Place::Register(register, offset)),
-                    Symbol::Frame(offset) => Symbol::Loaded(Place::Frame(offset)),
-                    Symbol::Address(address) => Symbol::Loaded(Place::Address(address)),
-                    _ => Symbol::Unknown,
+                let loaded = self.pop().loaded();
+                let low = match size {
+                    8 => None,
+                    4 => Some(Does::Low4),
+                    2 => Some(Does::Low2),
+                    1 => Some(Does::Low1),
+                    _ => return self.lost = true,
                 };
-                self.stack.push(loaded);
+                self.push(match low {
+                    Some(low) => computed(&[loaded], low),
+                    None => loaded,
+                });
+            }
+            Operation::ParameterRef { offset } => {
+                let mut parameters = self.context.parameters.iter();
+                let index = parameters.position(|&copied| copied == Some(offset));
+                let number = index.and_then(|index| u8::try_from(index).ok());
+                let number = number.and_then(|index| PARAMETERS.checked_add(index));
+                self.push(number.map_or(Symbol::Unknown, |number| Symbol::Entry(number, 0)));
             }
             Operation::EntryValue { expression } => {
                 let mut inner = Expression(expression).operations(encoding);
@@ -280,17 +312,5 @@ impl<'c, 'd> Machine<'c, 'd> {
             Operation::Nop => {}
             _ => self.lost = true,
         }
-    }
-}
-
-fn plus(base: Symbol, offset: i64) -> Symbol {
-    match base {
-        Symbol::Constant(number) => Symbol::Constant(number.wrapping_add(offset)),
-        Symbol::Address(address) => Symbol::Address(address.wrapping_add_signed(offset)),
-        Symbol::Register(register, before) => Symbol::Register(register, before.wrapping_add(offset)),
-        Symbol::Frame(before) => Symbol::Frame(before.wrapping_add(offset)),
-        Symbol::Entry(register, before) => Symbol::Entry(register, before.wrapping_add(offset)),
-        Symbol::Loaded(_) if offset == 0 => base,
-        Symbol::Loaded(_) | Symbol::Unknown => Symbol::Unknown,
     }
 }

@@ -4,18 +4,20 @@
 mod calls;
 mod expression;
 mod needed;
+mod symbol;
 mod tails;
 mod types;
 mod units;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
 use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::{Abi, Passing, Piece, Place as Where, Storage};
 use backtrail_args::shape::Shape;
-use backtrail_args::table::Value;
-use backtrail_args::table::write::{self, Told};
+use backtrail_args::table::write::{self, Places, Site, Told};
+use backtrail_args::table::{PARAMETERS, Step, Value};
 use backtrail_ctype::graph::{Body, Graph};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::{Archive, Lent, TypeId};
@@ -101,6 +103,7 @@ pub fn table(
     with_dwarf: &File<'_>,
     supplementary: Option<&File<'_>>,
     types: TypesOfFile<'_>,
+    places: Places,
 ) -> Result<Option<Made>, Error> {
     let arch = image.arch();
     let abi = Abi::of(arch.name).ok_or(Error::Architecture(arch.name))?;
@@ -113,16 +116,21 @@ pub fn table(
     let archive = Archive::parse(types.section)?;
     let names = archive.members().map(|member| Ok(member?.name));
     let dicts = Dicts::read(&opened, names.collect::<Result<Vec<_>, backtrail_ctype::Error>>()?)?;
-    let units = read_units(&dwarf, &parts)?;
+    let mut units = read_units(&dwarf, &parts)?;
+    let code = image.code_ranges();
+    units.par_iter_mut().for_each(|(_, functions)| {
+        let functions = functions.iter_mut();
+        functions.for_each(|function| read_code(function, image, &code, abi));
+    });
     let tails = Tails::new(&parts, units.iter().flat_map(|(_, functions)| functions));
     let maker = Maker {
         abi,
         arch,
-        image,
-        code: image.code_ranges(),
+        code: &code,
         parts: &parts,
         dicts: &dicts,
         tails: &tails,
+        places,
     };
     let made: Vec<Vec<Unfinished>> = units
         .into_par_iter()
@@ -130,11 +138,16 @@ pub fn table(
         .collect();
     let functions = apart(needed::only(made.into_iter().flatten().collect(), abi));
     Ok(Some(Made {
-        bytes: write::table(&functions, abi, checksum(types.section), image.endian()),
-        calls: functions.iter().map(|function| function.calls.len()).sum(),
+        bytes: write::table(&functions, abi, checksum(types.section), image.endian(), places),
+        calls: functions.iter().map(calls_in).sum(),
         functions: functions.len(),
         debug: debug_bytes(with_dwarf) + supplementary.map_or(0, debug_bytes),
     }))
+}
+
+fn calls_in(function: &write::Function) -> usize {
+    let calls = function.calls.iter();
+    calls.filter(|call| call.site != Site::Between).count()
 }
 
 /// What a table knows a section of types by.
@@ -163,6 +176,24 @@ fn read_units(dwarf: &gimli::Dwarf<Slice<'_>>, parts: &Parts<'_>) -> Result<Vec<
     read.collect::<gimli::Result<Vec<_>>>().map_err(Error::from)
 }
 
+/// Finds a function's calls and jumps.
+fn read_code(function: &mut units::Function, image: &Image<'_>, code: &[Range<u64>], abi: Abi) {
+    let pieces = function.pieces.iter().filter(|piece| is_in(code, piece));
+    let transfers = pieces.flat_map(|piece| calls::transfers(image, piece, abi));
+    function.transfers = transfers.collect();
+    let transfers = &function.transfers;
+    for call in function.calls.iter_mut().filter(|call| !call.is_behind) {
+        if let Some(found) = transfers.iter().find(|one| one.at == call.return_address) {
+            (call.return_address, call.is_behind) = (found.behind, true);
+        }
+    }
+}
+
+fn is_in(code: &[Range<u64>], piece: &Range<u64>) -> bool {
+    code.iter()
+        .any(|code| code.start <= piece.start && piece.end <= code.end)
+}
+
 /// Sorted, without those whose code another one has too: of folded copies nobody knows which was called.
 fn apart(mut functions: Vec<write::Function>) -> Vec<write::Function> {
     functions.sort_by_key(|function| (function.start, function.end));
@@ -184,17 +215,17 @@ fn apart(mut functions: Vec<write::Function>) -> Vec<write::Function> {
 struct Maker<'m> {
     abi: Abi,
     arch: &'static Arch,
-    image: &'m Image<'m>,
-    code: Vec<Range<u64>>,
+    code: &'m [Range<u64>],
     parts: &'m Parts<'m>,
     dicts: &'m Dicts<'m>,
     tails: &'m Tails,
+    places: Places,
 }
 
 /// A function whose calls still tell more than anybody asks for.
 struct Unfinished {
-    /// By which it is known.
-    entry: Place,
+    /// Where it begins; of a piece, the function.
+    start: u64,
     made: write::Function,
     /// What each of its calls calls.
     targets: Vec<Target>,
@@ -202,10 +233,12 @@ struct Unfinished {
 
 /// What a call calls.
 enum Target {
-    /// A function of the file.
-    Function(Place),
+    /// The function of the file that begins here.
+    Function(u64),
     /// Whatever a register says, which is still known when the called function has begun.
     Any,
+    /// Whatever lies there, of which the instruction does not tell.
+    Told(Told),
     /// Something else.
     Elsewhere,
 }
@@ -288,52 +321,53 @@ impl Maker<'_> {
             .pieces
             .first()
             .and_then(|first| self.prefix(function, &typed, first.start));
-        let safe = self.tails.is_safe(self.parts.root(function.entry));
+        let safe = self.tails.is_safe(function.start());
         let signature = write::Signature {
             trusted: safe && prefix.is_some(),
             ..typed.signature
         };
-        let in_code = |piece: &&Range<u64>| {
-            self.code
-                .iter()
-                .any(|code| code.start <= piece.start && piece.end <= code.end)
-        };
         let pieces = function.pieces.iter().enumerate();
-        let pieces = pieces.filter(|(_, piece)| in_code(piece)).map(|(index, piece)| {
-            let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1));
-            let told = function.calls.iter().filter(within);
-            let known: FxHashSet<u64> = told.clone().map(|call| call.return_address).collect();
-            let found = calls::return_addresses(self.image, piece, self.abi);
-            let untold = found.into_iter().filter(|address| !known.contains(address));
-            let untold: Vec<units::Call> = untold.map(units::Call::untold).collect();
-            let calls = told.chain(&untold);
-            let mut calls: Vec<(write::Call, Target)> = calls
-                .filter_map(|call| {
-                    let target = self.called(call);
-                    let told = match &target {
-                        _ if !call.is_tail => self.call(function, call, safe, &target),
-                        Target::Function(to) if call.is_behind => self.jump(function, call, safe, *to)?,
-                        _ => return None,
-                    };
-                    Some((told, target))
-                })
-                .collect();
-            calls.sort_by_key(|(call, _)| call.return_address);
-            calls.dedup_by_key(|(call, _)| call.return_address);
-            let (calls, targets) = calls.into_iter().unzip();
-            let made = write::Function {
-                start: piece.start,
-                end: piece.end,
-                signature: signature.clone(),
-                prefix: prefix.filter(|_| index == 0).unwrap_or(0).min(piece.end - piece.start),
-                calls,
-            };
-            Unfinished {
-                entry: self.parts.root(function.entry),
-                made,
-                targets,
-            }
-        });
+        let pieces = pieces
+            .filter(|(_, piece)| is_in(self.code, piece))
+            .map(|(index, piece)| {
+                let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1));
+                let told = function.calls.iter().filter(within);
+                let known: FxHashSet<u64> = told.clone().map(|call| call.return_address).collect();
+                let found = function.transfers.iter().filter(|one| one.is_call);
+                let found = found.filter(|one| piece.contains(&one.at) && !known.contains(&one.behind));
+                let untold: Vec<units::Call> = found.map(|one| units::Call::untold(one.behind)).collect();
+                let calls = told.chain(&untold);
+                let mut calls: Vec<(write::Call, Target)> = calls
+                    .filter_map(|call| {
+                        let target = self.called(function, call, safe);
+                        let told = match &target {
+                            _ if !call.is_tail => self.call(function, call, safe, &target),
+                            Target::Function(to) if call.is_behind => self.jump(function, call, safe, *to)?,
+                            _ => return None,
+                        };
+                        Some((told, target))
+                    })
+                    .collect();
+                if self.places == Places::Everywhere {
+                    calls.extend(self.between(function, piece, safe));
+                }
+                // Calls come before places of the same address.
+                calls.sort_by_key(|(call, _)| (call.return_address, call.site == Site::Between));
+                calls.dedup_by_key(|(call, _)| call.return_address);
+                let (calls, targets) = calls.into_iter().unzip();
+                let made = write::Function {
+                    start: piece.start,
+                    end: piece.end,
+                    signature: signature.clone(),
+                    prefix: prefix.filter(|_| index == 0).unwrap_or(0).min(piece.end - piece.start),
+                    calls,
+                };
+                Unfinished {
+                    start: function.start(),
+                    made,
+                    targets,
+                }
+            });
         let has_something = |one: &Unfinished| !one.made.signature.parameters.is_empty() || !one.made.calls.is_empty();
         pieces.filter(has_something).collect()
     }
@@ -361,90 +395,134 @@ impl Maker<'_> {
         Some(prefix)
     }
 
-    fn called(&self, call: &units::Call) -> Target {
-        let function = call.target.and_then(|target| self.tails.definition(self.parts, target));
-        match (function, call.through) {
-            (Some(function), _) => Target::Function(function),
-            (None, Some(register)) if call.target.is_none() && self.is_preserved(register) => Target::Any,
-            _ => Target::Elsewhere,
+    fn called(&self, function: &units::Function, call: &units::Call, safe: bool) -> Target {
+        if let Some(called) = self.tails.called(self.parts, function, call) {
+            return Target::Function(called);
+        }
+        let through = call.through.as_ref().filter(|_| call.target.is_none());
+        match through.map(|through| self.kept(through, safe)) {
+            None | Some(Told::LOST) => Target::Elsewhere,
+            Some(Told::One(Value::Register(_, 0))) => Target::Any,
+            Some(told) => Target::Told(told),
         }
     }
 
     fn call(&self, function: &units::Function, call: &units::Call, safe: bool, target: &Target) -> write::Call {
-        let before = call.return_address.wrapping_sub(1);
-        let place = |parameter: &units::Parameter| {
-            let told = parameter.places.iter().find(|(range, _)| range.contains(&before));
-            told.map_or(Told::One(Value::Lost), |(_, told)| self.kept(told, safe))
-        };
-        let mut places: Vec<Told> = function.parameters.iter().map(place).collect();
-        if places.iter().all(|place| *place == Told::One(Value::Lost)) {
-            places.clear();
-        }
         write::Call {
             return_address: call.return_address,
-            is_jump: false,
-            places,
+            site: Site::Call,
+            places: places_at(function, call.return_address.wrapping_sub(1), |told| {
+                self.kept(told, safe)
+            }),
             entries: match target {
                 // Whose arguments they are can't be known where the called function is not.
                 Target::Elsewhere => Vec::new(),
-                _ => self.entries(call, |value| self.kept(&Told::One(value), safe)),
+                _ => self.entries(call, target, |told| self.kept(told, safe)),
             },
         }
     }
 
+    /// Where own arguments are from each address on at which one of them moves.
+    fn between(&self, function: &units::Function, piece: &Range<u64>, safe: bool) -> Vec<(write::Call, Target)> {
+        let ranges = function.parameters.iter().flat_map(|one| &one.places);
+        let moves = ranges.flat_map(|(range, _)| [range.start, range.end]);
+        let moves: BTreeSet<u64> = moves.filter(|at| piece.contains(at)).chain([piece.start]).collect();
+        let told = moves.into_iter().map(|at| write::Call {
+            return_address: at + (1 << self.abi.shift()),
+            site: Site::Between,
+            // In the innermost frame all registers are known.
+            places: places_at(function, at, |told| {
+                kept_by(told, |value| !matches!(value, Value::Entry(..)) || safe)
+            }),
+            entries: Vec::new(),
+        });
+        told.map(|told| (told, Target::Elsewhere)).collect()
+    }
+
     /// What a jump from a function passes to another; `None` where that may be reached by other jumps.
-    fn jump(&self, function: &units::Function, call: &units::Call, safe: bool, to: Place) -> Option<write::Call> {
-        let from = self.parts.root(function.entry);
+    fn jump(&self, function: &units::Function, call: &units::Call, safe: bool, to: u64) -> Option<write::Call> {
         // All registers are those of the jumping function's caller again.
-        let kept = |value: Value| match value {
-            Value::Constant(_) | Value::Address(_) => Told::One(value),
-            Value::Entry(..) if safe => Told::One(value),
-            _ => Told::One(Value::Lost),
+        let kept = |told: &Told| match told {
+            Told::One(Value::Constant(_) | Value::Address(_)) => told.clone(),
+            Told::One(Value::Entry(..)) if safe => told.clone(),
+            _ => Told::LOST,
         };
-        self.tails.is_only_way(from, to).then(|| write::Call {
+        self.tails.is_only_way(function.start(), to).then(|| write::Call {
             return_address: call.return_address,
-            is_jump: true,
+            site: Site::Jump,
             places: Vec::new(),
-            entries: self.entries(call, kept),
+            entries: self.entries(call, &Target::Function(to), kept),
         })
     }
 
-    /// What is passed in each general register.
-    fn entries(&self, call: &units::Call, kept: impl Fn(Value) -> Told) -> Vec<Told> {
-        let passed = |register: &u8| {
-            let found = call.passed.iter().find(|(passed, _)| passed == register);
-            found.map_or(Told::One(Value::Lost), |&(_, value)| kept(value))
-        };
-        let mut entries: Vec<Told> = self.abi.general_registers().iter().map(passed).collect();
-        while entries.last() == Some(&Told::One(Value::Lost)) {
-            entries.pop();
+    /// What is passed in each general register, and in place of parameters that the called function does not have any more.
+    fn entries(&self, call: &units::Call, target: &Target, kept: impl Fn(&Told) -> Told) -> Vec<Told> {
+        let mut entries = Vec::new();
+        for (passed, told) in &call.passed {
+            let number = match (passed, target) {
+                (units::Passed::Register(register), _) => Some(*register),
+                (units::Passed::Parameter(parameter), Target::Function(called)) => {
+                    let index = self.tails.parameter(*called, *parameter);
+                    index.and_then(|index| PARAMETERS.checked_add(u8::try_from(index).ok()?))
+                }
+                _ => None,
+            };
+            if let (Some(place), told) = (number.and_then(|number| needed::place(number, self.abi)), kept(told))
+                && told != Told::LOST
+            {
+                entries.resize(entries.len().max(place + 1), Told::LOST);
+                entries[place] = told;
+            }
         }
         entries
     }
 
     /// What of it can be told of a frame that is not the innermost.
     fn kept(&self, told: &Told, safe: bool) -> Told {
-        let one = |value: Value| match value {
-            Value::Register(register, _) | Value::AtRegister(register, _) if !self.is_preserved(register) => {
-                Value::Lost
-            }
-            Value::Entry(..) if !safe => Value::Lost,
-            value => value,
-        };
-        match told {
-            Told::One(value) => Told::One(one(*value)),
-            Told::Parts(parts) => {
-                let kept: Vec<(u8, Value)> = parts.iter().map(|&(bytes, value)| (bytes, one(value))).collect();
-                match kept.iter().all(|(_, value)| *value == Value::Lost) {
-                    true => Told::One(Value::Lost),
-                    false => Told::Parts(kept),
-                }
-            }
-        }
+        kept_by(told, |value| match value {
+            Value::Register(register, _) | Value::AtRegister(register, _) => self.is_preserved(register),
+            Value::Entry(..) => safe,
+            _ => true,
+        })
     }
 
     fn is_preserved(&self, register: u8) -> bool {
         register == self.arch.sp.0 || self.arch.preserved.contains(&Register(register))
+    }
+}
+
+/// Where own arguments are at an address, as far as that is kept.
+fn places_at(function: &units::Function, address: u64, kept: impl Fn(&Told) -> Told) -> Vec<Told> {
+    let place = |parameter: &units::Parameter| {
+        let told = parameter.places.iter().find(|(range, _)| range.contains(&address));
+        told.map_or(Told::LOST, |(_, told)| kept(told))
+    };
+    let mut places: Vec<Told> = function.parameters.iter().map(place).collect();
+    if places.iter().all(|place| *place == Told::LOST) {
+        places.clear();
+    }
+    places
+}
+
+/// What of it can be told if these single values can.
+fn kept_by(told: &Told, is_kept: impl Fn(Value) -> bool) -> Told {
+    let one = |value| if is_kept(value) { value } else { Value::Lost };
+    match told {
+        Told::One(value) => Told::One(one(*value)),
+        Told::Parts(parts) => {
+            let kept: Vec<(u8, Value)> = parts.iter().map(|&(bytes, value)| (bytes, one(value))).collect();
+            match kept.iter().all(|(_, value)| *value == Value::Lost) {
+                true => Told::LOST,
+                false => Told::Parts(kept),
+            }
+        }
+        Told::Computed(steps) => {
+            let is_lost = |step: &Step| matches!(*step, Step::Push(value) if one(value) == Value::Lost);
+            match steps.iter().any(is_lost) {
+                true => Told::LOST,
+                false => told.clone(),
+            }
+        }
     }
 }
 

@@ -3,24 +3,23 @@
 //! Three of four values that calls pass are kept by the called function too, and are not told twice. That is the larger half of a table.
 
 use backtrail_args::abi::{Abi, Place as Where};
-use backtrail_args::table::Value;
-use backtrail_args::table::write::{Function, Told};
+use backtrail_args::table::write::{Function, Site, Told};
+use backtrail_args::table::{PARAMETERS, Value};
 use rustc_hash::FxHashMap;
 
 use super::{Target, Unfinished};
-use crate::types::Place;
 
-/// Registers by their place among those that pass arguments.
-type Registers = u8;
+/// What a call passes, by its place among the entries.
+type Registers = u64;
 
 /// What of each function's registers is needed as it was when that began.
-struct Needed(FxHashMap<Place, Registers>);
+struct Needed(FxHashMap<u64, Registers>);
 
 impl Needed {
     fn by(&self, target: &Target) -> Registers {
         match target {
             Target::Function(function) => self.0.get(function).copied().unwrap_or(0),
-            Target::Any => Registers::MAX,
+            Target::Any | Target::Told(_) => Registers::MAX,
             Target::Elsewhere => 0,
         }
     }
@@ -30,7 +29,7 @@ impl Needed {
 pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
     let mut needed = Needed(FxHashMap::default());
     for one in &unfinished {
-        *needed.0.entry(one.entry).or_default() |= asked(&one.made, abi);
+        *needed.0.entry(one.start).or_default() |= asked(&one.made, abi);
     }
     // What is passed on was passed by somebody.
     let mut is_done = false;
@@ -38,7 +37,7 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
         is_done = true;
         for one in &unfinished {
             let more = passed_on(one, &needed, abi);
-            let own = needed.0.entry(one.entry).or_default();
+            let own = needed.0.entry(one.start).or_default();
             is_done &= *own | more == *own;
             *own |= more;
         }
@@ -46,13 +45,19 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
     for one in &mut unfinished {
         for (call, target) in one.made.calls.iter_mut().zip(&one.targets) {
             let needed = needed.by(target);
-            for (index, entry) in call.entries.iter_mut().enumerate() {
-                if needed >> index & 1 == 0 {
-                    *entry = Told::One(Value::Lost);
+            for (index, entry) in (0..).zip(call.entries.iter_mut()) {
+                if needed.unbounded_shr(index) & 1 == 0 {
+                    *entry = Told::LOST;
                 }
             }
-            while call.entries.last() == Some(&Told::One(Value::Lost)) {
+            while call.entries.last() == Some(&Told::LOST) {
                 call.entries.pop();
+            }
+            // What is called is told of what passes something.
+            if let (Target::Told(told), false) = (target, call.entries.is_empty()) {
+                let at = abi.general_registers().len();
+                call.entries.resize(call.entries.len().max(at + 1), Told::LOST);
+                call.entries[at] = told.clone();
             }
         }
     }
@@ -65,8 +70,8 @@ fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
     for (call, target) in one.made.calls.iter().zip(&one.targets) {
         let needed = needed.by(target);
         for (index, told) in call.entries.iter().enumerate() {
-            if let (Told::One(value), true) = (told, needed >> index & 1 != 0) {
-                passed_on |= entry(value, abi);
+            if needed.unbounded_shr(index as u32) & 1 != 0 {
+                passed_on |= entries(told, abi);
             }
         }
     }
@@ -77,28 +82,38 @@ fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
 fn asked(function: &Function, abi: Abi) -> Registers {
     let passed = passed(function, abi);
     let mut asked = 0;
-    for call in function.calls.iter().filter(|call| !call.is_jump) {
+    for call in function.calls.iter().filter(|call| call.site != Site::Jump) {
         for (index, registers) in passed.iter().enumerate() {
             asked |= match call.places.get(index) {
+                // Between calls what is lost is not looked for.
+                None | Some(Told::One(Value::Lost)) if call.site == Site::Between => 0,
                 None | Some(Told::One(Value::Lost)) => *registers,
-                Some(Told::One(value)) => entry(value, abi),
-                Some(Told::Parts(parts)) => parts.iter().fold(0, |all, (_, value)| all | entry(value, abi)),
+                Some(told) => entries(told, abi),
             };
         }
     }
     asked
 }
 
-fn entry(value: &Value, abi: Abi) -> Registers {
-    match value {
-        Value::Entry(register, _) => bit(*register, abi),
+fn entries(told: &Told, abi: Abi) -> Registers {
+    let bits = told.values().into_iter().map(|value| match value {
+        Value::Entry(register, _) => bit(register, abi),
         _ => 0,
-    }
+    });
+    bits.fold(0, |all, bit| all | bit)
 }
 
 fn bit(register: u8, abi: Abi) -> Registers {
-    let index = abi.general_registers().iter().position(|&other| other == register);
-    index.map_or(0, |index| 1 << index)
+    place(register, abi).map_or(0, |place| 1u64.unbounded_shl(place as u32))
+}
+
+/// The place of a register among entries, or of a parameter that is in none.
+pub(super) fn place(register: u8, abi: Abi) -> Option<usize> {
+    let registers = abi.general_registers();
+    match register.checked_sub(PARAMETERS) {
+        Some(parameter) => Some(registers.len() + 1 + usize::from(parameter)),
+        None => registers.iter().position(|&other| other == register),
+    }
 }
 
 /// The registers that each parameter is passed in, where the calling convention says.

@@ -1,18 +1,26 @@
 //! Functions that end in jumps to others. What a call passed is not what the innermost of them was called with, if it is reached by jumps.
+//!
+//! Functions are known by where they begin: copies that compilers make of one have all the same name and description.
+
+use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::units::Function;
+use super::units::{Call, Function};
 use crate::types::{Parts, Place};
 
-/// The jumps between the functions of a file.
+/// The functions of a file, and the jumps between them.
 #[derive(Debug, Default)]
 pub(super) struct Tails {
     /// Where each function jumps to; `None` is somewhere that is not known.
-    to: FxHashMap<Place, Vec<Option<Place>>>,
-    /// The functions that have code: those that others know by name, and all.
+    to: FxHashMap<u64, Vec<Option<u64>>>,
+    starts: FxHashSet<u64>,
+    /// What is described in each place: the functions that are made of it.
+    described: FxHashMap<Place, Vec<u64>>,
+    /// The places of those that others know by name.
     named: FxHashMap<Vec<u8>, Place>,
-    defined: FxHashSet<Place>,
+    /// What the parameters of each are told as.
+    parameters: FxHashMap<u64, Vec<Place>>,
 }
 
 impl Tails {
@@ -20,49 +28,94 @@ impl Tails {
         let mut tails = Tails::default();
         for function in functions.clone() {
             let root = parts.root(function.entry);
-            tails.defined.insert(root);
-            if parts.is_external(function.entry) {
+            tails.starts.insert(function.start());
+            tails.described.entry(root).or_default().push(function.start());
+            // Elsewhere functions of one name are told apart by their arguments, or by where they stand.
+            if parts.is_c(function.entry.0) && parts.is_external(function.entry) {
                 tails.named.insert(parts.described(function.entry).0.to_vec(), root);
             }
+            let parameters = function.parameters.iter().map(|one| parts.root(one.entry));
+            tails.parameters.insert(function.start(), parameters.collect());
         }
         for function in functions {
-            let jumps = function.calls.iter().filter(|call| call.is_tail);
-            let known = |target| tails.definition(parts, target).unwrap_or_else(|| parts.root(target));
-            let jumps: Vec<Option<Place>> = jumps.map(|call| call.target.map(known)).collect();
-            tails.to.entry(parts.root(function.entry)).or_default().extend(jumps);
+            let jumps = tails.found(parts, function);
+            tails
+                .to
+                .entry(function.start())
+                .or_default()
+                .extend(jumps.into_values().flatten());
         }
         tails
     }
 
-    /// The function with code that a call means, which other units know by a declaration; `None` where the file does not have it.
-    pub(super) fn definition(&self, parts: &Parts<'_>, target: Place) -> Option<Place> {
-        let by_name = parts
-            .is_external(target)
+    /// Where each jump of a function may lead that leaves it, by the address behind it.
+    fn found(&self, parts: &Parts<'_>, function: &Function) -> BTreeMap<u64, Vec<Option<u64>>> {
+        let mut found = BTreeMap::new();
+        for call in function.calls.iter().filter(|call| call.is_tail) {
+            let direct = function.leads(call).filter(|to| self.starts.contains(to));
+            let to = match (direct, call.target) {
+                (Some(to), _) => vec![Some(to)],
+                (None, Some(target)) => match self.made_of(parts, target) {
+                    [] if !parts.is_c(target.0) => vec![None],
+                    made => made.iter().copied().map(Some).collect(),
+                },
+                (None, None) => vec![None],
+            };
+            found.insert(call.return_address, to);
+        }
+        // Those of which debug information is silent. Jumps to the own start are loops.
+        for jump in function.transfers.iter().filter(|one| !one.is_call) {
+            if let Some(to) = jump
+                .to
+                .filter(|&to| to != function.start() && self.starts.contains(&to))
+            {
+                found.entry(jump.behind).or_insert_with(|| vec![Some(to)]);
+            }
+        }
+        found
+    }
+
+    /// The functions that are made of what is described in a place, or what it declares.
+    fn made_of(&self, parts: &Parts<'_>, target: Place) -> &[u64] {
+        let by_name = (parts.is_c(target.0) && parts.is_external(target))
             .then(|| self.named.get(parts.described(target).0))
             .flatten();
-        let root = parts.root(target);
-        by_name
-            .copied()
-            .or_else(|| self.defined.contains(&root).then_some(root))
+        let root = by_name.copied().unwrap_or_else(|| parts.root(target));
+        self.described.get(&root).map_or(&[], |made| made)
+    }
+
+    /// Where the function begins that a call or jump leads to, if it is one of the file.
+    pub(super) fn called(&self, parts: &Parts<'_>, function: &Function, call: &Call) -> Option<u64> {
+        let direct = function.leads(call).filter(|to| self.starts.contains(to));
+        direct.or_else(|| match call.target.map(|target| self.made_of(parts, target)) {
+            Some(&[only]) => Some(only),
+            _ => None,
+        })
+    }
+
+    /// The place of a parameter among those of a function.
+    pub(super) fn parameter(&self, function: u64, parameter: Place) -> Option<usize> {
+        let mut parameters = self.parameters.get(&function)?.iter();
+        parameters.position(|&one| one == parameter)
     }
 
     /// Whether a function that was called is not reached once more by jumps alone.
-    pub(super) fn is_safe(&self, function: Place) -> bool {
+    pub(super) fn is_safe(&self, function: u64) -> bool {
         self.is_never_reached(function, self.jumps(function).collect())
     }
 
     /// Whether there is one jump from a function to another, and no other way by jumps alone.
-    pub(super) fn is_only_way(&self, from: Place, to: Place) -> bool {
+    pub(super) fn is_only_way(&self, from: u64, to: u64) -> bool {
         let (to_it, others): (Vec<_>, Vec<_>) = self.jumps(from).partition(|&jump| jump == Some(to));
         to_it.len() == 1 && self.is_never_reached(to, others)
     }
 
-    fn jumps(&self, function: Place) -> impl Iterator<Item = Option<Place>> {
+    fn jumps(&self, function: u64) -> impl Iterator<Item = Option<u64>> {
         self.to.get(&function).into_iter().flatten().copied()
     }
 
     /// Whether none of these jumps leads to a function, be it by others.
-    fn is_never_reached(&self, function: Place, mut next: Vec<Option<Place>>) -> bool {
+    fn is_never_reached(&self, function: u64, mut next: Vec<Option<u64>>) -> bool {
         let mut seen = FxHashSet::default();
         while let Some(to) = next.pop() {
             let Some(to) = to.filter(|&to| to != function) else {

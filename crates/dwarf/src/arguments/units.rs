@@ -5,6 +5,7 @@ use std::ops::Range;
 use gimli::{AttributeValue, DebuggingInformationEntry, constants as dw};
 
 use super::Slice;
+use super::calls::Transfer;
 use super::expression::{self, Context};
 use crate::types::{Parts, Place};
 use backtrail_args::table::Value;
@@ -19,6 +20,21 @@ pub(super) struct Function {
     pub(super) parameters: Vec<Parameter>,
     pub(super) variadic: bool,
     pub(super) calls: Vec<Call>,
+    /// Calls and jumps in its code.
+    pub(super) transfers: Vec<Transfer>,
+}
+
+impl Function {
+    /// Where it begins.
+    pub(super) fn start(&self) -> u64 {
+        self.pieces.first().map_or(0, |piece| piece.start)
+    }
+
+    /// Where the instruction of a call leads, if that says so.
+    pub(super) fn leads(&self, call: &Call) -> Option<u64> {
+        let mut found = self.transfers.iter().filter(|one| one.behind == call.return_address);
+        found.find_map(|one| one.to)
+    }
 }
 
 /// A parameter.
@@ -35,12 +51,21 @@ pub(super) struct Call {
     pub(super) is_behind: bool,
     /// What is called, where that is a known function.
     pub(super) target: Option<Place>,
-    /// Or what register has the address of what is called.
-    pub(super) through: Option<u8>,
+    /// Or what is known of the address of what is called.
+    pub(super) through: Option<Told>,
     /// It is a jump: the caller's frame is gone.
     pub(super) is_tail: bool,
-    /// The registers whose values are known, and what they are.
-    pub(super) passed: Vec<(u8, Value)>,
+    /// The arguments that are known, and what they are.
+    pub(super) passed: Vec<(Passed, Told)>,
+}
+
+/// What a call passes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passed {
+    /// A register.
+    Register(u8),
+    /// A parameter that the compiler has taken away from the called function.
+    Parameter(Place),
 }
 
 impl Call {
@@ -81,6 +106,7 @@ pub(super) fn functions<'d>(
         dwarf,
         unit,
         frame_base: None,
+        parameters: Vec::new(),
     };
     let mut around: Vec<Around> = Vec::new();
     let mut entries = unit.entries();
@@ -99,7 +125,9 @@ pub(super) fn functions<'d>(
             dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine if outer != Around::Other => Around::Block,
             dw::DW_TAG_formal_parameter if outer == Around::Function => {
                 if let Some(function) = functions.last_mut() {
-                    function.parameters.extend(parameter(&context, entry, number, parts)?);
+                    function
+                        .parameters
+                        .extend(parameter(&mut context, entry, number, parts)?);
                 }
                 Around::Other
             }
@@ -123,7 +151,7 @@ pub(super) fn functions<'d>(
             dw::DW_TAG_call_site_parameter | dw::DW_TAG_GNU_call_site_parameter if outer == Around::Call => {
                 let call = functions.last_mut().and_then(|function| function.calls.last_mut());
                 if let Some(call) = call {
-                    call.passed.extend(passed(&context, entry));
+                    call.passed.extend(passed(&context, entry, number, parts));
                 }
                 Around::Other
             }
@@ -156,6 +184,7 @@ fn function<'d>(
         return Ok(None);
     };
     context.frame_base = None;
+    context.parameters.clear();
     if let Some(AttributeValue::Exprloc(expression)) = entry.attr_value(dw::DW_AT_frame_base) {
         context.frame_base = expression::frame_base(expression, context);
     }
@@ -165,11 +194,12 @@ fn function<'d>(
         parameters: Vec::new(),
         variadic: false,
         calls: Vec::new(),
+        transfers: Vec::new(),
     }))
 }
 
 fn parameter<'d>(
-    context: &Context<'_, 'd>,
+    context: &mut Context<'_, 'd>,
     entry: &Entry<'d>,
     number: u32,
     parts: &Parts<'_>,
@@ -177,6 +207,12 @@ fn parameter<'d>(
     let Some(at) = parts.entry(number, entry.offset().0 as u64) else {
         return Ok(None);
     };
+    context
+        .parameters
+        .push(match entry.attr_value(dw::DW_AT_abstract_origin) {
+            Some(AttributeValue::UnitRef(offset)) => Some(offset),
+            _ => None,
+        });
     let mut places = Vec::new();
     let everywhere = 0..u64::MAX;
     match entry.attr_value(dw::DW_AT_location) {
@@ -243,24 +279,29 @@ fn call<'d>(
     Ok(returns.map(|return_address| Call {
         return_address,
         is_behind,
-        through: match through {
-            Some(Value::Register(register, 0)) => Some(register),
-            _ => None,
-        },
+        through,
         target: origin.and_then(|origin| parts.referred(number, &origin)),
         is_tail,
         passed: Vec::new(),
     }))
 }
 
-fn passed<'d>(context: &Context<'_, 'd>, entry: &Entry<'d>) -> Option<(u8, Value)> {
+fn passed<'d>(context: &Context<'_, 'd>, entry: &Entry<'d>, number: u32, parts: &Parts<'_>) -> Option<(Passed, Told)> {
     let expression = |names: [dw::DwAt; 2]| {
         names.into_iter().find_map(|name| match entry.attr_value(name) {
             Some(AttributeValue::Exprloc(expression)) => Some(expression),
             _ => None,
         })
     };
-    let register = expression::register(expression([dw::DW_AT_location, dw::DW_AT_location])?, context)?;
+    let passed = match expression([dw::DW_AT_location, dw::DW_AT_location]) {
+        Some(location) => Passed::Register(expression::register(location, context)?),
+        // GNU's extension to DWARF 4 has no other name for it than this.
+        None => {
+            let names = [dw::DW_AT_call_parameter, dw::DW_AT_abstract_origin];
+            let of = names.into_iter().find_map(|name| entry.attr_value(name))?;
+            Passed::Parameter(parts.root(parts.referred(number, &of)?))
+        }
+    };
     let value = expression([dw::DW_AT_call_value, dw::DW_AT_GNU_call_site_value])?;
-    Some((register, expression::value(value, context)))
+    Some((passed, expression::value(value, context)))
 }

@@ -39,6 +39,17 @@ pub(super) struct Builder<'p, 'd> {
     /// What stands for types that are not represented.
     unrepresented: Option<TypeId>,
     pub(super) left_out: LeftOut,
+    /// Which of them are made.
+    which: Which,
+}
+
+/// Which types of a unit are made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    All,
+    /// Of another language than C those of arguments and results that C has too: numbers, enums and addresses, of characters or of anything. What else
+    /// there is has no representation.
+    Scalars,
 }
 
 /// The unit's types, its functions and its variables.
@@ -48,17 +59,24 @@ pub(super) fn unit<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
 
 /// The same, with the id of each entry that is a type.
 pub(super) fn unit_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
-    let (unit, builder) = build(all, std::iter::once(number as usize));
+    let (unit, builder) = build(all, std::iter::once(number as usize), Which::All);
+    (unit, builder.ids)
+}
+
+/// Of a unit in another language than C the types of arguments and results that are numbers, enums and addresses, with the id of each entry that
+/// is a type of them.
+pub(super) fn scalars_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
+    let (unit, builder) = build(all, std::iter::once(number as usize), Which::Scalars);
     (unit, builder.ids)
 }
 
 /// What several units have, as one.
 pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> (Unit<'d>, LeftOut) {
-    let (unit, builder) = build(all, numbers);
+    let (unit, builder) = build(all, numbers, Which::All);
     (unit, builder.left_out)
 }
 
-fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>) -> (Unit<'d>, Builder<'p, 'd>) {
+fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: Which) -> (Unit<'d>, Builder<'p, 'd>) {
     let mut builder = Builder {
         all,
         graph: Graph::new(),
@@ -67,6 +85,7 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>) -> (Uni
         void: None,
         unrepresented: None,
         left_out: LeftOut::default(),
+        which,
     };
     let mut unit = Unit::default();
     let mut seen = FxHashMap::default();
@@ -75,7 +94,11 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>) -> (Uni
         dies.map(move |(index, die)| ((number as u32, index as u32), die))
     });
     for (at, die) in dies {
-        if is_type(die.tag) {
+        if which == Which::Scalars {
+            if matches!(die.tag, dw::DW_TAG_formal_parameter | dw::DW_TAG_subprogram) && die.of.is_some() {
+                builder.type_of(die, at);
+            }
+        } else if is_type(die.tag) {
             builder.type_at(at);
         } else if die.parent == NONE && matches!(die.tag, dw::DW_TAG_subprogram | dw::DW_TAG_variable) {
             builder.symbol(at, die, &mut unit, &mut seen);
@@ -185,7 +208,52 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
+    /// What stands for a type of another language than C; `None` where C has it too.
+    fn scalar(&mut self, at: Place, die: &Die<'d>) -> Option<Body> {
+        match die.tag {
+            dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
+                let to = match self.character(at, die) {
+                    Some(character) => self.type_at(character),
+                    None => self.void(),
+                };
+                Some(Body::Reference(Kind::Pointer, to))
+            }
+            dw::DW_TAG_base_type
+            | dw::DW_TAG_enumeration_type
+            | dw::DW_TAG_typedef
+            | dw::DW_TAG_const_type
+            | dw::DW_TAG_volatile_type
+            | dw::DW_TAG_restrict_type => None,
+            _ => Some(Body::Unknown),
+        }
+    }
+
+    /// The characters that an address is of, behind typedefs and qualifiers.
+    fn character(&self, at: Place, die: &Die<'d>) -> Option<Place> {
+        let mut at = self.all.resolve(at.0, die.of?)?;
+        for _ in 0..MAX_ATOMIC {
+            let die = self.die(at);
+            if die.tag == dw::DW_TAG_base_type {
+                let is_character = matches!(die.encoding, dw::DW_ATE_signed_char | dw::DW_ATE_unsigned_char);
+                return is_character.then_some(at);
+            }
+            if !matches!(
+                die.tag,
+                dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type
+            ) {
+                return None;
+            }
+            at = self.all.resolve(at.0, die.of?)?;
+        }
+        None
+    }
+
     fn body(&mut self, at: Place, die: &Die<'d>) -> Body {
+        if self.which == Which::Scalars
+            && let Some(body) = self.scalar(at, die)
+        {
+            return body;
+        }
         let mut reference = |kind| Body::Reference(kind, self.type_of(die, at));
         match die.tag {
             dw::DW_TAG_pointer_type => reference(Kind::Pointer),

@@ -233,6 +233,21 @@ impl<'d> Parts<'d> {
     where
         'd: 'p,
     {
+        self.make_of(false)
+    }
+
+    /// Likewise, and of units in other languages than C the numbers, enums and addresses among the types of arguments and results.
+    pub fn make_with_scalars<'p>(&'p self) -> Made<'p>
+    where
+        'd: 'p,
+    {
+        self.make_of(true)
+    }
+
+    fn make_of<'p>(&'p self, scalars: bool) -> Made<'p>
+    where
+        'd: 'p,
+    {
         let all = &self.0;
         let numbers: Vec<usize> = (0..all.own).chain(all.split..all.units.len()).collect();
         let made = numbers.into_par_iter().map(|number| {
@@ -242,6 +257,14 @@ impl<'d> Parts<'d> {
                 (UnitKind::Skeleton, _) => left_out.add(Reason::Split, &parsed.name),
                 (UnitKind::Compilation, Some(language)) if !is_c(language) => {
                     left_out.add(Reason::Language(language), &parsed.name);
+                    if scalars {
+                        let (unit, _) = build::scalars_with_ids(all, number as u32);
+                        let unit = Unit {
+                            name: &parsed.name[..],
+                            ..unit
+                        };
+                        return (Some(unit), left_out);
+                    }
                 }
                 (UnitKind::Compilation, _) => {
                     let (unit, left_out) = build::unit(all, number as u32);
@@ -280,11 +303,21 @@ impl<'d> Parts<'d> {
         0..self.0.own as u32
     }
 
-    /// A C unit's types, and where each entry that is a type is among them; `None` for units of other sorts.
+    /// A unit's types, and where each entry that is a type is among them; of a unit in another language than C the scalars alone. `None` for
+    /// units of other sorts.
     pub(crate) fn unit(&self, number: u32) -> Option<(Unit<'d>, FxHashMap<Place, TypeId>)> {
-        let parsed = &self.0.units[number as usize];
-        let is_c = parsed.kind == UnitKind::Compilation && parsed.language.is_none_or(is_c);
-        is_c.then(|| build::unit_with_ids(&self.0, number))
+        if self.0.units[number as usize].kind != UnitKind::Compilation {
+            return None;
+        }
+        Some(match self.is_c(number) {
+            true => build::unit_with_ids(&self.0, number),
+            false => build::scalars_with_ids(&self.0, number),
+        })
+    }
+
+    /// Whether a unit is in C, as far as it says.
+    pub(crate) fn is_c(&self, number: u32) -> bool {
+        self.0.units[number as usize].language.is_none_or(is_c)
     }
 
     /// A unit's name.

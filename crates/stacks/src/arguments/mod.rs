@@ -14,7 +14,7 @@ use std::fmt;
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
-use backtrail_args::table::{CallSite, Value, Values};
+use backtrail_args::table::{CallSite, Outcome, PARAMETERS, Value, Values, compute};
 use backtrail_ctype::{AlignmentRule, Measures, TypeId};
 use backtrail_target::Snapshot;
 use backtrail_unwind::AddressKind;
@@ -122,7 +122,7 @@ struct Known<'l, 's> {
     parameters: Vec<Parameter>,
     /// Where each is, as far as told.
     places: Vec<Value>,
-    /// What is passed in each general register.
+    /// What is passed in each general register; then what is called, and what parameters are that are in none.
     entries: Vec<Value>,
 }
 
@@ -142,7 +142,10 @@ impl<'l, 's> Known<'l, 's> {
         let signature = function.signature().ok()??;
         let is_pc = frame.kind == AddressKind::Pc;
         let site = match is_pc {
-            true => CallSite::default(),
+            true => CallSite {
+                places: function.places_at(svma).ok()?,
+                entries: None,
+            },
             false => function.call_site(svma).ok()?,
         };
         let values = |values: Option<Values<'_>>| {
@@ -360,9 +363,15 @@ impl<'l, 's> Look<'l, 's> {
         }
     }
 
-    /// A value in a frame that is not the innermost, or at a call from it.
+    /// A value in a frame, or at a call from it.
     fn value(&self, known: &Known<'_, '_>, frame: usize, value: Value, depth: u32) -> Option<Found> {
-        let register = |number: u8| self.registers(frame)?.get(Register(number));
+        let is_innermost = self.thread.frames.get(frame)?.kind == AddressKind::Pc;
+        let register = |number: u8| {
+            let register = Register(number);
+            // What calls don't preserve is not the frame's any more.
+            let is_known = is_innermost || register == self.arch().sp || self.arch().preserved.contains(&register);
+            self.registers(frame)?.get(register).filter(|_| is_known)
+        };
         Some(match value {
             Value::Lost => return None,
             Value::Register(number, offset) => Found::Word(register(number)?.wrapping_add_signed(offset)),
@@ -382,7 +391,19 @@ impl<'l, 's> Look<'l, 's> {
                 }
                 Found::Bytes(bytes)
             }
+            Value::Computed(start, count) => {
+                let steps = known.opened.table.steps(start, count);
+                let word = |value| self.word(self.value(known, frame, value, depth)?);
+                match compute(steps, word, |address| self.code(address).map(u64::from_le_bytes))? {
+                    Outcome::Word(word) => Found::Word(word),
+                    Outcome::At(address) => Found::At(address),
+                }
+            }
         })
+    }
+
+    fn word(&self, found: Found) -> Option<u64> {
+        Some(u64::from_le_bytes(self.bytes(found, 8)?.try_into().ok()?))
     }
 
     /// What a register was when a frame's function was called: its caller's call has it.
@@ -406,11 +427,16 @@ impl<'l, 's> Look<'l, 's> {
         let (callee, known) = (self.known(frame)?, self.known(caller)?);
         let passed = |register: u8| {
             let value = nth(&known.entries, known, register)?;
-            let found = self.value(known, caller, *value, depth + 1)?;
-            let bytes = self.bytes(found, 8)?;
-            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+            self.word(self.value(known, caller, *value, depth + 1)?)
         };
-        let called = self.called(self.thread.frames[caller].address, caller)?;
+        let told = known
+            .entries
+            .get(registers(known).len())
+            .filter(|told| **told != Value::Lost);
+        let called = match told {
+            Some(told) => self.word(self.value(known, caller, *told, depth + 1)?)?,
+            None => self.called(self.thread.frames[caller].address, caller)?,
+        };
         if called == callee.start {
             return passed(register);
         }
@@ -476,9 +502,10 @@ impl<'l, 's> Look<'l, 's> {
             let offset = i64::from((word << 6) as i32 >> 4);
             return (word >> 26 == instruction.aarch64).then(|| at.wrapping_add_signed(offset));
         }
-        let [opcode, a, b, c, d] = self.code(behind.wrapping_sub(5))?;
+        let [before, opcode, a, b, c, d] = self.code(behind.wrapping_sub(6))?;
         let offset = i32::from_le_bytes([a, b, c, d]);
-        (opcode == instruction.x86_64).then(|| behind.wrapping_add_signed(offset.into()))
+        let is_conditional = instruction.conditional && before == 0x0f && opcode & 0xf0 == 0x80;
+        (opcode == instruction.x86_64 || is_conditional).then(|| behind.wrapping_add_signed(offset.into()))
     }
 
     /// Where a stub of the linkage table on x86-64 leads: `jmp *offset(%rip)`, perhaps behind `endbr64` and with a prefix.
@@ -511,6 +538,8 @@ impl<'l, 's> Look<'l, 's> {
 struct Direct {
     /// With 32 bits behind it.
     x86_64: u8,
+    /// There are conditional ones: 0x0f, 0x80 and the condition.
+    conditional: bool,
     /// Above the lowest 26 bits.
     aarch64: u32,
 }
@@ -518,19 +547,30 @@ struct Direct {
 /// `call rel32`, `bl`
 const CALL: Direct = Direct {
     x86_64: 0xe8,
+    conditional: false,
     aarch64: 0b100101,
 };
 
 /// `jmp rel32`, `b`
 const JUMP: Direct = Direct {
     x86_64: 0xe9,
+    conditional: true,
     aarch64: 0b000101,
 };
 
-/// Of values that are passed in general registers that in this one.
+/// Of values that a call passes that in this register, or that of a parameter that is in none.
 fn nth<'v>(values: &'v [Value], known: &Known<'_, '_>, register: u8) -> Option<&'v Value> {
-    let registers = known.opened.table.abi().general_registers();
-    values.get(registers.iter().position(|&other| other == register)?)
+    let registers = registers(known);
+    let place = match register.checked_sub(PARAMETERS) {
+        Some(parameter) => registers.len() + 1 + usize::from(parameter),
+        None => registers.iter().position(|&other| other == register)?,
+    };
+    values.get(place)
+}
+
+/// The registers that pass arguments.
+fn registers(known: &Known<'_, '_>) -> &'static [u8] {
+    known.opened.table.abi().general_registers()
 }
 
 fn name(arch: &Arch, register: u8) -> String {
@@ -564,7 +604,9 @@ fn told(arch: &Arch, value: &Value) -> String {
         Value::Constant(_) => "constant".to_owned(),
         Value::Address(_) => "address".to_owned(),
         Value::AtAddress(address) => format!("[{address:#x}]"),
+        Value::Entry(parameter, _) if parameter >= PARAMETERS => "told by the caller".to_owned(),
         Value::Entry(register, from) => format!("entry {}{}", name(arch, register), offset(from)),
         Value::Parts(..) => "parts".to_owned(),
+        Value::Computed(..) => "computed".to_owned(),
     }
 }

@@ -18,6 +18,10 @@ pub enum Compiler {
     Clang,
     /// gcc with `-g` alone, as programs are optimized for use.
     GccOptimizing,
+    /// clang, likewise.
+    ClangOptimizing,
+    /// gcc for AArch64, likewise. What it makes runs under qemu: nothing is linked dynamically.
+    GccAarch64,
 }
 
 impl Compiler {
@@ -27,6 +31,8 @@ impl Compiler {
             Compiler::Gcc16 => "gcc-16",
             Compiler::Clang => "clang",
             Compiler::GccOptimizing => "gcc-optimizing",
+            Compiler::ClangOptimizing => "clang-optimizing",
+            Compiler::GccAarch64 => "gcc-aarch64",
         }
     }
 
@@ -39,8 +45,9 @@ impl Compiler {
                 let folders = folders.map(|folder| format!("-B{}/ ", folder.display())).concat();
                 format!("gcc {folders}-std=gnu17 -fpermissive -g -gctf -w")
             }
-            Compiler::Clang => "clang -g -w".to_owned(),
+            Compiler::Clang | Compiler::ClangOptimizing => "clang -g -w".to_owned(),
             Compiler::GccOptimizing => "gcc -g -w".to_owned(),
+            Compiler::GccAarch64 => "aarch64-linux-gnu-gcc -g -w".to_owned(),
         })
     }
 
@@ -48,7 +55,7 @@ impl Compiler {
     fn large(self) -> &'static str {
         match self {
             Compiler::Gcc | Compiler::Gcc16 | Compiler::Clang => "-O1",
-            Compiler::GccOptimizing => "-O2",
+            Compiler::GccOptimizing | Compiler::ClangOptimizing | Compiler::GccAarch64 => "-O2",
         }
     }
 }
@@ -155,7 +162,11 @@ impl CProgram {
             let _ = fs::remove_dir_all(&build);
             run(Command::new("cp").arg("-a").arg(&source).arg(&build))?;
             let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-            let linker = binutils.for_gcc(Machine::X86_64);
+            let (machine, more) = match compiler {
+                Compiler::GccAarch64 => (Machine::Aarch64, " -static"),
+                _ => (Machine::X86_64, ""),
+            };
+            let linker = binutils.for_gcc(machine);
             let mut shell = Command::new("nice");
             shell.args(["sh", "-ec", recipe]).current_dir(&build);
             shell
@@ -163,7 +174,7 @@ impl CProgram {
                 .env("LARGE", compiler.large())
                 .env("OUT", &linked)
                 .env("JOBS", jobs.to_string());
-            shell.env("LINK", format!("-B{}/ -Wl,-t,-t", linker.display()));
+            shell.env("LINK", format!("-B{}/ -Wl,-t,-t{more}", linker.display()));
             let told = run(&mut shell)?;
             fs::write(&trace, &told).map_err(text)?;
             let partial = directory.join("objects.partial");
