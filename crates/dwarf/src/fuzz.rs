@@ -48,12 +48,23 @@ pub fn registers(data: &[u8]) {
         CallFrames::new(&image, held(section.clone()), header),
         CallFrames::new(&image, held(section), None),
     ];
+    // The table of the whole section says the same as those of its functions.
+    let whole = build::of_image(&image, &Options::new(Version::V3, tables::abi(&image), 0));
+    let row = |table: &[u8], svma: u64| {
+        let found = Section::parse(table, 0).expect("a written section reads").lookup(svma);
+        found.expect("so do its rows").map(|found| (found.row.rule, found.function.signal_frame))
+    };
     for range in image.code_ranges().iter().take(4) {
         let step = ((range.end - range.start) / FRAMES).max(1);
         for svma in (range.start..range.end).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
             let mut registers = Registers::new(svma);
             registers.set(image.arch().sp, 0x7000_0000);
             registers.set(image.arch().fp, 0x7000_0100);
+            // A search table may lie.
+            let _ = frames[0].function(svma);
+            if let (Some(function), Ok(whole)) = (frames[1].function(svma), &whole) {
+                assert_eq!(row(function, svma), row(&whole.bytes, svma), "{svma:#x}");
+            }
             for frames in &frames {
                 let word = |address: u64| (address >> 28 == 7).then_some(address.rotate_left(7));
                 if let Some(caller) = frames.caller(&registers, svma, word) {

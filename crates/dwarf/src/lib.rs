@@ -6,6 +6,7 @@
 //! [`cache`] keeps what took long.
 
 pub mod arguments;
+mod asked;
 pub mod build;
 pub mod cache;
 pub mod cfi;

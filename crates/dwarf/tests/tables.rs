@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{Error, TableOrigin, Tables, convert};
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{Image, MappedFile, SectionData};
 use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Location, Section, Version, write};
 use backtrail_testkit::available;
@@ -42,6 +43,46 @@ fn the_written_table_says_what_was_converted() {
             read.len(),
             table.bytes.len()
         );
+    }
+}
+
+/// Asked for at its ends, in between, and behind.
+#[test]
+fn the_table_of_a_function_says_what_that_of_its_module_does() {
+    for path in real_files() {
+        let file = MappedFile::open(&path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let (Ok(converted), Ok(Some(frames))) = (convert(&image), image.eh_frame()) else {
+            continue;
+        };
+        let held = |section: SectionData<'_>| Held {
+            address: section.address,
+            bytes: section.data.into_owned(),
+        };
+        let header = image.eh_frame_hdr().unwrap().map(held);
+        let whole = Tables::without_cache().load(&image).unwrap();
+        let asked = CallFrames::new(&image, held(frames), header);
+        let (mut same, mut missing) = (0, 0);
+        for function in converted.functions.iter().step_by(1 + converted.functions.len() / 2000) {
+            let end = function.start + u64::from(function.size);
+            for svma in [function.start, function.start + u64::from(function.size) / 2, end - 1, end] {
+                let row = |section: &Section<'_>| {
+                    let found = section.lookup(svma).unwrap()?;
+                    Some((found.row.rule, found.function.signal_frame))
+                };
+                match asked.function(svma) {
+                    Some(table) => {
+                        let table = Section::parse(table, 0).unwrap();
+                        assert_eq!(row(&table), row(&whole.section().unwrap()), "{}: {svma:#x}", path.display());
+                        same += 1;
+                    }
+                    None => missing += usize::from(svma < end),
+                }
+            }
+        }
+        println!("{}: {same} addresses, {missing} without an FDE", path.display());
+        // The entry point of a program may have none, and linkage tables of some CPUs.
+        assert!(missing <= 8 && same > 0);
     }
 }
 

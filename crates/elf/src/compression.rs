@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use backtrail_wire::{Bytes, Endian};
+use flate2::{Decompress, FlushDecompress, Status};
 use object::read::{CompressedData, CompressionFormat};
 
 use crate::constants::{CHDR_BYTES, CHDR32_BYTES, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
@@ -12,6 +13,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// A deflate stream cannot expand a byte to more than this many (RFC 1951: 258 bytes from two bits).
 const ZLIB_RATIO: u64 = 1032;
+/// Debug information rarely expands more: memory for so much is worth having at once.
+const USUAL_RATIO: usize = 8;
 /// A Zstandard block of four bytes can stand for 128 KiB (RFC 8878, section 3.1.1.2).
 const ZSTD_RATIO: u64 = 32 << 10;
 
@@ -20,46 +23,124 @@ const MAX_DEBUGDATA: u64 = 256 << 20;
 /// And how much a byte of it: symbol tables pack to a fifth.
 const XZ_RATIO: u64 = 1024;
 
-/// The contents of a section with `SHF_COMPRESSED`; `at` is the offset of `data` in the file.
-pub(crate) fn decompress_section<'a>(data: Bytes<'a>, class: Class, at: u64) -> Result<Cow<'a, [u8]>> {
-    let (kind, size, header) = match class {
-        Class::Elf32 => (data.u32(0)?, data.u32(4)?.into(), CHDR32_BYTES),
-        Class::Elf64 => (data.u32(0)?, data.u64(8)?, CHDR_BYTES),
-    };
-    let packed = data.data().get(header..).ok_or_else(|| {
-        let missing = (header - data.len()) as u64;
-        Error::new(ErrorKind::Truncated { missing }, at)
-    })?;
-    let (format, ratio) = match kind {
-        ELFCOMPRESS_ZLIB => (CompressionFormat::Zlib, ZLIB_RATIO),
-        ELFCOMPRESS_ZSTD => (CompressionFormat::Zstandard, ZSTD_RATIO),
-        other => return Err(Error::new(ErrorKind::Compression(other), at)),
-    };
-    decompress(packed, format, ratio, size, at)
+/// A section as the file holds it, which may be compressed.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a> {
+    /// Address in the file's own terms (svma); 0 for what is not loaded.
+    pub address: u64,
+    /// Without the header of a compressed one.
+    data: &'a [u8],
+    /// How it is compressed, and how many bytes it is unpacked; no more than the format can pack into its length.
+    compression: Option<(CompressionFormat, u64)>,
+    /// Offset in the file, for errors.
+    at: u64,
 }
 
-/// The contents of a `.zdebug_*` section, as older GNU tools wrote them: "ZLIB", the size in big-endian, a zlib stream.
-pub(crate) fn decompress_zdebug<'a>(data: &'a [u8], at: u64) -> Result<Cow<'a, [u8]>> {
-    let bytes = Bytes::new(data, Endian::Big);
-    if !data.starts_with(b"ZLIB") {
-        return Err(Error::new(ErrorKind::Decompress, at));
+impl<'a> Packed<'a> {
+    pub(crate) fn plain(data: &'a [u8], address: u64, at: u64) -> Packed<'a> {
+        Packed {
+            address,
+            data,
+            compression: None,
+            at,
+        }
     }
-    let size = bytes.u64(4)?;
-    decompress(&data[12..], CompressionFormat::Zlib, ZLIB_RATIO, size, at)
-}
 
-fn decompress(packed: &[u8], format: CompressionFormat, ratio: u64, size: u64, at: u64) -> Result<Cow<'_, [u8]>> {
-    if size > (packed.len() as u64).saturating_mul(ratio) {
-        return Err(Error::new(ErrorKind::CompressedSize(size), at));
+    /// A section with `SHF_COMPRESSED`; `at` is the offset of `data` in the file.
+    pub(crate) fn with_header(data: Bytes<'a>, class: Class, address: u64, at: u64) -> Result<Packed<'a>> {
+        let (kind, size, header) = match class {
+            Class::Elf32 => (data.u32(0)?, data.u32(4)?.into(), CHDR32_BYTES),
+            Class::Elf64 => (data.u32(0)?, data.u64(8)?, CHDR_BYTES),
+        };
+        let packed = data.data().get(header..).ok_or_else(|| {
+            let missing = (header - data.len()) as u64;
+            Error::new(ErrorKind::Truncated { missing }, at)
+        })?;
+        let (format, ratio) = match kind {
+            ELFCOMPRESS_ZLIB => (CompressionFormat::Zlib, ZLIB_RATIO),
+            ELFCOMPRESS_ZSTD => (CompressionFormat::Zstandard, ZSTD_RATIO),
+            other => return Err(Error::new(ErrorKind::Compression(other), at)),
+        };
+        Packed::plain(packed, address, at).compressed(format, ratio, size)
     }
-    let compressed = CompressedData {
-        format,
-        data: packed,
-        uncompressed_size: size,
-    };
-    compressed
-        .decompress()
-        .map_err(|_| Error::new(ErrorKind::Decompress, at))
+
+    /// A `.zdebug_*` section, as older GNU tools wrote them: "ZLIB", the size in big-endian, a zlib stream.
+    pub(crate) fn zdebug(data: &'a [u8], address: u64, at: u64) -> Result<Packed<'a>> {
+        if !data.starts_with(b"ZLIB") {
+            return Err(Error::new(ErrorKind::Decompress, at));
+        }
+        let size = Bytes::new(data, Endian::Big).u64(4)?;
+        Packed::plain(&data[12..], address, at).compressed(CompressionFormat::Zlib, ZLIB_RATIO, size)
+    }
+
+    fn compressed(self, format: CompressionFormat, ratio: u64, size: u64) -> Result<Packed<'a>> {
+        if size > (self.data.len() as u64).saturating_mul(ratio) {
+            return Err(Error::new(ErrorKind::CompressedSize(size), self.at));
+        }
+        Ok(Packed {
+            compression: Some((format, size)),
+            ..self
+        })
+    }
+
+    /// Bytes of its contents, by what it says itself.
+    pub fn unpacked_len(&self) -> u64 {
+        self.compression.map_or(self.data.len() as u64, |(_, size)| size)
+    }
+
+    /// Its contents.
+    pub fn unpack(&self) -> Result<Cow<'a, [u8]>> {
+        match self.compression {
+            None => Ok(Cow::Borrowed(self.data)),
+            Some((CompressionFormat::Zlib, size)) => self.inflate(size),
+            Some((format, size)) => {
+                let compressed = CompressedData {
+                    format,
+                    data: self.data,
+                    uncompressed_size: size,
+                };
+                compressed.decompress().map_err(|_| self.damaged())
+            }
+        }
+    }
+
+    /// The first `len` bytes of its contents, or more, or all there are: what lies behind them in a stream need not be unpacked.
+    pub fn unpack_start(&self, len: u64) -> Result<Cow<'a, [u8]>> {
+        match self.compression {
+            Some((CompressionFormat::Zlib, size)) if len < size => self.inflate(len),
+            _ => self.unpack(),
+        }
+    }
+
+    /// The first `len` bytes of a zlib stream.
+    fn inflate(&self, len: u64) -> Result<Cow<'a, [u8]>> {
+        let len = usize::try_from(len).map_err(|_| self.damaged())?;
+        // As much as is usual at first, and then no more than twice what came: sizes may lie.
+        let mut out = vec![0; len.min(self.data.len().saturating_mul(USUAL_RATIO))];
+        let mut inflater = Decompress::new(true);
+        let status = loop {
+            let (read, written) = (inflater.total_in() as usize, inflater.total_out() as usize);
+            let status = inflater.decompress(&self.data[read..], &mut out[written..], FlushDecompress::Finish);
+            let status = status.map_err(|_| self.damaged())?;
+            let written = inflater.total_out() as usize;
+            if status == Status::StreamEnd || written == len {
+                break status;
+            }
+            if written < out.len() {
+                return Err(self.damaged());
+            }
+            out.resize(len.min(out.len().saturating_mul(2)), 0);
+        };
+        let is_whole = status == Status::StreamEnd || (len as u64) < self.unpacked_len();
+        if !is_whole || inflater.total_out() != len as u64 {
+            return Err(self.damaged());
+        }
+        Ok(Cow::Owned(out))
+    }
+
+    fn damaged(&self) -> Error {
+        Error::new(ErrorKind::Decompress, self.at)
+    }
 }
 
 /// The ELF file within `.gnu_debugdata`; `None` where the stream is damaged or expands beyond any use.
@@ -141,6 +222,43 @@ mod tests {
         let output = child.wait_with_output().ok()?;
         writer.join().unwrap().unwrap();
         Some(output.stdout)
+    }
+
+    /// What the stream of these bytes says of itself, and how much it is said to be.
+    fn zlib(data: &[u8], size: u64) -> Vec<u8> {
+        let mut stream = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        stream.write_all(data).unwrap();
+        let header = [1, 0, 0, 0, 0, 0, 0, 0].into_iter().chain(size.to_le_bytes());
+        header.chain([0; 8]).chain(stream.finish().unwrap()).collect()
+    }
+
+    fn packed_section(section: &[u8]) -> Result<Packed<'_>> {
+        Packed::with_header(Bytes::new(section, Endian::Little), Class::Elf64, 0, 0)
+    }
+
+    #[test]
+    fn starts_of_sections_are_what_the_whole_begins_with() {
+        // One that packs to a half, and one that packs to a thousandth.
+        for data in [sample(), vec![7; 300_000]] {
+            let section = zlib(&data, data.len() as u64);
+            let packed = packed_section(&section).unwrap();
+            assert_eq!(packed.unpacked_len(), data.len() as u64);
+            assert!(packed.unpack().unwrap() == data);
+            for len in [0, 1, 100, 65_536, data.len() - 1, data.len(), data.len() + 1] {
+                let start = packed.unpack_start(len as u64).unwrap();
+                assert!(*start == data[..len.min(data.len())], "{len}");
+            }
+            // What is cut off is missed only by those who ask for it.
+            let cut = &section[..section.len() - 5];
+            let packed = packed_section(cut).unwrap();
+            assert!(packed.unpack().is_err() && *packed.unpack_start(1000).unwrap() == data[..1000]);
+            for wrong in [data.len() - 1, data.len() + 1, data.len() + 70_000] {
+                let section = zlib(&data, wrong as u64);
+                assert!(packed_section(&section).and_then(|packed| packed.unpack().map(|_| ())).is_err());
+            }
+        }
+        let small = zlib(&[1, 2, 3], 1 << 40);
+        assert!(packed_section(&small).is_err());
     }
 
     fn sample() -> Vec<u8> {

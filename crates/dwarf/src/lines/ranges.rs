@@ -69,9 +69,9 @@ pub(super) struct UnitRanges {
 
 impl UnitRanges {
     /// Those in `.debug_aranges` (DWARF 5, 6.1.2).
-    pub(super) fn told(dwarf: &gimli::Dwarf<Slice<'_>>) -> gimli::Result<UnitRanges> {
+    pub(super) fn told(aranges: &gimli::DebugAranges<Slice<'_>>) -> gimli::Result<UnitRanges> {
         let (mut ranges, mut told_units) = (Vec::new(), HashSet::new());
-        let mut sets = dwarf.debug_aranges.headers();
+        let mut sets = aranges.headers();
         while let Some(set) = sets.next()? {
             let unit = set.debug_info_offset().0;
             let known = ranges.len();
@@ -94,6 +94,16 @@ impl UnitRanges {
             told_units,
             untold: OnceLock::new(),
         })
+    }
+
+    /// How many bytes of `.debug_info` have the units of these addresses; `None` where that is not told.
+    pub(super) fn reach(&self, addresses: &[u64]) -> Option<u64> {
+        let mut last = None;
+        for address in addresses {
+            last = last.max(Some(*self.told.at(*address).iter().max()?));
+        }
+        let next = self.told_units.iter().filter(|unit| Some(**unit) > last).min()?;
+        last.map(|_| *next as u64)
     }
 
     /// The units that are told to have this address.

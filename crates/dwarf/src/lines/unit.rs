@@ -1,8 +1,7 @@
 //! The units of a file, each read once.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gimli::{DebugInfoOffset, UnitHeader, UnitOffset, UnitRef};
 
@@ -30,17 +29,20 @@ impl<'d> Unit<'d> {
 /// A file with debug information.
 pub(super) struct File<'d> {
     pub(super) dwarf: Arc<gimli::Dwarf<Slice<'d>>>,
+    /// Whether its `.debug_info` goes on behind what is there.
+    pub(super) is_start: bool,
     /// By where they begin in `.debug_info`; `None` for those that can't be read.
-    units: RefCell<HashMap<usize, Option<Arc<Unit<'d>>>>>,
+    units: Mutex<HashMap<usize, Option<Arc<Unit<'d>>>>>,
     /// Where all units begin, in that order.
     offsets: OnceLock<Vec<usize>>,
 }
 
 impl<'d> File<'d> {
-    pub(super) fn new(dwarf: Arc<gimli::Dwarf<Slice<'d>>>) -> File<'d> {
+    pub(super) fn new(dwarf: Arc<gimli::Dwarf<Slice<'d>>>, is_start: bool) -> File<'d> {
         File {
             dwarf,
-            units: RefCell::default(),
+            is_start,
+            units: Mutex::default(),
             offsets: OnceLock::new(),
         }
     }
@@ -59,7 +61,8 @@ impl<'d> File<'d> {
                 rows: OnceLock::new(),
             }))
         };
-        self.units.borrow_mut().entry(offset).or_insert_with(read).clone()
+        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        units.entry(offset).or_insert_with(read).clone()
     }
 
     /// The unit of an entry, and where in it the entry is.
