@@ -74,12 +74,20 @@ mod tests {
         let table = |address: u64| {
             asked.table(address, |made| {
                 found.set(found.get() + 1);
-                let table = made.entry(address as usize / 100).or_insert_with(|| Some([address as u8].into()));
+                let table = made
+                    .entry(address as usize / 100)
+                    .or_insert_with(|| Some([address as u8].into()));
                 table.clone().filter(|_| address % 3 != 0)
             })
         };
         let first = table(101);
-        let expected = |address: u64| Some(if address / 100 == 1 { 101 } else { (address / 100 * 100) as u8 });
+        let expected = |address: u64| {
+            Some(if address / 100 == 1 {
+                101
+            } else {
+                (address / 100 * 100) as u8
+            })
+        };
         for address in (0..1000).chain(0..1000) {
             let table = table(address).map(|table| table[0]);
             assert_eq!(table, expected(address).filter(|_| address % 3 != 0), "{address}");

@@ -13,6 +13,7 @@ pub mod cfi;
 pub mod check;
 #[doc(hidden)]
 pub mod fuzz;
+mod gopclntab;
 pub mod lines;
 pub mod objects;
 mod plt;

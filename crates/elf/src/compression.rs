@@ -1,9 +1,11 @@
 //! Compressed sections (gABI 4.3, "Compressed sections") and the `.gnu_debugdata` file within a file.
 
 use std::borrow::Cow;
-use std::io;
+use std::io::{self, Read as _};
+use std::ops::Range;
 
 use backtrail_wire::{Bytes, Endian};
+use flate2::bufread::ZlibDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
 use object::read::{CompressedData, CompressionFormat};
 
@@ -15,6 +17,8 @@ use crate::{Error, ErrorKind, Result};
 const ZLIB_RATIO: u64 = 1032;
 /// Debug information rarely expands more: memory for so much is worth having at once.
 const USUAL_RATIO: usize = 8;
+/// What is unpacked at a time where only parts are kept.
+const PIECE: usize = 128 << 10;
 /// A Zstandard block of four bytes can stand for 128 KiB (RFC 8878, section 3.1.1.2).
 const ZSTD_RATIO: u64 = 32 << 10;
 
@@ -104,38 +108,55 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// The first `len` bytes of its contents, or more, or all there are: what lies behind them in a stream need not be unpacked.
-    pub fn unpack_start(&self, len: u64) -> Result<Cow<'a, [u8]>> {
-        match self.compression {
-            Some((CompressionFormat::Zlib, size)) if len < size => self.inflate(len),
-            _ => self.unpack(),
+    /// Parts of its contents by their offsets, which rise: a stream is unpacked to the end of the last one, and nothing else of it is kept. `None` where
+    /// it is no such stream, so that to unpack it at all is to unpack the whole.
+    pub fn unpack_parts(&self, parts: &[Range<u64>]) -> Result<Option<Vec<Vec<u8>>>> {
+        let Some((CompressionFormat::Zlib, _)) = self.compression else {
+            return Ok(None);
+        };
+        let mut stream = ZlibDecoder::new(self.data);
+        // What is not kept goes through memory that stays in the cache.
+        let mut piece = vec![0; PIECE];
+        let mut held = 0..0;
+        let mut unpacked = Vec::with_capacity(parts.len());
+        for wanted in parts {
+            let mut part = Vec::new();
+            loop {
+                let (from, to) = (wanted.start.max(held.start), wanted.end.min(held.end));
+                if from < to {
+                    part.extend_from_slice(&piece[(from - held.start) as usize..(to - held.start) as usize]);
+                }
+                if wanted.end <= held.end {
+                    break;
+                }
+                let got = stream.read(&mut piece).map_err(|_| self.damaged())? as u64;
+                if got == 0 {
+                    return Err(self.damaged());
+                }
+                held = held.end..held.end + got;
+            }
+            unpacked.push(part);
         }
+        Ok(Some(unpacked))
     }
 
-    /// The first `len` bytes of a zlib stream.
+    /// A zlib stream of which `len` is told.
     fn inflate(&self, len: u64) -> Result<Cow<'a, [u8]>> {
         let len = usize::try_from(len).map_err(|_| self.damaged())?;
-        // As much as is usual at first, and then no more than twice what came: sizes may lie.
+        // As much as is usual at first, and then no more than twice what came: lengths may lie.
         let mut out = vec![0; len.min(self.data.len().saturating_mul(USUAL_RATIO))];
         let mut inflater = Decompress::new(true);
-        let status = loop {
+        loop {
             let (read, written) = (inflater.total_in() as usize, inflater.total_out() as usize);
             let status = inflater.decompress(&self.data[read..], &mut out[written..], FlushDecompress::Finish);
-            let status = status.map_err(|_| self.damaged())?;
-            let written = inflater.total_out() as usize;
-            if status == Status::StreamEnd || written == len {
-                break status;
-            }
-            if written < out.len() {
-                return Err(self.damaged());
+            let is_whole = status.map_err(|_| self.damaged())? == Status::StreamEnd;
+            match (is_whole, inflater.total_out() as usize) {
+                (true, written) if written == len => return Ok(Cow::Owned(out)),
+                (false, written) if written == out.len() && written < len => {}
+                _ => return Err(self.damaged()),
             }
             out.resize(len.min(out.len().saturating_mul(2)), 0);
-        };
-        let is_whole = status == Status::StreamEnd || (len as u64) < self.unpacked_len();
-        if !is_whole || inflater.total_out() != len as u64 {
-            return Err(self.damaged());
         }
-        Ok(Cow::Owned(out))
     }
 
     fn damaged(&self) -> Error {
@@ -237,26 +258,40 @@ mod tests {
     }
 
     #[test]
-    fn starts_of_sections_are_what_the_whole_begins_with() {
+    fn parts_of_sections_are_what_the_whole_has_there() {
         // One that packs to a half, and one that packs to a thousandth.
-        for data in [sample(), vec![7; 300_000]] {
-            let section = zlib(&data, data.len() as u64);
+        for data in [sample(), vec![7; 500_000]] {
+            let len = data.len() as u64;
+            let section = zlib(&data, len);
             let packed = packed_section(&section).unwrap();
-            assert_eq!(packed.unpacked_len(), data.len() as u64);
+            assert_eq!(packed.unpacked_len(), len);
             assert!(packed.unpack().unwrap() == data);
-            for len in [0, 1, 100, 65_536, data.len() - 1, data.len(), data.len() + 1] {
-                let start = packed.unpack_start(len as u64).unwrap();
-                assert!(*start == data[..len.min(data.len())], "{len}");
+            let piece = PIECE as u64;
+            for parts in [
+                &[][..],
+                &[0..len],
+                &[0..0, 0..1, 1..100, 100..100, 5000..piece, piece..piece + 1],
+                &[piece - 1..piece + 1, len - 1..len, len..len],
+                &[piece / 2..piece + 20_000],
+            ] {
+                let unpacked = packed.unpack_parts(parts).unwrap().unwrap();
+                let expected = parts.iter().map(|part| &data[part.start as usize..part.end as usize]);
+                assert!(unpacked.iter().eq(expected), "{parts:?}");
             }
+            assert!(packed.unpack_parts(&[0..1, 5..len + 1]).is_err());
             // What is cut off is missed only by those who ask for it.
-            let cut = &section[..section.len() - 5];
-            let packed = packed_section(cut).unwrap();
-            assert!(packed.unpack().is_err() && *packed.unpack_start(1000).unwrap() == data[..1000]);
-            for wrong in [data.len() - 1, data.len() + 1, data.len() + 70_000] {
-                let section = zlib(&data, wrong as u64);
-                assert!(packed_section(&section).and_then(|packed| packed.unpack().map(|_| ())).is_err());
+            let cut = packed_section(&section[..section.len() - 5]).unwrap();
+            assert!(cut.unpack().is_err() && cut.unpack_parts(&[10..1000]).unwrap().unwrap()[0] == data[10..1000]);
+            for wrong in [len - 1, len + 1, len + 70_000] {
+                let section = zlib(&data, wrong);
+                assert!(
+                    packed_section(&section)
+                        .and_then(|packed| packed.unpack().map(|_| ()))
+                        .is_err()
+                );
             }
         }
+        assert!(Packed::plain(b"abc", 0, 0).unpack_parts(&[0..1]).unwrap().is_none());
         let small = zlib(&[1, 2, 3], 1 << 40);
         assert!(packed_section(&small).is_err());
     }

@@ -314,16 +314,16 @@ impl<'a> Converter<'a> {
 
     fn fde(&mut self, offset: usize) {
         let cies = &mut self.cies;
-        let parsed = self
-            .prepared
-            .section
-            .fde_from_offset(&self.prepared.bases, offset.into(), |section, bases, cie| {
-                let known = cies.entry(cie.0).or_insert_with(|| {
-                    let parsed = section.cie_from_offset(bases, cie).ok();
-                    parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES)
+        let parsed =
+            self.prepared
+                .section
+                .fde_from_offset(&self.prepared.bases, offset.into(), |section, bases, cie| {
+                    let known = cies.entry(cie.0).or_insert_with(|| {
+                        let parsed = section.cie_from_offset(bases, cie).ok();
+                        parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES)
+                    });
+                    known.clone().ok_or(gimli::Error::NotCieId(cie.0 as u64))
                 });
-                known.clone().ok_or(gimli::Error::NotCieId(cie.0 as u64))
-            });
         let Ok(fde) = parsed else {
             self.collector.skip_fde(0, Reason::Damaged);
             return;

@@ -66,13 +66,13 @@ type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 pub struct Lines<'d> {
     sections: &'d DebugSections<'d>,
     main: File<'d>,
-    /// With all of `.debug_info`, once something was asked for that lies behind its unpacked start.
+    /// With all of `.debug_info`, once something was asked for that does not lie in the parts that were unpacked.
     whole: OnceLock<File<'d>>,
     supplementary: Option<File<'d>>,
 }
 
-/// It lies behind the unpacked start of `.debug_info`, or nowhere.
-struct Behind;
+/// It does not lie in the parts of `.debug_info` that were unpacked.
+struct Elsewhere;
 
 impl<'d> Lines<'d> {
     /// Answers by these sections.
@@ -80,8 +80,11 @@ impl<'d> Lines<'d> {
         let dwarf = sections.dwarf()?;
         Ok(Lines {
             sections,
-            supplementary: dwarf.sup.clone().map(|supplementary| File::new(supplementary, false)),
-            main: File::new(Arc::new(dwarf), sections.has_start_only()),
+            supplementary: dwarf.sup.clone().map(File::new),
+            main: match sections.parts() {
+                Some(parts) => File::of_parts(Arc::new(dwarf), parts, sections.endian()),
+                None => File::new(Arc::new(dwarf)),
+            },
             whole: OnceLock::new(),
         })
     }
@@ -91,7 +94,7 @@ impl<'d> Lines<'d> {
     pub fn lookup(&self, svma: u64) -> Vec<Frame> {
         let told = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
         let found = match told(&self.main) {
-            Err(Behind) => told(self.whole()),
+            Err(Elsewhere) => told(self.whole()),
             found => found,
         };
         match found {
@@ -105,21 +108,21 @@ impl<'d> Lines<'d> {
     }
 
     fn whole(&self) -> &File<'d> {
-        if !self.main.is_start {
+        if !self.main.is_partial() {
             return &self.main;
         }
         self.whole.get_or_init(|| {
             let dwarf = self.sections.whole_dwarf();
-            File::new(dwarf.map_or_else(|_| Arc::clone(&self.main.dwarf), Arc::new), false)
+            File::new(dwarf.map_or_else(|_| Arc::clone(&self.main.dwarf), Arc::new))
         })
     }
 
     /// What the first of these units that knows the address says of it.
-    fn in_units(&self, file: &File<'d>, units: Vec<usize>, svma: u64) -> Result<Vec<Frame>, Behind> {
+    fn in_units(&self, file: &File<'d>, units: Vec<usize>, svma: u64) -> Result<Vec<Frame>, Elsewhere> {
         for offset in units {
             let frames = match file.unit(offset) {
                 Some(unit) => self.frames(file, &unit, svma)?,
-                None if file.is_start => return Err(Behind),
+                None if file.is_partial() => return Err(Elsewhere),
                 None => continue,
             };
             if !frames.is_empty() {
@@ -129,7 +132,7 @@ impl<'d> Lines<'d> {
         Ok(Vec::new())
     }
 
-    fn frames(&self, file: &File<'d>, unit: &Arc<Unit<'d>>, svma: u64) -> Result<Vec<Frame>, Behind> {
+    fn frames(&self, file: &File<'d>, unit: &Arc<Unit<'d>>, svma: u64) -> Result<Vec<Frame>, Elsewhere> {
         let unit_ref = file.unit_ref(unit);
         let rows = unit.rows(unit_ref);
         let frame = |function: Option<String>, place: Option<(Option<u64>, u32)>| Frame {
@@ -157,7 +160,7 @@ impl<'d> Lines<'d> {
         mut file: &'s File<'d>,
         unit: &Arc<Unit<'d>>,
         mut entry: gimli::UnitOffset,
-    ) -> Result<Option<String>, Behind> {
+    ) -> Result<Option<String>, Elsewhere> {
         let mut unit = Arc::clone(unit);
         for _ in 0..MOST_REFERENCES {
             let referred = match functions::name(file.unit_ref(&unit), entry) {
@@ -180,7 +183,7 @@ impl<'d> Lines<'d> {
             let Some(elsewhere) = elsewhere else { return Ok(None) };
             (unit, entry) = match file.entry(elsewhere) {
                 Some(found) => found,
-                None if file.is_start => return Err(Behind),
+                None if file.is_partial() => return Err(Elsewhere),
                 None => return Ok(None),
             };
         }

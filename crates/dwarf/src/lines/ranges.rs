@@ -1,6 +1,7 @@
 //! Which units have code at an address.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops;
 use std::sync::OnceLock;
 
 use gimli::{Range, UnitHeader, UnitRef, UnitType};
@@ -96,14 +97,25 @@ impl UnitRanges {
         })
     }
 
-    /// How many bytes of `.debug_info` have the units of these addresses; `None` where that is not told.
-    pub(super) fn reach(&self, addresses: &[u64]) -> Option<u64> {
-        let mut last = None;
+    /// Where in `.debug_info`, which has `len` bytes, the units of these addresses lie; `None` where that is not told of all, or of none.
+    pub(super) fn parts(&self, addresses: &[u64], len: u64) -> Option<Vec<ops::Range<u64>>> {
+        let mut wanted = BTreeSet::new();
         for address in addresses {
-            last = last.max(Some(*self.told.at(*address).iter().max()?));
+            let units = self.told.at(*address);
+            if units.is_empty() {
+                return None;
+            }
+            wanted.extend(units.into_iter().map(|unit| unit as u64));
         }
-        let next = self.told_units.iter().filter(|unit| Some(**unit) > last).min()?;
-        last.map(|_| *next as u64)
+        let mut begins: Vec<u64> = self.told_units.iter().map(|unit| *unit as u64).collect();
+        begins.sort_unstable();
+        let end = |unit: u64| {
+            let next = begins.partition_point(|begin| *begin <= unit);
+            begins.get(next).copied().unwrap_or(len)
+        };
+        let parts = wanted.into_iter().map(|unit| unit..end(unit)).collect::<Vec<_>>();
+        let is_sound = parts.last().is_some_and(|last| last.end <= len);
+        is_sound.then_some(parts)
     }
 
     /// The units that are told to have this address.
@@ -173,6 +185,15 @@ mod tests {
             range(7, 7, 5),
             range(9, 8, 6),
         ]);
+        let told = UnitRanges {
+            told: Ranges(ranges.0.clone()),
+            told_units: HashSet::from([1, 2, 3, 4, 9]),
+            untold: OnceLock::new(),
+        };
+        assert_eq!(told.parts(&[12], 20), Some(vec![1..2, 2..3, 3..4]));
+        assert_eq!(told.parts(&[39, 35], 20), Some(vec![2..3, 4..9]));
+        assert_eq!(told.parts(&[39, 35], 8), None);
+        assert_eq!((told.parts(&[12, 100], 20), told.parts(&[], 20)), (None, None));
         assert_eq!(ranges.at(12), [3, 1, 2]);
         assert_eq!(ranges.at(13), [1, 2]);
         assert_eq!(ranges.at(20), [2]);

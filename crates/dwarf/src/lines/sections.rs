@@ -13,15 +13,24 @@ use super::{Error, Slice};
 
 /// The DWARF sections of a file, decompressed: what [`Lines`](super::Lines) borrows.
 pub struct DebugSections<'a> {
-    /// Of `.debug_info`, perhaps, its start alone.
-    info: Cow<'a, [u8]>,
-    /// Where that is so, all of it; empty where it can't be unpacked.
-    rest: Option<(Packed<'a>, OnceLock<Vec<u8>>)>,
+    info: Info<'a>,
     others: Sections<'a>,
     ranges: UnitRanges,
     /// Of the file that `.gnu_debugaltlink` names.
     supplementary: Option<Sections<'a>>,
     endian: RunTimeEndian,
+}
+
+/// `.debug_info`.
+enum Info<'a> {
+    Whole(Cow<'a, [u8]>),
+    Parts {
+        /// Those that were asked for first, by where they begin.
+        parts: Vec<(usize, Vec<u8>)>,
+        packed: Packed<'a>,
+        /// All of it, once something else was asked for; empty where it can't be unpacked.
+        whole: OnceLock<Vec<u8>>,
+    },
 }
 
 struct Sections<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
@@ -42,8 +51,8 @@ impl<'a> DebugSections<'a> {
     /// Reads the sections of `image`, which is the module itself or its separate debug file, and of the supplementary
     /// file (dwz) where it has one. `None` where there is no debug information.
     ///
-    /// Where it is compressed, `.debug_info` is unpacked no further than the units of the addresses `asked` lie, as far as `.debug_aranges` tells; the
-    /// rest is once something needs it.
+    /// Where `.debug_info` is compressed, it is unpacked no further than the units of the addresses `asked` lie, and only these are kept, as far as
+    /// `.debug_aranges` tells; the rest is unpacked once something needs it.
     pub fn load(
         image: &Image<'a>,
         supplementary: Option<&Image<'a>>,
@@ -62,8 +71,7 @@ impl<'a> DebugSections<'a> {
         let info = || {
             let aranges = unpack(image, SectionId::DebugAranges)?.unwrap_or_default();
             let ranges = UnitRanges::told(&EndianSlice::new(&aranges, endian).into())?;
-            let start = ranges.reach(asked).unwrap_or(u64::MAX);
-            Ok::<_, Error>((packed.unpack_start(start).map_err(Error::Elf)?, ranges))
+            Ok::<_, Error>((Info::unpack(packed, &ranges, asked)?, ranges))
         };
         let others = || {
             let others = Sections::load(image, &OTHERS)?;
@@ -75,10 +83,8 @@ impl<'a> DebugSections<'a> {
         };
         let (info, others) = rayon::join(info, others);
         let ((info, ranges), (others, supplementary)) = (info?, others?);
-        let is_start = (info.len() as u64) < packed.unpacked_len();
         Ok(Some(DebugSections {
             info,
-            rest: is_start.then(|| (packed, OnceLock::new())),
             others,
             ranges,
             supplementary,
@@ -86,9 +92,17 @@ impl<'a> DebugSections<'a> {
         }))
     }
 
-    /// Whether `.debug_info` goes on behind what was unpacked of it at first.
-    pub fn has_start_only(&self) -> bool {
-        self.rest.is_some()
+    /// Where the parts of `.debug_info` begin that are there at first, and what they hold; `None` where all of it is.
+    pub(super) fn parts(&self) -> Option<&[(usize, Vec<u8>)]> {
+        match &self.info {
+            Info::Whole(_) => None,
+            Info::Parts { parts, .. } => Some(parts),
+        }
+    }
+
+    /// Whether only parts of `.debug_info` were unpacked at first.
+    pub fn is_partial(&self) -> bool {
+        self.parts().is_some()
     }
 
     /// Which units have which addresses.
@@ -96,18 +110,27 @@ impl<'a> DebugSections<'a> {
         &self.ranges
     }
 
-    /// What was unpacked.
+    /// All sections; without `.debug_info` where only [parts](Self::parts) of it are there.
     pub(super) fn dwarf(&self) -> gimli::Result<gimli::Dwarf<Slice<'_>>> {
-        self.with_info(&self.info)
+        match &self.info {
+            Info::Whole(info) => self.with_info(info),
+            Info::Parts { .. } => self.with_info(&[]),
+        }
     }
 
-    /// The same with all of `.debug_info`; where that can't be had, with what is there.
+    /// All sections, and all of `.debug_info`, as far as it can be unpacked.
     pub(super) fn whole_dwarf(&self) -> gimli::Result<gimli::Dwarf<Slice<'_>>> {
-        let Some((packed, whole)) = &self.rest else {
-            return self.dwarf();
-        };
-        let whole = whole.get_or_init(|| packed.unpack().map_or_else(|_| Vec::new(), Cow::into_owned));
-        self.with_info(if whole.is_empty() { &self.info } else { whole })
+        match &self.info {
+            Info::Whole(info) => self.with_info(info),
+            Info::Parts { packed, whole, .. } => {
+                self.with_info(whole.get_or_init(|| packed.unpack().map_or_else(|_| Vec::new(), Cow::into_owned)))
+            }
+        }
+    }
+
+    /// How its numbers are written.
+    pub(super) fn endian(&self) -> RunTimeEndian {
+        self.endian
     }
 
     fn with_info<'s>(&'s self, info: &'s [u8]) -> gimli::Result<gimli::Dwarf<Slice<'s>>> {
@@ -120,6 +143,22 @@ impl<'a> DebugSections<'a> {
             dwarf.load_sup(|id| slice(supplementary.get(id)))?;
         }
         Ok(dwarf)
+    }
+}
+
+impl<'a> Info<'a> {
+    fn unpack(packed: Packed<'a>, ranges: &UnitRanges, asked: &[u64]) -> Result<Info<'a>, Error> {
+        if let Some(wanted) = ranges.parts(asked, packed.unpacked_len())
+            && let Some(parts) = packed.unpack_parts(&wanted).map_err(Error::Elf)?
+        {
+            let begins = wanted.iter().map(|part| part.start as usize);
+            return Ok(Info::Parts {
+                parts: begins.zip(parts).collect(),
+                packed,
+                whole: OnceLock::new(),
+            });
+        }
+        packed.unpack().map(Info::Whole).map_err(Error::Elf)
     }
 }
 

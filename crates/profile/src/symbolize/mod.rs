@@ -235,7 +235,9 @@ impl Symbolizer {
                 expected.entry(file).or_default().push(self.svma(file, offset));
             }
         }
-        let symbols = expected.iter().filter_map(|(file, svmas)| Some((self.symbols(*file)?, svmas)));
+        let symbols = expected
+            .iter()
+            .filter_map(|(file, svmas)| Some((self.symbols(*file)?, svmas)));
         let symbols: Vec<(&dyn ModuleSymbols, &Vec<u64>)> = symbols.collect();
         symbols.par_iter().for_each(|(symbols, svmas)| symbols.expect(svmas));
     }
