@@ -485,18 +485,22 @@ fn go_without_debug_information_says_what_it_says_with_it() {
             return;
         };
         let (with, without) = (with.section().unwrap(), without.section().unwrap());
-        let (mut same, mut only_without) = (0, 0);
+        let (mut same, mut only_without, mut first) = (0, 0, 0);
         for svma in text.step_by(4) {
             let rule = |table: &Section<'_>| Some(table.lookup(svma).unwrap()?.row.rule);
             match (rule(&with), rule(&without)) {
                 (None, Some(_)) => only_without += 1,
+                // The first functions of stacks, of which `.debug_frame` tells what they return with, though nothing has called them.
+                (Some(Some(_)), Some(None)) => first += 1,
                 (with, without) => {
                     assert_eq!(without, with, "{architecture} {svma:#x}");
                     same += usize::from(with.is_some());
                 }
             }
         }
-        println!("{architecture}: {same} addresses, {only_without} without debug information only");
-        assert!(same > 50_000);
+        println!(
+            "{architecture}: {same} addresses, {only_without} without debug information only, {first} in first functions"
+        );
+        assert!(same > 50_000 && first < 1000);
     }
 }
