@@ -154,7 +154,7 @@ impl Table<'_> {
         }
         // A function with a frame has saved the link register at its bottom.
         let ra = match distance {
-            0 => Location::register(self.arch.ra.0, 0),
+            ..=0 => Location::register(self.arch.ra.0, 0),
             distance => Location::saved(distance.checked_neg()?),
         };
         Some(Rule::new(Location::register(sp, distance), ra))

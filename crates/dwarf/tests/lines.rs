@@ -392,7 +392,7 @@ fn what_is_unpacked_in_part_answers_as_the_whole() {
             .arg("-o")
             .arg(&program);
         if !gcc.status().is_ok_and(|status| status.success()) {
-            skip(&format!("gcc cannot compile this here: {options:?}"));
+            skip(format!("gcc cannot compile this here: {options:?}"));
             continue;
         }
         let file = MappedFile::open(&program).unwrap();
