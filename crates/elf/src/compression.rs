@@ -269,10 +269,10 @@ mod tests {
             let piece = PIECE as u64;
             for parts in [
                 &[][..],
-                &[0..len],
+                &[0..len, len..len],
                 &[0..0, 0..1, 1..100, 100..100, 5000..piece, piece..piece + 1],
                 &[piece - 1..piece + 1, len - 1..len, len..len],
-                &[piece / 2..piece + 20_000],
+                &[piece / 2..piece + 20_000, len..len],
             ] {
                 let unpacked = packed.unpack_parts(parts).unwrap().unwrap();
                 let expected = parts.iter().map(|part| &data[part.start as usize..part.end as usize]);
@@ -281,7 +281,9 @@ mod tests {
             assert!(packed.unpack_parts(&[0..1, 5..len + 1]).is_err());
             // What is cut off is missed only by those who ask for it.
             let cut = packed_section(&section[..section.len() - 5]).unwrap();
-            assert!(cut.unpack().is_err() && cut.unpack_parts(&[10..1000]).unwrap().unwrap()[0] == data[10..1000]);
+            assert!(
+                cut.unpack().is_err() && cut.unpack_parts(&[0..0, 10..1000]).unwrap().unwrap()[1] == data[10..1000]
+            );
             for wrong in [len - 1, len + 1, len + 70_000] {
                 let section = zlib(&data, wrong);
                 assert!(
@@ -291,7 +293,12 @@ mod tests {
                 );
             }
         }
-        assert!(Packed::plain(b"abc", 0, 0).unpack_parts(&[0..1]).unwrap().is_none());
+        assert!(
+            Packed::plain(b"abc", 0, 0)
+                .unpack_parts(&[0..1, 1..2])
+                .unwrap()
+                .is_none()
+        );
         let small = zlib(&[1, 2, 3], 1 << 40);
         assert!(packed_section(&small).is_err());
     }
