@@ -58,6 +58,31 @@ fn a_core_of_the_kernel() {
 }
 
 #[test]
+fn cores_of_a_thousand_threads() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let folder = scratch();
+    let running = parked(&built, &["999"]);
+    let core = available(gcore(&folder, running.pid()));
+    running.signal(Signal::KILL);
+    if let Some(core) = core {
+        as_gdb(&built, &core, "gdb's core of 1,000 threads");
+    }
+    let folder = scratch();
+    let command = [built.as_os_str(), "999".as_ref(), "crash".as_ref()];
+    if let Some(core) = available(debugger::crashed(&folder, &command)) {
+        as_gdb(&built, &core, "kernel's core of 1,000 threads");
+        let told = stack(&[text(&core)]);
+        assert!(
+            told.stdout.contains("1000 threads, ended by signal 11"),
+            "{}",
+            told.describe()
+        );
+    }
+}
+
+#[test]
 fn a_call_to_nowhere() {
     let Some(built) = available(program::PARKED.build()) else {
         return;

@@ -5,12 +5,12 @@ use backtrail_ctype::link;
 use backtrail_elf::{File, Image, Kind, SectionData, edit};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
-use backtrail_wire::Endian;
+use backtrail_wire::{Bytes, Endian};
 
 use crate::cfi::{self, EhFrame};
 use crate::registers::{CallFrames, Held};
 use crate::whole::Whole;
-use crate::{build, check, objects, tables, types};
+use crate::{build, check, gopclntab, objects, tables, types};
 
 /// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what holds for every input.
 pub fn cfi(data: &[u8]) {
@@ -34,6 +34,19 @@ pub fn cfi(data: &[u8]) {
     }
 }
 
+/// Reads `data` as a `.gopclntab` of each CPU that Go's programs are for here.
+pub fn go_tables(data: &[u8]) {
+    for arch in [&x86_64::ARCH, &aarch64::ARCH] {
+        let functions = gopclntab::of_section(Bytes::new(data, Endian::Little), arch).unwrap_or_default();
+        let rows: usize = functions.iter().map(|function| function.rows.len()).sum();
+        assert!(functions.len() * 8 <= data.len() && rows <= data.len());
+        for function in functions {
+            assert!(function.rows.is_sorted_by(|one, next| one.start < next.start));
+            assert!(function.rows.iter().all(|row| row.start < function.size));
+        }
+    }
+}
+
 /// Asks the call frame information of the ELF file `data` for callers of frames all over its code, on a made-up stack.
 pub fn registers(data: &[u8]) {
     const FRAMES: u64 = 64;
@@ -48,12 +61,25 @@ pub fn registers(data: &[u8]) {
         CallFrames::new(&image, held(section.clone()), header),
         CallFrames::new(&image, held(section), None),
     ];
+    // The table of the whole section says the same as those of its functions.
+    let whole = build::of_image(&image, &Options::new(Version::V3, tables::abi(&image), 0));
+    let row = |table: &[u8], svma: u64| {
+        let found = Section::parse(table, 0).expect("a written section reads").lookup(svma);
+        found
+            .expect("so do its rows")
+            .map(|found| (found.row.rule, found.function.signal_frame))
+    };
     for range in image.code_ranges().iter().take(4) {
         let step = ((range.end - range.start) / FRAMES).max(1);
         for svma in (range.start..range.end).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
             let mut registers = Registers::new(svma);
             registers.set(image.arch().sp, 0x7000_0000);
             registers.set(image.arch().fp, 0x7000_0100);
+            // A search table may lie.
+            let _ = frames[0].function(svma);
+            if let (Some(function), Ok(whole)) = (frames[1].function(svma), &whole) {
+                assert_eq!(row(function, svma), row(&whole.bytes, svma), "{svma:#x}");
+            }
             for frames in &frames {
                 let word = |address: u64| (address >> 28 == 7).then_some(address.rotate_left(7));
                 if let Some(caller) = frames.caller(&registers, svma, word) {

@@ -6,12 +6,14 @@
 //! [`cache`] keeps what took long.
 
 pub mod arguments;
+mod asked;
 pub mod build;
 pub mod cache;
 pub mod cfi;
 pub mod check;
 #[doc(hidden)]
 pub mod fuzz;
+mod gopclntab;
 pub mod lines;
 pub mod objects;
 mod plt;

@@ -1,19 +1,25 @@
-//! The registers of callers, by call frame information itself.
+//! The registers of callers, by call frame information itself; and tables of single functions.
 //!
 //! SFrame restores what a stack trace needs: program counter, stack pointer and frame pointer. Who asks for the values of
 //! arguments needs the other registers too that a function gives back to its caller, and has the time to read
-//! `.eh_frame`: debuggers do, samplers don't.
+//! `.eh_frame`: debuggers do, samplers don't. Such a look also meets so few functions of a module that a table of all would be made for nothing.
 
+use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_elf::Image;
+use backtrail_sframe::write::Options;
+use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindSection};
 
-use crate::cfi::{self, MAX_CIE_BYTES, Slice, Storage, augmentation, evaluate};
+use crate::asked::Asked;
+use crate::cfi::{self, MAX_CIE_BYTES, Prepared, Slice, Storage, augmentation, evaluate};
+use crate::{build, tables};
 
 /// Rows that are kept: threads stand at the same places.
 const MOST_ROWS: usize = 1 << 14;
@@ -33,14 +39,26 @@ pub struct CallFrames<B> {
     eh_frame: Held<B>,
     /// `.eh_frame_hdr`, whose table finds an FDE.
     header: Option<Held<B>>,
-    /// The section without letters that its reader does not know, where it has any (AArch64).
-    normalized: OnceCell<Option<Vec<u8>>>,
+    normalized: OnceCell<Normalized>,
     /// Start and offset of each FDE by start, made where there is no such table.
     starts: OnceCell<Vec<(u64, usize)>>,
     bases: BaseAddresses,
     arch: &'static Arch,
+    abi: Abi,
     endian: Endian,
+    /// Where code can lie.
+    code: Vec<Range<u64>>,
     rows: RefCell<HashMap<u64, Option<Rc<Row>>>>,
+    asked: Asked,
+}
+
+/// What is left of a section without letters that its reader does not know (AArch64).
+#[derive(Debug, Default)]
+struct Normalized {
+    /// `None` where it has no such letters.
+    bytes: Option<Vec<u8>>,
+    /// Offsets of the CIEs whose return addresses are signed with key B.
+    key_b: HashSet<usize>,
 }
 
 /// What call frame information says of a pc.
@@ -84,9 +102,40 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
             starts: OnceCell::new(),
             bases,
             arch: image.arch(),
+            abi: tables::abi(image),
             endian: image.endian(),
+            code: image.code_ranges(),
             rows: RefCell::default(),
+            asked: Asked::default(),
         }
+    }
+
+    /// The table of the function that has the code at `svma`: an SFrame section at address 0 with the rows that [`tables::Tables`] has for it. `None` where
+    /// no FDE has the address, or rows can't say what it says, and for all that is new once many thousands of addresses were asked for: the table of the whole module
+    /// tells.
+    pub fn function(&self, svma: u64) -> Option<&[u8]> {
+        self.asked.table(svma, |made| {
+            let fde = self.offset(&self.section(), svma)?;
+            let table = made.entry(fde).or_insert_with(|| self.table(fde).map(Rc::from)).clone();
+            table.filter(|table| {
+                let section = Section::parse(table, 0);
+                section.is_ok_and(|section| matches!(section.lookup(svma), Ok(Some(_))))
+            })
+        })
+    }
+
+    /// The table of one FDE.
+    fn table(&self, fde: usize) -> Option<Vec<u8>> {
+        let prepared = Prepared {
+            section: self.section(),
+            key_b: &self.normalized().key_b,
+            bases: self.bases.clone(),
+            code: &self.code,
+            arch: self.arch,
+        };
+        let converted = prepared.one(fde);
+        let built = build::table(&converted, &Options::new(Version::V3, self.abi, 0)).ok()?;
+        (built.functions > 0).then_some(built.bytes)
     }
 
     /// The caller of a frame with these registers. `svma` is the address to look up, as the file has it: the frame's program
@@ -117,18 +166,29 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
 
     fn section(&self) -> gimli::EhFrame<Slice<'_>> {
         let bytes = self.eh_frame.bytes.as_ref();
-        let is_aarch64 = self.arch.name == "aarch64";
-        let normalized = self.normalized.get_or_init(|| {
-            let normalized = is_aarch64.then(|| augmentation::normalize(Bytes::new(bytes, self.endian)))?;
-            matches!(normalized.data, std::borrow::Cow::Owned(_)).then(|| normalized.data.into_owned())
-        });
-        let bytes = normalized.as_deref().unwrap_or(bytes);
+        let bytes = self.normalized().bytes.as_deref().unwrap_or(bytes);
         let mut section = gimli::EhFrame::new(bytes, cfi::run_time(self.endian));
         section.set_address_size(self.arch.pointer_bytes);
-        if is_aarch64 {
+        if self.arch.name == "aarch64" {
             section.set_vendor(gimli::Vendor::AArch64);
         }
         section
+    }
+
+    fn normalized(&self) -> &Normalized {
+        self.normalized.get_or_init(|| {
+            if self.arch.name != "aarch64" {
+                return Normalized::default();
+            }
+            let normalized = augmentation::normalize(Bytes::new(self.eh_frame.bytes.as_ref(), self.endian));
+            Normalized {
+                bytes: match normalized.data {
+                    Cow::Owned(bytes) => Some(bytes),
+                    Cow::Borrowed(_) => None,
+                },
+                key_b: normalized.key_b,
+            }
+        })
     }
 
     fn row(&self, section: &gimli::EhFrame<Slice<'_>>, svma: u64) -> Option<Row> {

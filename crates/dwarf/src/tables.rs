@@ -3,12 +3,13 @@
 //!
 //! A module's own `.sframe` is often not whole: it lacks what the linker made and what was assembled without it, such
 //! as the start files that say where a stack ends. Functions that only `.eh_frame` knows are added then.
-//! Where there is a `.debug_frame` (all that Go's linker writes), it says what `.eh_frame` does not.
+//! Where there is a `.debug_frame` (all that Go's linker writes), it says what `.eh_frame` does not; and Go's `.gopclntab` what neither does.
 //!
 //! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes in little-endian:
 //! the bytes of code without rows (8), the CRC-32 of the sections it was made from (4), and the CRC-32 of all before
 //! (4). An entry that does not fit its trailer, or was made from other sections, is made anew.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -22,6 +23,7 @@ use backtrail_wire::{Bytes, Endian};
 use crate::build;
 use crate::cache;
 use crate::cfi::{self, Converted, EhFrame, debug_frame};
+use crate::gopclntab;
 use crate::plt;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
@@ -71,7 +73,7 @@ impl Table {
 pub enum Error {
     /// A section cannot be read.
     Elf(backtrail_elf::Error),
-    /// The module has neither `.sframe` nor `.eh_frame`.
+    /// The module has neither `.sframe` nor `.eh_frame`, nor anything in its place.
     NoUnwindInformation,
     /// The file has no `.eh_frame`, or no bytes of it.
     NoEhFrame,
@@ -133,6 +135,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
         converted.add_entry_point(entry, end.or_else(|| symbols.next_address(entry)));
     }
     plt::add(&mut converted, image);
+    gopclntab::add(&mut converted, image);
     converted
 }
 
@@ -165,18 +168,20 @@ impl Tables {
             Some(_) => None,
             None => debug_frame::of_image(image),
         };
+        let go = gopclntab::section(image);
         let (section, more) = match (image.eh_frame(), &own, debug) {
             (Ok(Some(section)), None, debug) => (section, debug),
             (Ok(Some(section)), Some(own), _) if lacks_functions(image, own) => (section, None),
             (_, Some(own), _) => return Ok(shipped(own)),
             (_, None, Some(debug)) => (debug, None),
+            (Ok(None), None, None) if go.is_some() => (NO_SECTION, None),
             (Ok(None), None, None) => return Err(Error::NoUnwindInformation),
             (Err(error), None, None) => return Err(error.into()),
         };
         let entry = self.cache_entry(image);
         let source = entry
             .as_ref()
-            .map(|_| source_crc([Some(&section), own.as_ref(), more.as_ref()]));
+            .map(|_| source_crc([Some(&section), own.as_ref(), more.as_ref(), go.as_ref()]));
         if let (Some(path), Some(source)) = (&entry, source)
             && let Some(table) = read_entry(path, source, abi(image))
         {
@@ -194,6 +199,12 @@ impl Tables {
         cache::entry(self.cache.as_ref()?, image.build_id()?, "sframe")
     }
 }
+
+/// The call frame information of files that have none.
+const NO_SECTION: SectionData<'static> = SectionData {
+    address: 0,
+    data: Cow::Borrowed(&[]),
+};
 
 fn shipped(own: &SectionData<'_>) -> Table {
     Table {
@@ -308,7 +319,7 @@ fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
 }
 
 /// Two files may have one build id; what their tables say, and where, tells them apart.
-fn source_crc(sections: [Option<&SectionData<'_>>; 3]) -> u32 {
+fn source_crc(sections: [Option<&SectionData<'_>>; 4]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     for section in sections.into_iter().flatten() {
         crc.update(&section.address.to_le_bytes());

@@ -1,6 +1,7 @@
 //! Lines and inlined calls of freshly compiled programs, compared with GNU addr2line.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -85,7 +86,7 @@ fn every_address_as_addr2line_has_it() {
         };
         let file = MappedFile::open(&program).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
-        let sections = DebugSections::load(&image, None).unwrap().unwrap();
+        let sections = DebugSections::load(&image, None, &[]).unwrap().unwrap();
         let lines = Lines::new(&sections).unwrap();
         let mut inlined = 0;
         for address in addresses(&image, &["main", "outer"]) {
@@ -130,11 +131,11 @@ fn split_off_debug_information() {
     assert!(objcopy(&["--strip-debug", &link, name]));
     let file = MappedFile::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
-    assert!(DebugSections::load(&image, None).unwrap().is_none());
+    assert!(DebugSections::load(&image, None, &[]).unwrap().is_none());
     let found = Search::new().debug_file(&program, &image).unwrap();
     let debug_file = MappedFile::open(&found).unwrap();
     let debug_image = Image::parse(debug_file.bytes()).unwrap();
-    let sections = DebugSections::load(&debug_image, None).unwrap().unwrap();
+    let sections = DebugSections::load(&debug_image, None, &[]).unwrap().unwrap();
     let lines = Lines::new(&sections).unwrap();
     let main = addresses(&image, &["main"])[0];
     let frames = lines.lookup(main);
@@ -207,7 +208,7 @@ fn names_in_a_supplementary_file() {
     let supplementary = MappedFile::open(found).unwrap();
     let supplementary = Image::parse(supplementary.bytes()).unwrap();
     let name = |with: Option<&Image<'_>>| {
-        let sections = DebugSections::load(&image, with).unwrap().unwrap();
+        let sections = DebugSections::load(&image, with, &[]).unwrap().unwrap();
         let frames = Lines::new(&sections).unwrap().lookup(image.entry() + 1);
         frames.first().and_then(|frame| frame.function.clone())
     };
@@ -227,10 +228,15 @@ fn names_in_a_supplementary_file() {
 
 #[test]
 fn damaged_debug_information_does_no_harm() {
+    assert!(answers_of_damaged(&["-g"]).is_none_or(|answers| answers > 1000));
+    // Hardly any of it can be unpacked.
+    assert!(answers_of_damaged(&["-g", "-gz"]).is_none_or(|answers| answers > 0));
+}
+
+/// How many frames come of damaged debug information in two seconds.
+fn answers_of_damaged(options: &[&str]) -> Option<usize> {
     let dir = tempfile::tempdir().unwrap();
-    let Some(program) = compile(dir.path(), "a", &["-g"]) else {
-        return;
-    };
+    let program = compile(dir.path(), "a", options)?;
     let original = fs::read(&program).unwrap();
     let image = Image::parse(&original).unwrap();
     let targets = addresses(&image, &["main", "outer"]);
@@ -257,7 +263,7 @@ fn damaged_debug_information_does_no_harm() {
             data[offset + random(size)] = random(256) as u8;
         }
         let image = Image::parse(&data).unwrap();
-        let Ok(Some(sections)) = DebugSections::load(&image, None) else {
+        let Ok(Some(sections)) = DebugSections::load(&image, None, &targets) else {
             continue;
         };
         let Ok(lines) = Lines::new(&sections) else { continue };
@@ -265,7 +271,7 @@ fn damaged_debug_information_does_no_harm() {
             answers += lines.lookup(*address).len();
         }
     }
-    assert!(answers > 1000, "{answers}");
+    Some(answers)
 }
 
 /// What the addr2line crate, which reads all units beforehand, says of an address.
@@ -307,7 +313,9 @@ fn by_library(context: &addr2line::Context<EndianSlice<'_, LittleEndian>>, svma:
 fn as_the_library(path: &Path, count: u64) {
     let file = MappedFile::open(path).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
-    let sections = DebugSections::load(&image, None).unwrap().expect("debug information");
+    let sections = DebugSections::load(&image, None, &[])
+        .unwrap()
+        .expect("debug information");
     let lines = Lines::new(&sections).unwrap();
     let load = |id: gimli::SectionId| {
         let section = image.section(id.name()).unwrap();
@@ -329,6 +337,81 @@ fn as_the_library(path: &Path, count: u64) {
     }
     println!("{}: {frames} frames, {inlined} inlined", path.display());
     assert!(frames > 0);
+    in_part_as_in_whole(&image, &lines, text.address..text.address + text.size, 24);
+}
+
+/// Loads the sections for one address, and asks for it and for others; returns how often only parts of them were unpacked at first.
+fn in_part_as_in_whole(image: &Image<'_>, whole: &Lines<'_>, code: Range<u64>, count: u64) -> usize {
+    let step = ((code.end - code.start) / count).max(1) as usize;
+    let mut parts = 0;
+    for asked in code.clone().step_by(step) {
+        let sections = DebugSections::load(image, None, &[asked])
+            .unwrap()
+            .expect("debug information");
+        let lines = Lines::new(&sections).unwrap();
+        for svma in [asked].into_iter().chain(code.clone().step_by(step)) {
+            assert_eq!(lines.lookup(svma), whole.lookup(svma), "{asked:#x}: {svma:#x}");
+        }
+        parts += usize::from(sections.is_partial());
+    }
+    parts
+}
+
+/// Compressed, and of several units; link-time optimization makes them refer to each other.
+#[test]
+fn what_is_unpacked_in_part_answers_as_the_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let unit = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let mut sources = vec![unit(
+        "main.c",
+        "int f0(int); int main(int c, char **v) { (void)v; return f0(c); }\n",
+    )];
+    for n in 0..12 {
+        let text = format!(
+            "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f{next}(int);\n\
+             static inline __attribute__((always_inline)) int inner{n}(int a) {{ return a * printf(\"%d\", a); }}\n\
+             __attribute__((noinline)) int f{n}(int a) {{ return inner{n}(a) + (a > {n} ? f{next}(a - 1) : 1); }}\n",
+            next = (n + 1) % 12
+        );
+        sources.push(unit(&format!("unit{n}.c"), &text));
+    }
+    for options in [
+        &["-gdwarf-5"][..],
+        &["-gdwarf-4"],
+        &["-g", "-flto", "-flto-partition=max"],
+    ] {
+        let program = dir.path().join("program");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-gz=zlib"])
+            .args(options)
+            .args(&sources)
+            .arg("-o")
+            .arg(&program);
+        if !gcc.status().is_ok_and(|status| status.success()) {
+            skip(format!("gcc cannot compile this here: {options:?}"));
+            continue;
+        }
+        let file = MappedFile::open(&program).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let sections = DebugSections::load(&image, None, &[])
+            .unwrap()
+            .expect("debug information");
+        assert!(!sections.is_partial());
+        let lines = Lines::new(&sections).unwrap();
+        let code = addresses(&image, &["f3", "f7", "main", "f11"]);
+        let (first, last) = (code.iter().min().unwrap(), code.iter().max().unwrap());
+        let mut named = (*first..*last)
+            .flat_map(|svma| lines.lookup(svma))
+            .filter_map(|frame| frame.function);
+        assert!(named.any(|name| name == "f7"), "{options:?}");
+        let parts = in_part_as_in_whole(&image, &lines, *first..*last + 1, 40);
+        println!("{options:?}: {parts} times in parts");
+        assert!(parts > 4, "{options:?}");
+    }
 }
 
 #[test]

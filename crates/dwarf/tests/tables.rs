@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{Error, TableOrigin, Tables, convert};
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{Image, MappedFile, SectionData};
 use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Location, Section, Version, write};
 use backtrail_testkit::available;
@@ -42,6 +43,56 @@ fn the_written_table_says_what_was_converted() {
             read.len(),
             table.bytes.len()
         );
+    }
+}
+
+/// Asked for at its ends, in between, and behind.
+#[test]
+fn the_table_of_a_function_says_what_that_of_its_module_does() {
+    for path in real_files() {
+        let file = MappedFile::open(&path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let (Ok(converted), Ok(Some(frames))) = (convert(&image), image.eh_frame()) else {
+            continue;
+        };
+        let held = |section: SectionData<'_>| Held {
+            address: section.address,
+            bytes: section.data.into_owned(),
+        };
+        let header = image.eh_frame_hdr().unwrap().map(held);
+        let whole = Tables::without_cache().load(&image).unwrap();
+        let asked = CallFrames::new(&image, held(frames), header);
+        let (mut same, mut missing) = (0, 0);
+        for function in converted.functions.iter().step_by(1 + converted.functions.len() / 2000) {
+            let end = function.start + u64::from(function.size);
+            for svma in [
+                function.start,
+                function.start + u64::from(function.size) / 2,
+                end - 1,
+                end,
+            ] {
+                let row = |section: &Section<'_>| {
+                    let found = section.lookup(svma).unwrap()?;
+                    Some((found.row.rule, found.function.signal_frame))
+                };
+                match asked.function(svma) {
+                    Some(table) => {
+                        let table = Section::parse(table, 0).unwrap();
+                        assert_eq!(
+                            row(&table),
+                            row(&whole.section().unwrap()),
+                            "{}: {svma:#x}",
+                            path.display()
+                        );
+                        same += 1;
+                    }
+                    None => missing += usize::from(svma < end),
+                }
+            }
+        }
+        println!("{}: {same} addresses, {missing} without an FDE", path.display());
+        // The entry point of a program may have none, and linkage tables of some CPUs.
+        assert!(missing <= 8 && same > 0);
     }
 }
 
@@ -406,5 +457,50 @@ fn linkage_tables_of_aarch64_have_rows() {
     let rule = |section: &Section<'_>, pc| section.lookup(pc).unwrap().and_then(|found| found.row.rule);
     for pc in pcs {
         assert_eq!(rule(&again.section().unwrap(), pc), rule(&section, pc), "{pc:#x}");
+    }
+}
+
+/// What Go's linker writes into `.debug_frame` it takes from `.gopclntab`.
+#[test]
+fn go_without_debug_information_says_what_it_says_with_it() {
+    let folder = backtrail_testkit::scratch();
+    let source = backtrail_testkit::place::workspace().join("crates/cli/tests/programs/parked.go");
+    for architecture in ["amd64", "arm64"] {
+        let table = |flags: &str| {
+            let built = folder.path().join(format!("{architecture}{flags}"));
+            let mut build = Command::new("go");
+            build.args(["build", "-ldflags", flags, "-o"]).arg(&built).arg(&source);
+            build.env("GOCACHE", backtrail_testkit::place::target().join("testprograms/go"));
+            build.env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
+            build.env("GOARCH", architecture).env("CGO_ENABLED", "0");
+            let made = available(run(&mut build, LIMIT))?;
+            assert!(made.status.success(), "{}", made.describe());
+            let file = MappedFile::open(&built).unwrap();
+            let image = Image::parse(file.bytes()).unwrap();
+            let text = image.section_header(".text").unwrap();
+            let text = text.address..text.address + text.size;
+            Some((Tables::without_cache().load(&image).unwrap(), text))
+        };
+        let (Some((with, text)), Some((without, _))) = (table(""), table("-w")) else {
+            return;
+        };
+        let (with, without) = (with.section().unwrap(), without.section().unwrap());
+        let (mut same, mut only_without, mut first) = (0, 0, 0);
+        for svma in text.step_by(4) {
+            let rule = |table: &Section<'_>| Some(table.lookup(svma).unwrap()?.row.rule);
+            match (rule(&with), rule(&without)) {
+                (None, Some(_)) => only_without += 1,
+                // The first functions of stacks, of which `.debug_frame` tells what they return with, though nothing has called them.
+                (Some(Some(_)), Some(None)) => first += 1,
+                (with, without) => {
+                    assert_eq!(without, with, "{architecture} {svma:#x}");
+                    same += usize::from(with.is_some());
+                }
+            }
+        }
+        println!(
+            "{architecture}: {same} addresses, {only_without} without debug information only, {first} in first functions"
+        );
+        assert!(same > 50_000 && first < 1000);
     }
 }

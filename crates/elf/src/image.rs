@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 use backtrail_arch::Arch;
 use backtrail_wire::{Bytes, Endian};
 
-use crate::compression::{decompress_section, decompress_zdebug};
+use crate::compression::Packed;
 use crate::constants::*;
 use crate::header::{self, Class, Header};
 use crate::{Result, notes};
@@ -134,6 +134,15 @@ pub struct SectionData<'a> {
     pub address: u64,
     /// The bytes, decompressed.
     pub data: Cow<'a, [u8]>,
+}
+
+impl<'a> SectionData<'a> {
+    fn unpacked(packed: Packed<'a>) -> Result<SectionData<'a>> {
+        Ok(SectionData {
+            address: packed.address,
+            data: packed.unpack()?,
+        })
+    }
 }
 
 /// `.gnu_debuglink`: where the debug information was split off to.
@@ -382,8 +391,13 @@ impl<'a> File<'a> {
     /// older compressed name `.zdebug_*`. `None` where there is no such section or the file holds no bytes of it
     /// (`SHT_NOBITS`, as in separate debug files).
     pub fn section(&self, name: &str) -> Result<Option<SectionData<'a>>> {
+        self.packed(name)?.map(SectionData::unpacked).transpose()
+    }
+
+    /// The same section, as the file holds it.
+    pub fn packed(&self, name: &str) -> Result<Option<Packed<'a>>> {
         if let Some(section) = self.section_header(name) {
-            return self.contents(section);
+            return self.packed_contents(section);
         }
         let Some(rest) = name.strip_prefix(".debug_") else {
             return Ok(None);
@@ -394,26 +408,23 @@ impl<'a> File<'a> {
         let Some(raw) = self.raw(section)? else {
             return Ok(None);
         };
-        Ok(Some(SectionData {
-            address: section.address,
-            data: decompress_zdebug(raw, section.offset)?,
-        }))
+        Packed::zdebug(raw, section.address, section.offset).map(Some)
     }
 
     /// The contents of a section, decompressed; `None` where the file holds no bytes of it.
     pub fn contents(&self, section: &Section<'a>) -> Result<Option<SectionData<'a>>> {
+        self.packed_contents(section)?.map(SectionData::unpacked).transpose()
+    }
+
+    fn packed_contents(&self, section: &Section<'a>) -> Result<Option<Packed<'a>>> {
         let Some(raw) = self.raw(section)? else {
             return Ok(None);
         };
-        let data = if section.flags & SHF_COMPRESSED != 0 {
-            decompress_section(Bytes::new(raw, self.endian()), self.class, section.offset)?
-        } else {
-            Cow::Borrowed(raw)
-        };
-        Ok(Some(SectionData {
-            address: section.address,
-            data,
-        }))
+        let (address, offset) = (section.address, section.offset);
+        if section.flags & SHF_COMPRESSED == 0 {
+            return Ok(Some(Packed::plain(raw, address, offset)));
+        }
+        Packed::with_header(Bytes::new(raw, self.endian()), self.class, address, offset).map(Some)
     }
 
     /// The bytes of a section as the file holds them; `None` for `SHT_NOBITS`.

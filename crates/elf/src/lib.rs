@@ -25,6 +25,7 @@ mod symbol_table;
 mod symbols;
 mod unwind_data;
 
+pub use compression::Packed;
 pub use error::{Error, ErrorKind, Result};
 pub use image::{AltLink, CodeSegments, DebugLink, File, Image, Kind, Section, SectionData, Segment};
 pub use map::MappedFile;

@@ -135,6 +135,7 @@ impl Kept {
 #[derive(Debug)]
 struct Module {
     number: u32,
+    path: String,
     /// Where its file was opened.
     place: Option<PathBuf>,
     file: Option<Rc<MappedFile>>,
@@ -143,7 +144,9 @@ struct Module {
     mem_size: u64,
     position_independent: bool,
     code: CodeSegments,
-    table: Option<Bytes>,
+    /// Its table; of a file that has but call frame information it is made where [`CallFrames::function`] does not tell.
+    table: OnceCell<Option<Bytes>>,
+    /// Where rows come from; `None` where there are none.
     origin: Option<TableOrigin>,
     /// Its own `.sframe`, where the table is not that one alone.
     own: Option<Bytes>,
@@ -159,6 +162,21 @@ impl Module {
     fn arguments(&self) -> Option<&Source> {
         let read = || Source::of(&Image::parse(self.file.as_ref()?.bytes()).ok()?);
         self.arguments.get_or_init(read).as_ref()
+    }
+
+    /// A table that knows the code at an address of the file.
+    fn table(&self, svma: u64, set: &ModuleSet) -> Option<Section<'_>> {
+        self.origin?;
+        if self.table.get().is_none()
+            && let Some(function) = self.frames.as_ref().and_then(|frames| frames.function(svma))
+        {
+            return Section::parse(function, 0).ok();
+        }
+        let whole = self.table.get_or_init(|| {
+            let image = Image::parse(self.file.as_ref()?.bytes()).ok()?;
+            set.table(&self.path, &image).map(|(table, _)| table)
+        });
+        whole.as_ref()?.section()
     }
 
     fn bias(&self, mapping: &Mapping) -> Option<u64> {
@@ -357,6 +375,21 @@ impl ModuleSet {
         })
     }
 
+    /// The table of a whole module, and where it comes from.
+    fn table(&self, path: &str, image: &Image<'_>) -> Option<(Bytes, TableOrigin)> {
+        match self.tables.load(image) {
+            Ok(table) => {
+                let (bytes, address) = (table.bytes, table.address);
+                Some((Bytes { bytes, address }, table.origin))
+            }
+            Err(tables::Error::NoUnwindInformation) => None,
+            Err(error) => {
+                self.tell(path, Reason::Tables(error));
+                None
+            }
+        }
+    }
+
     fn keep(
         &self,
         path: &str,
@@ -365,16 +398,7 @@ impl ModuleSet {
         file: Option<&Rc<MappedFile>>,
         number: u32,
     ) -> Module {
-        let table = match self.tables.load(image) {
-            Ok(table) => Some(table),
-            Err(tables::Error::NoUnwindInformation) => None,
-            Err(error) => {
-                self.tell(path, Reason::Tables(error));
-                None
-            }
-        };
-        let origin = table.as_ref().map(|table| table.origin);
-        let own = tables::own_section(image).filter(|_| origin != Some(TableOrigin::Shipped));
+        let own = tables::own_section(image);
         let section = image.eh_frame().ok().flatten();
         let frames = section.or_else(|| debug_frame::of_image(image)).map(|section| {
             let header = image.eh_frame_hdr().ok().flatten();
@@ -384,8 +408,19 @@ impl ModuleSet {
                 header.map(|header| Kept::of(header, file)),
             )
         });
+        let table = OnceCell::new();
+        let origin = if own.is_none() && frames.is_some() && file.is_some() {
+            Some(TableOrigin::Converted)
+        } else {
+            let made = self.table(path, image);
+            let origin = made.as_ref().map(|(_, origin)| *origin);
+            let _ = table.set(made.map(|(table, _)| table));
+            origin
+        };
+        let own = own.filter(|_| origin != Some(TableOrigin::Shipped));
         Module {
             number,
+            path: path.to_owned(),
             place,
             file: file.cloned(),
             build_id: image.build_id().unwrap_or_default().to_vec(),
@@ -393,10 +428,7 @@ impl ModuleSet {
             mem_size: image.mem_size(),
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
-            table: table.map(|table| Bytes {
-                bytes: table.bytes,
-                address: table.address,
-            }),
+            table,
             origin,
             own: own.map(|own| Bytes {
                 bytes: own.data.into_owned(),
@@ -497,6 +529,9 @@ impl<'s> Space<'s> {
         let (Some(bias), Some(origin)) = (module.bias(mapping), module.origin) else {
             return How::FramePointer;
         };
+        if matches!(module.table.get(), Some(None)) {
+            return How::FramePointer;
+        }
         let svma = address.wrapping_sub(bias);
         let own = module.own.as_ref().and_then(Bytes::section);
         match own.and_then(|own| own.lookup(svma).ok().flatten()) {
@@ -581,9 +616,10 @@ impl Modules for Space<'_> {
             return Coverage::NoModule;
         };
         let table = module.and_then(|module| {
+            let bias = module.bias(mapping)?;
             Some(Table {
-                section: module.table.as_ref()?.section()?,
-                bias: module.bias(mapping)?,
+                section: module.table(address.wrapping_sub(bias), self.set)?,
+                bias,
                 id: module.number,
                 index: None,
             })

@@ -1,6 +1,6 @@
 //! Names for the frames of stacks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use backtrail_profile::Symbolizer;
 use backtrail_recording::{FrameKind, Module};
@@ -57,6 +57,9 @@ pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<Named
     for module in &process.modules {
         symbolizer.map(module);
     }
+    let frames: HashSet<&Frame> = process.threads.iter().flat_map(|thread| &thread.frames).collect();
+    let asked = frames.into_iter().map(|frame| (kind(frame), frame.address));
+    symbolizer.expect(process.pid, asked);
     // Threads stand at the same places.
     let mut known: HashMap<Frame, Vec<NamedFrame>> = HashMap::new();
     let named = process.threads.iter().map(|thread| {
@@ -80,13 +83,20 @@ pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<Named
     named.collect()
 }
 
+fn kind(frame: &Frame) -> FrameKind {
+    match frame.kind {
+        AddressKind::Pc => FrameKind::Pc,
+        AddressKind::Ra => FrameKind::Ra,
+    }
+}
+
 fn calls(process: &Process, symbolizer: &mut Symbolizer, frame: &Frame) -> Vec<NamedFrame> {
-    let (kind, back) = match frame.kind {
-        AddressKind::Pc => (FrameKind::Pc, 0),
+    let back = match frame.kind {
+        AddressKind::Pc => 0,
         // The call was looked up, which is the byte before.
-        AddressKind::Ra => (FrameKind::Ra, 1),
+        AddressKind::Ra => 1,
     };
-    let id = symbolizer.resolve(process.pid, kind, frame.address);
+    let id = symbolizer.resolve(process.pid, kind(frame), frame.address);
     let location = symbolizer.location(id);
     let module = module_at(&process.modules, frame.address.wrapping_sub(back));
     let named = location.calls.iter().map(|call| NamedFrame {

@@ -137,7 +137,6 @@ impl Walk<'_, '_, '_> {
             AddressKind::Pc => registers.pc,
             AddressKind::Ra => registers.pc.wrapping_sub(1),
         };
-        let how = self.space.how(address);
         let callee = *registers;
         let stepped = step(
             self.snapshot.arch,
@@ -154,7 +153,7 @@ impl Walk<'_, '_, '_> {
                 {
                     complete(self.snapshot.arch, registers, &caller.registers);
                 }
-                Ok((kind, how))
+                Ok((kind, self.space.how(address)))
             }
             Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable)) if self.restores => {
                 *registers = self.beyond_tables(&callee, kind, address).ok_or(stop)?;

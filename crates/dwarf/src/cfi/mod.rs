@@ -152,17 +152,14 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
     if input.arch.name == "aarch64" {
         section.set_vendor(gimli::Vendor::AArch64);
     }
-    let converter = || Converter {
-        input,
+    let prepared = Prepared {
         section,
         key_b: &normalized.key_b,
         bases: bases(input),
-        code_in_order: !input.code.is_empty() && input.code.is_sorted_by(|one, next| one.end <= next.start),
-        context: UnwindContext::new_in(),
-        cies: HashMap::new(),
-        rules: Rules::new(input.arch),
-        collector: Collector::default(),
+        code: &input.code,
+        arch: input.arch,
     };
+    let converter = || Converter::new(&prepared);
     let share = offsets.len().div_ceil(threads(offsets.len())).max(1);
     let mut shares = offsets.chunks(share);
     let first = shares.next().unwrap_or_default();
@@ -176,12 +173,7 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
         }
         all.settle()
     });
-    Converted {
-        functions: settled.functions,
-        skipped: settled.skipped,
-        unsaid: settled.unsaid,
-        damage,
-    }
+    settled.with_damage(damage)
 }
 
 /// How many threads so many FDEs are worth.
@@ -268,12 +260,27 @@ pub(crate) fn bases(input: &EhFrame<'_>) -> BaseAddresses {
     bases
 }
 
-struct Converter<'a> {
-    input: &'a EhFrame<'a>,
-    section: gimli::EhFrame<Slice<'a>>,
+/// A section whose FDEs are converted.
+pub(crate) struct Prepared<'a> {
+    /// Without augmentation letters that its reader does not know.
+    pub(crate) section: gimli::EhFrame<Slice<'a>>,
     /// Offsets of the CIEs whose return addresses are signed with key B.
-    key_b: &'a HashSet<usize>,
-    bases: BaseAddresses,
+    pub(crate) key_b: &'a HashSet<usize>,
+    pub(crate) bases: BaseAddresses,
+    /// [`EhFrame::code`].
+    pub(crate) code: &'a [Range<u64>],
+    pub(crate) arch: &'static Arch,
+}
+
+impl Prepared<'_> {
+    /// What the FDE at `offset` says, as if there were no other.
+    pub(crate) fn one(&self, offset: usize) -> Converted {
+        Converter::new(self).convert(&[offset]).settle().with_damage(None)
+    }
+}
+
+struct Converter<'a> {
+    prepared: &'a Prepared<'a>,
     /// Whether the ranges of code, of which there are some, follow each other.
     code_in_order: bool,
     context: UnwindContext<usize, Storage>,
@@ -283,7 +290,19 @@ struct Converter<'a> {
     collector: Collector,
 }
 
-impl Converter<'_> {
+impl<'a> Converter<'a> {
+    fn new(prepared: &'a Prepared<'a>) -> Converter<'a> {
+        let code = prepared.code;
+        Converter {
+            prepared,
+            code_in_order: !code.is_empty() && code.is_sorted_by(|one, next| one.end <= next.start),
+            context: UnwindContext::new_in(),
+            cies: HashMap::new(),
+            rules: Rules::new(prepared.arch),
+            collector: Collector::default(),
+        }
+    }
+
     /// The FDEs at these offsets.
     fn convert(mut self, offsets: &[usize]) -> Collector {
         for &offset in offsets {
@@ -295,15 +314,16 @@ impl Converter<'_> {
 
     fn fde(&mut self, offset: usize) {
         let cies = &mut self.cies;
-        let parsed = self
-            .section
-            .fde_from_offset(&self.bases, offset.into(), |section, bases, cie| {
-                let known = cies.entry(cie.0).or_insert_with(|| {
-                    let parsed = section.cie_from_offset(bases, cie).ok();
-                    parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES)
+        let parsed =
+            self.prepared
+                .section
+                .fde_from_offset(&self.prepared.bases, offset.into(), |section, bases, cie| {
+                    let known = cies.entry(cie.0).or_insert_with(|| {
+                        let parsed = section.cie_from_offset(bases, cie).ok();
+                        parsed.filter(|cie| cie.entry_len() <= MAX_CIE_BYTES)
+                    });
+                    known.clone().ok_or(gimli::Error::NotCieId(cie.0 as u64))
                 });
-                known.clone().ok_or(gimli::Error::NotCieId(cie.0 as u64))
-            });
         let Ok(fde) = parsed else {
             self.collector.skip_fde(0, Reason::Damaged);
             return;
@@ -330,7 +350,7 @@ impl Converter<'_> {
             start,
             end,
             signal_frame: fde.is_signal_trampoline(),
-            pauth_key_b: self.key_b.contains(&fde.cie().offset()),
+            pauth_key_b: self.prepared.key_b.contains(&fde.cie().offset()),
         });
         match reason {
             Some(reason) => self.collector.skip(start, end, reason),
@@ -341,7 +361,7 @@ impl Converter<'_> {
     fn rows(&mut self, fde: &FrameDescriptionEntry<Slice<'_>>, start: u64, end: u64) {
         let column = fde.cie().return_address_register();
         let mut reached = start;
-        let Ok(mut table) = fde.rows(&self.section, &self.bases, &mut self.context) else {
+        let Ok(mut table) = fde.rows(&self.prepared.section, &self.prepared.bases, &mut self.context) else {
             self.collector.skip(start, end, Reason::Damaged);
             return;
         };
@@ -350,7 +370,7 @@ impl Converter<'_> {
                 Ok(Some(row)) => {
                     let row_end = row.end_address().min(end);
                     if row_end > reached {
-                        let verdict = self.rules.verdict(&self.section, row, column);
+                        let verdict = self.rules.verdict(&self.prepared.section, row, column);
                         self.collector.add(reached, row_end, verdict);
                         reached = row_end;
                     }
@@ -366,7 +386,7 @@ impl Converter<'_> {
     }
 
     fn is_code(&self, start: u64, end: u64) -> bool {
-        let code = &self.input.code;
+        let code = self.prepared.code;
         let holds = |range: &Range<u64>| range.start <= start && end <= range.end;
         // Object files can have a section for each function, in order.
         if self.code_in_order {

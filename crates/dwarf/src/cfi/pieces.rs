@@ -6,7 +6,7 @@ use backtrail_sframe::{Row, Rule};
 
 use super::expression::Pattern;
 use super::rule::Verdict;
-use super::{FunctionRows, Reason, Skipped};
+use super::{Converted, Error, FunctionRows, Reason, Skipped};
 
 /// What an FDE says of all its rows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +62,18 @@ struct Open {
     end: u64,
     rows: Vec<Row>,
     pattern: Option<(Pattern, Rule)>,
+}
+
+impl Settled {
+    /// As the result of a conversion.
+    pub(super) fn with_damage(self, damage: Option<Error>) -> Converted {
+        Converted {
+            functions: self.functions,
+            skipped: self.skipped,
+            unsaid: self.unsaid,
+            damage,
+        }
+    }
 }
 
 impl Collector {

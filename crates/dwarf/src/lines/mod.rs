@@ -1,40 +1,27 @@
 //! Functions, inlined calls and source lines of addresses.
 //!
 //! Of a file's units those are read that the addresses lie in: [`ranges`] tells which these are, [`unit`] keeps them, [`functions`] and
-//! [`rows`] are what is read of one.
+//! [`rows`] are what is read of one. [`sections`] unpacks where they lie.
 
 mod functions;
 mod ranges;
 mod rows;
+mod sections;
 mod unit;
 
-use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use backtrail_elf::Image;
-use backtrail_wire::Endian;
-use gimli::{AttributeValue, EndianSlice, RunTimeEndian, SectionId};
-use rayon::prelude::*;
+use gimli::{AttributeValue, EndianSlice, RunTimeEndian};
 
 use functions::Name;
-use ranges::UnitRanges;
+pub use sections::DebugSections;
 use unit::{File, Unit};
 
 /// More frames than this at one address are no inlining but damage.
 const MAX_INLINED: usize = 256;
 /// Neither do names have longer chains of references.
 const MOST_REFERENCES: usize = 16;
-
-/// The DWARF sections of a file, decompressed: what [`Lines`] borrows.
-pub struct DebugSections<'a> {
-    main: Sections<'a>,
-    /// Of the file that `.gnu_debugaltlink` names.
-    supplementary: Option<Sections<'a>>,
-    endian: RunTimeEndian,
-}
-
-struct Sections<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
 
 /// A function at an address, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,97 +60,80 @@ impl From<gimli::Error> for Error {
     }
 }
 
-/// The sections that lines, functions and inlined calls are told by, the largest first: whoever unpacks it does nothing else, while others do
-/// the rest.
-const SECTIONS: [SectionId; 10] = [
-    SectionId::DebugInfo,
-    SectionId::DebugLine,
-    SectionId::DebugStr,
-    SectionId::DebugAbbrev,
-    SectionId::DebugRngLists,
-    SectionId::DebugRanges,
-    SectionId::DebugAddr,
-    SectionId::DebugAranges,
-    SectionId::DebugLineStr,
-    SectionId::DebugStrOffsets,
-];
-
-impl<'a> DebugSections<'a> {
-    /// Reads the sections of `image`, which is the module itself or its separate debug file, and of the supplementary
-    /// file (dwz) where it has one. `None` where there is no debug information.
-    pub fn load(image: &Image<'a>, supplementary: Option<&Image<'a>>) -> Result<Option<DebugSections<'a>>, Error> {
-        let main = Sections::load(image)?;
-        if main.get(SectionId::DebugInfo).is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(DebugSections {
-            main,
-            supplementary: supplementary.map(Sections::load).transpose()?,
-            endian: match image.endian() {
-                Endian::Little => RunTimeEndian::Little,
-                Endian::Big => RunTimeEndian::Big,
-            },
-        }))
-    }
-}
-
-impl<'a> Sections<'a> {
-    fn load(image: &Image<'a>) -> Result<Sections<'a>, Error> {
-        // Where they are compressed this takes longer than everything that follows.
-        let sections = SECTIONS
-            .into_par_iter()
-            .filter_map(|id| match image.section(id.name()) {
-                Ok(section) => section.map(|section| Ok((id, section.data))),
-                Err(error) => Some(Err(Error::Elf(error))),
-            });
-        sections.collect::<Result<_, _>>().map(Sections)
-    }
-
-    fn get(&self, id: SectionId) -> &[u8] {
-        let section = self.0.iter().find(|(found, _)| *found == id);
-        section.map_or(&[], |(_, data)| data)
-    }
-}
-
 type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 
 /// Answers for the addresses of one module. A unit is read when an address first lies in it.
 pub struct Lines<'d> {
+    sections: &'d DebugSections<'d>,
     main: File<'d>,
+    /// With all of `.debug_info`, once something was asked for that does not lie in the parts that were unpacked.
+    whole: OnceLock<File<'d>>,
     supplementary: Option<File<'d>>,
-    ranges: UnitRanges,
 }
 
+/// It does not lie in the parts of `.debug_info` that were unpacked.
+struct Elsewhere;
+
 impl<'d> Lines<'d> {
-    /// Reads which units have which addresses, as far as `.debug_aranges` tells.
+    /// Answers by these sections.
     pub fn new(sections: &'d DebugSections<'_>) -> Result<Lines<'d>, Error> {
-        let slice = |part: &'d Sections<'_>, id| EndianSlice::new(part.get(id), sections.endian);
-        let mut dwarf = gimli::Dwarf::load(|id| Ok::<_, gimli::Error>(slice(&sections.main, id)))?;
-        if let Some(supplementary) = &sections.supplementary {
-            dwarf.load_sup(|id| Ok::<_, gimli::Error>(slice(supplementary, id)))?;
-        }
+        let dwarf = sections.dwarf()?;
         Ok(Lines {
+            sections,
             supplementary: dwarf.sup.clone().map(File::new),
-            ranges: UnitRanges::told(&dwarf)?,
-            main: File::new(Arc::new(dwarf)),
+            main: match sections.parts() {
+                Some(parts) => File::of_parts(Arc::new(dwarf), parts, sections.endian()),
+                None => File::new(Arc::new(dwarf)),
+            },
+            whole: OnceLock::new(),
         })
     }
 
     /// The functions that `svma` lies in, the innermost inlined one first, the one that has the code last. Empty where
     /// nothing is known. Damage in a unit costs what lies behind it, not the rest.
     pub fn lookup(&self, svma: u64) -> Vec<Frame> {
-        let in_units = |units: Vec<usize>| {
-            let units = units.into_iter().filter_map(|offset| self.main.unit(offset));
-            let mut found = units.map(|unit| self.frames(&unit, svma));
-            found.find(|frames| !frames.is_empty())
+        let told = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
+        let found = match told(&self.main) {
+            Err(Elsewhere) => told(self.whole()),
+            found => found,
         };
-        in_units(self.ranges.units_at(svma))
-            .or_else(|| in_units(self.ranges.untold_units_at(&self.main.dwarf, svma)))
-            .unwrap_or_default()
+        match found {
+            Ok(frames) if !frames.is_empty() => frames,
+            _ => {
+                let whole = self.whole();
+                let units = self.sections.ranges().untold_units_at(&whole.dwarf, svma);
+                self.in_units(whole, units, svma).unwrap_or_default()
+            }
+        }
     }
 
-    fn frames(&self, unit: &Arc<Unit<'d>>, svma: u64) -> Vec<Frame> {
-        let unit_ref = self.main.unit_ref(unit);
+    fn whole(&self) -> &File<'d> {
+        if !self.main.is_partial() {
+            return &self.main;
+        }
+        self.whole.get_or_init(|| {
+            let dwarf = self.sections.whole_dwarf();
+            File::new(dwarf.map_or_else(|_| Arc::clone(&self.main.dwarf), Arc::new))
+        })
+    }
+
+    /// What the first of these units that knows the address says of it.
+    fn in_units(&self, file: &File<'d>, units: Vec<usize>, svma: u64) -> Result<Vec<Frame>, Elsewhere> {
+        for offset in units {
+            let frames = match file.unit(offset) {
+                Some(unit) => self.frames(file, &unit, svma)?,
+                None if file.is_partial() => return Err(Elsewhere),
+                None => continue,
+            };
+            if !frames.is_empty() {
+                return Ok(frames);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn frames(&self, file: &File<'d>, unit: &Arc<Unit<'d>>, svma: u64) -> Result<Vec<Frame>, Elsewhere> {
+        let unit_ref = file.unit_ref(unit);
         let rows = unit.rows(unit_ref);
         let frame = |function: Option<String>, place: Option<(Option<u64>, u32)>| Frame {
             function,
@@ -172,40 +142,51 @@ impl<'d> Lines<'d> {
         };
         let mut place = rows.at(svma).map(|row| (Some(row.file), row.line));
         let Some((function, calls)) = unit.functions(unit_ref).at(unit_ref, svma) else {
-            return place.map(|place| frame(None, Some(place))).into_iter().collect();
+            return Ok(place.map(|place| frame(None, Some(place))).into_iter().collect());
         };
         let mut frames = Vec::with_capacity(calls.len() + 1);
         // Each was called from where the next one tells.
         for call in calls.iter().rev() {
-            frames.push(frame(self.name(unit, call.entry), place));
+            frames.push(frame(self.name(file, unit, call.entry)?, place));
             place = Some((call.file, call.line));
         }
-        frames.push(frame(self.name(unit, function), place));
-        frames
+        frames.push(frame(self.name(file, unit, function)?, place));
+        Ok(frames)
     }
 
     /// The name of a function: its own, or that of the entry that it refers to, which may be in another unit or file.
-    fn name(&self, unit: &Arc<Unit<'d>>, entry: gimli::UnitOffset) -> Option<String> {
-        let (mut file, mut unit, mut entry) = (&self.main, Arc::clone(unit), entry);
+    fn name<'s>(
+        &'s self,
+        mut file: &'s File<'d>,
+        unit: &Arc<Unit<'d>>,
+        mut entry: gimli::UnitOffset,
+    ) -> Result<Option<String>, Elsewhere> {
+        let mut unit = Arc::clone(unit);
         for _ in 0..MOST_REFERENCES {
-            let referred = match functions::name(file.unit_ref(&unit), entry).ok()? {
-                Name::Is(name) => return Some(name),
-                Name::At(referred) => referred,
+            let referred = match functions::name(file.unit_ref(&unit), entry) {
+                Ok(Name::Is(name)) => return Ok(Some(name)),
+                Ok(Name::At(referred)) => referred,
+                Err(_) => return Ok(None),
             };
             let elsewhere = match referred {
                 AttributeValue::UnitRef(offset) => {
                     entry = offset;
                     continue;
                 }
-                AttributeValue::DebugInfoRef(offset) => offset,
-                AttributeValue::DebugInfoRefSup(offset) => {
-                    file = self.supplementary.as_ref()?;
+                AttributeValue::DebugInfoRef(offset) => Some(offset),
+                AttributeValue::DebugInfoRefSup(offset) => self.supplementary.as_ref().map(|supplementary| {
+                    file = supplementary;
                     offset
-                }
-                _ => return None,
+                }),
+                _ => None,
             };
-            (unit, entry) = file.entry(elsewhere)?;
+            let Some(elsewhere) = elsewhere else { return Ok(None) };
+            (unit, entry) = match file.entry(elsewhere) {
+                Some(found) => found,
+                None if file.is_partial() => return Err(Elsewhere),
+                None => return Ok(None),
+            };
         }
-        None
+        Ok(None)
     }
 }

@@ -1,6 +1,7 @@
 //! Which units have code at an address.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops;
 use std::sync::OnceLock;
 
 use gimli::{Range, UnitHeader, UnitRef, UnitType};
@@ -69,9 +70,9 @@ pub(super) struct UnitRanges {
 
 impl UnitRanges {
     /// Those in `.debug_aranges` (DWARF 5, 6.1.2).
-    pub(super) fn told(dwarf: &gimli::Dwarf<Slice<'_>>) -> gimli::Result<UnitRanges> {
+    pub(super) fn told(aranges: &gimli::DebugAranges<Slice<'_>>) -> gimli::Result<UnitRanges> {
         let (mut ranges, mut told_units) = (Vec::new(), HashSet::new());
-        let mut sets = dwarf.debug_aranges.headers();
+        let mut sets = aranges.headers();
         while let Some(set) = sets.next()? {
             let unit = set.debug_info_offset().0;
             let known = ranges.len();
@@ -94,6 +95,27 @@ impl UnitRanges {
             told_units,
             untold: OnceLock::new(),
         })
+    }
+
+    /// Where in `.debug_info`, which has `len` bytes, the units of these addresses lie; `None` where that is not told of all, or of none.
+    pub(super) fn parts(&self, addresses: &[u64], len: u64) -> Option<Vec<ops::Range<u64>>> {
+        let mut wanted = BTreeSet::new();
+        for address in addresses {
+            let units = self.told.at(*address);
+            if units.is_empty() {
+                return None;
+            }
+            wanted.extend(units.into_iter().map(|unit| unit as u64));
+        }
+        let mut begins: Vec<u64> = self.told_units.iter().map(|unit| *unit as u64).collect();
+        begins.sort_unstable();
+        let end = |unit: u64| {
+            let next = begins.partition_point(|begin| *begin <= unit);
+            begins.get(next).copied().unwrap_or(len)
+        };
+        let parts = wanted.into_iter().map(|unit| unit..end(unit)).collect::<Vec<_>>();
+        let is_sound = parts.last().is_some_and(|last| last.end <= len);
+        is_sound.then_some(parts)
     }
 
     /// The units that are told to have this address.
@@ -163,6 +185,15 @@ mod tests {
             range(7, 7, 5),
             range(9, 8, 6),
         ]);
+        let told = UnitRanges {
+            told: Ranges(ranges.0.clone()),
+            told_units: HashSet::from([1, 2, 3, 4, 9]),
+            untold: OnceLock::new(),
+        };
+        assert_eq!(told.parts(&[12], 20), Some(vec![1..2, 2..3, 3..4]));
+        assert_eq!(told.parts(&[39, 35], 20), Some(vec![2..3, 4..9]));
+        assert_eq!(told.parts(&[39, 35], 8), None);
+        assert_eq!((told.parts(&[12, 100], 20), told.parts(&[], 20)), (None, None));
         assert_eq!(ranges.at(12), [3, 1, 2]);
         assert_eq!(ranges.at(13), [1, 2]);
         assert_eq!(ranges.at(20), [2]);

@@ -1,10 +1,9 @@
 //! The units of a file, each read once.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use gimli::{DebugInfoOffset, UnitHeader, UnitOffset, UnitRef};
+use gimli::{DebugInfoOffset, RunTimeEndian, UnitHeader, UnitOffset, UnitRef};
 
 use super::Slice;
 use super::functions::Functions;
@@ -30,8 +29,10 @@ impl<'d> Unit<'d> {
 /// A file with debug information.
 pub(super) struct File<'d> {
     pub(super) dwarf: Arc<gimli::Dwarf<Slice<'d>>>,
+    /// By where they begin: the parts of `.debug_info` that are there, each with a unit at its start; `None` where all of it is.
+    parts: Option<Vec<(usize, gimli::DebugInfo<Slice<'d>>)>>,
     /// By where they begin in `.debug_info`; `None` for those that can't be read.
-    units: RefCell<HashMap<usize, Option<Arc<Unit<'d>>>>>,
+    units: Mutex<HashMap<usize, Option<Arc<Unit<'d>>>>>,
     /// Where all units begin, in that order.
     offsets: OnceLock<Vec<usize>>,
 }
@@ -40,9 +41,30 @@ impl<'d> File<'d> {
     pub(super) fn new(dwarf: Arc<gimli::Dwarf<Slice<'d>>>) -> File<'d> {
         File {
             dwarf,
-            units: RefCell::default(),
+            parts: None,
+            units: Mutex::default(),
             offsets: OnceLock::new(),
         }
+    }
+
+    /// One of whose `.debug_info` there are these parts, by where they begin.
+    pub(super) fn of_parts(
+        dwarf: Arc<gimli::Dwarf<Slice<'d>>>,
+        parts: &'d [(usize, Vec<u8>)],
+        endian: RunTimeEndian,
+    ) -> File<'d> {
+        let parts = parts
+            .iter()
+            .map(|(begin, bytes)| (*begin, gimli::DebugInfo::new(bytes, endian)));
+        File {
+            parts: Some(parts.collect()),
+            ..File::new(dwarf)
+        }
+    }
+
+    /// Whether there are more units than it has.
+    pub(super) fn is_partial(&self) -> bool {
+        self.parts.is_some()
     }
 
     pub(super) fn unit_ref<'s>(&'s self, unit: &'s Unit<'d>) -> UnitRef<'s, Slice<'d>> {
@@ -52,18 +74,32 @@ impl<'d> File<'d> {
     /// The unit that begins at `offset` of `.debug_info`.
     pub(super) fn unit(&self, offset: usize) -> Option<Arc<Unit<'d>>> {
         let read = || {
-            let header = self.dwarf.unit_header(DebugInfoOffset(offset)).ok()?;
+            let header = match &self.parts {
+                None => self.dwarf.unit_header(DebugInfoOffset(offset)).ok()?,
+                Some(parts) => {
+                    let (_, info) = part(parts, offset).filter(|(begin, _)| *begin == offset)?;
+                    info.units().next().ok()??
+                }
+            };
             Some(Arc::new(Unit {
                 unit: self.dwarf.unit(header).ok()?,
                 functions: OnceLock::new(),
                 rows: OnceLock::new(),
             }))
         };
-        self.units.borrow_mut().entry(offset).or_insert_with(read).clone()
+        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        units.entry(offset).or_insert_with(read).clone()
     }
 
     /// The unit of an entry, and where in it the entry is.
     pub(super) fn entry(&self, offset: DebugInfoOffset) -> Option<(Arc<Unit<'d>>, UnitOffset)> {
+        if let Some(parts) = &self.parts {
+            let (begin, _) = part(parts, offset.0)?;
+            let unit = self.unit(begin)?;
+            // The unit counts from where its part begins.
+            let entry = DebugInfoOffset(offset.0 - begin).to_unit_offset(&unit.unit.header)?;
+            return Some((unit, entry));
+        }
         let offsets = self
             .offsets
             .get_or_init(|| headers(&self.dwarf).into_iter().map(|(offset, _)| offset).collect());
@@ -72,6 +108,16 @@ impl<'d> File<'d> {
         let entry = offset.to_unit_offset(&unit.unit.header)?;
         Some((unit, entry))
     }
+}
+
+/// The last part that begins at `offset` or before.
+fn part<'p, 'd>(
+    parts: &'p [(usize, gimli::DebugInfo<Slice<'d>>)],
+    offset: usize,
+) -> Option<(usize, &'p gimli::DebugInfo<Slice<'d>>)> {
+    let before = parts.partition_point(|(begin, _)| *begin <= offset);
+    let (begin, info) = parts.get(before.checked_sub(1)?)?;
+    Some((*begin, info))
 }
 
 /// The units of `.debug_info`, up to one that is damaged: where each begins, and its header.

@@ -1,8 +1,8 @@
 //! Symbols that tests make up.
 
-use std::cell::Cell;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::modules::File;
@@ -11,7 +11,7 @@ use crate::modules::File;
 #[derive(Default)]
 pub(crate) struct Invented {
     files: HashMap<String, InventedFile>,
-    lookups: Rc<Cell<usize>>,
+    lookups: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ struct InventedFile {
     base_vaddr: u64,
     /// First address, and the calls there, the innermost first; no calls end the function before.
     functions: Vec<(u64, Vec<&'static str>)>,
-    lookups: Rc<Cell<usize>>,
+    lookups: Arc<AtomicUsize>,
 }
 
 impl Invented {
@@ -34,15 +34,15 @@ impl Invented {
         let file = InventedFile {
             base_vaddr,
             functions,
-            lookups: Rc::default(),
+            lookups: Arc::default(),
         };
         self.files.insert(path.to_string(), file);
         self
     }
 
     /// Counts how often addresses are looked up.
-    pub(crate) fn counting(mut self, lookups: &Rc<Cell<usize>>) -> Invented {
-        self.lookups = Rc::clone(lookups);
+    pub(crate) fn counting(mut self, lookups: &Arc<AtomicUsize>) -> Invented {
+        self.lookups = Arc::clone(lookups);
         self
     }
 }
@@ -50,7 +50,7 @@ impl Invented {
 impl SymbolSource for Invented {
     fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
         let mut found = self.files.get(&file.path).ok_or(Unavailable::Missing)?.clone();
-        found.lookups = Rc::clone(&self.lookups);
+        found.lookups = Arc::clone(&self.lookups);
         Ok(Box::new(found))
     }
 }
@@ -61,7 +61,7 @@ impl ModuleSymbols for InventedFile {
     }
 
     fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
-        self.lookups.set(self.lookups.get() + 1);
+        self.lookups.fetch_add(1, Ordering::Relaxed);
         let (start, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
         let calls = names.iter().enumerate().map(|(depth, name)| Call {
             function: name.split('@').next().unwrap_or(name).to_string(),

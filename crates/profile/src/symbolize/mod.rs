@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_elf::Symbols;
 use backtrail_recording::{FrameKind, Module, is_kernel_address};
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 pub use kallsyms::{Kallsyms, KernelFunction};
@@ -73,12 +74,15 @@ impl LocationId {
 }
 
 /// What the files of one module know.
-pub(crate) trait ModuleSymbols {
+pub(crate) trait ModuleSymbols: Sync {
     /// The lowest address that its segments ask for, rounded down to a page: what lies at the module's base.
     fn base_vaddr(&self) -> u64;
 
     /// The calls at a stated virtual memory address, the innermost first; `None` where nothing is known.
     fn lookup(&self, svma: u64) -> Option<Vec<Call>>;
+
+    /// These addresses will be looked up: what they need may be read now.
+    fn expect(&self, _svmas: &[u64]) {}
 
     /// Writes down for later what was looked up.
     fn keep(&self) {}
@@ -220,15 +224,29 @@ impl Symbolizer {
         self.modules.clear(pid);
     }
 
+    /// These frames will be asked for: what the files of their modules know of them is read now, side by side, and no more of it than they need.
+    pub fn expect(&mut self, pid: u32, frames: impl Iterator<Item = (FrameKind, u64)>) {
+        let mut expected: FxHashMap<FileId, Vec<u64>> = FxHashMap::default();
+        for (kind, address) in frames {
+            let address = looked_up(kind, address);
+            let place = self.place(pid, self.modules.find(pid, address), address);
+            if let (Place::File(file, offset), false) = (place, self.known.contains_key(&place)) {
+                self.open(file);
+                expected.entry(file).or_default().push(self.svma(file, offset));
+            }
+        }
+        let symbols = expected
+            .iter()
+            .filter_map(|(file, svmas)| Some((self.symbols(*file)?, svmas)));
+        let symbols: Vec<(&dyn ModuleSymbols, &Vec<u64>)> = symbols.collect();
+        symbols.par_iter().for_each(|(symbols, svmas)| symbols.expect(svmas));
+    }
+
     /// What a frame's address means in the process now. A return address is looked up one byte before, where the call
     /// is; an [`FrameKind::Omitted`] frame has no address and must not be asked for.
     pub fn resolve(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
         debug_assert_ne!(kind, FrameKind::Omitted);
-        let address = match kind {
-            // A return address of 0 is no call before the first byte, it is the end of a chain that nobody stopped.
-            FrameKind::Ra => address.saturating_sub(1),
-            FrameKind::Pc | FrameKind::Omitted => address,
-        };
+        let address = looked_up(kind, address);
         let mapping = self.modules.find(pid, address);
         let place = self.place(pid, mapping, address);
         if let Some(&id) = self.known.get(&place) {
@@ -275,28 +293,41 @@ impl Symbolizer {
         }
     }
 
-    fn in_file(&mut self, id: FileId, offset: u64) -> Location {
-        let file = self.modules.file(id);
+    /// Opens the module's file where this has not been tried.
+    fn open(&mut self, id: FileId) {
         let index = id.0 as usize;
         if self.files.len() <= index {
             self.files.resize_with(index + 1, || None);
         }
-        let symbols = self.files[index].get_or_insert_with(|| {
+        if self.files[index].is_none() {
+            let file = self.modules.file(id);
             let opened = self.source.open(file);
             if let Err(reason) = &opened {
                 self.notes.add(Trouble::File(*reason), &file.path);
             }
-            opened
-        });
-        let svma = match symbols {
-            Ok(symbols) if file.position_independent => offset.wrapping_add(symbols.base_vaddr()),
+            self.files[index] = Some(opened);
+        }
+    }
+
+    /// The symbols of a module whose file could be [opened](Self::open).
+    fn symbols(&self, id: FileId) -> Option<&dyn ModuleSymbols> {
+        self.files.get(id.0 as usize)?.as_ref()?.as_deref().ok()
+    }
+
+    /// What the module's file calls the address of a [`Place::File`].
+    fn svma(&self, id: FileId, offset: u64) -> u64 {
+        match self.symbols(id) {
+            Some(symbols) if self.modules.file(id).position_independent => offset.wrapping_add(symbols.base_vaddr()),
             _ => offset,
-        };
-        let module = file.display_name();
-        let calls = match symbols {
-            Ok(symbols) => symbols.lookup(svma).filter(|calls| !calls.is_empty()),
-            Err(_) => None,
-        };
+        }
+    }
+
+    fn in_file(&mut self, id: FileId, offset: u64) -> Location {
+        self.open(id);
+        let svma = self.svma(id, offset);
+        let module = self.modules.file(id).display_name();
+        let calls = self.symbols(id).and_then(|symbols| symbols.lookup(svma));
+        let calls = calls.filter(|calls| !calls.is_empty());
         Location {
             module: module.to_string(),
             origin: Origin::File,
@@ -359,6 +390,15 @@ impl Symbolizer {
             origin: Origin::Kernel,
             calls: vec![unnamed(module, offset)],
         }
+    }
+}
+
+/// The address by which a frame is named.
+fn looked_up(kind: FrameKind, address: u64) -> u64 {
+    match kind {
+        // A return address of 0 is no call before the first byte, it is the end of a chain that nobody stopped.
+        FrameKind::Ra => address.saturating_sub(1),
+        FrameKind::Pc | FrameKind::Omitted => address,
     }
 }
 

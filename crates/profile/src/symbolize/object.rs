@@ -1,12 +1,12 @@
 //! Symbols, lines and inlined calls from the files themselves.
 
-use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::{self, File as OsFile};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use backtrail_dwarf::cache;
 use backtrail_dwarf::lines::{DebugSections, Lines};
@@ -148,14 +148,14 @@ impl Files {
         let entry = folder.and_then(|folder| cache::entry(folder, image.build_id()?, "names"));
         Ok(ObjectSymbols {
             base_vaddr: image.base_vaddr(),
-            remembered: RefCell::new(Remembered::read(entry, files.stamp)),
-            names: OnceCell::new(),
+            remembered: Mutex::new(Remembered::read(entry, files.stamp)),
+            names: OnceLock::new(),
             files: Some(files),
         })
     }
 
-    /// Reads names and lines, which takes long.
-    fn names(&'static self) -> Names {
+    /// Reads names and lines, which takes long; of compressed ones as much as these addresses need.
+    fn names(&'static self, asked: &[u64]) -> Names {
         let parse = |file: &'static MappedFile| Image::parse(file.bytes()).ok();
         let Some(image) = parse(&self.module) else {
             return Names::default();
@@ -171,7 +171,7 @@ impl Files {
             [Some(&image), debug.as_ref()]
                 .into_iter()
                 .flatten()
-                .find_map(|image| DebugSections::load(image, supplementary.as_ref()).ok()?)
+                .find_map(|image| DebugSections::load(image, supplementary.as_ref(), asked).ok()?)
         };
         let (sections, symbols) = rayon::join(sections, symbols);
         let lines = sections.and_then(|sections| Lines::new(Box::leak(Box::new(sections))).ok());
@@ -217,9 +217,9 @@ fn read_own_vdso() -> Option<(u64, Vec<u8>)> {
 /// What one module's files know.
 struct ObjectSymbols {
     base_vaddr: u64,
-    remembered: RefCell<Remembered>,
+    remembered: Mutex<Remembered>,
     /// Read when something is asked that is not remembered.
-    names: OnceCell<Names>,
+    names: OnceLock<Names>,
     files: Option<&'static Files>,
 }
 
@@ -233,10 +233,21 @@ impl ObjectSymbols {
     fn without_file(base_vaddr: u64, symbols: Symbols) -> ObjectSymbols {
         ObjectSymbols {
             base_vaddr,
-            remembered: RefCell::default(),
-            names: OnceCell::from(Names { symbols, lines: None }),
+            remembered: Mutex::default(),
+            names: OnceLock::from(Names { symbols, lines: None }),
             files: None,
         }
+    }
+}
+
+impl ObjectSymbols {
+    fn remembered(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self, asked: &[u64]) -> &Names {
+        let read = || self.files.map(|files| files.names(asked)).unwrap_or_default();
+        self.names.get_or_init(read)
     }
 }
 
@@ -246,21 +257,24 @@ impl ModuleSymbols for ObjectSymbols {
     }
 
     fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
-        if let Some(calls) = self.remembered.borrow().get(svma) {
+        if let Some(calls) = self.remembered().get(svma) {
             return Some(calls.clone()).filter(|calls| !calls.is_empty());
         }
-        let names = self
-            .names
-            .get_or_init(|| self.files.map(Files::names).unwrap_or_default());
-        let calls = names.lookup(svma);
-        self.remembered
-            .borrow_mut()
-            .put(svma, calls.as_deref().unwrap_or_default());
+        let calls = self.names(&[]).lookup(svma);
+        self.remembered().put(svma, calls.as_deref().unwrap_or_default());
         calls
     }
 
+    fn expect(&self, svmas: &[u64]) {
+        let is_new = |svma: &u64| self.remembered().get(*svma).is_none();
+        let asked: Vec<u64> = svmas.iter().copied().filter(is_new).collect();
+        if !asked.is_empty() {
+            self.names(&asked);
+        }
+    }
+
     fn keep(&self) {
-        self.remembered.borrow_mut().keep();
+        self.remembered().keep();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Names from every source but ELF files, which have tests of their own.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::invented::Invented;
 use super::*;
@@ -20,14 +20,14 @@ fn module(pid: u32, base: u64, path: &str, position_independent: bool) -> Module
 
 struct Setting {
     symbolizer: Symbolizer,
-    lookups: Rc<Cell<usize>>,
+    lookups: Arc<AtomicUsize>,
     folder: tempfile::TempDir,
 }
 
 impl Setting {
     fn new(kallsyms: &str) -> Setting {
         let folder = tempfile::tempdir().unwrap();
-        let lookups = Rc::new(Cell::new(0));
+        let lookups = Arc::new(AtomicUsize::new(0));
         let system = SystemFiles {
             perf_maps: folder.path().into(),
             kallsyms: folder.path().join("kallsyms"),
@@ -79,7 +79,7 @@ fn each_place_of_a_file_is_looked_up_once() {
         let address = 0x10_0000 * u64::from(pid) + 0x234;
         assert_eq!(setting.name(pid, FrameKind::Pc, address), pair("good", "f12"));
     }
-    assert_eq!(setting.lookups.get(), 1);
+    assert_eq!(setting.lookups.load(Ordering::Relaxed), 1);
 }
 
 #[test]

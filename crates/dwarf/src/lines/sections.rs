@@ -1,0 +1,183 @@
+//! The sections that lines, functions and inlined calls are told by. Where they are compressed, to unpack them takes longer than all that follows.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use backtrail_elf::{Image, Packed};
+use backtrail_wire::Endian;
+use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use rayon::prelude::*;
+
+use super::ranges::UnitRanges;
+use super::{Error, Slice};
+
+/// The DWARF sections of a file, decompressed: what [`Lines`](super::Lines) borrows.
+pub struct DebugSections<'a> {
+    info: Info<'a>,
+    others: Sections<'a>,
+    ranges: UnitRanges,
+    /// Of the file that `.gnu_debugaltlink` names.
+    supplementary: Option<Sections<'a>>,
+    endian: RunTimeEndian,
+}
+
+/// `.debug_info`.
+enum Info<'a> {
+    Whole(Cow<'a, [u8]>),
+    Parts {
+        /// Those that were asked for first, by where they begin.
+        parts: Vec<(usize, Vec<u8>)>,
+        packed: Packed<'a>,
+        /// All of it, once something else was asked for; empty where it can't be unpacked.
+        whole: OnceLock<Vec<u8>>,
+    },
+}
+
+struct Sections<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
+
+/// Those beside `.debug_info` and `.debug_aranges`, the largest first: whoever unpacks it does nothing else, while others do the rest.
+const OTHERS: [SectionId; 8] = [
+    SectionId::DebugLine,
+    SectionId::DebugStr,
+    SectionId::DebugAbbrev,
+    SectionId::DebugRngLists,
+    SectionId::DebugRanges,
+    SectionId::DebugAddr,
+    SectionId::DebugLineStr,
+    SectionId::DebugStrOffsets,
+];
+
+impl<'a> DebugSections<'a> {
+    /// Reads the sections of `image`, which is the module itself or its separate debug file, and of the supplementary
+    /// file (dwz) where it has one. `None` where there is no debug information.
+    ///
+    /// Where `.debug_info` is compressed, it is unpacked no further than the units of the addresses `asked` lie, and only these are kept, as far as
+    /// `.debug_aranges` tells; the rest is unpacked once something needs it.
+    pub fn load(
+        image: &Image<'a>,
+        supplementary: Option<&Image<'a>>,
+        asked: &[u64],
+    ) -> Result<Option<DebugSections<'a>>, Error> {
+        let Some(packed) = image.packed(SectionId::DebugInfo.name()).map_err(Error::Elf)? else {
+            return Ok(None);
+        };
+        if packed.unpacked_len() == 0 {
+            return Ok(None);
+        }
+        let endian = match image.endian() {
+            Endian::Little => RunTimeEndian::Little,
+            Endian::Big => RunTimeEndian::Big,
+        };
+        let info = || {
+            let aranges = unpack(image, SectionId::DebugAranges)?.unwrap_or_default();
+            let ranges = UnitRanges::told(&EndianSlice::new(&aranges, endian).into())?;
+            Ok::<_, Error>((Info::unpack(packed, &ranges, asked)?, ranges))
+        };
+        let others = || {
+            let others = Sections::load(image, &OTHERS)?;
+            let supplementary = supplementary.map(|image| {
+                let all = [&[SectionId::DebugInfo][..], &OTHERS].concat();
+                Sections::load(image, &all)
+            });
+            Ok::<_, Error>((others, supplementary.transpose()?))
+        };
+        let (info, others) = rayon::join(info, others);
+        let ((info, ranges), (others, supplementary)) = (info?, others?);
+        Ok(Some(DebugSections {
+            info,
+            others,
+            ranges,
+            supplementary,
+            endian,
+        }))
+    }
+
+    /// Where the parts of `.debug_info` begin that are there at first, and what they hold; `None` where all of it is.
+    pub(super) fn parts(&self) -> Option<&[(usize, Vec<u8>)]> {
+        match &self.info {
+            Info::Whole(_) => None,
+            Info::Parts { parts, .. } => Some(parts),
+        }
+    }
+
+    /// Whether only parts of `.debug_info` were unpacked at first.
+    pub fn is_partial(&self) -> bool {
+        self.parts().is_some()
+    }
+
+    /// Which units have which addresses.
+    pub(super) fn ranges(&self) -> &UnitRanges {
+        &self.ranges
+    }
+
+    /// All sections; without `.debug_info` where only [parts](Self::parts) of it are there.
+    pub(super) fn dwarf(&self) -> gimli::Result<gimli::Dwarf<Slice<'_>>> {
+        match &self.info {
+            Info::Whole(info) => self.with_info(info),
+            Info::Parts { .. } => self.with_info(&[]),
+        }
+    }
+
+    /// All sections, and all of `.debug_info`, as far as it can be unpacked.
+    pub(super) fn whole_dwarf(&self) -> gimli::Result<gimli::Dwarf<Slice<'_>>> {
+        match &self.info {
+            Info::Whole(info) => self.with_info(info),
+            Info::Parts { packed, whole, .. } => {
+                self.with_info(whole.get_or_init(|| packed.unpack().map_or_else(|_| Vec::new(), Cow::into_owned)))
+            }
+        }
+    }
+
+    /// How its numbers are written.
+    pub(super) fn endian(&self) -> RunTimeEndian {
+        self.endian
+    }
+
+    fn with_info<'s>(&'s self, info: &'s [u8]) -> gimli::Result<gimli::Dwarf<Slice<'s>>> {
+        let slice = |bytes| Ok::<_, gimli::Error>(EndianSlice::new(bytes, self.endian));
+        let mut dwarf = gimli::Dwarf::load(|id| match id {
+            SectionId::DebugInfo => slice(info),
+            _ => slice(self.others.get(id)),
+        })?;
+        if let Some(supplementary) = &self.supplementary {
+            dwarf.load_sup(|id| slice(supplementary.get(id)))?;
+        }
+        Ok(dwarf)
+    }
+}
+
+impl<'a> Info<'a> {
+    fn unpack(packed: Packed<'a>, ranges: &UnitRanges, asked: &[u64]) -> Result<Info<'a>, Error> {
+        if let Some(wanted) = ranges.parts(asked, packed.unpacked_len())
+            && let Some(parts) = packed.unpack_parts(&wanted).map_err(Error::Elf)?
+        {
+            let begins = wanted.iter().map(|part| part.start as usize);
+            return Ok(Info::Parts {
+                parts: begins.zip(parts).collect(),
+                packed,
+                whole: OnceLock::new(),
+            });
+        }
+        packed.unpack().map(Info::Whole).map_err(Error::Elf)
+    }
+}
+
+impl<'a> Sections<'a> {
+    fn load(image: &Image<'a>, ids: &[SectionId]) -> Result<Sections<'a>, Error> {
+        let sections = ids.into_par_iter().filter_map(|id| match unpack(image, *id) {
+            Ok(data) => data.map(|data| Ok((*id, data))),
+            Err(error) => Some(Err(error)),
+        });
+        sections.collect::<Result<_, _>>().map(Sections)
+    }
+
+    fn get(&self, id: SectionId) -> &[u8] {
+        let section = self.0.iter().find(|(found, _)| *found == id);
+        section.map_or(&[], |(_, data)| data)
+    }
+}
+
+fn unpack<'a>(image: &Image<'a>, id: SectionId) -> Result<Option<Cow<'a, [u8]>>, Error> {
+    let section = image.section(id.name()).map_err(Error::Elf)?;
+    Ok(section.map(|section| section.data))
+}
