@@ -204,7 +204,9 @@ fn collect(told: &str, build: &Path, objects: &Path) -> Result<(), String> {
             Some((archive, member)) => (Some(archive), member),
             None => (None, line),
         };
-        let own = !archive.unwrap_or(object).starts_with('/') && !line.contains(' ');
+        let file = Path::new(archive.unwrap_or(object));
+        // libtool names archives by their whole paths.
+        let own = (file.is_relative() || file.starts_with(build)) && !line.contains(' ');
         if !own || !object.ends_with(".o") || seen.contains(&line) {
             continue;
         }
