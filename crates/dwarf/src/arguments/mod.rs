@@ -425,10 +425,13 @@ impl Maker<'_> {
     /// Where own arguments are from each address on at which one of them moves.
     fn between(&self, function: &units::Function, piece: &Range<u64>, safe: bool) -> Vec<(write::Call, Target)> {
         let ranges = function.parameters.iter().flat_map(|one| &one.places);
+        // gcc ends ranges a byte before the end of a call.
+        let unit = 1 << self.abi.shift();
         let moves = ranges.flat_map(|(range, _)| [range.start, range.end]);
+        let moves = moves.filter_map(|at| at.checked_next_multiple_of(unit));
         let moves: BTreeSet<u64> = moves.filter(|at| piece.contains(at)).chain([piece.start]).collect();
         let told = moves.into_iter().map(|at| write::Call {
-            return_address: at + (1 << self.abi.shift()),
+            return_address: at + unit,
             site: Site::Between,
             // In the innermost frame all registers are known.
             places: places_at(function, at, |told| {
