@@ -13,12 +13,15 @@ fn compare(peer: &Peer, directory: &Path, least: usize) {
     let output = peer.command().arg("--clock-seconds").arg(directory).output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(support::text_below(directory).unwrap()).unwrap();
-    let theirs = String::from_utf8(output.stdout).unwrap();
+    same_lines(&text, &String::from_utf8(output.stdout).unwrap());
+    assert!(text.lines().count() >= least, "{}", text.lines().count());
+}
+
+fn same_lines(text: &str, theirs: &str) {
     for (number, (ours, theirs)) in text.lines().zip(theirs.lines()).enumerate() {
         assert_eq!(ours, theirs, "line {}", number + 1);
     }
     assert_eq!(text.lines().count(), theirs.lines().count());
-    assert!(text.lines().count() >= least, "{}", text.lines().count());
 }
 
 #[test]
@@ -72,7 +75,7 @@ fn recorded_by_lttng(lttng: Option<Lttng>, dialect: Dialect) {
 
 #[test]
 fn recorded_by_barectf() {
-    let peers = [babeltrace2_2_0(), babeltrace2_2_1(), babeltrace1()];
+    let (current, before, oldest) = (babeltrace2_2_1(), babeltrace2_2_0(), babeltrace1());
     for description in ["barectf", "barectf_packed"] {
         let Some(barectf) = Barectf::tracer(description) else {
             return;
@@ -81,23 +84,30 @@ fn recorded_by_barectf() {
         let trace = scratch.path().join("trace");
         // Packets of 64 KiB: several of them.
         barectf.record(&trace, 2, 6000);
-        for peer in peers.iter().flatten() {
+        if let Some(peer) = &current {
             compare(peer, &trace, 12_000);
         }
         let converted = scratch.path().join("converted");
-        convert(
-            &Trace::open(&trace).unwrap(),
-            &converted,
-            Dialect::V2,
-            ConvertOptions::default(),
-        )
-        .unwrap();
-        if let Some(peer) = &peers[1] {
+        let opened = Trace::open(&trace).unwrap();
+        convert(&opened, &converted, Dialect::V2, ConvertOptions::default()).unwrap();
+        if let Some(peer) = &current {
             compare(peer, &converted, 12_000);
         }
-        assert_eq!(
-            support::text_below(&trace).unwrap(),
-            support::text_below(&converted).unwrap()
-        );
+        let text = support::text_below(&trace).unwrap();
+        assert_eq!(text, support::text_below(&converted).unwrap());
+        // 2.0 has another way with several labels of a number, and 1.5 aborts where fields have other than whole bytes.
+        if description != "barectf" {
+            continue;
+        }
+        if let Some(peer) = &before {
+            compare(peer, &trace, 12_000);
+        }
+        if let Some(peer) = &oldest {
+            let output = peer.command().arg("--clock-seconds").arg(&trace).output().unwrap();
+            assert!(output.status.success());
+            // It quotes nothing in texts.
+            let unquoted = String::from_utf8(text).unwrap().replace('\\', "");
+            same_lines(&unquoted, &String::from_utf8(output.stdout).unwrap());
+        }
     }
 }
