@@ -5,12 +5,14 @@ use super::{
     ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventIds, EventPlan, Field, FieldId,
     OptionPlan, Plan, Shape, StreamPlan,
 };
+use crate::bytes::Piece;
 use crate::constants::MAX_NESTING;
 use crate::description::{
     Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
     Storage, Struct, Variant,
 };
-use crate::text::{Piece, label};
+use crate::json;
+use crate::text::label;
 use std::collections::HashSet;
 
 pub(super) fn compile(description: Description) -> Result<Plan> {
@@ -119,6 +121,7 @@ impl Compiler {
                 }
                 events.push(EventPlan {
                     heading: Piece::new(format!("{environment}{}: ", event.name).into_bytes()),
+                    json_name: json::name(&event.name),
                     context: self.root(Scope::EventContext, event.context.as_ref())?,
                     payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
                 });
@@ -411,6 +414,7 @@ impl Compiler {
         self.fields.push(Field {
             name: name.into(),
             label: label(name),
+            key: json::key(name),
             align,
             outer_align,
             slot,
