@@ -291,6 +291,11 @@ impl Range {
         }
     }
 
+    /// Whether a number is in both.
+    pub(crate) fn meets(&self, other: &Range) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
     /// All numbers but zero: what a boolean tag means by true.
     pub const TRUE: [Range; 2] = [
         Range {

@@ -15,6 +15,9 @@ use crate::json;
 use crate::text::label;
 use std::collections::HashSet;
 
+/// What text calls an event of CTF 2 that has no name.
+const UNNAMED: &str = "<unknown>";
+
 pub(super) fn compile(description: Description) -> Result<Plan> {
     let mut compiler = Compiler {
         clocks: description.clocks.len(),
@@ -119,8 +122,9 @@ impl Compiler {
                 if events_by_id.insert(event.id, index) {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
+                let name = if event.name.is_empty() { UNNAMED } else { &event.name };
                 events.push(EventPlan {
-                    heading: Piece::new(format!("{environment}{}: ", event.name).into_bytes()),
+                    heading: Piece::new(format!("{environment}{name}: ").into_bytes()),
                     json_name: json::name(&event.name),
                     context: self.root(Scope::EventContext, event.context.as_ref())?,
                     payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
