@@ -7,6 +7,7 @@
 mod support;
 
 use backtrail_testkit::peers::{Peer, babeltrace2_2_1};
+use backtrail_trace::{Plan, json2};
 use std::path::Path;
 
 const CASES: &str = include_str!("json2_cases.txt");
@@ -80,4 +81,23 @@ fn every_case() {
         }
     }
     assert!(count > 300, "{count}");
+}
+
+/// What a location says of whichever option was taken is still said when the metadata is written again.
+#[test]
+fn locations_through_variants_are_written() {
+    for case in CASES.split("\n\n") {
+        let (head, fragments) = case.split_once('\n').unwrap();
+        if !head.starts_with("accept") {
+            continue;
+        }
+        let text: String = fragments
+            .lines()
+            .map(|line| format!("\x1e{}\n", expand(line)))
+            .collect();
+        let description = json2::parse(&text).unwrap();
+        let again = json2::parse(&json2::write(&description).unwrap()).unwrap();
+        assert_eq!(again.streams, description.streams, "{head}");
+        Plan::new(again).unwrap();
+    }
 }

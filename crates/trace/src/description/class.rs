@@ -462,6 +462,8 @@ pub struct Reference {
     pub scope: Scope,
     /// Names, at least one.
     pub path: Vec<String>,
+    /// Names of options are left out, and the field is meant that is there in whichever option was taken (CTF 2, section 5.3.2).
+    pub any_option: bool,
 }
 
 impl Reference {
@@ -470,6 +472,7 @@ impl Reference {
         Reference {
             scope,
             path: path.iter().map(|&name| name.to_owned()).collect(),
+            any_option: false,
         }
     }
 

@@ -125,8 +125,8 @@ impl Reader {
         let list = object.take("selector-field-ranges");
         let selector = match class {
             Found::Later => Selector::Any,
-            Found::Class(FieldClass::Boolean(_)) => Selector::Boolean,
-            Found::Class(class) => Selector::Integer(integer_of(class).ok_or(ErrorKind::Location)?.signed),
+            Found::Classes(all) if all.iter().all(|class| matches!(class, FieldClass::Boolean(_))) => Selector::Boolean,
+            Found::Classes(all) => Selector::Integer(signedness(&all).ok_or(ErrorKind::Location)?),
         };
         let ranges = match (selector, list) {
             (Selector::Boolean | Selector::Any, None) => Range::TRUE.to_vec(),
@@ -210,7 +210,7 @@ impl Reader {
         }
         let (reference, class) = self.location(object.required("length-field-location")?)?;
         match class {
-            Found::Class(class) if integer_of(class).is_none_or(|integer| integer.signed) => Err(ErrorKind::Location),
+            Found::Classes(all) if signedness(&all) != Some(false) => Err(ErrorKind::Location),
             _ => Ok(Length::Field(reference)),
         }
     }
@@ -241,7 +241,7 @@ impl Reader {
         let (tag, class) = self.location(object.required("selector-field-location")?)?;
         let signed = match class {
             Found::Later => true,
-            Found::Class(class) => integer_of(class).ok_or(ErrorKind::Location)?.signed,
+            Found::Classes(all) => signedness(&all).ok_or(ErrorKind::Location)?,
         };
         let mut options: Vec<VariantOption> = Vec::new();
         for (index, option) in object.list("options")?.iter().enumerate() {
@@ -261,9 +261,11 @@ impl Reader {
                 }
             }
             let class = option.required("field-class")?;
+            self.way.options.push(self.way.path.len());
             self.way.path.push(name.clone());
             let class = self.class(class, depth + 1)?;
             self.way.path.pop();
+            self.way.options.pop();
             options.push(VariantOption {
                 name,
                 ranges: list,
@@ -281,8 +283,7 @@ impl Reader {
         let origin = object.text("origin")?;
         object.finish("field location")?;
         if self.way.of_alias {
-            let (scope, path) = (Scope::EventPayload, Vec::new());
-            return Ok((Reference { scope, path }, Found::Later));
+            return Ok((Reference::payload(&[]), Found::Later));
         }
         let current = self.way.scope.ok_or(ErrorKind::Location)?;
         let Some(origin) = origin else {
@@ -304,9 +305,12 @@ impl Reader {
             .get(&scope)
             .filter(|_| scope < current)
             .ok_or(ErrorKind::Location)?;
-        let class = descend(&root.members, &names).ok_or(ErrorKind::Location)?;
-        let path = names.into_iter().map(str::to_owned).collect();
-        Ok((Reference { scope, path }, Found::Class(class)))
+        let (classes, any_option) = descend(&root.members, &names).ok_or(ErrorKind::Location)?;
+        let reference = Reference {
+            any_option,
+            ..Reference::new(scope, &names)
+        };
+        Ok((reference, Found::Classes(classes)))
     }
 
     /// Names that lead along the way to the current field stay on it, through the arrays and options that lie there.
@@ -321,16 +325,22 @@ impl Reader {
             index += 1;
         }
         let frame = self.way.frames.get(index).ok_or(ErrorKind::Location)?;
-        let class = descend(&frame.members, names).ok_or(ErrorKind::Location)?;
-        let prefix = self.way.path[..frame.path].iter().cloned();
-        let path = prefix.chain(names.iter().map(|&name| name.to_owned())).collect();
-        Ok((Reference { scope, path }, Found::Class(class)))
+        let (classes, any_option) = descend(&frame.members, names).ok_or(ErrorKind::Location)?;
+        let prefix = self.way.path[..frame.path].iter().enumerate();
+        let prefix = prefix.filter(|(place, _)| !(any_option && self.way.options.contains(place)));
+        let prefix = prefix.map(|(_, name)| name.as_str());
+        let reference = Reference {
+            any_option,
+            ..Reference::new(scope, &prefix.chain(names.iter().copied()).collect::<Vec<_>>())
+        };
+        Ok((reference, Found::Classes(classes)))
     }
 }
 
 /// Where a location leads.
 enum Found<'c> {
-    Class(&'c FieldClass),
+    /// To one, or through variants to one in each option.
+    Classes(Vec<&'c FieldClass>),
     /// That of an alias is followed when the alias is used.
     Later,
 }
@@ -349,13 +359,30 @@ fn names(path: &[Value]) -> Result<Vec<&str>> {
         .collect()
 }
 
-fn descend<'m>(members: &'m [Member], names: &[&str]) -> Option<&'m FieldClass> {
+/// The fields that names lead to, and whether that is through variants: then one in each option.
+fn descend<'m>(members: &'m [Member], names: &[&str]) -> Option<(Vec<&'m FieldClass>, bool)> {
     let (first, rest) = names.split_first()?;
-    let class = &members.iter().find(|member| member.name == *first)?.class;
+    below(&members.iter().find(|member| member.name == *first)?.class, rest)
+}
+
+fn below<'m>(class: &'m FieldClass, names: &[&str]) -> Option<(Vec<&'m FieldClass>, bool)> {
     match class {
-        FieldClass::Struct(class) if !rest.is_empty() => descend(&class.members, rest),
-        _ => rest.is_empty().then_some(class),
+        FieldClass::Struct(class) if !names.is_empty() => descend(&class.members, names),
+        FieldClass::Variant(class) => {
+            let found = class.options.iter().map(|option| Some(below(&option.class, names)?.0));
+            Some((found.collect::<Option<Vec<_>>>()?.concat(), true))
+        }
+        _ => names.is_empty().then(|| (vec![class], false)),
     }
+}
+
+/// Whether integers are signed, where that is all that they are.
+fn signedness(classes: &[&FieldClass]) -> Option<bool> {
+    let mut all = classes
+        .iter()
+        .map(|class| integer_of(class).map(|integer| integer.signed));
+    let first = all.next()??;
+    all.all(|other| other == Some(first)).then_some(first)
 }
 
 fn integer_of(class: &FieldClass) -> Option<&Integer> {

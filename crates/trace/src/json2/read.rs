@@ -162,6 +162,8 @@ pub(super) struct Way {
     pub(super) frames: Vec<Frame>,
     /// Names of members and options from the root.
     pub(super) path: Vec<String>,
+    /// Places of options in that.
+    pub(super) options: Vec<usize>,
 }
 
 pub(super) struct Frame {
@@ -395,6 +397,7 @@ impl Reader {
         self.way.scope = Some(scope);
         self.way.frames.clear();
         self.way.path.clear();
+        self.way.options.clear();
         match self.class(value, 0)? {
             FieldClass::Struct(class) => {
                 self.roots.insert(scope, class.clone());
