@@ -4,7 +4,7 @@
 //! `cargo run --release --bin trace-write [EVENTS]`, by default 10,000,000. LTTng records in flight-recorder mode, so that no event is dropped and
 //! nobody empties its buffers meanwhile; ours is a ring of the same size. LTTng reads `CLOCK_MONOTONIC` without a system
 //! call; so do we, and once more the processor's own counter, which a trace's clock may be too, and once more no clock at all,
-//! which shows what is the writer's own.
+//! which shows what is the writer's own, and the clock alone.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         .unwrap_or(10_000_000u64);
     let lttng = Lttng::start();
     println!("nanoseconds of processor time an event: the best of {ROUNDS} rounds, and the median\n");
-    println!("{:44} {:>16} {:>22}", "", "empty", "stack of 16 frames");
+    println!("{:48} {:>16} {:>22}", "", "empty", "stack of 16 frames");
     let mut peer = None;
     if let Some(lttng) = &lttng {
         lttng.lttng(&["create", "cost", "--snapshot"]);
@@ -51,7 +51,8 @@ fn main() -> ExitCode {
         peer = Some(figures);
     }
     let start = Instant::now();
-    let ours: [(&str, &dyn Fn() -> Rounds); 3] = [
+    let ours: [(&str, &dyn Fn() -> Rounds); 4] = [
+        ("CLOCK_MONOTONIC read, nothing written", &|| clock_alone(count)),
         ("backtrail, CLOCK_MONOTONIC", &|| rounds(count, monotonic)),
         ("backtrail, time stamp counter", &|| match cycles() {
             Some(_) => rounds(count, || cycles().unwrap_or(0)),
@@ -94,7 +95,7 @@ impl Figures {
         let empty = ratio(self.empty.0, peer.map(|peer| peer.empty.0));
         let stack = ratio(self.stack.0, peer.map(|peer| peer.stack.0));
         println!(
-            "{name:36} {:>8.2} {:>8.2}{empty:>8} {:>12.2} {:>8.2}{stack:>8}",
+            "{name:40} {:>8.2} {:>8.2}{empty:>8} {:>12.2} {:>8.2}{stack:>8}",
             self.empty.0, self.empty.1, self.stack.0, self.stack.1
         );
     }
@@ -108,6 +109,19 @@ fn monotonic() -> u64 {
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// What nobody who reads this clock for each event can go below.
+fn clock_alone(count: u64) -> Rounds {
+    let round = |_| {
+        let start = processor_time();
+        for _ in 0..count {
+            black_box(monotonic());
+        }
+        let each = (processor_time() - start) / count as f64;
+        (each, each)
+    };
+    (0..ROUNDS).map(round).collect()
 }
 
 fn rounds(count: u64, clock: impl Fn() -> u64) -> Rounds {

@@ -1,16 +1,19 @@
-//! How fast traces are read, beside babeltrace2 2.1 and babeltrace 1.5, in one run: events per second of processor time.
+//! How fast traces are read, beside babeltrace2 2.1, babeltrace 1.5 and (barectf's traces) barectf-parser, in one run: events per second of processor time.
 //!
-//! `cargo run --release --bin trace [EVENTS]`, by default 5,000,000, and four times that; then it writes `docs/trace-speed.md`. The traces are recorded
-//! by LTTng-UST with two processes at once; without LTTng only what our writer writes is read. Reads from the page cache: each trace is read once before.
+//! `cargo run --release --bin trace [PART] [EVENTS]`. Parts are `lttng` (recorded by LTTng-UST with two processes at once), `barectf`, `own` (one and two streams of our writer),
+//! `streams` (64 of them) and `string` (one event with a text of 1 MiB). Without one it is all of them, and where it is 5,000,000 events, as by default, `docs/trace-speed.md` is written.
+//! `lttng`, `barectf` and `own` read four times as many events as well. A part whose tracer is not there is left out. Reads from the page cache: each trace is read once before.
 
 use std::fmt::Write;
+use std::fs::File;
 use std::hint::black_box;
+use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use backtrail_testkit::peers::{Lttng, Peer, babeltrace1, babeltrace2_2_1};
+use backtrail_testkit::peers::{Barectf, Lttng, Peer, babeltrace1, babeltrace2_2_1};
 use backtrail_testkit::{place, scratch};
 use backtrail_trace::description::{
     Array, Clock, Description, Encoding, EventClass, FieldClass, Integer, Reference, Struct,
@@ -25,32 +28,43 @@ const EVENTS: u64 = 5_000_000;
 const ROUNDS: usize = 3;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    let first = arguments.next();
-    // A child of this program: what one reader of ours takes.
-    if let (Some(what), Some(path)) = (&first, arguments.next()) {
-        return child(what, Path::new(&path));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        // A child of this program: what one reader takes.
+        [reader, path] if reader == BARECTF_PARSER || OURS.contains(&reader.as_str()) => {
+            return child(reader, Path::new(path));
+        }
+        _ => {}
     }
-    let events: u64 = first.and_then(|text| text.parse().ok()).unwrap_or(EVENTS);
-    let page = report(events);
+    let events = arguments.iter().find_map(|text| text.parse().ok()).unwrap_or(EVENTS);
+    let part = arguments.iter().find(|text| text.parse::<u64>().is_err());
+    let part = part.map_or("", String::as_str);
+    if !PARTS.contains(&part) {
+        eprintln!("no such part: {part}; there are {}", PARTS[1..].join(", "));
+        return ExitCode::FAILURE;
+    }
+    let page = report(part, events);
     // Fewer events tell whether it works, not how fast it is.
-    if events >= EVENTS {
+    if part.is_empty() && events >= EVENTS {
         let path = place::workspace().join("docs/trace-speed.md");
         std::fs::write(path, page).expect("the workspace can be written");
     }
     ExitCode::SUCCESS
 }
 
+/// All of them, and each.
+const PARTS: [&str; 6] = ["", "lttng", "barectf", "own", "streams", "string"];
+
 const ABOUT: &str = "# How fast traces are read
 
 Made by `cargo run --release --bin trace` in `bench/`: million events per second of processor time and of the clock, the best of
 three rounds in each of which all readers took their turn, and the most memory that any of them took. In brackets, how many times babeltrace2's figure that is:
 of its dummy sink's for what prints nothing, of its text's for text and JSON. LTTng-UST was recorded from two processes at once, with the contexts vpid and vtid: empty events,
-numbers, texts, stacks of 3 to 16 frames. On a machine with other load, ratios are worth more than figures.
+numbers, texts, stacks of 3 to 16 frames; barectf's two streams have much the same. barectf-parser is a crate that reads stream after stream. On a machine with other load, ratios are worth more than figures.
 ";
 
-/// Compares all readers on all traces; the page that says so, which is printed meanwhile.
-fn report(events: u64) -> String {
+/// Compares all readers on the traces of a part, or on all; the page that says so, which is printed meanwhile.
+fn report(part: &str, events: u64) -> String {
     let folder = scratch();
     let readers = Readers {
         babeltrace2: babeltrace2_2_1(),
@@ -61,39 +75,65 @@ fn report(events: u64) -> String {
         print!("{section}");
         page.push_str(&section);
     };
-    let lttng = Lttng::start();
-    for (size, factor) in [("", 1), (", 4 times as long", 4)] {
-        if let Some(lttng) = &lttng {
-            let name = format!("lttng{factor}");
-            let channel = ["--subbuf-size=1M", "--num-subbuf=8", "--blocking-timeout=inf"];
-            let count = (events * factor / 2).to_string();
-            let trace = lttng.record(&name, &channel, &["vpid", "vtid"], |lttng| {
-                std::thread::scope(|scope| {
-                    let half = || lttng.events(&[&count]);
-                    let other = scope.spawn(half);
-                    half();
-                    other.join().expect("the program ran");
-                });
-            });
+    let is_wanted = |name| part.is_empty() || part == name;
+    let sizes = [("", events), (", 4 times as long", 4 * events)];
+    if is_wanted("lttng")
+        && let Some(lttng) = Lttng::start()
+    {
+        for (size, events) in sizes {
+            let trace = record_lttng(&lttng, events);
             add(readers.compare(&format!("LTTng-UST{size}"), &trace));
             let _ = std::fs::remove_dir_all(trace);
         }
     }
-    for (what, streams, factor) in [
-        ("our writer, 1 stream", 1, 1),
-        ("our writer, 2 streams", 2, 1),
-        ("our writer, 2 streams, 4 times as long", 2, 4),
-        ("our writer, 64 streams", 64, 1),
-    ] {
-        let trace = folder.path().join("own");
-        write(&trace, streams, events * factor);
-        add(readers.compare(what, &trace));
-        let _ = std::fs::remove_dir_all(trace);
+    let trace = folder.path().join("trace");
+    if is_wanted("barectf")
+        && let Some(barectf) = Barectf::tracer("barectf")
+    {
+        let description = barectf_description(&trace);
+        std::fs::write(&description, barectf.whole_description()).expect("room on the disk");
+        for (size, events) in sizes {
+            barectf.record(&trace, 2, events / 2);
+            add(readers.compare(&format!("barectf{size}"), &trace));
+            let _ = std::fs::remove_dir_all(&trace);
+        }
+        let _ = std::fs::remove_file(description);
     }
-    let trace = folder.path().join("long");
-    write_string(&trace, 1 << 20);
-    add(readers.time_text(&trace));
+    for (part, what, streams, events) in [
+        ("own", "our writer, 1 stream", 1, events),
+        ("own", "our writer, 2 streams", 2, events),
+        ("own", "our writer, 2 streams, 4 times as long", 2, 4 * events),
+        ("streams", "our writer, 64 streams", 64, events),
+    ] {
+        if is_wanted(part) {
+            write(&trace, streams, events);
+            add(readers.compare(what, &trace));
+            let _ = std::fs::remove_dir_all(&trace);
+        }
+    }
+    if is_wanted("string") {
+        write_string(&trace, 1 << 20);
+        add(readers.time_text(&trace));
+    }
     page
+}
+
+fn record_lttng(lttng: &Lttng, events: u64) -> PathBuf {
+    let channel = ["--subbuf-size=1M", "--num-subbuf=8", "--blocking-timeout=inf"];
+    let count = (events / 2).to_string();
+    lttng.record(&format!("lttng{events}"), &channel, &["vpid", "vtid"], |lttng| {
+        std::thread::scope(|scope| {
+            let half = || lttng.events(&[&count]);
+            let other = scope.spawn(half);
+            half();
+            other.join().expect("the program ran");
+        });
+    })
+}
+
+/// Where barectf-parser finds what a trace is described by: beside it.
+fn barectf_description(trace: &Path) -> PathBuf {
+    trace.with_extension("yaml")
 }
 
 struct Readers {
@@ -117,7 +157,8 @@ impl Readers {
             add("babeltrace 1.5, dummy", peer, &["--output-format=dummy"]);
             add("babeltrace 1.5, text", peer, &[]);
         }
-        for name in OURS {
+        let barectf = barectf_description(trace).exists().then_some(BARECTF_PARSER);
+        for name in barectf.into_iter().chain(OURS) {
             let Ok(me) = std::env::current_exe() else { continue };
             let mut command = Command::new(me);
             command.arg(name).arg(trace);
@@ -184,6 +225,7 @@ impl Readers {
     }
 }
 
+const BARECTF_PARSER: &str = "barectf-parser 0.3";
 const BABELTRACE2_DUMMY: &str = "babeltrace2 2.1, dummy sink";
 const BABELTRACE2_TEXT: &str = "babeltrace2 2.1, text";
 
@@ -259,6 +301,22 @@ fn count(path: &Path) -> u64 {
     count
 }
 
+/// Reads stream after stream with barectf-parser, which has packets with all events and their values; how many there are.
+fn read_with_barectf_parser(path: &Path) -> u64 {
+    let description = std::fs::read_to_string(barectf_description(path)).expect("a description");
+    let description = serde_yaml::from_str(&description).expect("a description that it knows");
+    let parser = barectf_parser::Parser::new(&description).expect("a description that it takes");
+    let mut events = 0;
+    for stream in Trace::open(path).expect("a trace").streams() {
+        let mut stream = BufReader::with_capacity(1 << 18, File::open(stream).expect("a stream"));
+        while !stream.fill_buf().expect("a stream").is_empty() {
+            let packet = parser.parse(&mut stream).expect("a packet that it takes");
+            events += packet.events.len() as u64;
+        }
+    }
+    events
+}
+
 fn child(what: &str, path: &Path) -> ExitCode {
     let mut writer = TextWriter::new(ClockFormat::TimeOfDay);
     let (mut lines, mut bytes) = (Vec::new(), 0u64);
@@ -280,6 +338,9 @@ fn child(what: &str, path: &Path) -> ExitCode {
         );
     };
     match what {
+        BARECTF_PARSER => {
+            black_box(read_with_barectf_parser(path));
+        }
         "backtrail, decode and merge" => {
             black_box(count(path));
         }

@@ -86,7 +86,11 @@ fn line(
         }
     }
     let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
-    let better = if least(&indexed) < least(&rows_indexed) { &indexed } else { &rows_indexed };
+    let better = if least(&indexed) < least(&rows_indexed) {
+        &indexed
+    } else {
+        &rows_indexed
+    };
     let ratio = |times: &[f64]| median(times.iter().zip(better).map(|(other, ours)| other / ours).collect());
     let mut peers = vec![("simple-frame-rs 0.3".to_owned(), least(&theirs), ratio(&theirs))];
     if let Some(library) = library {

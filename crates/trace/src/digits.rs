@@ -1,12 +1,6 @@
 //! Numbers as text, several digits at a time: most of what a line consists of.
 
-/// Appends the first `len` of these bytes. All of them are copied, which costs less than to copy so many as `len` says.
-#[inline]
-pub(crate) fn put<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
-    let end = text.len() + len;
-    text.extend_from_slice(bytes);
-    text.truncate(end);
-}
+use crate::bytes::put;
 
 const HUNDRED_MILLION: u64 = 100_000_000;
 

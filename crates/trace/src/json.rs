@@ -1,7 +1,9 @@
 //! Events as JSON, an object a line.
 
+use crate::bytes::{HIGHEST, Piece, below, equal};
 use crate::digits::{decimal, signed};
-use crate::read::{Event, Fields, Value};
+use crate::plan::{Raw, Shape};
+use crate::read::{Event, Fields, PlainClass, Value, View, float};
 use std::io::Write;
 
 /// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name), `name`, `ts` (nanoseconds
@@ -16,145 +18,223 @@ pub struct JsonWriter;
 impl JsonWriter {
     /// Appends the event's line to `text`.
     pub fn event(&self, text: &mut Vec<u8>, event: &Event<'_>) {
-        // Writing to memory cannot fail.
-        let _ = line(text, event);
+        event.json_stream().append(text);
+        event.json_name().append(text);
+        match event.time() {
+            Some(time) => signed(text, time),
+            None => text.extend_from_slice(b"null"),
+        }
+        event.packet_context_json().append(text);
+        let contexts = [event.stream_context(), event.context()];
+        if contexts.iter().flatten().any(|fields| !fields.is_empty()) {
+            text.extend_from_slice(b", \"context\": {");
+            for fields in contexts.into_iter().flatten() {
+                fields.view.json_members(text, fields.node, false);
+            }
+            close(text, b'}');
+        }
+        text.extend_from_slice(b", \"fields\": {");
+        if let Some(fields) = event.payload() {
+            fields.view.json_members(text, fields.node, false);
+        }
+        close(text, b'}');
+        text.extend_from_slice(b"}\n");
     }
 }
 
-fn line(text: &mut Vec<u8>, event: &Event<'_>) -> std::io::Result<()> {
+/// What the lines of a stream begin with.
+pub(crate) fn stream(event: &Event<'_>) -> Piece {
+    let mut text = Vec::new();
     match event.section() {
         Some(name) => {
             text.extend_from_slice(b"{\"section\": ");
-            string(text, name);
+            string(&mut text, name.as_bytes());
         }
         None => {
             text.extend_from_slice(b"{\"stream\": ");
             let file = event.path().file_name().unwrap_or_default();
-            string(text, &file.to_string_lossy());
+            string(&mut text, file.as_encoded_bytes());
         }
     }
-    text.extend_from_slice(b", \"name\": ");
-    string(text, event.name());
+    Piece::new(text)
+}
+
+/// What follows in those of a class of events, up to the time.
+pub(crate) fn name(name: &str) -> Piece {
+    let mut text = b", \"name\": ".to_vec();
+    string(&mut text, name.as_bytes());
     text.extend_from_slice(b", \"ts\": ");
-    match event.time() {
-        Some(time) => signed(text, time),
-        None => text.extend_from_slice(b"null"),
-    }
-    if let Some(context) = event.packet_context() {
-        object(text, ", \"packet\": ", &mut context.without_roles(), true)?;
-    }
-    let contexts = [event.stream_context(), event.context()];
-    let mut contexts = contexts.iter().flatten().flat_map(Fields::iter);
-    object(text, ", \"context\": ", &mut contexts, true)?;
-    let payload = event.payload();
-    let mut fields = payload.iter().flat_map(Fields::iter);
-    object(text, ", \"fields\": ", &mut fields, false)?;
-    text.extend_from_slice(b"}\n");
-    Ok(())
+    Piece::new(text)
 }
 
-/// Fields as an object, or nothing where there are none and they are not `needed`.
-fn object<'a>(
-    text: &mut Vec<u8>,
-    before: &str,
-    fields: &mut dyn Iterator<Item = (&'a str, Value<'a>)>,
-    only_if_any: bool,
-) -> std::io::Result<()> {
-    let mut separator = "";
-    for (name, field) in fields {
-        if separator.is_empty() {
-            text.extend_from_slice(before.as_bytes());
-            text.push(b'{');
-        }
-        text.extend_from_slice(separator.as_bytes());
-        string(text, name);
-        text.extend_from_slice(b": ");
-        value(text, &field)?;
-        separator = ", ";
-    }
-    match (separator, only_if_any) {
-        ("", true) => {}
-        ("", false) => {
-            text.extend_from_slice(before.as_bytes());
-            text.extend_from_slice(b"{}");
-        }
-        _ => text.push(b'}'),
-    }
-    Ok(())
+/// What an object has before the value of a member.
+pub(crate) fn key(name: &str) -> Piece {
+    let mut text = Vec::new();
+    string(&mut text, name.as_bytes());
+    text.extend_from_slice(b": ");
+    Piece::new(text)
 }
 
-fn value(text: &mut Vec<u8>, field: &Value<'_>) -> std::io::Result<()> {
-    match field {
-        Value::Integer(integer) => {
-            match integer.class().signed {
-                true => signed(text, integer.bits() as i64),
-                false => decimal(text, integer.bits()),
+/// What lines have of their packet's context: what says nothing of the layout, and where that is nothing, nothing.
+pub(crate) fn packet_context(context: Fields<'_>) -> Piece {
+    let mut text = Vec::new();
+    if context.without_roles().next().is_some() {
+        text.extend_from_slice(b", \"packet\": {");
+        context.view.json_members(&mut text, context.node, true);
+        close(&mut text, b'}');
+    }
+    Piece::new(text)
+}
+
+/// What follows each member and each element, until there is none.
+const COMMA: &[u8] = b", ";
+
+/// Ends a list or an object, of which the last member has a comma too many.
+fn close(text: &mut Vec<u8>, bracket: u8) {
+    if text.ends_with(COMMA) {
+        text.truncate(text.len() - COMMA.len());
+    }
+    text.push(bracket);
+}
+
+impl View<'_> {
+    /// The members of a struct, each with a comma behind; `without_roles` leaves out what describes the trace's structure.
+    fn json_members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
+        let end = self.after(node);
+        let mut member = node + 1;
+        while member < end {
+            let field = self.field(member);
+            if !(without_roles && field.role().is_some()) {
+                field.key.append(text);
+                match (&field.shape, self.raw(member)) {
+                    // What there is most of.
+                    (Shape::Integer(class) | Shape::Enumeration(class, _), Raw::Bits(bits)) => {
+                        number(text, bits, class.signed);
+                    }
+                    _ => self.json(text, member),
+                }
+                text.extend_from_slice(COMMA);
             }
-            Ok(())
+            member = self.after(member);
         }
-        Value::Float(float) if float.is_finite() => write!(text, "{float:?}"),
-        Value::Float(_) => {
-            text.extend_from_slice(b"null");
-            Ok(())
+    }
+
+    /// A value; null where there is none.
+    fn json(&self, text: &mut Vec<u8>, node: usize) {
+        match self.value(node) {
+            Some(Value::Integer(integer)) => number(text, integer.bits(), integer.class().signed),
+            Some(Value::Text(bytes)) => string(text, bytes),
+            Some(Value::WideText(wide)) => string(text, wide.chars().collect::<String>().as_bytes()),
+            Some(Value::Struct(_)) => {
+                text.push(b'{');
+                self.json_members(text, node, false);
+                close(text, b'}');
+            }
+            Some(Value::Array(elements)) => self.json_elements(text, node, elements.len()),
+            Some(Value::Float(value)) => real(text, value),
+            // Writing to memory cannot fail.
+            Some(Value::Blob(bytes)) => {
+                text.push(b'"');
+                bytes.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+                text.push(b'"');
+            }
+            Some(Value::Boolean(is_true)) => _ = write!(text, "{is_true}"),
+            Some(Value::Flags(flags)) => {
+                _ = write!(text, "{{\"bits\": {}, \"flags\": [", flags.bits());
+                for name in flags.names() {
+                    string(text, name.as_bytes());
+                    text.extend_from_slice(COMMA);
+                }
+                close(text, b']');
+                text.push(b'}');
+            }
+            Some(Value::Variant(_) | Value::Optional(Some(_))) => self.json(text, node + 1),
+            Some(Value::Optional(None)) | None => text.extend_from_slice(b"null"),
         }
-        Value::Text(bytes) => {
-            string(text, &String::from_utf8_lossy(bytes));
-            Ok(())
+    }
+
+    fn json_elements(&self, text: &mut Vec<u8>, node: usize, count: usize) {
+        text.push(b'[');
+        match self.plain_elements(node) {
+            Some((PlainClass::Integer(class), values)) => values.for_each(|bits| {
+                number(text, bits, class.signed);
+                text.extend_from_slice(COMMA);
+            }),
+            Some((PlainClass::Float(size), values)) => values.for_each(|bits| {
+                real(text, float(size, bits));
+                text.extend_from_slice(COMMA);
+            }),
+            None => {
+                let mut element = node + 1;
+                for _ in 0..count {
+                    self.json(text, element);
+                    text.extend_from_slice(COMMA);
+                    element = self.after(element);
+                }
+            }
         }
-        Value::WideText(wide) => {
-            string(text, &wide.chars().collect::<String>());
-            Ok(())
-        }
-        Value::Blob(bytes) => {
-            text.push(b'"');
-            bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))?;
-            text.push(b'"');
-            Ok(())
-        }
-        Value::Boolean(is_true) => write!(text, "{is_true}"),
-        Value::Flags(flags) => {
-            write!(text, "{{\"bits\": {}, \"flags\": ", flags.bits())?;
-            list(text, flags.names(), |text, name| {
-                string(text, name);
-                Ok(())
-            })?;
-            text.push(b'}');
-            Ok(())
-        }
-        Value::Struct(fields) => object(text, "", &mut fields.iter(), false),
-        Value::Array(elements) => list(text, elements.iter(), |text, element| value(text, &element)),
-        Value::Variant(chosen) => one(text, chosen.value()),
-        Value::Optional(chosen) => one(text, chosen.and_then(|chosen| chosen.value())),
+        close(text, b']');
     }
 }
 
-fn one(text: &mut Vec<u8>, field: Option<Value<'_>>) -> std::io::Result<()> {
-    match field {
-        Some(field) => value(text, &field),
-        None => {
-            text.extend_from_slice(b"null");
-            Ok(())
-        }
+#[inline]
+fn number(text: &mut Vec<u8>, bits: u64, is_signed: bool) {
+    match is_signed {
+        true => signed(text, bits as i64),
+        false => decimal(text, bits),
     }
 }
 
-fn list<T>(
-    text: &mut Vec<u8>,
-    elements: impl Iterator<Item = T>,
-    mut write: impl FnMut(&mut Vec<u8>, T) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    text.push(b'[');
-    for (index, element) in elements.enumerate() {
-        if index > 0 {
-            text.extend_from_slice(b", ");
-        }
-        write(text, element)?;
+fn real(text: &mut Vec<u8>, value: f64) {
+    match value.is_finite() {
+        // Writing to memory cannot fail.
+        true => _ = write!(text, "{value:?}"),
+        false => text.extend_from_slice(b"null"),
     }
-    text.push(b']');
-    Ok(())
 }
 
-fn string(text: &mut Vec<u8>, value: &str) {
-    // A string has no value that JSON lacks.
-    let _ = serde_json::to_writer(text, value);
+#[inline]
+fn string(text: &mut Vec<u8>, bytes: &[u8]) {
+    if !is_plain(bytes) {
+        // A string has no value that JSON lacks.
+        let _ = serde_json::to_writer(text, &String::from_utf8_lossy(bytes));
+        return;
+    }
+    text.push(b'"');
+    text.extend_from_slice(bytes);
+    text.push(b'"');
+}
+
+/// Whether all of it is ASCII that JSON has as it is.
+#[inline]
+fn is_plain(bytes: &[u8]) -> bool {
+    let (eights, rest) = bytes.as_chunks();
+    let are_plain = |bytes: u64| {
+        let own = equal(bytes, b'"') | equal(bytes, b'\\') | below(bytes, 0x20) | bytes;
+        own & HIGHEST == 0
+    };
+    let is_plain = |byte: &u8| (0x20..0x80).contains(byte) && *byte != b'"' && *byte != b'\\';
+    eights.iter().all(|&eight| are_plain(u64::from_le_bytes(eight))) && rest.iter().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_is_what_serde_json_leaves_as_it_is() {
+        for byte in 0..=u8::MAX {
+            for place in 0..20 {
+                let mut bytes = [b'a'; 20];
+                bytes[place] = byte;
+                let mut text = Vec::new();
+                string(&mut text, &bytes);
+                let expected = serde_json::to_string(&String::from_utf8_lossy(&bytes)).unwrap();
+                assert_eq!(text, expected.as_bytes(), "{byte:#x} at {place}");
+                // Quotes around it, and no more.
+                let is_as_it_is = expected.len() == bytes.len() + 2 && byte < 0x80;
+                assert_eq!(is_plain(&bytes), is_as_it_is, "{byte:#x} at {place}");
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! without end or allocates more than the input's own length justifies.
 #![forbid(unsafe_code)]
 
+mod bytes;
 pub mod constants;
 mod content;
 pub mod description;

@@ -1,7 +1,8 @@
 //! Events as babeltrace2 prints them.
 
+use crate::bytes::{HIGHEST, Piece, below, equal};
 use crate::description::{Base, EnvironmentValue, Integer};
-use crate::digits::{decimal, hexadecimal, nanoseconds, put, signed};
+use crate::digits::{decimal, hexadecimal, nanoseconds, signed};
 use crate::plan::{Raw, Shape};
 use crate::read::{Event, Fields, Flags, IntegerValue, Labels, PlainClass, Value, View, float};
 use jiff::Timestamp;
@@ -111,44 +112,6 @@ impl TextWriter {
 }
 
 const PER_SECOND: u64 = 1_000_000_000;
-
-/// A piece of text that is in many lines. A short one is copied as what it is: so many bytes, whose number is known here.
-#[derive(Clone, Debug)]
-pub(crate) struct Piece {
-    start: [u8; Piece::SHORT],
-    all: Box<[u8]>,
-}
-
-impl Piece {
-    const SHORT: usize = 32;
-
-    pub(crate) fn new(text: Vec<u8>) -> Piece {
-        let mut start = [0; Piece::SHORT];
-        start.iter_mut().zip(&text).for_each(|(place, &byte)| *place = byte);
-        Piece {
-            start,
-            all: text.into(),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
-    #[inline]
-    fn append(&self, text: &mut Vec<u8>) {
-        match self.all.len() {
-            short @ ..=Piece::SHORT => put(text, &self.start, short),
-            _ => text.extend_from_slice(&self.all),
-        }
-    }
-}
-
-impl Default for Piece {
-    fn default() -> Piece {
-        Piece::new(Vec::new())
-    }
-}
 
 /// What text has before the value of a member: of the first one with a brace in the place of the comma.
 pub(crate) fn label(name: &str) -> Piece {
@@ -435,14 +398,6 @@ fn special(bytes: &[u8]) -> Option<usize> {
 /// Whether one of eight bytes is special: then the highest bit of the first one is the lowest that is set.
 #[inline]
 const fn specials(bytes: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHEST: u64 = 0x80 * ONES;
-    const fn below(bytes: u64, limit: u8) -> u64 {
-        bytes.wrapping_sub(limit as u64 * ONES) & !bytes
-    }
-    const fn equal(bytes: u64, byte: u8) -> u64 {
-        below(bytes ^ (byte as u64 * ONES), 1)
-    }
     let quotes = equal(bytes, b'"') | equal(bytes, b'\'') | equal(bytes, b'?') | equal(bytes, b'\\');
     (quotes | below(bytes, 0x20) | equal(bytes, 0x7f)) & HIGHEST
 }

@@ -1,9 +1,15 @@
-//! What we write is read by us and by both series of babeltrace2, with the same text and without a warning.
+//! What we write is read by us, by both series of babeltrace2, and what it can read by babeltrace 1.5, with the same text and without a warning.
 
 mod support;
 
-use backtrail_testkit::peers::{Peer, babeltrace2_2_0, babeltrace2_2_1};
-use backtrail_trace::{ClockFormat, Dialect, Events, Options, TextWriter, Trace, json2, tsdl};
+use backtrail_testkit::peers::{Peer, babeltrace1, babeltrace2_2_0, babeltrace2_2_1};
+use backtrail_trace::description::{
+    Array, Clock, Description, Encoding, EnvironmentValue, EventClass, FieldClass, Float, Integer, Reference,
+    StreamClass, Struct, compact_event_header, packet_context, packet_header,
+};
+use backtrail_trace::{
+    ClockFormat, Dialect, Events, Options, StreamOptions, TextWriter, Trace, TraceWriter, json2, tsdl,
+};
 use backtrail_wire::Endian;
 use std::path::Path;
 
@@ -70,6 +76,101 @@ fn little_endian_2() {
 #[test]
 fn big_endian_2() {
     every_class(Dialect::V2, Endian::Big, &[babeltrace2_2_1()]);
+}
+
+/// What babeltrace 1.5 can read: fields of whole bytes. It puts the option's name into a variant and quotes nothing in texts, so there is neither.
+#[test]
+fn whole_bytes_for_babeltrace_1_5() {
+    for order in [Endian::Little, Endian::Big] {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("trace");
+        write_whole_bytes(&directory, order);
+        let (ours, events) = our_text(&directory);
+        assert_eq!(events, 1500);
+        for peer in [babeltrace1(), babeltrace2_2_0(), babeltrace2_2_1()].iter().flatten() {
+            compare(&ours, &peer_text(peer, &directory));
+        }
+    }
+}
+
+fn write_whole_bytes(directory: &Path, order: Endian) {
+    let unsigned = |size| Integer::unsigned(size, order);
+    let numbers = Struct::new()
+        .with("a", Integer::signed(32, order))
+        .with("b", unsigned(64).hexadecimal())
+        .with("c", unsigned(16))
+        .with(
+            "half",
+            Float {
+                size: 64,
+                align: 8,
+                byte_order: order,
+            },
+        );
+    let text = Struct::new()
+        .with("small", unsigned(8))
+        .with("s", FieldClass::String(Encoding::Utf8))
+        .with("ips", Array::fixed(3, unsigned(64).hexadecimal()));
+    let length = Reference::payload(&["_ips_length"]);
+    let stack = Struct::new()
+        .with("_ips_length", unsigned(16))
+        .with("ips", Array::sequence(length, unsigned(64).hexadecimal()));
+    let events = vec![
+        EventClass::new(0, "test:empty", Struct::new()),
+        EventClass::new(1, "test:numbers", numbers),
+        EventClass::new(2, "test:text", text),
+        EventClass::new(3, "test:stack", stack),
+    ];
+    let description = Description {
+        byte_order: Some(order),
+        // Without any it prints a 0 for what is not there.
+        environment: vec![("hostname".into(), EnvironmentValue::String("host".into()))],
+        clocks: vec![Clock::nanoseconds("monotonic", 1_700_000_000_000_000_000)],
+        packet_header: Some(packet_header(order)),
+        streams: vec![StreamClass {
+            clock: Some(0),
+            packet_context: Some(packet_context(order, 0)),
+            event_header: Some(compact_event_header(order, 0)),
+            events,
+            ..StreamClass::default()
+        }],
+        ..Description::default()
+    };
+    let trace = TraceWriter::create(directory, description, Dialect::V1_8).unwrap();
+    for cpu in 0..3 {
+        let mut stream = trace
+            .stream(&format!("s_{cpu}"), StreamOptions::for_cpu(0, cpu))
+            .unwrap();
+        let mut time = 1_000 + u64::from(cpu);
+        for number in 0..500 {
+            // Now and then further than what the header's 27 bits say.
+            time += if number % 50 == 7 { 1 << 28 } else { 777 };
+            let mut event = stream.writer().event(number % 4, time);
+            match number % 4 {
+                0 => {}
+                1 => {
+                    event.i32(-(number as i32));
+                    event.u64(number << 40);
+                    event.u16(number as u16);
+                    event.f64(number as f64 / 8.0);
+                }
+                2 => {
+                    event.u8(number as u8);
+                    event.string("text, as it is");
+                    event.u64s(&[1, 2, number]);
+                }
+                _ => {
+                    let ips: Vec<u64> = (0..number % 20).map(|frame| 0x7f00_0000_1000 + frame).collect();
+                    event.sequence_len(ips.len());
+                    event.u64s(&ips);
+                }
+            }
+            event.finish().unwrap();
+            if number % 100 == 99 {
+                stream.flush(time).unwrap();
+            }
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::process::Command;
 const LOADERS: [&str; 2] = ["ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"];
 
 /// A root directory with packages and all that they need.
+#[derive(Debug)]
 pub(super) struct Unpacked {
     root: PathBuf,
     loader: PathBuf,
@@ -49,30 +50,39 @@ impl Unpacked {
         self.root.join("usr/bin").join(program).exists()
     }
 
-    /// A program of `/usr/bin`.
-    pub(super) fn program(&self, name: &str) -> Peer {
-        self.program_of("usr/bin", name)
-    }
-
-    /// A file of a folder.
+    /// A file or folder of the packages.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// A program of a folder.
-    pub(super) fn program_of(&self, folder: &str, name: &str) -> Peer {
+    /// A program of `/usr/bin`.
+    pub(super) fn program(&self, name: &str) -> Peer {
+        self.run_by_loader(&self.root.join("usr/bin").join(name))
+    }
+
+    /// A shell script that is a program, for those who have to be given one file.
+    pub(super) fn script(&self, program: &Path) -> String {
+        let peer = self.run_by_loader(program);
+        let mut script = format!("#!/bin/sh\nexec '{}'", peer.program.display());
+        for argument in &peer.arguments {
+            script += &format!(" '{}'", argument.display());
+        }
+        script + " \"$@\"\n"
+    }
+
+    /// A program that needs the packages' libraries.
+    pub(super) fn run_by_loader(&self, program: &Path) -> Peer {
         let mut paths = self.libraries.clone().into_os_string();
         // Up to bookworm, libc and what else the system needs to start is in /lib and not in /usr/lib.
         if let Some(with_loader) = self.loader.parent() {
             paths.push(":");
             paths.push(with_loader);
         }
-        let program = self.root.join(folder).join(name);
         Peer {
             program: self.loader.clone(),
             arguments: vec![
                 "--argv0".into(),
-                program.clone().into(),
+                program.into(),
                 "--library-path".into(),
                 paths,
                 program.into(),

@@ -13,7 +13,7 @@ pub(super) fn cc1_16() -> Result<PathBuf, String> {
     let directory = unpacked.directory().join("cc1");
     let wrapper = directory.join("cc1");
     if !wrapper.exists() {
-        let mut cc1 = unpacked.program_of("usr/libexec/gcc/x86_64-linux-gnu/16", "cc1");
+        let mut cc1 = unpacked.run_by_loader(&unpacked.file("usr/libexec/gcc/x86_64-linux-gnu/16/cc1"));
         let headers = unpacked.file("usr/lib/gcc/x86_64-linux-gnu/16/include");
         cc1.arguments.extend(["-isystem".into(), headers.into()]);
         write_wrapper(&wrapper, &cc1).map_err(|error| error.to_string())?;

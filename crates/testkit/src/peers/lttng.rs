@@ -1,8 +1,10 @@
-//! LTTng-UST: a session daemon of its own that records the events of a program.
+//! LTTng-UST in two releases: a session daemon of its own that records the events of a program.
 
+use super::debian::Unpacked;
 use super::run;
 use crate::{TempDir, place, scratch, skip};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,38 +18,78 @@ const NOBODY: &str = "65534";
 pub struct Lttng {
     folder: TempDir,
     program: PathBuf,
+    /// Where its programs are, unless they are the system's.
+    unpacked: Option<Unpacked>,
 }
 
 impl Lttng {
-    /// Starts a daemon; `None` where LTTng cannot be had, which is told.
+    /// Starts a daemon of LTTng 2.13, which Debian bookworm has and which writes CTF 1.8; `None` where it cannot be had, which is told.
     pub fn start() -> Option<Lttng> {
-        let started = Lttng::try_start();
+        let started = Lttng::installed().and_then(|()| Lttng::try_start(None));
         if let Err(why) = &started {
-            skip(format_args!("LTTng-UST: {why}"));
+            skip(format_args!("LTTng-UST 2.13: {why}"));
         }
         started.ok()
     }
 
-    fn try_start() -> Result<Lttng, String> {
+    /// The same of LTTng 2.16, which writes CTF 2: of a later Debian, unpacked beside the system and run by its own loader.
+    pub fn start_2_16() -> Option<Lttng> {
+        let packages = ["lttng-tools", "liblttng-ust-dev"];
+        let unpacked = Unpacked::get("lttng-2.16", "sid", &packages);
+        let started = unpacked.and_then(|unpacked| Lttng::try_start(Some(unpacked)));
+        if let Err(why) = &started {
+            skip(format_args!("LTTng-UST 2.16: {why}"));
+        }
+        started.ok()
+    }
+
+    fn installed() -> Result<(), String> {
         let has = |program: &str| run(Command::new(program).arg("--version")).is_ok();
         if !has("lttng") || !Path::new("/usr/include/lttng/tracepoint.h").exists() {
             let packages = ["lttng-tools", "liblttng-ust-dev"];
             let install = ["install", "--yes", "--no-install-recommends"];
             run(Command::new("apt-get").args(install).args(packages))?;
         }
+        Ok(())
+    }
+
+    fn try_start(unpacked: Option<Unpacked>) -> Result<Lttng, String> {
+        let io = |error: std::io::Error| error.to_string();
         let folder = scratch();
         // Of whoever runs the daemon.
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).map_err(|error| error.to_string())?;
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).map_err(io)?;
         let program = folder.path().join("lttng_events");
         let sources = place::programs();
         let mut compile = Command::new("cc");
-        compile
-            .args(["-O2", "-I"])
-            .arg(&sources)
-            .arg(sources.join("lttng_events.c"));
-        run(compile.arg("-o").arg(&program).args(["-llttng-ust", "-ldl"]))?;
-        let lttng = Lttng { folder, program };
-        run(lttng.command("lttng-sessiond").arg("--daemonize"))?;
+        compile.args(["-O2", "-I"]).arg(&sources);
+        compile.arg(sources.join("lttng_events.c")).arg("-o").arg(&program);
+        let lttng = Lttng {
+            folder,
+            program,
+            unpacked,
+        };
+        let mut daemon = lttng.tool("lttng-sessiond");
+        daemon.arg("--daemonize");
+        match &lttng.unpacked {
+            None => {
+                compile.args(["-llttng-ust", "-ldl"]);
+            }
+            Some(unpacked) => {
+                // The system's own headers come first, and the library wants a later libc than the system's.
+                compile.arg("-idirafter").arg(unpacked.file("usr/include"));
+                compile.arg(unpacked.libraries().join("liblttng-ust.so.1"));
+                compile.arg("-Wl,--unresolved-symbols=ignore-in-shared-libs");
+                let consumer = lttng.folder.path().join("consumerd");
+                let library = unpacked.libraries().join("lttng/libexec/lttng-consumerd");
+                fs::write(&consumer, unpacked.script(&library)).map_err(io)?;
+                fs::set_permissions(&consumer, Permissions::from_mode(0o755)).map_err(io)?;
+                let mut option = OsString::from("--consumerd64-path=");
+                option.push(&consumer);
+                daemon.arg(option);
+            }
+        }
+        run(&mut compile)?;
+        run(&mut daemon)?;
         Ok(lttng)
     }
 
@@ -56,19 +98,27 @@ impl Lttng {
         self.folder.path()
     }
 
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    /// One of LTTng's programs.
+    fn tool(&self, name: &str) -> Command {
+        match &self.unpacked {
+            Some(unpacked) => self.as_user(unpacked.program(name).command()),
+            None => self.as_user(Command::new(name)),
+        }
+    }
+
+    /// The command, run by whoever runs the daemon.
+    fn as_user(&self, inner: Command) -> Command {
         let mut command = match rustix::process::geteuid().is_root() {
-            false => Command::new(program),
+            false => inner,
             true => {
                 let mut command = Command::new("setpriv");
                 command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
-                command.arg(program);
+                command.arg(inner.get_program()).args(inner.get_args());
                 command
             }
         };
         let home = self.folder.path();
-        command.env("HOME", home).env("LTTNG_HOME", home);
-        command.env("LTTNG_UST_ALLOW_BLOCKING", "1").current_dir(home);
+        command.env("HOME", home).env("LTTNG_HOME", home).current_dir(home);
         command
     }
 
@@ -77,7 +127,7 @@ impl Lttng {
     /// # Panics
     /// If it fails: the tests need what it does.
     pub fn lttng(&self, arguments: &[&str]) {
-        let done = run(self.command("lttng").arg("--no-sessiond").args(arguments));
+        let done = run(self.tool("lttng").arg("--no-sessiond").args(arguments));
         if let Err(error) = done {
             panic!("lttng {arguments:?}: {error}");
         }
@@ -88,7 +138,13 @@ impl Lttng {
     /// # Panics
     /// If it fails.
     pub fn events(&self, arguments: &[&str]) -> String {
-        run(self.command(&self.program).args(arguments)).unwrap_or_else(|error| panic!("{error}"))
+        let program = match &self.unpacked {
+            Some(unpacked) => unpacked.run_by_loader(&self.program).command(),
+            None => Command::new(&self.program),
+        };
+        let mut command = self.as_user(program);
+        command.env("LTTNG_UST_ALLOW_BLOCKING", "1").args(arguments);
+        run(&mut command).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Records a session: `channel` are further arguments of `lttng enable-channel`, `contexts` those to add, `record` makes the
@@ -104,6 +160,26 @@ impl Lttng {
         self.lttng(&["start"]);
         record(self);
         self.lttng(&["stop"]);
+        self.lttng(&["destroy"]);
+        output
+    }
+
+    /// Lets the program write so many events and gets them out of the buffers as they are then, as after a crash. The directory
+    /// of what was extracted.
+    ///
+    /// # Panics
+    /// If LTTng fails.
+    pub fn crash(&self, name: &str, events: usize) -> PathBuf {
+        let folder = |what: &str| self.folder.path().join(format!("{name}-{what}"));
+        let (buffers, output) = (folder("buffers"), folder("output"));
+        let option = format!("--shm-path={}", buffers.display());
+        self.lttng(&["create", name, &option]);
+        self.channel(&[], &[]);
+        self.lttng(&["start"]);
+        self.events(&[&events.to_string()]);
+        let mut extract = self.tool("lttng-crash");
+        extract.arg("--extract").arg(&output).arg(&buffers);
+        run(&mut extract).unwrap_or_else(|error| panic!("{error}"));
         self.lttng(&["destroy"]);
         output
     }

@@ -4,6 +4,7 @@
 //! function gives `None`.
 
 mod babeltrace;
+mod barectf;
 mod binutils;
 mod c_programs;
 mod debian;
@@ -13,6 +14,7 @@ mod mold;
 mod source;
 
 pub use babeltrace::{babeltrace1, babeltrace2_2_0, babeltrace2_2_1};
+pub use barectf::Barectf;
 pub use binutils::{Binutils, Machine, Release};
 pub use c_programs::{CProgram, Compiler};
 pub use lttng::Lttng;

@@ -291,6 +291,11 @@ impl Range {
         }
     }
 
+    /// Whether a number is in both.
+    pub(crate) fn meets(&self, other: &Range) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
     /// All numbers but zero: what a boolean tag means by true.
     pub const TRUE: [Range; 2] = [
         Range {
@@ -457,6 +462,8 @@ pub struct Reference {
     pub scope: Scope,
     /// Names, at least one.
     pub path: Vec<String>,
+    /// Names of options are left out, and the field is meant that is there in whichever option was taken (CTF 2, section 5.3.2).
+    pub any_option: bool,
 }
 
 impl Reference {
@@ -465,6 +472,7 @@ impl Reference {
         Reference {
             scope,
             path: path.iter().map(|&name| name.to_owned()).collect(),
+            any_option: false,
         }
     }
 

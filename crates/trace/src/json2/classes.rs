@@ -19,7 +19,11 @@ impl Reader {
         self.fields_left = self.fields_left.checked_sub(1).ok_or(ErrorKind::TooLarge)?;
         if let Value::String(alias) = value {
             let class = self.aliases.get(alias).cloned().ok_or(ErrorKind::UnknownAlias)?;
-            return self.class(&class, depth + 1);
+            return match self.way.of_alias {
+                // What it stands for was looked at when it was given its name.
+                true => Ok(FieldClass::String(Encoding::Utf8)),
+                false => self.class(&class, depth + 1),
+            };
         }
         let mut object = Object::of(value)?;
         let kind = object.required("type")?.as_str().ok_or(ErrorKind::Value("type"))?;
@@ -89,7 +93,7 @@ impl Reader {
             let name = name.as_str().ok_or(ErrorKind::Value("roles"))?;
             integer.role = Some(self.role(name)?);
         }
-        if matches!(integer.role, Some(Role::Timestamp | Role::TimestampEnd)) {
+        if matches!(integer.role, Some(Role::Timestamp | Role::TimestampEnd)) && !self.way.of_alias {
             integer.clock = Some(self.way.clock.ok_or(ErrorKind::UnknownClock)?);
         }
         let Some(mappings) = object.take("mappings") else {
@@ -97,7 +101,7 @@ impl Reader {
         };
         Ok(FieldClass::Enumeration(Enumeration {
             integer,
-            mappings: named_ranges(mappings, "mappings")?,
+            mappings: named_ranges(mappings, "mappings", integer.signed)?,
         }))
     }
 
@@ -105,10 +109,11 @@ impl Reader {
     fn bit_map(&mut self, object: &mut Object<'_>, named: bool) -> Result<FieldClass> {
         let integer = fixed_bits(object)?.hexadecimal();
         let flags = match named {
-            true => named_ranges(object.required("flags")?, "flags")?,
+            true => named_ranges(object.required("flags")?, "flags", false)?,
             false => Vec::new(),
         };
-        if named && flags.is_empty() {
+        let last = flags.iter().flat_map(|flag| &flag.ranges).map(|range| range.last).max();
+        if named && last.is_none_or(|last| last >= i128::from(integer.size)) {
             return Err(ErrorKind::Value("flags"));
         }
         Ok(FieldClass::BitMap(BitMap { integer, flags }))
@@ -118,16 +123,17 @@ impl Reader {
     fn optional(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Optional> {
         let (tag, class) = self.location(object.required("selector-field-location")?)?;
         let list = object.take("selector-field-ranges");
-        let ranges = match (class, list) {
-            (FieldClass::Boolean(_), None) => Range::TRUE.to_vec(),
-            (class, Some(list)) if integer_of(class).is_some() => {
-                ranges(list.as_array().ok_or(ErrorKind::Value("selector-field-ranges"))?)?
-            }
-            (FieldClass::Boolean(_), Some(_)) => return Err(ErrorKind::Value("selector-field-ranges")),
-            (class, None) if integer_of(class).is_some() => {
-                return Err(ErrorKind::Missing("selector-field-ranges"));
-            }
-            _ => return Err(ErrorKind::Location),
+        let selector = match class {
+            Found::Later => Selector::Any,
+            Found::Classes(all) if all.iter().all(|class| matches!(class, FieldClass::Boolean(_))) => Selector::Boolean,
+            Found::Classes(all) => Selector::Integer(signedness(&all).ok_or(ErrorKind::Location)?),
+        };
+        let ranges = match (selector, list) {
+            (Selector::Boolean | Selector::Any, None) => Range::TRUE.to_vec(),
+            (Selector::Boolean, Some(_)) => return Err(ErrorKind::Value("selector-field-ranges")),
+            (Selector::Integer(_), None) => return Err(ErrorKind::Missing("selector-field-ranges")),
+            (Selector::Integer(signed), Some(list)) => ranges(list, "selector-field-ranges", signed)?,
+            (Selector::Any, Some(list)) => ranges(list, "selector-field-ranges", true)?,
         };
         let class = self.class(object.required("field-class")?, depth + 1)?;
         Ok(Optional {
@@ -147,12 +153,15 @@ impl Reader {
             Role::SequenceNumber,
             Role::EventsDiscarded,
         ];
+        const EVENT: &[Role] = &[Role::Timestamp, Role::EventClassId];
         let allowed = match self.way.scope {
             Some(Scope::PacketHeader) => HEADER,
             Some(Scope::PacketContext) => CONTEXT,
-            Some(Scope::EventHeader) => &[Role::Timestamp, Role::EventClassId],
+            Some(Scope::EventHeader) => EVENT,
             _ => &[],
         };
+        let everywhere = [HEADER, CONTEXT, EVENT].concat();
+        let allowed = if self.way.of_alias { &everywhere } else { allowed };
         let found = allowed.iter().find(|&&role| role_name(role) == Some(name));
         found.copied().ok_or(ErrorKind::Value("roles"))
     }
@@ -200,9 +209,9 @@ impl Reader {
             return Ok(Length::Fixed(length.ok_or(ErrorKind::Value("length"))?));
         }
         let (reference, class) = self.location(object.required("length-field-location")?)?;
-        match integer_of(class) {
-            Some(integer) if !integer.signed => Ok(Length::Field(reference)),
-            _ => Err(ErrorKind::Location),
+        match class {
+            Found::Classes(all) if signedness(&all) != Some(false) => Err(ErrorKind::Location),
+            _ => Ok(Length::Field(reference)),
         }
     }
 
@@ -212,8 +221,11 @@ impl Reader {
         let mut class = bytes(length.clone(), Integer::unsigned(8, Endian::Little).hexadecimal());
         for role in object.list("roles")? {
             let sound = role.as_str() == Some("metadata-stream-uuid")
-                && self.way.scope == Some(Scope::PacketHeader)
+                && (self.way.scope == Some(Scope::PacketHeader) || self.way.of_alias)
                 && length == Length::Fixed(16);
+            if self.description.uuid.is_none() && !self.way.of_alias {
+                return Err(ErrorKind::Missing("uuid"));
+            }
             match &mut class {
                 FieldClass::Array(array) if sound => array.trace_uuid = true,
                 _ => return Err(ErrorKind::Value("roles")),
@@ -227,21 +239,33 @@ impl Reader {
 
     fn variant(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Variant> {
         let (tag, class) = self.location(object.required("selector-field-location")?)?;
-        if integer_of(class).is_none() {
-            return Err(ErrorKind::Location);
-        }
-        let mut options = Vec::new();
+        let signed = match class {
+            Found::Later => true,
+            Found::Classes(all) => signedness(&all).ok_or(ErrorKind::Location)?,
+        };
+        let mut options: Vec<VariantOption> = Vec::new();
         for (index, option) in object.list("options")?.iter().enumerate() {
             let mut option = Object::of(option)?;
             let name = option.owned("name")?.unwrap_or_else(|| index.to_string());
-            let list = ranges(option.list("selector-field-ranges")?)?;
-            if list.is_empty() {
-                return Err(ErrorKind::Missing("selector-field-ranges"));
+            let list = option.required("selector-field-ranges")?;
+            let list = ranges(list, "selector-field-ranges", signed)?;
+            for other in &options {
+                if other.name == name {
+                    return Err(ErrorKind::Duplicate("option"));
+                }
+                if list
+                    .iter()
+                    .any(|range| other.ranges.iter().any(|other| range.meets(other)))
+                {
+                    return Err(ErrorKind::Value("selector-field-ranges"));
+                }
             }
             let class = option.required("field-class")?;
+            self.way.options.push(self.way.path.len());
             self.way.path.push(name.clone());
             let class = self.class(class, depth + 1)?;
             self.way.path.pop();
+            self.way.options.pop();
             options.push(VariantOption {
                 name,
                 ranges: list,
@@ -253,11 +277,14 @@ impl Reader {
     }
 
     /// Follows a field location (section 5.3.2) to an earlier field.
-    fn location(&self, value: &Value) -> Result<(Reference, &FieldClass)> {
+    fn location(&self, value: &Value) -> Result<(Reference, Found<'_>)> {
         let mut object = Object::of(value)?;
         let path = object.list("path")?;
         let origin = object.text("origin")?;
         object.finish("field location")?;
+        if self.way.of_alias {
+            return Ok((Reference::payload(&[]), Found::Later));
+        }
         let current = self.way.scope.ok_or(ErrorKind::Location)?;
         let Some(origin) = origin else {
             let parents = path.iter().take_while(|name| name.is_null()).count();
@@ -278,13 +305,16 @@ impl Reader {
             .get(&scope)
             .filter(|_| scope < current)
             .ok_or(ErrorKind::Location)?;
-        let class = descend(&root.members, &names).ok_or(ErrorKind::Location)?;
-        let path = names.into_iter().map(str::to_owned).collect();
-        Ok((Reference { scope, path }, class))
+        let (classes, any_option) = descend(&root.members, &names).ok_or(ErrorKind::Location)?;
+        let reference = Reference {
+            any_option,
+            ..Reference::new(scope, &names)
+        };
+        Ok((reference, Found::Classes(classes)))
     }
 
     /// Names that lead along the way to the current field stay on it, through the arrays and options that lie there.
-    fn follow_frames(&self, scope: Scope, first: usize, names: &[&str]) -> Result<(Reference, &FieldClass)> {
+    fn follow_frames(&self, scope: Scope, first: usize, names: &[&str]) -> Result<(Reference, Found<'_>)> {
         let mut names = names;
         let mut index = first;
         while let Some(frame) = self.way.frames.get(index)
@@ -295,11 +325,32 @@ impl Reader {
             index += 1;
         }
         let frame = self.way.frames.get(index).ok_or(ErrorKind::Location)?;
-        let class = descend(&frame.members, names).ok_or(ErrorKind::Location)?;
-        let prefix = self.way.path[..frame.path].iter().cloned();
-        let path = prefix.chain(names.iter().map(|&name| name.to_owned())).collect();
-        Ok((Reference { scope, path }, class))
+        let (classes, any_option) = descend(&frame.members, names).ok_or(ErrorKind::Location)?;
+        let prefix = self.way.path[..frame.path].iter().enumerate();
+        let prefix = prefix.filter(|(place, _)| !(any_option && self.way.options.contains(place)));
+        let prefix = prefix.map(|(_, name)| name.as_str());
+        let reference = Reference {
+            any_option,
+            ..Reference::new(scope, &prefix.chain(names.iter().copied()).collect::<Vec<_>>())
+        };
+        Ok((reference, Found::Classes(classes)))
     }
+}
+
+/// Where a location leads.
+enum Found<'c> {
+    /// To one, or through variants to one in each option.
+    Classes(Vec<&'c FieldClass>),
+    /// That of an alias is followed when the alias is used.
+    Later,
+}
+
+/// What decides whether an optional field is there.
+enum Selector {
+    Boolean,
+    /// Whether it is signed.
+    Integer(bool),
+    Any,
 }
 
 fn names(path: &[Value]) -> Result<Vec<&str>> {
@@ -308,13 +359,30 @@ fn names(path: &[Value]) -> Result<Vec<&str>> {
         .collect()
 }
 
-fn descend<'m>(members: &'m [Member], names: &[&str]) -> Option<&'m FieldClass> {
+/// The fields that names lead to, and whether that is through variants: then one in each option.
+fn descend<'m>(members: &'m [Member], names: &[&str]) -> Option<(Vec<&'m FieldClass>, bool)> {
     let (first, rest) = names.split_first()?;
-    let class = &members.iter().find(|member| member.name == *first)?.class;
+    below(&members.iter().find(|member| member.name == *first)?.class, rest)
+}
+
+fn below<'m>(class: &'m FieldClass, names: &[&str]) -> Option<(Vec<&'m FieldClass>, bool)> {
     match class {
-        FieldClass::Struct(class) if !rest.is_empty() => descend(&class.members, rest),
-        _ => rest.is_empty().then_some(class),
+        FieldClass::Struct(class) if !names.is_empty() => descend(&class.members, names),
+        FieldClass::Variant(class) => {
+            let found = class.options.iter().map(|option| Some(below(&option.class, names)?.0));
+            Some((found.collect::<Option<Vec<_>>>()?.concat(), true))
+        }
+        _ => names.is_empty().then(|| (vec![class], false)),
     }
+}
+
+/// Whether integers are signed, where that is all that they are.
+fn signedness(classes: &[&FieldClass]) -> Option<bool> {
+    let mut all = classes
+        .iter()
+        .map(|class| integer_of(class).map(|integer| integer.signed));
+    let first = all.next()??;
+    all.all(|other| other == Some(first)).then_some(first)
 }
 
 fn integer_of(class: &FieldClass) -> Option<&Integer> {
@@ -367,12 +435,15 @@ fn fixed_bits(object: &mut Object<'_>) -> Result<Integer> {
 }
 
 /// An object whose values are lists of ranges.
-fn named_ranges(value: &Value, name: &'static str) -> Result<Vec<Mapping>> {
+fn named_ranges(value: &Value, name: &'static str, signed: bool) -> Result<Vec<Mapping>> {
     let object = value.as_object().ok_or(ErrorKind::Value(name))?;
     let mappings = object.iter().map(|(label, list)| {
+        if label.is_empty() {
+            return Err(ErrorKind::Value(name));
+        }
         Ok(Mapping {
             name: label.clone(),
-            ranges: ranges(list.as_array().ok_or(ErrorKind::Value(name))?)?,
+            ranges: ranges(list, name, signed)?,
         })
     });
     mappings.collect()
@@ -403,14 +474,18 @@ fn encoding(object: &mut Object<'_>) -> Result<Encoding> {
     found.map(|&(encoding, _)| encoding).ok_or(ErrorKind::Value("encoding"))
 }
 
-/// A list of `[first, last]`.
-fn ranges(list: &[Value]) -> Result<Vec<Range>> {
+/// A list of `[first, last]`, at least one (section 4, integer range set).
+fn ranges(list: &Value, name: &'static str, signed: bool) -> Result<Vec<Range>> {
     const WRONG: ErrorKind = ErrorKind::Value("range");
     let number = |value: &Value| {
         let unsigned = value.as_u64().map(i128::from);
-        unsigned.or_else(|| value.as_i64().map(i128::from)).ok_or(WRONG)
+        unsigned
+            .or_else(|| value.as_i64().filter(|_| signed).map(i128::from))
+            .ok_or(WRONG)
     };
-    list.iter()
+    let list = list.as_array().filter(|list| !list.is_empty());
+    list.ok_or(ErrorKind::Value(name))?
+        .iter()
         .map(|range| match range.as_array().map(Vec::as_slice) {
             Some([first, last]) => {
                 let (first, last) = (number(first)?, number(last)?);

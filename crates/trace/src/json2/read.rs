@@ -142,7 +142,7 @@ impl<'v> Object<'v> {
 }
 
 pub(super) struct Reader {
-    description: Description,
+    pub(super) description: Description,
     pub(super) aliases: HashMap<String, Rc<Value>>,
     seen_trace_class: bool,
     /// The scopes before the one that is read.
@@ -156,10 +156,14 @@ pub(super) struct Reader {
 pub(super) struct Way {
     pub(super) scope: Option<Scope>,
     pub(super) clock: Option<usize>,
+    /// It is the class of an alias, of which nobody knows yet where it will stand: its roles and locations are looked at when it is used.
+    pub(super) of_alias: bool,
     /// Structs around the field, the innermost last.
     pub(super) frames: Vec<Frame>,
     /// Names of members and options from the root.
     pub(super) path: Vec<String>,
+    /// Places of options in that.
+    pub(super) options: Vec<usize>,
 }
 
 pub(super) struct Frame {
@@ -210,6 +214,13 @@ impl Reader {
     fn alias(&mut self, mut object: Object<'_>) -> Result<()> {
         let name = object.required("name")?.as_str().ok_or(ErrorKind::Value("name"))?;
         let class = object.required("field-class")?;
+        self.way = Way {
+            of_alias: true,
+            ..Way::default()
+        };
+        let checked = self.class(class, 0);
+        self.way.of_alias = false;
+        checked?;
         if self.aliases.insert(name.to_owned(), Rc::new(class.clone())).is_some() {
             return Err(ErrorKind::Duplicate("alias"));
         }
@@ -229,7 +240,11 @@ impl Reader {
             for (name, value) in entries.as_object().ok_or(ErrorKind::Value("environment"))? {
                 let value = match value {
                     Value::String(text) => EnvironmentValue::String(text.clone()),
-                    other => EnvironmentValue::Integer(other.as_i64().ok_or(ErrorKind::Value("environment"))?),
+                    // One that is too large for our type wraps around, as in 1.8.
+                    other => {
+                        let signed = other.as_i64().or(other.as_u64().map(|value| value as i64));
+                        EnvironmentValue::Integer(signed.ok_or(ErrorKind::Value("environment"))?)
+                    }
                 };
                 self.description.environment.push((name.clone(), value));
             }
@@ -262,7 +277,15 @@ impl Reader {
         let unix_epoch = match object.take("origin") {
             None => false,
             Some(Value::String(origin)) if origin == "unix-epoch" => true,
-            Some(Value::Object(_)) => false,
+            Some(origin @ Value::Object(_)) => {
+                let mut origin = Object::of(origin)?;
+                origin.text("namespace")?;
+                for name in ["name", "uid"] {
+                    origin.text(name)?.ok_or(ErrorKind::Missing(name))?;
+                }
+                origin.finish("origin")?;
+                false
+            }
             Some(_) => return Err(ErrorKind::Value("origin")),
         };
         let (mut offset_seconds, mut offset_cycles) = (0, 0);
@@ -374,6 +397,7 @@ impl Reader {
         self.way.scope = Some(scope);
         self.way.frames.clear();
         self.way.path.clear();
+        self.way.options.clear();
         match self.class(value, 0)? {
             FieldClass::Struct(class) => {
                 self.roots.insert(scope, class.clone());

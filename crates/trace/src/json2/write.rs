@@ -384,7 +384,7 @@ fn array(class: &Array, context: &Context<'_>) -> Value {
         // Refused before: [`check`].
         Length::Prefixed { .. } => Map::new(),
     };
-    if class.trace_uuid {
+    if class.trace_uuid && context.description.uuid.is_some() {
         object.insert("roles".into(), json!(["metadata-stream-uuid"]));
     } else if let Some(encoding) = text {
         object.insert("encoding".into(), encoding_name(encoding).into());
@@ -425,6 +425,9 @@ fn optional(class: &Optional, context: &Context<'_>) -> Value {
 
 /// The path without the names of options: there the option that is read is meant.
 fn location(reference: &Reference, context: &Context<'_>) -> Value {
+    if reference.any_option {
+        return json!({ "origin": reference.scope.json_name(), "path": reference.path });
+    }
     let mut path = Vec::with_capacity(reference.path.len());
     let root = context.description.root(reference.scope, context.stream, context.event);
     let mut names = reference.path.iter();

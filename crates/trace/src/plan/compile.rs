@@ -5,13 +5,18 @@ use super::{
     ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventIds, EventPlan, Field, FieldId,
     OptionPlan, Plan, Shape, StreamPlan,
 };
+use crate::bytes::Piece;
 use crate::constants::MAX_NESTING;
 use crate::description::{
     Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
     Storage, Struct, Variant,
 };
-use crate::text::{Piece, label};
-use std::collections::HashSet;
+use crate::json;
+use crate::text::label;
+use std::collections::{HashMap, HashSet};
+
+/// What text calls an event of CTF 2 that has no name.
+const UNNAMED: &str = "<unknown>";
 
 pub(super) fn compile(description: Description) -> Result<Plan> {
     let mut compiler = Compiler {
@@ -20,6 +25,8 @@ pub(super) fn compile(description: Description) -> Result<Plan> {
         slots: 0,
         wanted: HashSet::new(),
         defined: Vec::new(),
+        options: Vec::new(),
+        any_slots: HashMap::new(),
         place: Place::default(),
     };
     let (packet_header, streams) = compiler.description(&description)?;
@@ -48,6 +55,10 @@ struct Compiler {
     wanted: HashSet<Reference>,
     /// The wanted integers that come before the current field in every packet, innermost last.
     defined: Vec<Defined>,
+    /// Where in the current path names of options stand.
+    options: Vec<usize>,
+    /// Registers of integers that are meant in whichever option they are.
+    any_slots: HashMap<Reference, u32>,
     place: Place,
 }
 
@@ -55,6 +66,12 @@ struct Defined {
     reference: Reference,
     slot: u32,
     signed: bool,
+}
+
+impl Defined {
+    fn is_like(&self, other: &Defined) -> bool {
+        self.reference == other.reference && self.signed == other.signed
+    }
 }
 
 type Result<T> = std::result::Result<T, DescriptionError>;
@@ -117,8 +134,10 @@ impl Compiler {
                 if events_by_id.insert(event.id, index) {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
+                let name = if event.name.is_empty() { UNNAMED } else { &event.name };
                 events.push(EventPlan {
-                    heading: Piece::new(format!("{environment}{}: ", event.name).into_bytes()),
+                    heading: Piece::new(format!("{environment}{name}: ").into_bytes()),
+                    json_name: json::name(&event.name),
                     context: self.root(Scope::EventContext, event.context.as_ref())?,
                     payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
                 });
@@ -178,10 +197,7 @@ impl Compiler {
         let Some(root) = root else { return Ok(None) };
         self.place.scope = Some(scope);
         self.place.field = 0;
-        let mut path = Reference {
-            scope,
-            path: Vec::new(),
-        };
+        let mut path = Reference::new(scope, &[]);
         let id = self.structure(root, &mut path, "", 0)?;
         self.place.scope = None;
         Ok(Some(id))
@@ -235,16 +251,45 @@ impl Compiler {
         if let Some(clock) = integer.clock.filter(|&clock| clock >= self.clocks) {
             return Err(self.error(DescriptionErrorKind::UnknownClock(clock)));
         }
-        let slot = self.wanted.contains(path).then_some(self.slots);
-        if let Some(slot) = slot {
-            self.slots += 1;
+        let slot = self.slot(path, integer.signed);
+        Ok(self.push_with(name, (align, outer_align), slot, shape))
+    }
+
+    /// The register of a wanted integer.
+    fn slot(&mut self, path: &Reference, signed: bool) -> Option<u32> {
+        let in_options = (!self.options.is_empty()).then(|| self.without_options(path));
+        let any = in_options.filter(|any| self.wanted.contains(any));
+        let own = self.wanted.contains(path).then(|| path.clone());
+        let new = match any.as_ref().map(|any| self.any_slots.get(any)) {
+            // The same one in all options.
+            Some(Some(&slot)) => slot,
+            None if own.is_none() => return None,
+            _ => {
+                self.slots += 1;
+                self.slots - 1
+            }
+        };
+        if let Some(any) = &any {
+            self.any_slots.insert(any.clone(), new);
+        }
+        for reference in own.into_iter().chain(any) {
             self.defined.push(Defined {
-                reference: path.clone(),
-                slot,
-                signed: integer.signed,
+                reference,
+                slot: new,
+                signed,
             });
         }
-        Ok(self.push_with(name, (align, outer_align), slot, shape))
+        Some(new)
+    }
+
+    fn without_options(&self, path: &Reference) -> Reference {
+        let names = path.path.iter().enumerate();
+        let names = names.filter(|(place, _)| !self.options.contains(place));
+        Reference {
+            scope: path.scope,
+            path: names.map(|(_, name)| name.clone()).collect(),
+            any_option: true,
+        }
     }
 
     fn enumeration(&mut self, class: &Enumeration, path: &Reference, name: &str) -> Result<FieldId> {
@@ -342,19 +387,28 @@ impl Compiler {
         }
         let &Defined { slot, signed, .. } = self.target(&class.tag)?;
         let mut options = Vec::with_capacity(class.options.len());
+        let mut in_all: Option<Vec<Defined>> = None;
         for option in &class.options {
             self.check_ranges(&option.ranges)?;
             let outside = self.defined.len();
+            self.options.push(path.path.len());
             path.path.push(option.name.clone());
             let field = self.class(&option.class, path, "", depth + 1)?;
             path.path.pop();
-            // Which option was taken is not known outside.
-            self.defined.truncate(outside);
+            self.options.pop();
+            // Which option was taken is not known outside: what is meant there has to be in all of them.
+            let mut inside = self.defined.split_off(outside);
+            inside.retain(|defined| defined.reference.any_option);
+            match &mut in_all {
+                None => in_all = Some(inside),
+                Some(in_all) => in_all.retain(|one| inside.iter().any(|other| one.is_like(other))),
+            }
             options.push(OptionPlan {
                 ranges: option.ranges.clone().into_boxed_slice(),
                 field,
             });
         }
+        self.defined.extend(in_all.into_iter().flatten());
         // A variant is aligned as the option that is taken.
         Ok(self.push(
             name,
@@ -411,6 +465,7 @@ impl Compiler {
         self.fields.push(Field {
             name: name.into(),
             label: label(name),
+            key: json::key(name),
             align,
             outer_align,
             slot,

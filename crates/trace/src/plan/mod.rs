@@ -6,8 +6,8 @@ mod quick;
 
 pub(crate) use decode::{Decoder, Node, Raw, Roles, select};
 
+use crate::bytes::Piece;
 use crate::description::{Clock, Description, Encoding, Float, Integer, Mapping, Range, Role, Scope};
-use crate::text::Piece;
 use quick::{UsualHeader, Whole};
 use std::collections::HashMap;
 
@@ -103,6 +103,8 @@ impl ClockPlan {
 pub(crate) struct EventPlan {
     /// What its line of text has before the fields: the environment, the name.
     pub(crate) heading: Piece,
+    /// What its object has between the stream and the time.
+    pub(crate) json_name: Piece,
     pub(crate) context: Option<FieldId>,
     pub(crate) payload: Option<FieldId>,
 }
@@ -113,6 +115,8 @@ pub(crate) struct Field {
     pub(crate) name: Box<str>,
     /// What text has before the member's value.
     pub(crate) label: Piece,
+    /// The same of JSON.
+    pub(crate) key: Piece,
     /// Bits, a power of two.
     pub(crate) align: u64,
     /// What it asks of the structs around it. More than its own alignment where a part of it has a greater one.

@@ -1,9 +1,9 @@
 //! What an event says, lent from the reader's buffers.
 
 use super::stream::{Packet, State, StreamReader};
+use crate::bytes::Piece;
 use crate::description::{Clock, Encoding, EnvironmentValue, EventClass, Integer, Mapping, StreamClass};
 use crate::plan::{Field, Node, Plan, Raw, Shape};
-use crate::text::Piece;
 use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
 use std::path::Path;
 
@@ -84,6 +84,21 @@ impl<'a> Event<'a> {
     /// What its line of text has before the fields.
     pub(crate) fn heading(&self) -> &'a Piece {
         &self.plan.streams[self.state.packet.stream_class].events[self.state.event].heading
+    }
+
+    /// What its JSON begins with: the stream.
+    pub(crate) fn json_stream(&self) -> &'a Piece {
+        &self.state.json_stream
+    }
+
+    /// What its JSON has of its name.
+    pub(crate) fn json_name(&self) -> &'a Piece {
+        &self.plan.streams[self.state.packet.stream_class].events[self.state.event].json_name
+    }
+
+    /// What its JSON has of the packet's context.
+    pub(crate) fn packet_context_json(&self) -> &'a Piece {
+        &self.state.context_json
     }
 
     /// The packet context, sizes and counters included.
@@ -547,6 +562,10 @@ impl<'a> Fields<'a> {
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         let node = self.nodes().find(|&node| &*self.view.field(node).name == name)?;
         self.view.value(node)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.view.after(self.node) <= self.node + 1
     }
 
     fn nodes(&self) -> impl Iterator<Item = usize> + use<'a> {

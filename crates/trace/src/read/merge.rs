@@ -35,6 +35,11 @@ impl Events {
     /// The next event; `None` at the end.
     #[allow(clippy::should_implement_trait)] // It lends its buffers, which an iterator cannot.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+        Ok(self.next_due()?.map(|(_, event)| event))
+    }
+
+    /// The next event, and when it is due.
+    pub(super) fn next_due(&mut self) -> Result<Option<(Option<i64>, Event<'_>)>, TraceError> {
         while let Some(index) = self.pending.pop() {
             if self.streams[index].advance()? {
                 self.heap.push(Reverse((self.streams[index].merge_time(), index)));
@@ -54,11 +59,11 @@ impl Events {
             }
             advanced?;
         }
-        let Some(Reverse((_, index))) = self.heap.peek() else {
+        let Some(&Reverse((due, index))) = self.heap.peek() else {
             return Ok(None);
         };
         self.lent = true;
-        Ok(Some(self.streams[*index].event()))
+        Ok(Some((due, self.streams[index].event())))
     }
 
     /// The streams as they are now.

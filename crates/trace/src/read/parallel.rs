@@ -1,8 +1,10 @@
 //! Events of several streams in the order of time, decoded and rendered on several threads.
 //!
 //! Each stream is a row of parts, runs of packets that can be decoded without those before; a part is decoded by one thread at a time, in batches. The
-//! calling thread merges what the batches of the first parts hold, and decodes too while the one that it needs is not there. Where there are many streams,
-//! each is one part.
+//! calling thread merges what the batches of the first parts hold, and decodes too while the one that it needs is not there.
+//!
+//! Many streams are made few: neighbours are a group that one thread at a time merges as it decodes, and the group takes a stream's place, with one part. Batches for
+//! each of them would be small, and all of them together too large for the processor's caches.
 
 use super::event::Event;
 use super::merge::Events;
@@ -21,11 +23,17 @@ const BATCH_EVENTS: usize = 4096;
 /// A batch ends with the event that makes it longer than this, or than its share of [`ALL_BATCHES`].
 const BATCH_BYTES: usize = 256 << 10;
 
-/// What all batches of first parts may have.
-const ALL_BATCHES: usize = 8 << 20;
+/// What all batches of first parts may have: what was made should still be in a cache when it is merged.
+const ALL_BATCHES: usize = 2 << 20;
 
 /// Batches of a stream's first part: two wait, one is merged, one is made.
 const BATCHES: usize = 4;
+
+/// Where there are more streams than so many for each thread, they are put into groups.
+const STREAMS_PER_THREAD: usize = 4;
+
+/// How many of these.
+const GROUPS_PER_THREAD: usize = 2;
 
 /// What may wait of all parts behind the first ones.
 const AHEAD_BYTES: usize = 16 << 20;
@@ -64,7 +72,7 @@ pub fn render(
         result.err()
     });
     let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let streams = state.slots.into_iter().filter_map(Slot::into_reader).collect();
+    let streams = state.slots.into_iter().flat_map(Slot::into_streams).collect();
     Rendered { streams, error }
 }
 
@@ -114,7 +122,7 @@ struct State {
     stop: bool,
 }
 
-/// A stream.
+/// A stream or a group of them.
 struct Slot {
     /// What parts are split off from; `None` while that is done, and while it is itself the last part.
     whole: Option<Box<StreamReader>>,
@@ -124,11 +132,19 @@ struct Slot {
     /// Parts before these.
     merged: usize,
     totals: Totals,
+    /// Those of a group of which everything was merged.
+    group: Vec<StreamReader>,
+}
+
+/// What a part is read by.
+enum Reader {
+    Stream(Box<StreamReader>),
+    Group(Box<Events>),
 }
 
 struct Part {
     /// `None` while a thread decodes.
-    reader: Option<Box<StreamReader>>,
+    reader: Option<Reader>,
     ready: VecDeque<Batch>,
     /// What the batches take.
     bytes: usize,
@@ -141,9 +157,26 @@ struct Part {
 /// What a thread can do.
 enum Job {
     /// Makes the next batch of a part, which is that many parts after the stream's first.
-    Decode(usize, usize, Box<StreamReader>, Batch),
+    Decode(usize, usize, Reader, Batch),
     /// Splits off a part of a stream.
     Split(usize, Box<StreamReader>, Option<Box<StreamReader>>),
+}
+
+/// Events one after the other, each with when it is due.
+trait Rows {
+    fn next_due(&mut self) -> Result<Option<(Option<i64>, Event<'_>)>, TraceError>;
+}
+
+impl Rows for StreamReader {
+    fn next_due(&mut self) -> Result<Option<(Option<i64>, Event<'_>)>, TraceError> {
+        Ok(self.advance()?.then(|| (self.merge_time(), self.event())))
+    }
+}
+
+impl Rows for Events {
+    fn next_due(&mut self) -> Result<Option<(Option<i64>, Event<'_>)>, TraceError> {
+        Events::next_due(self)
+    }
 }
 
 #[derive(Default)]
@@ -163,17 +196,24 @@ struct Record {
 }
 
 impl Slot {
-    fn new(reader: Box<StreamReader>, splits: bool) -> Slot {
+    fn new(mut streams: Vec<StreamReader>) -> Slot {
         let mut slot = Slot {
             whole: None,
-            splits,
+            splits: false,
             parts: VecDeque::new(),
             merged: 0,
             totals: Totals::default(),
+            group: Vec::new(),
         };
-        match splits {
-            true => slot.whole = Some(reader),
-            false => slot.parts.push_back(Part::new(reader, true)),
+        match streams.len() {
+            1 => {
+                slot.whole = streams.pop().map(Box::new);
+                slot.splits = true;
+            }
+            _ => {
+                let events = Reader::Group(Box::new(Events::new(streams)));
+                slot.parts.push_back(Part::new(events, true));
+            }
         }
         slot
     }
@@ -198,28 +238,32 @@ impl Slot {
 
     /// Counts what a part has counted; its reader, unless that is the stream's.
     fn close(&mut self, part: Part) -> Option<Box<StreamReader>> {
-        let reader = part.reader?;
-        if part.is_rest {
-            self.whole = Some(reader);
-            return None;
+        match part.reader? {
+            Reader::Group(events) => self.group = events.into_streams(),
+            Reader::Stream(reader) if part.is_rest => self.whole = Some(reader),
+            Reader::Stream(reader) => {
+                self.totals.add(&reader);
+                return Some(reader);
+            }
         }
-        self.totals.add(&reader);
-        Some(reader)
+        None
     }
 
-    /// The stream's reader, with what all parts have counted.
-    fn into_reader(mut self) -> Option<StreamReader> {
+    /// The streams' readers, with what all parts have counted.
+    fn into_streams(mut self) -> Vec<StreamReader> {
         while let Some(part) = self.parts.pop_front() {
             self.close(part);
         }
-        let mut reader = self.whole?;
-        reader.absorb(self.totals);
-        Some(*reader)
+        if let Some(mut reader) = self.whole {
+            reader.absorb(self.totals);
+            self.group.push(*reader);
+        }
+        self.group
     }
 }
 
 impl Part {
-    fn new(reader: Box<StreamReader>, is_rest: bool) -> Part {
+    fn new(reader: Reader, is_rest: bool) -> Part {
         Part {
             reader: Some(reader),
             ready: VecDeque::new(),
@@ -231,22 +275,28 @@ impl Part {
 }
 
 impl Batch {
-    /// Decodes the next events; whether the stream goes on.
-    fn fill(&mut self, reader: &mut StreamReader, most: usize, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) -> bool {
+    /// Decodes the next events; whether there are more.
+    fn fill(&mut self, reader: &mut Reader, most: usize, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) -> bool {
         self.records.clear();
         self.bytes.clear();
+        match reader {
+            Reader::Stream(stream) => self.fill_from(&mut **stream, most, make),
+            Reader::Group(events) => self.fill_from(&mut **events, most, make),
+        }
+    }
+
+    fn fill_from(&mut self, rows: &mut impl Rows, most: usize, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) -> bool {
         while self.records.len() < BATCH_EVENTS && self.bytes.len() < most {
-            match reader.advance() {
-                Ok(true) => {
-                    let event = reader.event();
+            match rows.next_due() {
+                Ok(Some((merge, event))) => {
                     make(&event, &mut self.bytes);
                     self.records.push(Record {
-                        merge: reader.merge_time(),
+                        merge,
                         time: event.time(),
                         end: self.bytes.len(),
                     });
                 }
-                Ok(false) => return false,
+                Ok(None) => return false,
                 Err(error) => {
                     self.error = Some(error);
                     return false;
@@ -297,19 +347,12 @@ impl State {
 
 impl Shared {
     fn new(streams: Vec<StreamReader>, threads: usize) -> Shared {
-        // So many streams keep all threads busy as they are.
-        let most_ahead = match streams.len() > 4 * threads {
-            true => 0,
-            false => 2 * threads,
-        };
+        let slots: Vec<Slot> = groups(streams, threads).into_iter().map(Slot::new).collect();
         Shared {
-            batch_bytes: BATCH_BYTES.min(ALL_BATCHES / (BATCHES * streams.len().max(1))),
-            most_ahead,
+            batch_bytes: BATCH_BYTES.min(ALL_BATCHES / (BATCHES * slots.len().max(1))),
+            most_ahead: 2 * threads,
             state: Mutex::new(State {
-                slots: streams
-                    .into_iter()
-                    .map(|stream| Slot::new(Box::new(stream), most_ahead > 0))
-                    .collect(),
+                slots,
                 batches: Vec::new(),
                 readers: Vec::new(),
                 stop: false,
@@ -372,12 +415,12 @@ impl Shared {
                 match part {
                     Some(part) => {
                         slot.splits = !whole.is_at_end();
-                        slot.parts.push_back(Part::new(Box::new(part), false));
+                        slot.parts.push_back(Part::new(Reader::Stream(Box::new(part)), false));
                         slot.whole = Some(whole);
                     }
                     None => {
                         slot.splits = false;
-                        slot.parts.push_back(Part::new(whole, true));
+                        slot.parts.push_back(Part::new(Reader::Stream(whole), true));
                     }
                 }
                 self.work.notify_all();
@@ -478,6 +521,32 @@ impl Shared {
             };
         }
     }
+}
+
+/// Each stream on its own, or, where they are many, groups of neighbours that have about as much to read.
+fn groups(streams: Vec<StreamReader>, threads: usize) -> Vec<Vec<StreamReader>> {
+    if streams.len() <= STREAMS_PER_THREAD * threads {
+        return streams.into_iter().map(|stream| vec![stream]).collect();
+    }
+    let most = GROUPS_PER_THREAD * threads;
+    let mut left: u64 = streams.iter().map(StreamReader::file_bytes).sum();
+    let mut groups: Vec<Vec<StreamReader>> = Vec::with_capacity(most);
+    // What the last group may still take.
+    let mut room = 0;
+    for stream in streams {
+        let bytes = stream.file_bytes();
+        let more = most - groups.len();
+        match groups.last_mut() {
+            Some(group) if more == 0 || bytes / 2 < room => group.push(stream),
+            _ => {
+                room = left / more as u64;
+                groups.push(vec![stream]);
+            }
+        }
+        room = room.saturating_sub(bytes);
+        left -= bytes;
+    }
+    groups
 }
 
 /// A stream as the merging thread has it.

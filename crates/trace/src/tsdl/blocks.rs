@@ -81,7 +81,7 @@ fn misplaced<T>(statement: &Statement) -> Result<T> {
             error(ErrorKind::Expected("a block or a type"), *position)
         }
         Statement::Block { block, .. } => error(ErrorKind::Expected("an attribute or a type"), block.position),
-        Statement::Alias { position, .. } => error(ErrorKind::Expected("an attribute"), *position),
+        Statement::Aliases(position, _) => error(ErrorKind::Expected("an attribute"), *position),
         Statement::Definition(class) => error(ErrorKind::Expected("an attribute"), class.position),
     }
 }
@@ -271,7 +271,13 @@ fn event(contents: Contents<'_>) -> Result<EventBlock> {
             }
             "id" => event.id = Some(value.as_u64("id", position)?),
             "stream_id" => event.stream_id = Some(value.as_u64("stream_id", position)?),
-            "loglevel" => event.log_level = Some(value.as_i64("loglevel", position)?),
+            "loglevel" => {
+                value.as_u64("loglevel", position)?;
+                event.log_level = Some(value.as_i64("loglevel", position)?);
+            }
+            "model.emf.uri" => {
+                value.as_text("model.emf.uri", position)?;
+            }
             _ => {}
         }
     }

@@ -345,21 +345,42 @@ impl Linker<'_> {
                 false => self.descend_root(scope, rest),
             };
             let (names, target) = found.filter(|(_, target)| fits(target)).ok_or(unknown)?;
-            return Ok((Reference { scope, path: names }, target));
+            return Ok((
+                Reference {
+                    scope,
+                    path: names,
+                    any_option: false,
+                },
+                target,
+            ));
         }
         for frame in way.frames.iter().rev() {
             if let Some((names, target)) = descend(&frame.members[..frame.before], frame.members, &words)
                 && fits(target)
             {
                 let path = way.path[..frame.path].iter().cloned().chain(names).collect();
-                return Ok((Reference { scope: way.scope, path }, target));
+                return Ok((
+                    Reference {
+                        scope: way.scope,
+                        path,
+                        any_option: false,
+                    },
+                    target,
+                ));
             }
         }
         for scope in Scope::ALL.into_iter().rev().filter(|&scope| scope < way.scope) {
             if let Some((path, target)) = self.descend_root(scope, &words)
                 && fits(target)
             {
-                return Ok((Reference { scope, path }, target));
+                return Ok((
+                    Reference {
+                        scope,
+                        path,
+                        any_option: false,
+                    },
+                    target,
+                ));
             }
         }
         Err(unknown)

@@ -29,14 +29,18 @@ pub(super) enum Statement {
         position: Position,
         class: Type,
     },
-    /// `typealias type := name;` and `typedef type name;`
-    Alias {
-        position: Position,
-        name: String,
-        class: Rc<Type>,
-    },
+    /// `typealias type := name;` and `typedef type name, other[4];`
+    Aliases(Position, Vec<Alias>),
     /// `struct name { … };` and the like.
     Definition(Type),
+}
+
+/// A name for a type.
+#[derive(Debug)]
+pub(super) struct Alias {
+    pub(super) position: Position,
+    pub(super) name: String,
+    pub(super) class: Rc<Type>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -225,13 +229,8 @@ impl Parser<'_> {
     fn value(&mut self) -> Result<Value> {
         match self.at.peek() {
             TokenKind::Text(text) => {
-                let mut text = text.clone();
+                let text = text.clone();
                 self.at.advance();
-                // As in C, texts that follow each other are one.
-                while let TokenKind::Text(more) = self.at.peek() {
-                    text.push_str(more);
-                    self.at.advance();
-                }
                 Ok(Value::Text(text))
             }
             TokenKind::Word(_) => Ok(Value::Path(self.dotted()?)),
@@ -268,7 +267,7 @@ impl Parser<'_> {
         let position = self.at.position();
         let name = self.type_name()?;
         self.at.expect(";")?;
-        Ok(Statement::Alias { position, name, class })
+        Ok(Statement::Aliases(position, vec![Alias { position, name, class }]))
     }
 
     /// The words of an alias's new name.
@@ -283,16 +282,18 @@ impl Parser<'_> {
     fn typedef(&mut self) -> Result<Statement> {
         self.at.advance();
         let class = Rc::new(self.specifier()?);
-        let position = self.at.position();
-        let (name, class) = self.declarator(class, |parser| parser.name("a type's name"))?;
-        if self.at.is(",") {
-            return error(
-                ErrorKind::Unsupported("several names in one definition"),
-                self.at.position(),
-            );
+        let first = self.at.position();
+        let mut aliases = Vec::new();
+        loop {
+            let position = self.at.position();
+            let (name, class) = self.declarator(class.clone(), |parser| parser.name("a type's name"))?;
+            aliases.push(Alias { position, name, class });
+            if !self.at.accept(",") {
+                break;
+            }
         }
         self.at.expect(";")?;
-        Ok(Statement::Alias { position, name, class })
+        Ok(Statement::Aliases(first, aliases))
     }
 
     /// A name and its dimensions: `name[4][n]` is four times n elements.

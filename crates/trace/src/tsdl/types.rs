@@ -1,7 +1,7 @@
 //! Looks up the names of types in their scopes (CTF 1.8.3, section 7.3.1).
 
 use super::link::label_ranges;
-use super::syntax::{Attribute, Dimension, Item, Label, Path, Specifier, Statement, Type, Value};
+use super::syntax::{Alias, Attribute, Dimension, Item, Label, Path, Specifier, Statement, Type, Value};
 use super::{Error, ErrorKind, Position, Result, error};
 use crate::constants::MAX_NESTING;
 use crate::description::{Base, Encoding, Mapping, Range};
@@ -105,17 +105,8 @@ impl Types {
     /// A statement that defines a type; whether it was one.
     pub(super) fn define(&mut self, statement: &Statement) -> Result<bool> {
         match statement {
-            Statement::Alias { position, name, class } => {
-                let class = self.resolve(class)?;
-                if let RawClass::Array {
-                    length: Dimension::Path(path),
-                    ..
-                } = &class.class
-                {
-                    self.lengths
-                        .extend(path.words.last().map(|name| (name.clone(), path.position)));
-                }
-                self.insert(|scope| &mut scope.aliases, name, class, *position)?;
+            Statement::Aliases(_, aliases) => {
+                aliases.iter().try_for_each(|alias| self.define_alias(alias))?;
                 Ok(true)
             }
             Statement::Definition(class) => {
@@ -124,6 +115,19 @@ impl Types {
             }
             Statement::Block { .. } | Statement::Attribute { .. } | Statement::Binding { .. } => Ok(false),
         }
+    }
+
+    fn define_alias(&mut self, alias: &Alias) -> Result<()> {
+        let class = self.resolve(&alias.class)?;
+        if let RawClass::Array {
+            length: Dimension::Path(path),
+            ..
+        } = &class.class
+        {
+            self.lengths
+                .extend(path.words.last().map(|name| (name.clone(), path.position)));
+        }
+        self.insert(|scope| &mut scope.aliases, &alias.name, class, alias.position)
     }
 
     /// Once all is defined: whether a type that nobody uses has a length that no field could be.

@@ -440,7 +440,7 @@ impl<'d> Writer<'d> {
 
     /// The shortest way to say it: the name alone where the field stands in a struct around and nothing nearer has its name.
     fn reference(&self, reference: &Reference) -> Result<String> {
-        let Some((name, parents)) = reference.path.split_last() else {
+        let Some((name, parents)) = reference.path.split_last().filter(|_| !reference.any_option) else {
             return self.fail(WriteErrorKind::Reference);
         };
         if self.scope == Some(reference.scope) {
@@ -459,10 +459,7 @@ impl<'d> Writer<'d> {
             }
         }
         // Absolute paths go through structs only.
-        let mut path = Reference {
-            scope: reference.scope,
-            path: Vec::new(),
-        };
+        let mut path = Reference::new(reference.scope, &[]);
         let mut words = reference.scope.tsdl_name().to_owned();
         for name in &reference.path {
             path.path.push(name.clone());

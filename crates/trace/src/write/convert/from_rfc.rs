@@ -108,10 +108,7 @@ fn stream_class(section: &StreamClass, id: u64, order: Endian, cpu: bool) -> Str
 }
 
 fn root(class: &Struct, scope: Scope) -> Struct {
-    let mut path = Reference {
-        scope,
-        path: Vec::new(),
-    };
+    let mut path = Reference::new(scope, &[]);
     structure(class, &mut path)
 }
 

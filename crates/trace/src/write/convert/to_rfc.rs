@@ -210,10 +210,7 @@ fn count_uses_in(class: &FieldClass, uses: &mut Uses) {
 }
 
 fn root(class: &Struct, scope: Scope, uses: &Uses) -> Struct {
-    let mut path = Reference {
-        scope,
-        path: Vec::new(),
-    };
+    let mut path = Reference::new(scope, &[]);
     structure(class, &mut path, uses)
 }
 
