@@ -1,7 +1,7 @@
 //! What `/proc` and `/sys` tell.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -64,10 +64,18 @@ pub fn thread_state(pid: u32, tid: u32) -> Option<char> {
     thread_stat(pid, tid).map(|(_, state)| state)
 }
 
+/// A file that is one line, in one read and one that finds its end: what asks for its length first and is told 0 needs eight calls.
+fn line(path: &str) -> io::Result<Vec<u8>> {
+    const LONGEST: usize = 4096;
+    let mut line = Vec::with_capacity(LONGEST);
+    fs::File::open(path)?.take(LONGEST as u64).read_to_end(&mut line)?;
+    Ok(line)
+}
+
 /// The name of a thread and its state, which the kernel tells in one file.
 pub fn thread_stat(pid: u32, tid: u32) -> Option<(String, char)> {
     // A name may be any bytes.
-    let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let stat = line(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let name = stat.get(stat.find('(')? + 1..stat.rfind(')')?)?;
     Some((name.to_owned(), stat_field(&stat, 0)?.chars().next()?))
@@ -128,7 +136,7 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
 
 /// The name of a thread.
 pub fn thread_name(pid: u32, tid: u32) -> io::Result<String> {
-    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm"))?;
+    let name = line(&format!("/proc/{pid}/task/{tid}/comm"))?;
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned())
 }
 

@@ -16,7 +16,7 @@ use backtrail_testkit::{TempDir, place};
 use programs::{SUBJECTS, Subject};
 
 /// Places that each program is stopped at for the document.
-pub(crate) const PLACES: u32 = 250;
+pub(crate) const PLACES: u32 = 500;
 
 const LIMIT: Duration = Duration::from_secs(7200);
 
