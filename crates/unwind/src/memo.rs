@@ -308,13 +308,13 @@ impl<'m> Memo<'m> {
             }
             match self.step(arch, here, &mut known, registers, &found, memory) {
                 Ok(caller) => here = caller,
-                Err(stop @ Stop::Unreadable(_)) if again == 0 => {
-                    return match self.rejoin(arch, &here, memory, left, sink) {
-                        Some(stop) => stop,
-                        None => self.end(found.is_narrow(arch), stop),
+                Err(stop) => {
+                    let rejoined = match stop {
+                        Stop::Unreadable(_) if again == 0 => self.rejoin(arch, &here, memory, left, sink),
+                        _ => None,
                     };
+                    return rejoined.unwrap_or_else(|| self.end(found.is_narrow(arch), stop));
                 }
-                Err(stop) => return self.end(found.is_narrow(arch), stop),
             }
         }
     }

@@ -309,72 +309,61 @@ fn a_limit_leaves_what_lies_beyond_known() {
     assert_eq!(compare(&mut lent, &code, &words, limits(100)).0, all);
 }
 
-/// What a sample has of a stack: a copy of its inner words, and others behind it, or nothing.
-struct Sampled<'w> {
-    words: Words<'w>,
-    /// Where the copy ends.
-    end: u64,
-    has_ended: bool,
-}
-
-impl Memory for Sampled<'_> {
-    fn word(&mut self, address: u64) -> Option<u64> {
-        self.words
-            .word(address)
-            .filter(|_| address < self.end || !self.has_ended)
-    }
-
-    fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
-        address >= self.end && self.has_ended || self.word(address).is_some_and(|word| word & mask == value)
-    }
-}
-
-const COPIED: usize = 100;
-const LIMIT: usize = 5000;
-
-fn deep() -> Vec<u64> {
-    let frames: Vec<(u8, u64)> = (0..3000).map(|level| (level as u8, 0x20 + level % 0x500)).collect();
-    stack(&frames)
-}
-
-/// A walk of `words` that begins `skip` words into the stack: without memory, and with it of a sample that has the words as they are now.
-fn walks(code: &Code, lent: &mut Lent, (words, skip): (&[u64], usize), now: Option<&[u64]>) -> [(Vec<Frame>, Stop); 2] {
-    let from = position(words, skip);
-    let of = |words| Words {
-        words,
-        read: 0,
-        broken: None,
-    };
-    let mut frames = Vec::new();
-    let mut no_rules = RuleCache::new(&mut []);
-    let stop = walk(ARCH, &from, code, &mut of(words), &mut no_rules, LIMIT, |frame| {
-        frames.push(frame)
-    });
-    let expected = (std::mem::take(&mut frames), stop);
-    let mut memory = Sampled {
-        words: of(now.unwrap_or(words)),
-        end: STACK + 8 * (skip + COPIED) as u64,
-        has_ended: now.is_none(),
-    };
-    let mut memo = Memo::new(&mut lent.state, &mut lent.steps, &mut lent.reads);
-    let mut rules = RuleCache::new(&mut lent.entries);
-    let stop = memo.walk(ARCH, &from, code, &mut memory, &mut rules, LIMIT, |frame| {
-        frames.push(frame)
-    });
-    [expected, (frames, stop)]
-}
-
 /// The last samples of a process that has ended, on its way up from a deep recursion: each walk leaves less that the next one finds quickly.
 #[test]
 fn memory_that_has_gone_is_what_the_last_walk_read() {
+    /// What a sample has of the stack of a process that has gone: a copy of its inner words, and nothing behind it.
+    struct Gone<'w> {
+        words: Words<'w>,
+        /// Where the copy ends.
+        end: u64,
+    }
+
+    impl Memory for Gone<'_> {
+        fn word(&mut self, address: u64) -> Option<u64> {
+            self.words.word(address).filter(|_| address < self.end)
+        }
+
+        fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
+            address >= self.end || self.word(address).is_some_and(|word| word & mask == value)
+        }
+    }
+
+    const COPIED: usize = 100;
+    const LIMIT: usize = 5000;
     let code = Code::new(1 << 14, false);
-    let words = deep();
+    let frames: Vec<(u8, u64)> = (0..3000).map(|level| (level as u8, 0x20 + level % 0x500)).collect();
+    let words = stack(&frames);
     let mut lent = Lent::new(8000, 100);
-    walks(&code, &mut lent, (&words, 0), Some(&words));
+    let innermost = How {
+        skip: 0,
+        limit: LIMIT,
+        broken: None,
+    };
+    compare(&mut lent, &code, &words, innermost);
     for skip in (0..words.len()).step_by(COPIED / 2) {
-        let [expected, found] = walks(&code, &mut lent, (&words, skip), None);
-        assert_eq!(found.1, expected.1, "at word {skip}");
-        assert_eq!(found.0, expected.0, "at word {skip}");
+        let from = position(&words, skip);
+        let of = |words| Words {
+            words,
+            read: 0,
+            broken: None,
+        };
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        let mut no_rules = RuleCache::new(&mut []);
+        let stop = walk(ARCH, &from, &code, &mut of(&words), &mut no_rules, LIMIT, |frame| {
+            expected.push(frame)
+        });
+        let mut memory = Gone {
+            words: of(&words),
+            end: STACK + 8 * (skip + COPIED) as u64,
+        };
+        let mut memo = Memo::new(&mut lent.state, &mut lent.steps, &mut lent.reads);
+        let mut rules = RuleCache::new(&mut lent.entries);
+        let found_stop = memo.walk(ARCH, &from, &code, &mut memory, &mut rules, LIMIT, |frame| {
+            found.push(frame)
+        });
+        assert_eq!(found_stop, stop, "at word {skip}");
+        assert_eq!(found, expected, "at word {skip}");
     }
 }
 

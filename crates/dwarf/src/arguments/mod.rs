@@ -473,8 +473,7 @@ impl Maker<'_> {
             if let (Some(place), told) = (number.and_then(|number| needed::place(number, self.abi)), kept(told))
                 && told != Told::LOST
             {
-                entries.resize(entries.len().max(place + 1), Told::LOST);
-                entries[place] = told;
+                needed::put(&mut entries, place, told);
             }
         }
         entries

@@ -56,8 +56,7 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
             // What is called is told of what passes something.
             if let (Target::Told(told), false) = (target, call.entries.is_empty()) {
                 let at = abi.general_registers().len();
-                call.entries.resize(call.entries.len().max(at + 1), Told::LOST);
-                call.entries[at] = told.clone();
+                put(&mut call.entries, at, told.clone());
             }
         }
     }
@@ -105,6 +104,12 @@ fn entries(told: &Told, abi: Abi) -> Registers {
 
 fn bit(register: u8, abi: Abi) -> Registers {
     place(register, abi).map_or(0, |place| 1u64.unbounded_shl(place as u32))
+}
+
+/// Notes what is told at a place among entries.
+pub(super) fn put(entries: &mut Vec<Told>, place: usize, told: Told) {
+    entries.resize(entries.len().max(place + 1), Told::LOST);
+    entries[place] = told;
 }
 
 /// The place of a register among entries, or of a parameter that is in none.

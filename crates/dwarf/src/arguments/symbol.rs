@@ -53,23 +53,29 @@ impl Symbol {
         }
     }
 
+    /// The eight bytes at the address that the symbol is, where one value says so.
+    fn place(&self) -> Option<Value> {
+        match *self {
+            Symbol::Register(register, offset) => Some(Value::AtRegister(register, offset)),
+            Symbol::Frame(offset) => Some(Value::AtFrame(offset)),
+            Symbol::Address(address) => Some(Value::AtAddress(address)),
+            _ => None,
+        }
+    }
+
     /// The value that lies at the address that the symbol is.
     pub(super) fn there(&self) -> Told {
-        match *self {
-            Symbol::Register(register, offset) => Told::One(Value::AtRegister(register, offset)),
-            Symbol::Frame(offset) => Told::One(Value::AtFrame(offset)),
-            Symbol::Address(address) => Told::One(Value::AtAddress(address)),
-            _ => computed(std::slice::from_ref(self), Operation::There).told(),
+        match self.place() {
+            Some(value) => Told::One(value),
+            None => computed(std::slice::from_ref(self), Operation::There).told(),
         }
     }
 
     /// The eight bytes at the address that the symbol is.
     pub(super) fn loaded(&self) -> Symbol {
-        match *self {
-            Symbol::Register(register, offset) => Symbol::Loaded(Value::AtRegister(register, offset)),
-            Symbol::Frame(offset) => Symbol::Loaded(Value::AtFrame(offset)),
-            Symbol::Address(address) => Symbol::Loaded(Value::AtAddress(address)),
-            _ => computed(std::slice::from_ref(self), Operation::Load),
+        match self.place() {
+            Some(value) => Symbol::Loaded(value),
+            None => computed(std::slice::from_ref(self), Operation::Load),
         }
     }
 
