@@ -2,9 +2,9 @@
 
 mod support;
 
-use backtrail_testkit::peers::{Peer, babeltrace2_2_1};
+use backtrail_testkit::peers::babeltrace2_2_1;
 use backtrail_trace::Trace;
-use std::path::Path;
+use support::verdicts::expect;
 
 const TYPES: &str = "/* CTF 1.8 */
 typealias integer { size = 8; align = 8; } := uint8_t;
@@ -46,34 +46,6 @@ impl Parts<'_> {
              stream {{ {stream} }};\nevent {{ name = e; fields := struct {{ {fields} }}; }};\n"
         )
     }
-}
-
-/// Whether we, and babeltrace2 if it is there, accept the trace. Where both do, their texts are equal.
-fn verdicts(peer: Option<&Peer>, metadata: &[u8], stream: &[u8]) -> (bool, Option<bool>) {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("metadata"), metadata).unwrap();
-    std::fs::write(directory.path().join("s"), stream).unwrap();
-    let ours = support::text_of(directory.path());
-    let theirs = peer.map(|peer| text_of_peer(peer, directory.path()));
-    if let (Ok(ours), Some(Some(theirs))) = (&ours, &theirs) {
-        assert_eq!(String::from_utf8_lossy(ours), String::from_utf8_lossy(theirs));
-    }
-    (ours.is_ok(), theirs.map(|text| text.is_some()))
-}
-
-fn text_of_peer(peer: &Peer, directory: &Path) -> Option<Vec<u8>> {
-    let output = peer.command().arg("--clock-seconds").arg(directory).output().unwrap();
-    output.status.success().then_some(output.stdout)
-}
-
-#[track_caller]
-fn expect(peer: Option<&Peer>, what: &str, metadata: &[u8], stream: &[u8], accepted: bool) {
-    let (ours, theirs) = verdicts(peer, metadata, stream);
-    assert_eq!(ours, accepted, "{what}");
-    assert!(
-        theirs.is_none_or(|theirs| theirs == accepted),
-        "babeltrace2 differs: {what}"
-    );
 }
 
 fn stream(content: &[u8]) -> Vec<u8> {
@@ -275,8 +247,7 @@ fn types_that_nobody_can_use() {
         "struct s { enum : uint8_t { \" a \" } t; variant <t> { uint8_t a; } v; };",
     ] {
         let metadata = Parts { before: types, ..PLAIN }.metadata();
-        let (ours, _) = verdicts(None, metadata.as_bytes(), &stream(&[1]));
-        assert!(!ours, "{types}");
+        expect(None, types, metadata.as_bytes(), &stream(&[1]), false);
     }
 }
 
@@ -354,8 +325,7 @@ fn metadata_in_packets() {
         (packets(&[first, second], 44, [2, 0], false, &[3, 4]), false),
         (packets(&[text.as_bytes()], 44, [2, 0], false, &[3]), false),
     ] {
-        let (ours, _) = verdicts(None, &metadata, &[1, 2]);
-        assert_eq!(ours, accepted);
+        expect(None, "fragments", &metadata, &[1, 2], accepted);
     }
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(
@@ -464,6 +434,5 @@ event { name = e; fields := struct { uint8_t a; }; };
         packet(200, [201, 255, 0]),
     ]
     .concat();
-    let (ours, theirs) = verdicts(peer.as_ref(), metadata.as_bytes(), &stream);
-    assert!(ours && theirs.is_none_or(|theirs| theirs));
+    expect(peer.as_ref(), "packets", metadata.as_bytes(), &stream, true);
 }

@@ -6,9 +6,7 @@
 
 mod support;
 
-use backtrail_testkit::peers::{Peer, babeltrace2_2_1};
 use backtrail_trace::{Plan, json2};
-use std::path::Path;
 
 const CASES: &str = include_str!("json2_cases.txt");
 const PREAMBLE: &str = r#"{"type":"preamble","version":2}"#;
@@ -29,11 +27,6 @@ fn event(payload: &str) -> String {
     format!(r#"{{"type":"event-record-class","name":"e","payload-field-class":{payload}}}"#)
 }
 
-fn text_of_peer(peer: &Peer, directory: &Path) -> Option<Vec<u8>> {
-    let output = peer.command().arg("--clock-seconds").arg(directory).output().unwrap();
-    output.status.success().then_some(output.stdout)
-}
-
 fn expand(line: &str) -> String {
     let line = line.replace("$P", PREAMBLE).replace("$D", STREAM);
     let line = line.replace("$C", CLOCK).replace("$U8", U8);
@@ -44,43 +37,17 @@ fn expand(line: &str) -> String {
     event(&structure(&members.collect::<Vec<_>>()))
 }
 
+/// Fragments, one a line, as the metadata have them.
+fn metadata(fragments: &str) -> String {
+    fragments
+        .lines()
+        .map(|line| format!("\x1e{}\n", expand(line)))
+        .collect()
+}
+
 #[test]
 fn every_case() {
-    let peer = babeltrace2_2_1();
-    let mut count = 0;
-    for case in CASES.split("\n\n") {
-        let (head, fragments) = case.split_once('\n').unwrap();
-        let (verdict, what) = head.split_once(": ").unwrap();
-        let fragments: Vec<String> = fragments
-            .lines()
-            .map(|line| format!("\x1e{}\n", expand(line)))
-            .collect();
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("metadata"), fragments.concat()).unwrap();
-        std::fs::write(directory.path().join("s"), [1; 24]).unwrap();
-        let ours = support::text_of(directory.path());
-        let accepted = verdict.starts_with("accept");
-        assert_eq!(
-            ours.is_ok(),
-            accepted,
-            "{what}: {:?}",
-            ours.err().map(|error| error.to_string())
-        );
-        count += 1;
-        let Some(peer) = peer.as_ref().filter(|_| !verdict.ends_with("alone")) else {
-            continue;
-        };
-        let theirs = text_of_peer(peer, directory.path());
-        assert_eq!(theirs.is_some(), accepted, "babeltrace2 differs: {what}");
-        if let (Ok(ours), Some(theirs)) = (ours, theirs) {
-            assert_eq!(
-                String::from_utf8_lossy(&ours),
-                String::from_utf8_lossy(&theirs),
-                "{what}"
-            );
-        }
-    }
-    assert!(count > 300, "{count}");
+    support::verdicts::expect_all(CASES, metadata);
 }
 
 /// What a location says of whichever option was taken is still said when the metadata is written again.
@@ -91,11 +58,7 @@ fn locations_through_variants_are_written() {
         if !head.starts_with("accept") {
             continue;
         }
-        let text: String = fragments
-            .lines()
-            .map(|line| format!("\x1e{}\n", expand(line)))
-            .collect();
-        let description = json2::parse(&text).unwrap();
+        let description = json2::parse(&metadata(fragments)).unwrap();
         let again = json2::parse(&json2::write(&description).unwrap()).unwrap();
         assert_eq!(again.streams, description.streams, "{head}");
         Plan::new(again).unwrap();

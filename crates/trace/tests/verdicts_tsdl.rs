@@ -6,8 +6,6 @@
 
 mod support;
 
-use backtrail_testkit::peers::babeltrace2_2_1;
-
 const CASES: &str = include_str!("tsdl_cases.txt");
 const TYPES: &str = "/* CTF 1.8 */
 typealias integer { size = 8; align = 8; } := u8;
@@ -30,37 +28,8 @@ fn expand(line: &str) -> String {
 
 #[test]
 fn every_case() {
-    let peer = babeltrace2_2_1();
-    let mut count = 0;
-    for case in CASES.split("\n\n") {
-        let (head, lines) = case.split_once('\n').unwrap();
-        let (verdict, what) = head.split_once(": ").unwrap();
+    support::verdicts::expect_all(CASES, |lines| {
         let lines: Vec<String> = lines.lines().map(expand).collect();
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("metadata"), lines.join("\n") + "\n").unwrap();
-        std::fs::write(directory.path().join("s"), [1; 24]).unwrap();
-        let ours = support::text_of(directory.path());
-        let accepted = verdict.starts_with("accept");
-        let error = ours.as_ref().err().map(ToString::to_string);
-        assert_eq!(ours.is_ok(), accepted, "{what}: {error:?}");
-        count += 1;
-        let Some(peer) = peer.as_ref().filter(|_| !verdict.ends_with("alone")) else {
-            continue;
-        };
-        let output = peer
-            .command()
-            .arg("--clock-seconds")
-            .arg(directory.path())
-            .output()
-            .unwrap();
-        assert_eq!(output.status.success(), accepted, "babeltrace2 differs: {what}");
-        if let Ok(ours) = ours {
-            assert_eq!(
-                String::from_utf8_lossy(&ours),
-                String::from_utf8_lossy(&output.stdout),
-                "{what}"
-            );
-        }
-    }
-    assert!(count > 300, "{count}");
+        lines.join("\n") + "\n"
+    });
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod json2;
 pub(crate) mod rfc;
+pub(crate) mod verdicts;
 
 use backtrail_testkit::skip;
 use backtrail_testkit::text::Random;
