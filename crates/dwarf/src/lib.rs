@@ -11,14 +11,17 @@ pub mod build;
 pub mod cache;
 pub mod cfi;
 pub mod check;
+mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod gopclntab;
 pub mod lines;
 pub mod objects;
 mod plt;
+mod reader;
 pub mod registers;
 pub mod sizes;
 pub mod tables;
 pub mod types;
+mod undescribed;
 pub mod whole;
