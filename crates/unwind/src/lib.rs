@@ -11,6 +11,7 @@
 #![cfg_attr(not(feature = "local"), forbid(unsafe_code))]
 
 mod cache;
+mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 #[cfg(all(
@@ -21,14 +22,16 @@ pub mod fuzz;
 pub mod local;
 mod memo;
 mod record;
+mod sink;
 mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
+pub use frame::{Frame, Position};
 pub use memo::{Memo, MemoRead, MemoState};
 pub use record::MemoStep;
 pub use step::{AddressKind, Stop, step};
-pub use walk::{Frame, Position, walk};
+pub use walk::walk;
 
 use backtrail_sframe::{Index, Section};
 
