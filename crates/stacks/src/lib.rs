@@ -16,10 +16,9 @@ mod process;
 pub mod record;
 mod walk;
 
-pub use arguments::Argument;
 pub use modules::Problem;
 pub use names::{NamedFrame, NamedThread};
-pub use process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
+pub use process::{Argument, End, Frame, FrameRegisters, How, Process, ThreadStack};
 
 use std::path::PathBuf;
 
