@@ -5,6 +5,7 @@
 
 mod events;
 mod item;
+mod options;
 mod places;
 mod reader;
 mod tree;
@@ -12,6 +13,7 @@ mod writer;
 
 pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_kernel_address};
+pub use options::{Environment, WriterOptions};
 pub use reader::{ReadError, Reader};
 pub use tree::{FIRST_NODE, StackNodes, StackTree, ending, root};
-pub use writer::{Environment, WriteError, Writer, WriterOptions, is_occupied};
+pub use writer::{WriteError, Writer, is_occupied};
