@@ -3,6 +3,22 @@
 //! A recording is made in one thread: the kernel samples into a ring for each CPU; each sample's stack is unwound as
 //! soon as it is taken out, with SFrame rows, and goes into the trace as a stack, not as a copy of stack memory.
 //! Names are not looked up here.
+//!
+//! ```no_run
+//! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, record};
+//!
+//! let outcome = record(&Options {
+//!     target: Target::Command(vec!["sha256sum".into(), "/usr/bin/python3".into()]),
+//!     output: "recording".into(),
+//!     frequency: DEFAULT_FREQUENCY,
+//!     stack_bytes: DEFAULT_STACK_BYTES,
+//!     dialect: Dialect::V1_8,
+//!     duration: None,
+//!     cache: None,
+//! })?;
+//! println!("{} samples, {} lost", outcome.samples, outcome.lost);
+//! # Ok::<(), backtrail_record::Error>(())
+//! ```
 
 mod arena;
 mod command;

@@ -2,6 +2,20 @@
 //!
 //! Sampling and reporting meet only in the trace on disk. This crate is that meeting place: which events there are,
 //! what their fields are called, and how stacks are kept.
+//!
+//! ```no_run
+//! use backtrail_recording::{Item, Reader};
+//!
+//! let mut reader = Reader::open("recording".as_ref())?;
+//! let mut frames = 0;
+//! while let Some(item) = reader.next()? {
+//!     if let Item::Sample(sample) = item {
+//!         frames += sample.frames.len();
+//!     }
+//! }
+//! println!("{frames} frames");
+//! # Ok::<(), backtrail_recording::ReadError>(())
+//! ```
 
 mod events;
 mod item;
