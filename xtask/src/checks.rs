@@ -258,44 +258,9 @@ fn files(folder: &Path) -> Vec<(String, Result<PathBuf, Missing>)> {
 }
 
 fn built_tables(binary: &Path, folder: &Path, page: &mut String, broken: &mut Vec<String>) -> Result<(), String> {
-    let row = |name: &str, file: Result<PathBuf, Missing>, page: &mut String, broken: &mut Vec<String>| {
-        let file = match file {
-            Ok(file) => file,
-            Err(missing) => {
-                skip(format!("{name}: {missing}"));
-                return Ok(());
-            }
-        };
-        eprintln!("checking {name}");
-        let reports = ["3", "2", "1"].map(|version| check(binary, &["--built", version], &file));
-        let [third, second, first] = reports;
-        let (third, second, first) = (third?, second?, first?);
-        let mismatches: usize = [&third, &second, &first]
-            .map(|report| report.mismatches.len())
-            .iter()
-            .sum();
-        if mismatches > 0 {
-            broken.push(format!("{name}: {mismatches} mismatches"));
-        }
-        if third.coverage() < COVERED && !INEXPRESSIBLE.contains(&name) {
-            broken.push(format!("{name}: {} covered", percent(third.coverage())));
-        }
-        let _ = writeln!(
-            page,
-            "| {name} | {:.1} | {} | {} | {} | {} | {} | {} | {mismatches} | {:.2} |",
-            fs::metadata(&file).map_or(0.0, |metadata| metadata.len() as f64 / 1e6),
-            third.functions,
-            third.rows,
-            percent(third.coverage()),
-            percent(second.coverage()),
-            percent(first.coverage()),
-            third.reasons(),
-            third.seconds,
-        );
-        Ok::<(), String>(())
-    };
+    let mut row = |name: &str, file| built_row(binary, name, file, page, broken);
     for (name, file) in files(folder) {
-        row(&name, file, page, broken)?;
+        row(&name, file)?;
     }
     for (name, flags) in [
         ("cross-built AArch64 program", &["-O2"][..]),
@@ -309,14 +274,56 @@ fn built_tables(binary: &Path, folder: &Path, page: &mut String, broken: &mut Ve
         ),
         ("the same, relocatable", &["-O2", "-c", "-ffunction-sections"]),
     ] {
-        row(name, compile(Machine::Aarch64, None, flags, folder), page, broken)?;
+        row(name, compile(Machine::Aarch64, None, flags, folder))?;
     }
     row(
         "cross-built s390x program",
         compile(Machine::S390x, None, &["-O2"], folder),
-        page,
-        broken,
     )
+}
+
+/// The line of a file whose tables we have built.
+fn built_row(
+    binary: &Path,
+    name: &str,
+    file: Result<PathBuf, Missing>,
+    page: &mut String,
+    broken: &mut Vec<String>,
+) -> Result<(), String> {
+    let file = match file {
+        Ok(file) => file,
+        Err(missing) => {
+            skip(format!("{name}: {missing}"));
+            return Ok(());
+        }
+    };
+    eprintln!("checking {name}");
+    let reports = ["3", "2", "1"].map(|version| check(binary, &["--built", version], &file));
+    let [third, second, first] = reports;
+    let (third, second, first) = (third?, second?, first?);
+    let mismatches: usize = [&third, &second, &first]
+        .map(|report| report.mismatches.len())
+        .iter()
+        .sum();
+    if mismatches > 0 {
+        broken.push(format!("{name}: {mismatches} mismatches"));
+    }
+    if third.coverage() < COVERED && !INEXPRESSIBLE.contains(&name) {
+        broken.push(format!("{name}: {} covered", percent(third.coverage())));
+    }
+    let _ = writeln!(
+        page,
+        "| {name} | {:.1} | {} | {} | {} | {} | {} | {} | {mismatches} | {:.2} |",
+        fs::metadata(&file).map_or(0.0, |metadata| metadata.len() as f64 / 1e6),
+        third.functions,
+        third.rows,
+        percent(third.coverage()),
+        percent(second.coverage()),
+        percent(first.coverage()),
+        third.reasons(),
+        third.seconds,
+    );
+    Ok(())
 }
 
 /// Never rounded up: 100 % means all.

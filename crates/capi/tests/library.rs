@@ -94,24 +94,21 @@ fn the_header_is_c_and_c_plus_plus() {
     for (compiler, language, standard) in [("cc", "c", "-std=c99"), ("g++", "c++", "-std=c++11")] {
         let source = folder.path().join(format!("alone.{language}"));
         std::fs::write(&source, "#include <backtrail.h>\n").unwrap();
-        let mut check = Command::new(compiler);
-        check.args([
-            "-x",
-            language,
-            standard,
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            "-fsyntax-only",
-            "-I",
-        ]);
-        check
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
-            .arg(source);
-        let Some(checked) = available(command::run(&mut check, LIMIT)) else {
-            return;
-        };
+        let options = ["-x", language, standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+        accepts(compiler, &options, &source);
+    }
+}
+
+/// The compiler takes this source, which includes our header.
+fn accepts(compiler: &str, options: &[&str], source: &Path) {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let mut check = Command::new(compiler);
+    check
+        .args(options)
+        .args(["-fsyntax-only", "-I"])
+        .arg(include)
+        .arg(source);
+    if let Some(checked) = available(command::run(&mut check, LIMIT)) {
         assert!(checked.status.success(), "{}", checked.describe());
     }
 }
@@ -153,15 +150,7 @@ fn structs_of_options_are_laid_out_as_the_header_says() {
         )
     });
     std::fs::write(&source, format!("#include <backtrail.h>\n{}", checks.concat())).unwrap();
-    let mut check = Command::new("cc");
-    check
-        .args(["-fsyntax-only", "-I"])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
-        .arg(source);
-    let Some(checked) = available(command::run(&mut check, LIMIT)) else {
-        return;
-    };
-    assert!(checked.status.success(), "{}", checked.describe());
+    accepts("cc", &[], &source);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! It is a library beside its binary so that man pages and shell completions come from the same table of flags.
 
 mod cbf;
+mod edited;
 mod error;
 mod hex;
 mod link;

@@ -18,8 +18,7 @@ use clap::Args;
 
 use crate::error::{Failure, Status};
 use crate::replacement::Durable;
-use crate::sframe::add::How;
-use crate::sframe::{add, version};
+use crate::sframe::{How, add, version};
 use crate::types;
 
 /// Run a linker, or a compiler that runs one, and add stack-trace tables to what it makes.

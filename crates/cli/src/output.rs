@@ -1,10 +1,7 @@
 //! Where results go: standard output, or a file that is either whole or not there.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
-
-use backtrail_elf::edit::{Edited, Part};
 
 use crate::error::Failure;
 use crate::replacement::{Durable, Replacement};
@@ -35,60 +32,6 @@ pub(crate) fn with_mode(
     replace(path, Some(mode), write).map_err(|error| Failure::of(path, error))
 }
 
-/// The same, for an edited file: what stays of the file before, which is open as `source`, is copied without passing through this process,
-/// unless the replacement has it already.
-pub(crate) fn edited(
-    replacement: Option<Replacement>,
-    path: &Path,
-    mode: Option<u32>,
-    source: &File,
-    edited: &Edited<'_>,
-) -> Result<(), Failure> {
-    let Some(replacement) = replacement else {
-        return to_stdout(|out| edited.write_to(out));
-    };
-    write_edited(replacement, mode, source, edited).map_err(|error| Failure::of(path, error))
-}
-
-fn write_edited(mut replacement: Replacement, mode: Option<u32>, source: &File, edited: &Edited<'_>) -> io::Result<()> {
-    let copied = replacement.copied()?;
-    let mut file = replacement.file();
-    // A pipe has no positions, and nothing is copied ahead to it.
-    if copied > 0 {
-        file.rewind()?;
-    }
-    let mut at = 0;
-    for part in edited.parts() {
-        let len = part.bytes.len() as u64;
-        if len > 0 && part.offset == Some(at) && at + len <= copied {
-            file.seek(SeekFrom::Start(at + len))?;
-        } else {
-            write_part(file, source, &part)?;
-        }
-        at += len;
-    }
-    if at < copied {
-        file.set_len(at)?;
-    }
-    replacement.finish(mode)
-}
-
-fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result<()> {
-    /// Parts up to this many bytes are written as they are.
-    const SHORT: usize = 64 << 10;
-    let len = part.bytes.len() as u64;
-    match part.offset.filter(|_| part.bytes.len() > SHORT) {
-        Some(offset) => {
-            source.seek(SeekFrom::Start(offset))?;
-            match io::copy(&mut source.take(len), &mut file)? {
-                copied if copied == len => Ok(()),
-                _ => Err(io::ErrorKind::UnexpectedEof.into()),
-            }
-        }
-        None => file.write_all(part.bytes),
-    }
-}
-
 /// Replaces or makes the file at `path` by what `write` writes.
 fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let replacement = Replacement::begin(path, Durable::Yes)?;
@@ -101,7 +44,7 @@ fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) ->
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
+    use std::fs::{self, File, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;

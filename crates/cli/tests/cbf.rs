@@ -312,7 +312,7 @@ fn a_closed_pipe_is_a_quiet_exit() {
 #[test]
 fn a_full_disk_is_told() {
     if !Path::new("/dev/full").exists() {
-        eprintln!("SKIPPED: no /dev/full here");
+        backtrail_testkit::skip("no /dev/full here");
         return;
     }
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -328,7 +328,7 @@ fn a_full_disk_is_told() {
 fn vectors() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/formats/cbf-vectors.json");
     let Ok(text) = std::fs::read_to_string(path) else {
-        eprintln!("SKIPPED: the shared CBF vectors are not here");
+        backtrail_testkit::skip("the shared CBF vectors are not here");
         return;
     };
     let vectors: Value = serde_json::from_str(&text).unwrap();

@@ -19,6 +19,15 @@ fn gcore(folder: &TempDir, pid: u32) -> Result<PathBuf, Missing> {
     debugger::gcore(pid, &path).map(|()| path)
 }
 
+/// A program of so many more threads that has ended so, and the kernel's core of it, in a folder of its own.
+fn crashed(program: &program::Program, threads: &str, how: &str) -> Option<(TempDir, PathBuf, PathBuf)> {
+    let built = available(program.build())?;
+    let folder = scratch();
+    let command = [built.as_os_str(), threads.as_ref(), how.as_ref()];
+    let core = available(debugger::crashed(&folder, &command))?;
+    Some((folder, built, core))
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().expect("paths of test files are text")
 }
@@ -34,14 +43,7 @@ fn as_gdb(program: &Path, core: &Path, what: &str) {
 
 #[test]
 fn a_core_of_the_kernel() {
-    let Some(built) = available(program::PARKED.build()) else {
-        return;
-    };
-    let folder = scratch();
-    let Some(core) = available(debugger::crashed(
-        &folder,
-        &[built.as_os_str(), "5".as_ref(), "crash".as_ref()],
-    )) else {
+    let Some((_folder, built, core)) = crashed(&program::PARKED, "5", "crash") else {
         return;
     };
     as_gdb(&built, &core, "kernel's core");
@@ -84,14 +86,7 @@ fn cores_of_a_thousand_threads() {
 
 #[test]
 fn a_call_to_nowhere() {
-    let Some(built) = available(program::PARKED.build()) else {
-        return;
-    };
-    let folder = scratch();
-    let Some(core) = available(debugger::crashed(
-        &folder,
-        &[built.as_os_str(), "1".as_ref(), "null".as_ref()],
-    )) else {
+    let Some((_folder, built, core)) = crashed(&program::PARKED, "1", "null") else {
         return;
     };
     as_gdb(&built, &core, "call of address 0");
@@ -99,14 +94,7 @@ fn a_call_to_nowhere() {
 
 #[test]
 fn a_core_of_a_static_program() {
-    let Some(built) = available(program::PARKED_STATIC.build()) else {
-        return;
-    };
-    let folder = scratch();
-    let Some(core) = available(debugger::crashed(
-        &folder,
-        &[built.as_os_str(), "5".as_ref(), "crash".as_ref()],
-    )) else {
+    let Some((_folder, built, core)) = crashed(&program::PARKED_STATIC, "5", "crash") else {
         return;
     };
     as_gdb(&built, &core, "kernel's core of a static program");
@@ -236,14 +224,7 @@ fn complaint(finished: &Finished) -> &str {
 
 #[test]
 fn every_beginning_of_a_core() {
-    let Some(built) = available(program::PARKED.build()) else {
-        return;
-    };
-    let folder = scratch();
-    let Some(core) = available(debugger::crashed(
-        &folder,
-        &[built.as_os_str(), "2".as_ref(), "crash".as_ref()],
-    )) else {
+    let Some((folder, _, core)) = crashed(&program::PARKED, "2", "crash") else {
         return;
     };
     let bytes = fs::read(&core).expect("it is there");

@@ -31,14 +31,7 @@ fn objects(tools: &Tools, part: &str) -> Option<Vec<PathBuf>> {
 }
 
 fn objdump(tools: &Tools, file: &Path) -> Dicts {
-    Dicts::parse(&must(
-        tools
-            .binutils
-            .tool(tools.machine, "objdump")
-            .command()
-            .arg("--ctf")
-            .arg(file),
-    ))
+    Dicts::parse(&must(tools.command("objdump").arg("--ctf").arg(file)))
 }
 
 fn link(tools: &Tools, objects: &[PathBuf], flags: &[&str]) -> (PathBuf, Output) {
@@ -69,15 +62,7 @@ fn units_are_linked() {
         tools.path("all.a"),
         fs::read(link(&tools, &objects, &["-q"]).0).unwrap(),
     );
-    must(
-        tools
-            .binutils
-            .tool(tools.machine, "ar")
-            .command()
-            .arg("rc")
-            .arg(&archive)
-            .args(&objects),
-    );
+    must(tools.command("ar").arg("rc").arg(&archive).args(&objects));
     assert!(whole == fs::read(link(&tools, &[archive], &["-q"]).0).unwrap());
     let (out, _) = link(&tools, &objects, &["--symbols", "-q"]);
     assert_eq!(
@@ -108,15 +93,7 @@ fn sections_for_a_linked_file() {
             let (out, _) = link(&tools, &objects, flags);
             let other = tools.path("other.so");
             let update = format!("--update-section=.ctf={}", out.display());
-            must(
-                tools
-                    .binutils
-                    .tool(tools.machine, "objcopy")
-                    .command()
-                    .arg(update)
-                    .arg(&library)
-                    .arg(&other),
-            );
+            must(tools.command("objcopy").arg(update).arg(&library).arg(&other));
             let missing = objdump(&tools, &other).missing(&theirs);
             // GNU ld makes this one larger than it is.
             let missing: Vec<&String> = missing
@@ -284,14 +261,7 @@ fn library(tools: &Tools, name: &str, first: &str, linked_by_us: bool) -> PathBu
     if linked_by_us {
         let (out, _) = link(tools, &objects, &["--for", text(&library)]);
         let update = format!("--update-section=.ctf={}", out.display());
-        must(
-            tools
-                .binutils
-                .tool(tools.machine, "objcopy")
-                .command()
-                .arg(update)
-                .arg(&library),
-        );
+        must(tools.command("objcopy").arg(update).arg(&library));
     }
     library
 }

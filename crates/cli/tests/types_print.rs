@@ -27,14 +27,7 @@ fn compile(tools: &Tools, text: &str, object: &Path) {
 
 /// Each named struct and union with its size and members, as objdump of binutils 2.40 tells them.
 fn layouts(tools: &Tools, file: &Path) -> BTreeMap<String, Vec<String>> {
-    let text = must(
-        tools
-            .binutils
-            .tool(tools.machine, "objdump")
-            .command()
-            .arg("--ctf")
-            .arg(file),
-    );
+    let text = must(tools.command("objdump").arg("--ctf").arg(file));
     let mut layouts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut current = None;
     for line in text

@@ -73,9 +73,7 @@ fn everything(release: Release, machine: Machine) {
     let stripped = tools.path("stripped");
     must(
         tools
-            .binutils
-            .tool(machine, "strip")
-            .command()
+            .command("strip")
             .arg(tools.path("kinds0"))
             .arg("-o")
             .arg(&stripped),

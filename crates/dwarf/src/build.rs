@@ -7,7 +7,7 @@ use backtrail_sframe::write::{Options, WriteError};
 use backtrail_elf::Image;
 
 use crate::cfi::{self, Converted, EhFrame};
-use crate::tables::Error;
+use crate::error::Error;
 
 /// Code that `.eh_frame` describes and the table does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use backtrail_sframe::{Location, Row, Rule};
 use backtrail_wire::Bytes;
 
 use crate::cfi::Converted;
-use crate::whole::{described, not_described};
+use crate::undescribed::{described, not_described};
 
 /// The magic numbers of Go 1.18 and Go 1.20.
 const GO_1_18: u32 = 0xffff_fff0;

@@ -4,6 +4,25 @@
 //! them a table, and [`check`] holds any table against call frame information; [`tables`] gives each module the one
 //! table that sampling uses; [`registers`] gives a caller all registers that can be known; [`lines`] tells functions, inlined calls and source lines; [`types`] makes compact C types;
 //! [`cache`] keeps what took long.
+//!
+//! ```
+//! use backtrail_dwarf::cfi::EhFrame;
+//! use backtrail_dwarf::{build, check, tables};
+//! use backtrail_elf::{Image, MappedFile};
+//! use backtrail_sframe::write::Options;
+//! use backtrail_sframe::{Section, Version};
+//!
+//! let file = MappedFile::open(&std::env::current_exe()?)?;
+//! let image = Image::parse(file.bytes())?;
+//! let built = build::of_image(&image, &Options::new(Version::V3, tables::abi(&image), 0))?;
+//! println!("{} functions in {} bytes", built.functions, built.bytes.len());
+//!
+//! let section = image.eh_frame()?.expect("a table was made of it");
+//! let frames = EhFrame::of_image(&image, &section.data, section.address);
+//! let report = check::check(&frames, &Section::parse(&built.bytes, 0)?, &built.skipped);
+//! assert_eq!(report.mismatches, []);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod arguments;
 mod asked;
@@ -11,14 +30,17 @@ pub mod build;
 pub mod cache;
 pub mod cfi;
 pub mod check;
+mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod gopclntab;
 pub mod lines;
 pub mod objects;
 mod plt;
+mod reader;
 pub mod registers;
 pub mod sizes;
 pub mod tables;
 pub mod types;
+mod undescribed;
 pub mod whole;

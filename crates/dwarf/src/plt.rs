@@ -8,7 +8,7 @@ use backtrail_sframe::{Location, Row, Rule};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::cfi::Converted;
-use crate::whole::{described, not_described};
+use crate::undescribed::{described, not_described};
 
 /// DWARF numbers of registers.
 const LR: u8 = 30;

@@ -18,7 +18,8 @@ use backtrail_wire::{Bytes, Endian};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindSection};
 
 use crate::asked::Asked;
-use crate::cfi::{self, MAX_CIE_BYTES, Prepared, Slice, Storage, augmentation, evaluate};
+use crate::cfi::{self, MAX_CIE_BYTES, Prepared, Storage, augmentation, evaluate};
+use crate::reader::{Slice, run_time};
 use crate::{build, tables};
 
 /// Rows that are kept: threads stand at the same places.
@@ -167,7 +168,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
     fn section(&self) -> gimli::EhFrame<Slice<'_>> {
         let bytes = self.eh_frame.bytes.as_ref();
         let bytes = self.normalized().bytes.as_deref().unwrap_or(bytes);
-        let mut section = gimli::EhFrame::new(bytes, cfi::run_time(self.endian));
+        let mut section = gimli::EhFrame::new(bytes, run_time(self.endian));
         section.set_address_size(self.arch.pointer_bytes);
         if self.arch.name == "aarch64" {
             section.set_vendor(gimli::Vendor::AArch64);
@@ -232,7 +233,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
     }
 
     fn search(&self, header: &Held<B>, svma: u64) -> Option<usize> {
-        let parsed = gimli::EhFrameHdr::new(header.bytes.as_ref(), cfi::run_time(self.endian));
+        let parsed = gimli::EhFrameHdr::new(header.bytes.as_ref(), run_time(self.endian));
         let parsed = parsed.parse(&self.bases, self.arch.pointer_bytes).ok()?;
         let found = parsed.table()?.lookup(svma, &self.bases).ok()?;
         let offset = found.direct().ok()?.checked_sub(self.eh_frame.address)?;
@@ -271,6 +272,39 @@ impl<W: FnMut(u64) -> Option<u64>> evaluate::Machine for Target<'_, W> {
     }
 }
 
+impl<W: FnMut(u64) -> Option<u64>> Target<'_, W> {
+    /// What the caller's `register` was by this rule.
+    fn value(
+        &mut self,
+        section: &gimli::EhFrame<Slice<'_>>,
+        cfa: u64,
+        register: gimli::Register,
+        rule: &RegisterRule<usize>,
+    ) -> Option<u64> {
+        match rule {
+            RegisterRule::SameValue => self.registers.get(number(register)?),
+            RegisterRule::Offset(offset) => {
+                let slot = cfa.wrapping_add_signed(*offset);
+                match self.registers.get(self.arch.sp) {
+                    // In an epilogue the register has been popped, and compilers go on saying that it is saved where nothing is kept
+                    // any more (gcc 12 on x86-64).
+                    Some(sp) if slot < sp && sp - slot > self.arch.red_zone => self.registers.get(number(register)?),
+                    _ => evaluate::Machine::word(self, slot),
+                }
+            }
+            RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),
+            RegisterRule::Register(other) => self.registers.get(number(*other)?),
+            RegisterRule::Expression(found) => {
+                let slot = evaluate::evaluate(section, found, Some(cfa), self)?;
+                evaluate::Machine::word(self, slot)
+            }
+            RegisterRule::ValExpression(found) => evaluate::evaluate(section, found, Some(cfa), self),
+            RegisterRule::Constant(value) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
 fn number(register: gimli::Register) -> Option<Register> {
     let number = u8::try_from(register.0).ok()?;
     (usize::from(number) < REGISTERS).then_some(Register(number))
@@ -286,28 +320,6 @@ fn caller<W: FnMut(u64) -> Option<u64>>(
         CfaRule::RegisterAndOffset { register, offset } => callee.get(number(*register)?)?.wrapping_add_signed(*offset),
         CfaRule::Expression(expression) => evaluate::evaluate(section, expression, None, &mut machine)?,
     };
-    let sp = callee.get(arch.sp);
-    let mut value = |register: gimli::Register, rule: &RegisterRule<usize>| match rule {
-        RegisterRule::SameValue => callee.get(number(register)?),
-        RegisterRule::Offset(offset) => {
-            let slot = cfa.wrapping_add_signed(*offset);
-            match sp {
-                // In an epilogue the register has been popped, and compilers go on saying that it is saved where nothing is kept
-                // any more (gcc 12 on x86-64).
-                Some(sp) if slot < sp && sp - slot > arch.red_zone => callee.get(number(register)?),
-                _ => evaluate::Machine::word(&mut machine, slot),
-            }
-        }
-        RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),
-        RegisterRule::Register(other) => callee.get(number(*other)?),
-        RegisterRule::Expression(found) => {
-            let slot = evaluate::evaluate(section, found, Some(cfa), &mut machine)?;
-            evaluate::Machine::word(&mut machine, slot)
-        }
-        RegisterRule::ValExpression(found) => evaluate::evaluate(section, found, Some(cfa), &mut machine),
-        RegisterRule::Constant(value) => Some(*value),
-        _ => None,
-    };
     let rule = |register: gimli::Register| {
         row.rules
             .iter()
@@ -315,7 +327,7 @@ fn caller<W: FnMut(u64) -> Option<u64>>(
             .map(|(_, rule)| rule)
     };
     let ra = match rule(row.ra) {
-        Some(rule) => value(row.ra, rule)?,
+        Some(rule) => machine.value(section, cfa, row.ra, rule)?,
         None => callee.get(number(row.ra).filter(|_| arch.link_register)?)?,
     };
     let mut registers = Registers::new(arch.strip(ra));
@@ -332,7 +344,7 @@ fn caller<W: FnMut(u64) -> Option<u64>>(
         let Some(known) = number(*register).filter(|_| is_value) else {
             continue;
         };
-        if let Some(value) = value(*register, rule) {
+        if let Some(value) = machine.value(section, cfa, *register, rule) {
             registers.set(known, value);
         }
     }

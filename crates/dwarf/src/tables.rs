@@ -11,18 +11,18 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use backtrail_elf::{Image, MappedFile, SectionData, Symbols};
-use backtrail_sframe::write::{FunctionRows, Options, WriteError};
+use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::build;
 use crate::cache;
 use crate::cfi::{self, Converted, EhFrame, debug_frame};
+pub use crate::error::Error;
 use crate::gopclntab;
 use crate::plt;
 
@@ -65,41 +65,6 @@ impl Table {
     /// The section's reader.
     pub fn section(&self) -> backtrail_sframe::Result<Section<'_>> {
         Section::parse(&self.bytes, self.address)
-    }
-}
-
-/// Why a module has no table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// A section cannot be read.
-    Elf(backtrail_elf::Error),
-    /// The module has neither `.sframe` nor `.eh_frame`, nor anything in its place.
-    NoUnwindInformation,
-    /// The file has no `.eh_frame`, or no bytes of it.
-    NoEhFrame,
-    /// Nothing of `.eh_frame` makes sense.
-    Cfi(cfi::Error),
-    /// The table would be larger than its format allows.
-    Write(WriteError),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Elf(error) => error.fmt(f),
-            Error::NoUnwindInformation => f.write_str("has neither .sframe nor .eh_frame"),
-            Error::NoEhFrame => f.write_str("no .eh_frame section"),
-            Error::Cfi(error) => error.fmt(f),
-            Error::Write(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<backtrail_elf::Error> for Error {
-    fn from(error: backtrail_elf::Error) -> Self {
-        Error::Elf(error)
     }
 }
 

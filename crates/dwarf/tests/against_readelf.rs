@@ -57,7 +57,7 @@ fn saved_text(image: &Image<'_>, location: Option<Location>) -> String {
 #[test]
 fn interpreted_frames() {
     if !cfg!(target_arch = "x86_64") {
-        println!("SKIPPED: readelf's table is compared on x86-64");
+        backtrail_testkit::skip("readelf's table is compared on x86-64");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn interpreted_frames() {
             .arg(&program)
             .output();
         let (Ok(true), Ok(dump)) = (made.map(|status| status.success()), dump) else {
-            println!("SKIPPED: no gcc or readelf");
+            backtrail_testkit::skip("no gcc or readelf");
             return;
         };
         let file = MappedFile::open(&program).unwrap();

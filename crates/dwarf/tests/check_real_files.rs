@@ -27,7 +27,7 @@ fn tables_of_real_files_say_what_eh_frame_says() {
         let file = MappedFile::open(&path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let Some(section) = image.eh_frame().unwrap() else {
-            println!("SKIPPED: {} has no .eh_frame", path.display());
+            backtrail_testkit::skip(format_args!("{} has no .eh_frame", path.display()));
             continue;
         };
         let input = EhFrame::of_image(&image, &section.data, section.address);
@@ -95,7 +95,7 @@ fn told(report: &Report) -> Vec<(u64, u64, What)> {
 #[test]
 fn what_is_wrong_is_found_where_it_is() {
     let Some((file, functions)) = sample() else {
-        println!("SKIPPED: no file to spoil");
+        backtrail_testkit::skip("no file to spoil");
         return;
     };
     let with_fp = |function: &FunctionRows| {
@@ -168,11 +168,11 @@ fn what_is_wrong_is_found_where_it_is() {
 #[test]
 fn linkage_tables_are_compared_at_each_pc() {
     let Some((file, functions)) = sample() else {
-        println!("SKIPPED: no file to spoil");
+        backtrail_testkit::skip("no file to spoil");
         return;
     };
     let Some(at) = functions.iter().position(|function| function.repeat.is_some()) else {
-        println!("SKIPPED: no procedure linkage table");
+        backtrail_testkit::skip("no procedure linkage table");
         return;
     };
     let blocks = u64::from(functions[at].size / u32::from(functions[at].repeat.unwrap()));
@@ -192,7 +192,7 @@ fn linkage_tables_are_compared_at_each_pc() {
 #[test]
 fn endless_rows_end() {
     let Some((file, functions)) = sample() else {
-        println!("SKIPPED: no file to spoil");
+        backtrail_testkit::skip("no file to spoil");
         return;
     };
     let rule = functions[0].rows[0].rule.unwrap();

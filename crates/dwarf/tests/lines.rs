@@ -43,7 +43,7 @@ fn compile(dir: &Path, name: &str, args: &[&str]) -> Option<PathBuf> {
     if made.is_ok_and(|status| status.success()) {
         return Some(output);
     }
-    println!("SKIPPED: gcc cannot compile this here: {args:?}");
+    backtrail_testkit::skip(format_args!("gcc cannot compile this here: {args:?}"));
     None
 }
 
@@ -92,7 +92,7 @@ fn every_address_as_addr2line_has_it() {
         for address in addresses(&image, &["main", "outer"]) {
             let found = lines.lookup(address);
             let Some(expected) = by_addr2line(&program, address) else {
-                println!("SKIPPED: no addr2line");
+                backtrail_testkit::skip("no addr2line");
                 return;
             };
             let short = |frames: &[Frame]| {
@@ -125,7 +125,7 @@ fn split_off_debug_information() {
     let (name, debug_name) = (program.to_str().unwrap(), debug.to_str().unwrap());
     let link = format!("--add-gnu-debuglink={debug_name}");
     if !objcopy(&["--only-keep-debug", name, debug_name]) {
-        println!("SKIPPED: no objcopy");
+        backtrail_testkit::skip("no objcopy");
         return;
     }
     assert!(objcopy(&["--strip-debug", &link, name]));
@@ -178,7 +178,7 @@ const ALT: &str = r#"
 #[test]
 fn names_in_a_supplementary_file() {
     if !cfg!(target_arch = "x86_64") {
-        println!("SKIPPED: the assembly is for x86-64");
+        backtrail_testkit::skip("the assembly is for x86-64");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -197,7 +197,7 @@ fn names_in_a_supplementary_file() {
         assemble(ALT, "sup/shared.debug", &["-shared", id]),
     );
     let (Some(program), Some(shared)) = made else {
-        println!("SKIPPED: gcc cannot assemble here");
+        backtrail_testkit::skip("gcc cannot assemble here");
         return;
     };
     let file = MappedFile::open(&program).unwrap();

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ fn library() -> Option<PathBuf> {
         .into_iter()
         .find(|path| path.to_string_lossy().contains("libc.so"));
     if found.is_none() {
-        println!("SKIPPED: no C library found");
+        backtrail_testkit::skip("no C library found");
     }
     found
 }
@@ -214,18 +214,29 @@ fn without_a_place_for_the_cache_it_works() {
     }
 }
 
+const PROGRAM: &str = "int f(int a){return a+1;} int main(void){return f(1);}";
+
+/// What gcc makes of this source.
+fn gcc(folder: &Path, name: &str, text: &str, options: &[&str]) -> Option<PathBuf> {
+    let (source, program) = (folder.join(name), folder.join("a"));
+    fs::write(&source, text).unwrap();
+    let mut compile = Command::new("gcc");
+    compile.args(options).arg(&source).arg("-o").arg(&program);
+    let made = available(run(&mut compile, LIMIT))?;
+    if made.code() != 0 {
+        backtrail_testkit::skip(made.describe());
+        return None;
+    }
+    Some(program)
+}
+
 /// Written into a file of its own, a section is preferred to .eh_frame; a damaged one is not.
 #[test]
 fn a_shipped_table_is_used_where_it_is_sound() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("a.c");
-    fs::write(&source, "int f(int a){return a+1;} int main(void){return f(1);}").unwrap();
-    let object = dir.path().join("a");
-    let made = Command::new("gcc").arg(&source).arg("-o").arg(&object).status();
-    if !made.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: gcc cannot compile here");
+    let dir = backtrail_testkit::scratch();
+    let Some(object) = gcc(dir.path(), "a.c", PROGRAM, &[]) else {
         return;
-    }
+    };
     let file = MappedFile::open(&object).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let converted = convert(&image).unwrap();
@@ -240,7 +251,7 @@ fn a_shipped_table_is_used_where_it_is_sound() {
         let option = format!("--add-section=.sframe={}", section.display());
         let done = Command::new("objcopy").arg(option).arg(&object).arg(&output).status();
         if !done.is_ok_and(|status| status.success()) {
-            println!("SKIPPED: no objcopy");
+            backtrail_testkit::skip("no objcopy");
             return;
         }
         let file = MappedFile::open(&output).unwrap();
@@ -256,21 +267,10 @@ fn a_shipped_table_is_used_where_it_is_sound() {
 /// What the machine's assembler and linker leave: rows for the program, none for the start files.
 #[test]
 fn a_shipped_table_is_completed() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("a.c");
-    fs::write(&source, "int f(int a){return a+1;} int main(void){return f(1);}").unwrap();
-    let program = dir.path().join("a");
-    let options = ["-O1", "-Wa,--gsframe"];
-    let made = Command::new("gcc")
-        .args(options)
-        .arg(&source)
-        .arg("-o")
-        .arg(&program)
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: the assembler cannot write SFrame");
+    let dir = backtrail_testkit::scratch();
+    let Some(program) = gcc(dir.path(), "a.c", PROGRAM, &["-O1", "-Wa,--gsframe"]) else {
         return;
-    }
+    };
     let file = MappedFile::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let own = image.sframe().unwrap().expect("the linker keeps .sframe");
@@ -301,22 +301,16 @@ fn a_shipped_table_is_completed() {
 
 #[test]
 fn the_entry_point_is_outermost_even_without_an_fde() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("a.s");
-    let text = ".globl _start\n.type _start,@function\n_start: call f\n hlt\n.size _start,.-_start\n\
-                .type f,@function\nf: .cfi_startproc\n ret\n.cfi_endproc\n.size f,.-f\n";
-    fs::write(&source, text).unwrap();
-    let program = dir.path().join("a");
-    let made = Command::new("gcc")
-        .arg("-nostdlib")
-        .arg(&source)
-        .arg("-o")
-        .arg(&program)
-        .status();
-    if !made.is_ok_and(|status| status.success()) || !cfg!(target_arch = "x86_64") {
-        println!("SKIPPED: gcc cannot assemble x86-64 here");
+    if !cfg!(target_arch = "x86_64") {
+        backtrail_testkit::skip("the assembly is for x86-64");
         return;
     }
+    let text = ".globl _start\n.type _start,@function\n_start: call f\n hlt\n.size _start,.-_start\n\
+                .type f,@function\nf: .cfi_startproc\n ret\n.cfi_endproc\n.size f,.-f\n";
+    let dir = backtrail_testkit::scratch();
+    let Some(program) = gcc(dir.path(), "a.s", text, &["-nostdlib"]) else {
+        return;
+    };
     let file = MappedFile::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let converted = convert(&image).unwrap();
@@ -331,21 +325,11 @@ fn the_entry_point_is_outermost_even_without_an_fde() {
 
 #[test]
 fn a_file_without_tables_says_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("a.s");
-    fs::write(&source, ".globl _start\n_start: ret\n").unwrap();
-    let program = dir.path().join("a");
+    let dir = backtrail_testkit::scratch();
     let options = ["-nostdlib", "-static", "-Wl,--no-ld-generated-unwind-info"];
-    let made = Command::new("gcc")
-        .args(options)
-        .arg(&source)
-        .arg("-o")
-        .arg(&program)
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: gcc cannot assemble here");
+    let Some(program) = gcc(dir.path(), "a.s", ".globl _start\n_start: ret\n", &options) else {
         return;
-    }
+    };
     let file = MappedFile::open(&program).unwrap();
     let error = Tables::without_cache()
         .load(&Image::parse(file.bytes()).unwrap())
@@ -359,7 +343,7 @@ fn the_vdso_as_it_lies_in_memory() {
     use std::io::{Read, Seek, SeekFrom};
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else {
-        println!("SKIPPED: no vdso in this process");
+        backtrail_testkit::skip("no vdso in this process");
         return;
     };
     let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
@@ -369,7 +353,7 @@ fn the_vdso_as_it_lies_in_memory() {
     let mut memory = fs::File::open("/proc/self/mem").unwrap();
     memory.seek(SeekFrom::Start(start)).unwrap();
     if memory.read_exact(&mut bytes).is_err() {
-        println!("SKIPPED: this process cannot read its own memory");
+        backtrail_testkit::skip("this process cannot read its own memory");
         return;
     }
     let image = Image::parse_memory(&bytes, start).unwrap();

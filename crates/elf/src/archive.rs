@@ -10,7 +10,7 @@ use std::ops::Range;
 use backtrail_wire::{Bytes, Endian};
 
 use crate::edit::Rewritten;
-use crate::image::to_usize;
+use crate::header::to_usize;
 use crate::{Error, ErrorKind, Result};
 
 /// What an archive begins with.

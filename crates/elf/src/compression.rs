@@ -234,7 +234,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn();
         let Ok(mut child) = spawned else {
-            println!("SKIPPED: no xz on this machine");
+            backtrail_testkit::skip("no xz on this machine");
             return None;
         };
         let mut input = child.stdin.take()?;

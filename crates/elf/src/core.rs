@@ -7,8 +7,8 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::{NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE};
-use crate::image::{Image, Kind, Segment};
 use crate::{Error, ErrorKind, Result};
+use crate::{Image, Kind, Segment};
 
 /// `struct elf_prstatus`: the same places on every 64-bit CPU.
 mod prstatus {

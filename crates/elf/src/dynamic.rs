@@ -4,7 +4,7 @@ use backtrail_wire::Bytes;
 
 use crate::Image;
 use crate::constants::*;
-use crate::image::to_usize;
+use crate::header::to_usize;
 
 /// The bytes of a symbol table and of its strings.
 pub(crate) struct DynamicTable<'a> {

@@ -1,10 +1,9 @@
-//! The ELF header, and the tables that it leads to, of either class.
+//! The ELF header, of either class.
 
 use backtrail_arch::{Arch, aarch64, s390x, x86_64};
 use backtrail_wire::{Bytes, Cursor, Endian};
 
 use crate::constants::*;
-use crate::image::{Kind, Section, Segment, to_usize};
 use crate::{Error, ErrorKind, Result};
 
 /// `EI_CLASS`: whether addresses, offsets and sizes have 4 or 8 bytes.
@@ -24,7 +23,7 @@ impl Class {
         }
     }
 
-    fn word(self, cursor: &mut Cursor<'_>) -> Result<u64> {
+    pub(crate) fn word(self, cursor: &mut Cursor<'_>) -> Result<u64> {
         Ok(match self {
             Class::Elf32 => cursor.u32()?.into(),
             Class::Elf64 => cursor.u64()?,
@@ -51,6 +50,19 @@ impl Class {
             Class::Elf64 => SHDR_BYTES,
         }
     }
+}
+
+/// What sort of ELF file it is (`e_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `ET_REL`: an object file. It has no segments, and its sections have no addresses yet.
+    Relocatable,
+    /// `ET_EXEC`: loaded where its headers say.
+    Executable,
+    /// `ET_DYN`: a shared library or a position-independent executable.
+    Shared,
+    /// `ET_CORE`: the memory of a process that ended.
+    Core,
 }
 
 /// The ELF header, as far as it is used.
@@ -143,113 +155,7 @@ fn identification(raw: &[u8]) -> Result<(Class, Endian)> {
     Ok((class, endian))
 }
 
-/// Section 0, which has the numbers for which the header has no room.
-fn section_0<'a>(bytes: Bytes<'a>, header: &Header) -> Option<Section<'a>> {
-    if header.shoff == 0 {
-        return None;
-    }
-    let (section, _) = section(bytes, header.class, to_usize(header.shoff)).ok()?;
-    Some(section)
-}
-
-pub(crate) fn segments(bytes: Bytes<'_>, header: &Header) -> Result<Vec<Segment>> {
-    let count = match header.phnum {
-        PN_XNUM => section_0(bytes, header).map_or(u64::from(PN_XNUM), |section| section.info.into()),
-        count => u64::from(count),
-    };
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    let size = header.class.program_header_bytes();
-    if usize::from(header.phentsize) != size {
-        // e_phentsize is there.
-        let at = header.class.header_bytes() as u64 - 10;
-        return Err(Error::new(ErrorKind::ProgramHeaderSize(header.phentsize), at));
-    }
-    let table = bytes.slice(to_usize(header.phoff), to_usize(count.saturating_mul(size as u64)))?;
-    let table = Bytes::new(table, bytes.endian());
-    (0..to_usize(count))
-        .map(|index| segment(&mut table.cursor(index * size), header.class))
-        .collect()
-}
-
-fn segment(cursor: &mut Cursor<'_>, class: Class) -> Result<Segment> {
-    let kind = cursor.u32()?;
-    let early = match class {
-        Class::Elf32 => None,
-        Class::Elf64 => Some(cursor.u32()?),
-    };
-    let offset = class.word(cursor)?;
-    let vaddr = class.word(cursor)?;
-    // p_paddr.
-    class.word(cursor)?;
-    let filesz = class.word(cursor)?;
-    let memsz = class.word(cursor)?;
-    let flags = match early {
-        Some(flags) => flags,
-        None => cursor.u32()?,
-    };
-    Ok(Segment {
-        kind,
-        flags,
-        offset,
-        vaddr,
-        filesz,
-        memsz,
-        align: class.word(cursor)?,
-    })
-}
-
-/// The section headers, as many as the file holds; none where they make no sense.
-pub(crate) fn sections<'a>(bytes: Bytes<'a>, header: &Header) -> Vec<Section<'a>> {
-    let size = header.class.section_header_bytes();
-    if header.shoff == 0 || usize::from(header.shentsize) != size {
-        return Vec::new();
-    }
-    let promised = match header.shnum {
-        0 => section_0(bytes, header).map_or(0, |section| section.size),
-        count => u64::from(count),
-    };
-    let room = (bytes.len() as u64).saturating_sub(header.shoff) / size as u64;
-    let count = to_usize(promised.min(room));
-    let mut names_at = Vec::with_capacity(count);
-    let mut sections: Vec<Section<'a>> = Vec::with_capacity(count);
-    for index in 0..count {
-        let Ok((section, name)) = section(bytes, header.class, to_usize(header.shoff) + index * size) else {
-            break;
-        };
-        sections.push(section);
-        names_at.push(name);
-    }
-    let strings = match header.shstrndx {
-        SHN_XINDEX => section_0(bytes, header).map_or(0, |section| section.link.into()),
-        index => u64::from(index),
-    };
-    let table = sections.get(to_usize(strings)).filter(|table| table.kind == SHT_STRTAB);
-    let Some(names) = table.and_then(|table| bytes.slice(to_usize(table.offset), to_usize(table.size)).ok()) else {
-        return sections;
-    };
-    let names = Bytes::new(names, bytes.endian());
-    for (section, name) in sections.iter_mut().zip(names_at) {
-        section.name = names.cursor(name as usize).c_str().unwrap_or_default();
-    }
-    sections
-}
-
-/// A section whose name is not known yet, and where the name is.
-fn section<'a>(bytes: Bytes<'a>, class: Class, at: usize) -> Result<(Section<'a>, u32)> {
-    let mut cursor = bytes.cursor(at);
-    let name = cursor.u32()?;
-    let section = Section {
-        name: &[],
-        kind: cursor.u32()?,
-        flags: class.word(&mut cursor)?,
-        address: class.word(&mut cursor)?,
-        offset: class.word(&mut cursor)?,
-        size: class.word(&mut cursor)?,
-        link: cursor.u32()?,
-        info: cursor.u32()?,
-        align: class.word(&mut cursor)?,
-    };
-    Ok((section, name))
+/// An offset or a size; what does not fit is past the end of every input anyway.
+pub(crate) fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
 }

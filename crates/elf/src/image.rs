@@ -8,60 +8,14 @@ use backtrail_wire::{Bytes, Endian};
 
 use crate::compression::Packed;
 use crate::constants::*;
-use crate::header::{self, Class, Header};
+use crate::header::{Class, Header, Kind, to_usize};
+use crate::section::{Section, sections};
+use crate::segment::{Segment, segments};
 use crate::{Result, notes};
 
 /// The page size that addresses are rounded to where a module's base is told. Files may be aligned to larger pages;
 /// the kernel maps at multiples of this one.
 const PAGE: u64 = 4096;
-
-/// What sort of ELF file it is (`e_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// `ET_REL`: an object file. It has no segments, and its sections have no addresses yet.
-    Relocatable,
-    /// `ET_EXEC`: loaded where its headers say.
-    Executable,
-    /// `ET_DYN`: a shared library or a position-independent executable.
-    Shared,
-    /// `ET_CORE`: the memory of a process that ended.
-    Core,
-}
-
-/// A program header (gABI 4.3, "Program header").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// `p_type`.
-    pub kind: u32,
-    /// `p_flags`.
-    pub flags: u32,
-    /// `p_offset`: offset of its bytes in the file.
-    pub offset: u64,
-    /// `p_vaddr`.
-    pub vaddr: u64,
-    /// `p_filesz`: bytes in the file.
-    pub filesz: u64,
-    /// `p_memsz`: bytes in memory.
-    pub memsz: u64,
-    /// `p_align`.
-    pub align: u64,
-}
-
-impl Segment {
-    /// Whether it is loaded into memory (`PT_LOAD`).
-    pub fn is_load(&self) -> bool {
-        self.kind == PT_LOAD
-    }
-
-    /// Whether its memory can be executed (`PF_X`).
-    pub fn is_executable(&self) -> bool {
-        self.flags & PF_X != 0
-    }
-
-    fn memory(&self) -> Range<u64> {
-        self.vaddr..self.vaddr.saturating_add(self.memsz)
-    }
-}
 
 /// Where a file's code is loaded: what is needed to know an address by a mapping of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,45 +39,6 @@ impl CodeSegments {
             .iter()
             .find(|&&(start, len, _)| start & !(PAGE - 1) <= offset && offset < start.saturating_add(len))
             .map(|&(start, _, address)| address.wrapping_add(offset.wrapping_sub(start)))
-    }
-}
-
-/// A section header (gABI 4.3, "Section header").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Section<'a> {
-    /// The name; empty where the string table has none for it.
-    pub name: &'a [u8],
-    /// `sh_type`.
-    pub kind: u32,
-    /// `sh_flags`.
-    pub flags: u64,
-    /// `sh_addr`.
-    pub address: u64,
-    /// `sh_offset`.
-    pub offset: u64,
-    /// `sh_size`.
-    pub size: u64,
-    /// `sh_link`.
-    pub link: u32,
-    /// `sh_info`.
-    pub info: u32,
-    /// `sh_addralign`.
-    pub align: u64,
-}
-
-impl Section<'_> {
-    /// Whether it is loaded into memory (`SHF_ALLOC`).
-    pub fn is_loaded(&self) -> bool {
-        self.flags & SHF_ALLOC != 0
-    }
-
-    /// Whether it holds instructions (`SHF_EXECINSTR`).
-    pub fn is_code(&self) -> bool {
-        self.flags & SHF_EXECINSTR != 0
-    }
-
-    fn memory(&self) -> Range<u64> {
-        self.address..self.address.saturating_add(self.size)
     }
 }
 
@@ -220,7 +135,7 @@ impl<'a> Image<'a> {
         let in_order = Bytes::new(bytes, header.endian);
         let file = File {
             layout: Layout::Memory { at },
-            ..File::new(&header, in_order, header::segments(in_order, &header)?, Vec::new())
+            ..File::new(&header, in_order, segments(in_order, &header)?, Vec::new())
         };
         Ok(Image { file, arch })
     }
@@ -262,8 +177,8 @@ impl<'a> File<'a> {
 
     fn with_header(bytes: &'a [u8], header: &Header) -> Result<File<'a>> {
         let bytes = Bytes::new(bytes, header.endian);
-        let sections = header::sections(bytes, header);
-        Ok(File::new(header, bytes, header::segments(bytes, header)?, sections))
+        let sections = sections(bytes, header);
+        Ok(File::new(header, bytes, segments(bytes, header)?, sections))
     }
 
     fn new(header: &Header, bytes: Bytes<'a>, segments: Vec<Segment>, sections: Vec<Section<'a>>) -> File<'a> {
@@ -512,9 +427,4 @@ impl<'a> File<'a> {
             Layout::Memory { .. } => segment.memsz,
         }
     }
-}
-
-/// An offset or a size; what does not fit is past the end of every input anyway.
-pub(crate) fn to_usize(value: u64) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
 }

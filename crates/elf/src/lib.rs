@@ -4,6 +4,18 @@
 //! is known, or of such a module as it lies in memory: where its unwind tables are. [`Symbols`] names functions; [`debugfile`] finds what was split off into
 //! separate debug files; [`edit`] puts tables into files, [`archive`] into archives. Reading never panics, whatever the bytes are, and allocates no more than a small multiple of
 //! the input's length.
+//!
+//! ```
+//! use backtrail_elf::{Image, MappedFile, Symbols};
+//!
+//! let file = MappedFile::open(&std::env::current_exe()?)?;
+//! let image = Image::parse(file.bytes())?;
+//! assert!(image.section(".text")?.is_some());
+//! let symbols = Symbols::new(&image);
+//! let first = symbols.lookup(image.entry()).map(|symbol| symbol.name);
+//! assert_eq!(first.as_deref(), Some("_start"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod archive;
 mod compression;
@@ -21,14 +33,19 @@ pub mod machines;
 pub mod map;
 mod notes;
 mod relocate;
+mod section;
+mod segment;
 mod symbol_table;
 mod symbols;
 mod unwind_data;
 
 pub use compression::Packed;
 pub use error::{Error, ErrorKind, Result};
-pub use image::{AltLink, CodeSegments, DebugLink, File, Image, Kind, Section, SectionData, Segment};
+pub use header::Kind;
+pub use image::{AltLink, CodeSegments, DebugLink, File, Image, SectionData};
 pub use map::MappedFile;
 pub use notes::build_id_of_notes;
+pub use section::Section;
+pub use segment::Segment;
 pub use symbol_table::{SymbolEntry, Table};
 pub use symbols::{Symbol, Symbols};

@@ -164,7 +164,7 @@ mod tests {
         let path = dir.path().join("fifo");
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         if !made.is_ok_and(|status| status.success()) {
-            println!("SKIPPED: no mkfifo on this machine");
+            backtrail_testkit::skip("no mkfifo on this machine");
             return;
         }
         let error = MappedFile::open(&path).unwrap_err();

@@ -4,7 +4,7 @@ use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::*;
 use crate::header::Class;
-use crate::image::to_usize;
+use crate::header::to_usize;
 use crate::symbol_table::RawSymbol;
 use crate::{Error, ErrorKind, File, Kind, Result, Section, SectionData};
 

@@ -5,7 +5,7 @@ use backtrail_wire::Bytes;
 use crate::File;
 use crate::constants::*;
 use crate::header::Class;
-use crate::image::to_usize;
+use crate::header::to_usize;
 
 /// `SHN_ABS`
 const SHN_ABS: u16 = 0xfff1;

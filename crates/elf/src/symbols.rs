@@ -8,7 +8,7 @@ use backtrail_wire::Bytes;
 
 use crate::compression::unpack_debugdata;
 use crate::constants::*;
-use crate::image::{Kind, to_usize};
+use crate::header::{Kind, to_usize};
 use crate::{Image, dynamic};
 
 /// How many symbols before the nearest one are asked whether they reach over an address: functions nest a few levels

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use backtrail_wire::Bytes;
 
 use crate::constants::*;
-use crate::image::to_usize;
+use crate::header::to_usize;
 use crate::{Error, ErrorKind, Image, Kind, Result, Section, SectionData};
 
 impl<'a> Image<'a> {

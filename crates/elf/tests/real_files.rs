@@ -53,7 +53,7 @@ fn compile(dir: &Path, source: &str, args: &[&str]) -> Option<PathBuf> {
     if made.is_ok_and(|status| status.success()) {
         return Some(output);
     }
-    println!("SKIPPED: gcc cannot compile here");
+    backtrail_testkit::skip("gcc cannot compile here");
     None
 }
 
@@ -63,7 +63,7 @@ fn headers_build_ids_and_tables_are_those_that_readelf_prints() {
     for path in files() {
         let name = path.to_str().unwrap();
         let Some(text) = run("readelf", &["-hnlSW", name]) else {
-            println!("SKIPPED: no readelf for {name}");
+            backtrail_testkit::skip(format_args!("no readelf for {name}"));
             continue;
         };
         let file = MappedFile::open(&path).unwrap();
@@ -142,7 +142,7 @@ fn symbols_are_those_that_nm_prints() {
         .into_iter()
         .find_map(|args| run("nm", args).filter(|text| !text.is_empty()));
         let Some(text) = text else {
-            println!("SKIPPED: no nm for {name}");
+            backtrail_testkit::skip(format_args!("no nm for {name}"));
             continue;
         };
         let file = MappedFile::open(&path).unwrap();
@@ -180,7 +180,7 @@ fn debug_files_are_found_by_link_and_by_build_id_and_checked() {
     let debug = dir.path().join("output.debug");
     let (program_name, debug_name) = (program.to_str().unwrap(), debug.to_str().unwrap());
     if run("objcopy", &["--only-keep-debug", program_name, debug_name]).is_none() {
-        println!("SKIPPED: no objcopy");
+        backtrail_testkit::skip("no objcopy");
         return;
     }
     let link = format!("--add-gnu-debuglink={debug_name}");
@@ -239,7 +239,7 @@ fn mini_debug_info_names_what_the_file_does_not() {
             run("objcopy", &["--strip-all", "--add-section", &section, name])
         });
     if made.is_none() {
-        println!("SKIPPED: no objcopy or xz");
+        backtrail_testkit::skip("no objcopy or xz");
         return;
     }
     let file = MappedFile::open(&program).unwrap();
@@ -265,7 +265,7 @@ fn compressed_sections_are_unpacked() {
         let packed = dir.path().join(format);
         let option = format!("--compress-debug-sections={format}");
         if run("objcopy", &[&option, plain.to_str().unwrap(), packed.to_str().unwrap()]).is_none() {
-            println!("SKIPPED: objcopy cannot write {format}");
+            backtrail_testkit::skip(format_args!("objcopy cannot write {format}"));
             continue;
         }
         let file = MappedFile::open(&packed).unwrap();

@@ -31,7 +31,7 @@ fn object_by(compiler: &str, flags: &[&str]) -> Option<Vec<u8>> {
         .arg(&object)
         .status();
     if !made.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: {compiler} {flags:?} cannot compile here");
+        backtrail_testkit::skip(format_args!("{compiler} {flags:?} cannot compile here"));
         return None;
     }
     Some(std::fs::read(object).unwrap())

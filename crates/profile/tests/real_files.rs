@@ -51,11 +51,11 @@ fn output(command: &mut Command) -> Option<String> {
     match command.output() {
         Ok(output) if output.status.success() => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
         Ok(output) => {
-            println!("SKIPPED: {command:?}: {}", String::from_utf8_lossy(&output.stderr));
+            backtrail_testkit::skip(format_args!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)));
             None
         }
         Err(error) => {
-            println!("SKIPPED: {command:?}: {error}");
+            backtrail_testkit::skip(format_args!("{command:?}: {error}"));
             None
         }
     }
@@ -123,7 +123,7 @@ fn addr2line(path: &Path, addresses: &[u64]) -> Option<Vec<Vec<Told>>> {
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut child) = child else {
-        println!("SKIPPED: no addr2line");
+        backtrail_testkit::skip("no addr2line");
         return None;
     };
     let mut input = child.stdin.take().unwrap();
@@ -220,7 +220,7 @@ fn system_files() -> Vec<PathBuf> {
     files.retain(|path| functions(path, true).is_some_and(|functions| functions.len() > 10));
     files.dedup();
     if files.is_empty() {
-        println!("SKIPPED: no git, python3 or libc on this machine");
+        backtrail_testkit::skip("no git, python3 or libc on this machine");
     }
     files
 }
@@ -262,7 +262,7 @@ fn a_file_of_another_build_is_not_believed() {
 fn the_vdso_has_names() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else {
-        println!("SKIPPED: no vdso");
+        backtrail_testkit::skip("no vdso");
         return;
     };
     let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();

@@ -233,22 +233,7 @@ impl<'a> Session<'a> {
         match record {
             Record::Sample(sample) => self.sample(stream, time, &sample),
             Record::Mapping(mapping) => {
-                let at = MappedAt {
-                    pid: mapping.pid,
-                    start: mapping.start,
-                    end: mapping.start.saturating_add(mapping.len),
-                    file_offset: mapping.file_offset,
-                };
-                let key = match mapping.build {
-                    Build::Id(id) if !id.is_empty() => FileKey::BuildId(id.to_vec()),
-                    Build::Inode { major, minor, inode } if inode != 0 => FileKey::Inode {
-                        device: (major, minor),
-                        inode,
-                    },
-                    _ => FileKey::Unidentified,
-                };
-                let path = String::from_utf8_lossy(mapping.path).into_owned();
-                self.spaces.map(at, key, path, &mut self.modules);
+                self.map(&mapping);
                 Ok(())
             }
             Record::Name { pid, tid, exec, name } => {
@@ -292,6 +277,25 @@ impl<'a> Session<'a> {
             }
             Record::Other => Ok(()),
         }
+    }
+
+    fn map(&mut self, mapping: &perf::Mapping<'_>) {
+        let at = MappedAt {
+            pid: mapping.pid,
+            start: mapping.start,
+            end: mapping.start.saturating_add(mapping.len),
+            file_offset: mapping.file_offset,
+        };
+        let key = match mapping.build {
+            Build::Id(id) if !id.is_empty() => FileKey::BuildId(id.to_vec()),
+            Build::Inode { major, minor, inode } if inode != 0 => FileKey::Inode {
+                device: (major, minor),
+                inode,
+            },
+            _ => FileKey::Unidentified,
+        };
+        let path = String::from_utf8_lossy(mapping.path).into_owned();
+        self.spaces.map(at, key, path, &mut self.modules);
     }
 
     fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {

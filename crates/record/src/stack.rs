@@ -1,6 +1,6 @@
 //! One sample's stack.
 
-use backtrail_arch::Arch;
+use backtrail_arch::{Arch, Registers};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
@@ -80,22 +80,32 @@ impl StackWalker {
             let kind = if index == 0 { FrameKind::Pc } else { FrameKind::Ra };
             self.frames.push(Frame { kind, address });
         }
-        let (registers, copy) = match sample.user {
-            UserState::Native { registers, stack } => (registers, stack),
-            other => {
-                if self.frames.is_empty() {
-                    self.frames.push(Frame {
-                        kind: FrameKind::Pc,
-                        address: sample.ip,
-                    });
-                }
-                let stop = match other {
-                    UserState::Foreign => Stop::NotExpressible,
-                    _ => Stop::NoUserStack,
-                };
-                return Walked { stop, live: false };
+        let stop = match sample.user {
+            UserState::Native { registers, stack } => {
+                return self.walk_program(time, sample, registers, stack, generation, modules);
             }
+            UserState::Foreign => Stop::NotExpressible,
+            UserState::None => Stop::NoUserStack,
         };
+        if self.frames.is_empty() {
+            self.frames.push(Frame {
+                kind: FrameKind::Pc,
+                address: sample.ip,
+            });
+        }
+        Walked { stop, live: false }
+    }
+
+    /// The program's frames, behind those of the kernel.
+    fn walk_program(
+        &mut self,
+        time: u64,
+        sample: &Sample<'_>,
+        registers: Registers,
+        copy: &[u8],
+        generation: u64,
+        modules: &impl Modules,
+    ) -> Walked {
         let sp = registers.get(self.arch.sp).unwrap_or(0);
         let mut memory = SampledStack::new(sample.pid as i32, time, sp, copy, &mut self.live);
         let mut cache = RuleCache::new(&mut self.cache);

@@ -9,7 +9,7 @@ use backtrail_trace::description::{
 };
 use backtrail_wire::Endian;
 
-use crate::Environment;
+use crate::options::Environment;
 
 /// Number and name of each class of events. Numbers below 31 fit LTTng's compact header.
 pub(crate) mod class {

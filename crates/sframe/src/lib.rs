@@ -3,6 +3,28 @@
 //! All versions decode into one [`Row`]. Reading ([`Section`]) allocates nothing, copies nothing and never panics,
 //! and its time is bounded by the bytes it is given: it may be called from a signal handler and with untrusted
 //! bytes. Writing (`write`) is the default feature of that name and needs an allocator.
+//!
+//! ```
+//! # #[cfg(feature = "write")] {
+//! use backtrail_sframe::write::{FunctionRows, Options, section};
+//! use backtrail_sframe::{Abi, Location, Row, Rule, Section, Version};
+//!
+//! // `push %rbp` (1 byte) moves the stack pointer (register 7); the return address stays 8 bytes below the CFA.
+//! let row = |start, offset| Row {
+//!     start,
+//!     rule: Some(Rule::new(Location::register(7, offset), Location::saved(-8))),
+//! };
+//! let function = FunctionRows::new(0x1000, 0x20, vec![row(0, 8), row(1, 16)]);
+//! let bytes = section(&[function], &Options::new(Version::V3, Abi::Amd64Little, 0))?.bytes;
+//!
+//! let table = Section::parse(&bytes, 0)?;
+//! let found = table.lookup(0x1008)?.expect("a function is there");
+//! assert_eq!(found.function.start, 0x1000);
+//! assert_eq!(found.row, row(1, 16));
+//! assert_eq!(table.lookup(0x2000)?, None);
+//! # }
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

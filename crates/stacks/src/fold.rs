@@ -57,7 +57,7 @@ pub fn changes(before: &Process, now: &Process) -> (Vec<Change>, Vec<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::Argument;
+    use crate::process::Argument;
     use crate::process::{Frame, FrameRegisters, How};
     use backtrail_unwind::AddressKind;
 

@@ -4,6 +4,22 @@
 //! names. Between the two lies a [`Process`], which needs no memory any more: addresses, and the modules that they lie in.
 //! [`record`] writes and reads it, so that names can be given later and elsewhere. [`input`] opens what may be a core.
 #![forbid(unsafe_code)]
+//!
+//! ```no_run
+//! use backtrail_stacks::{Looker, Options};
+//! use backtrail_target::live;
+//!
+//! let (snapshot, _) = live::capture(4711, false)?;
+//! let mut looker = Looker::new(Options::default());
+//! let process = looker.stacks(&snapshot);
+//! for thread in looker.names(&process) {
+//!     println!("thread {}", thread.tid);
+//!     for frame in thread.frames {
+//!         println!("  {:#x} {}", frame.pc, frame.function);
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod arguments;
 pub mod fold;
@@ -16,10 +32,9 @@ mod process;
 pub mod record;
 mod walk;
 
-pub use arguments::Argument;
 pub use modules::Problem;
 pub use names::{NamedFrame, NamedThread};
-pub use process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
+pub use process::{Argument, End, Frame, FrameRegisters, How, Process, ThreadStack};
 
 use std::path::PathBuf;
 

@@ -6,8 +6,7 @@ use backtrail_profile::Symbolizer;
 use backtrail_recording::{FrameKind, Module};
 use backtrail_unwind::AddressKind;
 
-use crate::arguments::Argument;
-use crate::process::{End, Frame, How, Process};
+use crate::process::{Argument, End, Frame, How, Process};
 
 /// A thread's stack with names.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Stacks without names.
 
-use crate::arguments::Argument;
+use std::fmt;
+
 use backtrail_arch::{REGISTERS, Register, Registers};
 use backtrail_recording::Module;
 use backtrail_target::snapshot::NotStopped;
@@ -79,6 +80,30 @@ impl FrameRegisters {
             }
         }
         self.frames.push((known, first));
+    }
+}
+
+/// An argument of a frame's function.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Argument {
+    /// Its name; empty where it has none.
+    pub name: String,
+    /// Its type, where that is known.
+    pub type_name: Option<String>,
+    /// Its value; `None` where it is lost.
+    pub value: Option<String>,
+    /// Where that was found.
+    pub place: Option<String>,
+    /// The function may have changed it since: it is what it was called with.
+    pub at_entry: bool,
+}
+
+/// `name=value`; `name@entry=value` where the function may have changed it since, and `...` for what is lost.
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = if self.at_entry { "@entry" } else { "" };
+        let value = self.value.as_deref().unwrap_or("...");
+        write!(f, "{}{entry}={value}", self.name)
     }
 }
 

@@ -7,10 +7,50 @@
 //!
 //! What this is not for: naming functions, or restoring registers other than PC, SP and FP. SFrame does not keep
 //! them; only a signal frame gives all of them back.
+//!
+//! ```
+//! use backtrail_arch::{Registers, x86_64::ARCH};
+//! use backtrail_sframe::write::{FunctionRows, Options, section};
+//! use backtrail_sframe::{Abi, Location, Row, Rule, Section, Version};
+//! use backtrail_unwind::{AddressKind, Coverage, Memory, Modules, RuleCache, Table, step};
+//!
+//! struct Stack { start: u64, words: Vec<u64> }
+//! impl Memory for Stack {
+//!     fn word(&mut self, address: u64) -> Option<u64> {
+//!         let offset = address.checked_sub(self.start)?;
+//!         self.words.get(offset as usize / 8).copied()
+//!     }
+//! }
+//!
+//! struct OneModule { table: Vec<u8>, base: u64 }
+//! impl Modules for OneModule {
+//!     fn coverage(&self, _address: u64) -> Coverage<'_> {
+//!         match Section::parse(&self.table, 0) {
+//!             Ok(section) => Coverage::Table(Table { section, index: None, bias: self.base, id: 0 }),
+//!             Err(_) => Coverage::NoModule,
+//!         }
+//!     }
+//! }
+//!
+//! // A function that has not moved the stack pointer yet: its return address is on top of the stack.
+//! let rule = Rule::new(Location::register(ARCH.sp.0, 8), Location::saved(-8));
+//! let function = FunctionRows::new(0x1000, 0x20, vec![Row { start: 0, rule: Some(rule) }]);
+//! let table = section(&[function], &Options::new(Version::V3, Abi::Amd64Little, 0))?.bytes;
+//! let modules = OneModule { table, base: 0x7f00_0000_0000 };
+//! let mut stack = Stack { start: 0x7ffe_0000, words: vec![0x7f00_0000_4321] };
+//!
+//! let mut registers = Registers::new(0x7f00_0000_1004);
+//! registers.set(ARCH.sp, 0x7ffe_0000);
+//! let kind = step(&ARCH, &mut registers, AddressKind::Pc, &modules, &mut stack, &mut RuleCache::new(&mut []));
+//! assert_eq!(kind, Ok(AddressKind::Ra));
+//! assert_eq!((registers.pc, registers.get(ARCH.sp)), (0x7f00_0000_4321, Some(0x7ffe_0008)));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
 #![no_std]
 #![cfg_attr(not(feature = "local"), forbid(unsafe_code))]
 
 mod cache;
+mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 #[cfg(all(
@@ -21,14 +61,16 @@ pub mod fuzz;
 pub mod local;
 mod memo;
 mod record;
+mod sink;
 mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
+pub use frame::{Frame, Position};
 pub use memo::{Memo, MemoRead, MemoState};
 pub use record::MemoStep;
 pub use step::{AddressKind, Stop, step};
-pub use walk::{Frame, Position, walk};
+pub use walk::walk;
 
 use backtrail_sframe::{Index, Section};
 

@@ -15,8 +15,8 @@
 
 use backtrail_arch::{Arch, Registers};
 
+use crate::sink::{Each, Sink};
 use crate::step::{Found, find, follow};
-use crate::walk::{Each, Sink};
 use crate::{Frame, MemoStep, Memory, Modules, Position, RuleCache, Stop};
 
 /// A word that a step read.

@@ -3,6 +3,16 @@
 //! Everything that Backtrail reads from a file, a process or a trace goes through here first. The promises:
 //! no allocation, no unsafe code, no panic, whatever the bytes are. Byte order is a value chosen at run time,
 //! so that one compiled reader serves both.
+//!
+//! ```
+//! use backtrail_wire::{Bytes, Endian};
+//!
+//! let bytes = Bytes::new(&[0x12, 0x34, 0x56, 0x78, 0xe5, 0x8e, 0x26], Endian::Big);
+//! let mut cursor = bytes.cursor(0);
+//! assert_eq!(cursor.u32(), Ok(0x1234_5678));
+//! assert_eq!(cursor.uleb128(), Ok(624_485));
+//! assert_eq!(cursor.u8().unwrap_err().offset, 7);
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -245,16 +245,7 @@ fn built(folder: &Path) -> Vec<Result<Subject, Missing>> {
     let mut add = |name: String, mut compile: Command| {
         let made = folder.join(name.replace([' ', '/', '='], "-"));
         compile.arg("-o").arg(&made).current_dir(&folder);
-        let done = command::run(&mut compile, LIMIT).and_then(|finished| match finished.code() {
-            0 => Ok(Subject {
-                name: name.clone(),
-                file: made,
-                run: Vec::new(),
-                is_library: false,
-            }),
-            _ => Err(Missing(format!("{name}: {}", finished.stderr))),
-        });
-        all.push(done);
+        all.push(compiled(name, made, compile));
     };
     for flags in [
         &["-static"][..],
@@ -276,26 +267,29 @@ fn built(folder: &Path) -> Vec<Result<Subject, Missing>> {
         rust.args(["-O", "p.rs", "-C", &format!("link-arg=-fuse-ld={linker}")]);
         add(format!("Rust, linked by {linker}"), rust);
     }
+    let made = folder.join("Go-with-cgo");
     let mut go = Command::new("go");
     go.args(["build", "-ldflags=-linkmode=external"])
         .env("CGO_ENABLED", "1")
         .env("GOCACHE", folder.join("cache"));
     // The source's name comes last.
-    go.arg("-o")
-        .arg(folder.join("Go-with-cgo"))
-        .arg("p.go")
-        .current_dir(&folder);
-    let done = command::run(&mut go, LIMIT).and_then(|finished| match finished.code() {
+    go.arg("-o").arg(&made).arg("p.go").current_dir(&folder);
+    all.push(compiled("Go with cgo".into(), made, go));
+    all
+}
+
+/// What `compile` makes as `file`.
+fn compiled(name: String, file: PathBuf, mut compile: Command) -> Result<Subject, Missing> {
+    let finished = command::run(&mut compile, LIMIT)?;
+    match finished.code() {
         0 => Ok(Subject {
-            name: "Go with cgo".into(),
-            file: folder.join("Go-with-cgo"),
+            name,
+            file,
             run: Vec::new(),
             is_library: false,
         }),
-        _ => Err(Missing(format!("Go with cgo: {}", finished.stderr))),
-    });
-    all.push(done);
-    all
+        _ => Err(Missing(format!("{name}: {}", finished.stderr))),
+    }
 }
 
 fn examine(backtrail: &Backtrail, subject: &Subject, folder: &Path) -> Result<Added, Refusal> {

@@ -199,13 +199,77 @@ fn write_registers(outputs: &Outputs, position: &Position) {
 }
 
 fn write_stack(outputs: &Outputs, position: &Position) {
-    let mut bytes = [0; CBF_BYTES];
-    let mut encoder = Encoder::new(&mut bytes, WordSize::Bits64).ok();
-    let mut is_full = false;
-    let mut last = [None; OUTER];
-    let mut count = 0usize;
-    let line = |index: usize, frame: Frame| {
-        outputs.line(|line| {
+    let mut cbf = [0; CBF_BYTES];
+    let mut report = StackReport::new(outputs, &mut cbf);
+    let stop = walk_stack(position, |frame| report.take(frame));
+    report.write_outer();
+    outputs.line(|line| {
+        line.push(b"end: ");
+        line.push(reason(stop));
+    });
+    let used = report.finish(stop);
+    outputs.line(|line| {
+        line.push(b"cbf: ");
+        line.push_bytes(cbf.get(..used).unwrap_or_default());
+    });
+}
+
+fn walk_stack(position: &Position, mut visit: impl FnMut(Frame)) -> Stop {
+    let stop = walk(position, usize::MAX, &mut visit);
+    // A call of no code has left its return address, and nothing else.
+    if stop == Stop::NoModule
+        && let Some(caller) = caller_of_nothing(position)
+    {
+        let mut is_first = true;
+        return walk(&caller, usize::MAX, |frame| {
+            // Where there was a frame with a caller, the walk got further than this.
+            if !is_first || names::named(frame.address).is_some() {
+                visit(frame);
+            }
+            is_first = false;
+        });
+    }
+    stop
+}
+
+/// The frames of a stack: the inner ones are written as they come, the outer ones when all are known, and a compact backtrace is made of all.
+struct StackReport<'r> {
+    outputs: &'r Outputs,
+    count: usize,
+    /// The last frames behind the inner ones.
+    last: [Option<Frame>; OUTER],
+    encoder: Option<Encoder<'r>>,
+    is_full: bool,
+}
+
+impl<'r> StackReport<'r> {
+    fn new(outputs: &'r Outputs, cbf: &'r mut [u8]) -> StackReport<'r> {
+        StackReport {
+            outputs,
+            count: 0,
+            last: [None; OUTER],
+            encoder: Encoder::new(cbf, WordSize::Bits64).ok(),
+            is_full: false,
+        }
+    }
+
+    fn take(&mut self, frame: Frame) {
+        if self.count < INNER {
+            self.write(self.count, frame);
+        } else if let Some(place) = self.last.get_mut(self.count % OUTER) {
+            *place = Some(frame);
+        }
+        let encoded = match frame.kind {
+            AddressKind::Pc => CbfFrame::Pc(frame.address),
+            AddressKind::Ra => CbfFrame::Ra(frame.address),
+        };
+        let encoder = self.encoder.as_mut();
+        self.is_full = self.is_full || encoder.is_none_or(|encoder| encoder.push(encoded).is_err());
+        self.count += 1;
+    }
+
+    fn write(&self, index: usize, frame: Frame) {
+        self.outputs.line(|line| {
             line.push(b"#");
             line.push_decimal(index as u64);
             line.push(b" ");
@@ -215,63 +279,32 @@ fn write_stack(outputs: &Outputs, position: &Position) {
                 line.push(b" pc");
             }
         });
-    };
-    let mut visit = |frame: Frame| {
-        match count < INNER {
-            true => line(count, frame),
-            false => {
-                if let Some(place) = last.get_mut(count % OUTER) {
-                    *place = Some(frame);
-                }
+    }
+
+    fn write_outer(&self) {
+        let left_out = self.count.saturating_sub(INNER + OUTER);
+        if left_out > 0 {
+            self.outputs.line(|line| {
+                line.push(b"... ");
+                line.push_decimal(left_out as u64);
+                line.push(b" frames");
+            });
+        }
+        for index in self.count.saturating_sub(OUTER).max(INNER)..self.count {
+            if let Some(frame) = self.last.get(index % OUTER).copied().flatten() {
+                self.write(index, frame);
             }
         }
-        let frame = match frame.kind {
-            AddressKind::Pc => CbfFrame::Pc(frame.address),
-            AddressKind::Ra => CbfFrame::Ra(frame.address),
+    }
+
+    /// Bytes of the compact backtrace.
+    fn finish(self, stop: Stop) -> usize {
+        let end = match stop {
+            Stop::EndOfStack if !self.is_full => End::Complete,
+            _ => End::Truncated,
         };
-        is_full = is_full || encoder.as_mut().is_none_or(|encoder| encoder.push(frame).is_err());
-        count += 1;
-    };
-    let mut stop = walk(position, usize::MAX, &mut visit);
-    // A call of no code has left its return address, and nothing else.
-    if stop == Stop::NoModule
-        && let Some(caller) = caller_of_nothing(position)
-    {
-        let mut is_first = true;
-        stop = walk(&caller, usize::MAX, |frame| {
-            // Where there was a frame with a caller, the walk got further than this.
-            if !is_first || names::named(frame.address).is_some() {
-                visit(frame);
-            }
-            is_first = false;
-        });
+        self.encoder.map_or(0, |encoder| encoder.finish(end))
     }
-    let left_out = count.saturating_sub(INNER + OUTER);
-    if left_out > 0 {
-        outputs.line(|line| {
-            line.push(b"... ");
-            line.push_decimal(left_out as u64);
-            line.push(b" frames");
-        });
-    }
-    for index in count.saturating_sub(OUTER).max(INNER)..count {
-        if let Some(frame) = last.get(index % OUTER).copied().flatten() {
-            line(index, frame);
-        }
-    }
-    outputs.line(|line| {
-        line.push(b"end: ");
-        line.push(reason(stop));
-    });
-    let end = match stop {
-        Stop::EndOfStack if !is_full => End::Complete,
-        _ => End::Truncated,
-    };
-    let used = encoder.map_or(0, |encoder| encoder.finish(end));
-    outputs.line(|line| {
-        line.push(b"cbf: ");
-        line.push_bytes(bytes.get(..used).unwrap_or_default());
-    });
 }
 
 fn reason(stop: Stop) -> &'static [u8] {

@@ -1,24 +1,22 @@
 //! `backtrail sframe add`: the table into the file.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use backtrail_args::table::write::Places;
 use backtrail_dwarf::arguments::Made;
-use backtrail_dwarf::build::Built;
 use backtrail_dwarf::whole::Whole;
 use backtrail_elf::edit::{self, Edited};
 use backtrail_elf::{Image, Kind, archive};
 use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
 
-use super::build::{self, Layout, Summary};
+use super::added::{Added, How, NO_FUNCTIONS};
+use super::build::{self, Layout};
 use super::{args, input, objects};
+use crate::edited;
 use crate::error::{Failure, Status};
-use crate::output;
-use crate::replacement::{Durable, Replacement};
+use crate::replacement::Durable;
 
 /// Put a table, made from .eh_frame, into an executable, shared library or object file, or into those of an archive.
 ///
@@ -74,27 +72,6 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// How tables are to be written.
-pub(crate) struct How<'o> {
-    pub(crate) options: &'o dyn Fn(&Image<'_>) -> Options,
-    /// One for all functions of an object file.
-    pub(crate) one_table: bool,
-    /// With the table of arguments, and where it tells them.
-    pub(crate) args: Option<Places>,
-    /// Of a linked file.
-    pub(crate) durable: Durable,
-}
-
-/// What was added.
-#[derive(Default)]
-pub(crate) struct Added {
-    pub(super) summary: Summary,
-    /// By whose name it is to be told: the file, or each member of an archive.
-    pub(super) parts: Vec<(PathBuf, Built)>,
-    /// The table of arguments.
-    arguments: Option<Made>,
-}
-
 fn tell_arguments(made: &Made) {
     println!(
         "arguments of {} functions at {} calls: {} bytes, from {} bytes of debug information",
@@ -103,13 +80,6 @@ fn tell_arguments(made: &Made) {
         made.bytes.len(),
         made.debug
     );
-}
-
-impl Added {
-    pub(super) fn push(&mut self, whose: PathBuf, built: Built, bytes: usize) {
-        self.summary.add(&built, bytes);
-        self.parts.push((whose, built));
-    }
 }
 
 /// Adds the table to the file at `path`, in place without `output`.
@@ -144,11 +114,9 @@ fn add_to_linked(
     output: Option<&Path>,
     how: &How<'_>,
 ) -> Result<Added, Failure> {
-    let replacement = begin(path, output, how.durable, source, image.bytes().len() as u64)?;
+    let replacement = edited::begin(path, output, how.durable, source, image.bytes().len() as u64)?;
     let (edited, added) = with_table(path, image, how)?;
-    store_by(path, output, |path, mode| {
-        output::edited(replacement, path, mode, source, &edited)
-    })?;
+    edited::store_edited(replacement, path, output, source, &edited)?;
     Ok(added)
 }
 
@@ -156,7 +124,7 @@ fn add_with_arguments(path: &Path, image: &Image<'_>, output: Option<&Path>, how
     let (bytes, made) = args::add(path, image, how.args.unwrap_or_default())?;
     let image = Image::parse(&bytes).map_err(|error| Failure::of(path, error))?;
     let (edited, mut added) = with_table(path, &image, how)?;
-    store(path, output, |out| edited.write_to(out))?;
+    edited::store(path, output, |out| edited.write_to(out))?;
     added.arguments = Some(made);
     Ok(added)
 }
@@ -189,9 +157,6 @@ fn with_table<'a>(path: &Path, image: &Image<'a>, how: &How<'_>) -> Result<(Edit
     Ok((edited, added))
 }
 
-/// Why a file gets no table that has nothing to describe.
-pub(super) const NO_FUNCTIONS: &str = "no function that a table could describe";
-
 /// Why no table could be added.
 enum Trouble {
     Elf(backtrail_elf::Error),
@@ -203,57 +168,4 @@ impl From<backtrail_elf::Error> for Trouble {
     fn from(error: backtrail_elf::Error) -> Self {
         Trouble::Elf(error)
     }
-}
-
-/// The file that the edited one is going to be, which the file before is copied to while its table is made; none for standard output.
-fn begin(
-    path: &Path,
-    output: Option<&Path>,
-    durable: Durable,
-    source: &File,
-    len: u64,
-) -> Result<Option<Replacement>, Failure> {
-    let place = output.unwrap_or(path);
-    if place == Path::new("-") {
-        return Ok(None);
-    }
-    let begin = || -> io::Result<Replacement> {
-        let mut replacement = Replacement::begin(place, durable)?;
-        replacement.copy_ahead(source, len)?;
-        Ok(replacement)
-    };
-    begin().map(Some).map_err(|error| Failure::of(place, error))
-}
-
-/// Writes what `write` writes.
-pub(crate) fn store(
-    path: &Path,
-    output: Option<&Path>,
-    write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,
-) -> Result<(), Failure> {
-    store_by(path, output, |path, mode| match mode {
-        Some(mode) => output::with_mode(path, mode, write),
-        None => output::to(path, write),
-    })
-}
-
-/// Puts the edited file where it belongs: to `output`, as executable as the file at `path` was, or in its place.
-fn store_by(
-    path: &Path,
-    output: Option<&Path>,
-    put: impl FnOnce(&Path, Option<u32>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let metadata = fs::metadata(path).map_err(|error| Failure::of(path, error))?;
-    if let Some(output) = output {
-        return put(output, Some(metadata.mode()));
-    }
-    put(path, None)?;
-    if metadata.nlink() > 1 {
-        eprintln!(
-            "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
-            path.display(),
-            metadata.nlink()
-        );
-    }
-    Ok(())
 }

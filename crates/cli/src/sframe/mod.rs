@@ -1,6 +1,7 @@
 //! `backtrail sframe`: stack-trace tables.
 
 pub(crate) mod add;
+mod added;
 mod args;
 mod build;
 mod check;
@@ -14,6 +15,7 @@ mod strip;
 
 use clap::Subcommand;
 
+pub(crate) use added::How;
 pub(crate) use build::version;
 
 use crate::error::{Failure, Status};

@@ -1,6 +1,5 @@
 //! `backtrail sframe add` and `strip` for object files and archives of them.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use backtrail_dwarf::objects;
@@ -9,9 +8,9 @@ use backtrail_elf::archive::{Archive, Change, Member, THIN_MAGIC};
 use backtrail_elf::edit::{self, Rewritten};
 use backtrail_elf::{Image, Kind};
 
-use super::add::{self, Added, How, NO_FUNCTIONS};
-use super::strip;
-use crate::error::{Failure, Status};
+use super::added::{Added, How, NO_FUNCTIONS};
+use crate::edited;
+use crate::error::Failure;
 
 pub(super) fn add_to_object(
     path: &Path,
@@ -22,7 +21,7 @@ pub(super) fn add_to_object(
     let mut added = Added::default();
     let edited = with_tables(path, image, how, &mut added)?;
     let edited = edited.map_err(|why| Failure::of(path, why))?;
-    add::store(path, output, |out| edited.write_to(out))?;
+    edited::store(path, output, |out| edited.write_to(out))?;
     Ok(added)
 }
 
@@ -50,28 +49,26 @@ pub(super) fn add_to_archive(
     Ok(added)
 }
 
-pub(super) fn strip_object(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<Status, Failure> {
-    let stripped = edit::remove_object_tables(bytes).map_err(|error| Failure::of(path, error))?;
-    let write = stripped.map(|stripped| move |out: &mut dyn io::Write| stripped.write_to(out));
-    strip::store(path, bytes, output, write)
+/// The object file without its tables; `None` where it has none.
+pub(super) fn strip_object<'a>(path: &Path, bytes: &'a [u8]) -> Result<Option<Rewritten<'a>>, Failure> {
+    edit::remove_object_tables(bytes).map_err(|error| Failure::of(path, error))
 }
 
-pub(super) fn strip_archive(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<Status, Failure> {
+/// Stores the archive without its members' tables; `false` where none has one.
+pub(super) fn strip_archive(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<bool, Failure> {
     let archive = open(path, bytes)?;
     let mut changes: Vec<Change<'_>> = Vec::new();
     for member in archive.members() {
-        let stripped = match object_file(path, member)? {
-            Some(_) => edit::remove_object_tables(member.data),
-            None => Ok(None),
-        };
-        changes.push(stripped.map_err(|error| Failure::of(name(path, member), error))?);
+        changes.push(match object_file(path, member)? {
+            Some(_) => strip_object(&name(path, member), member.data)?,
+            None => None,
+        });
     }
     if changes.iter().all(Option::is_none) {
-        let none = None::<fn(&mut dyn io::Write) -> io::Result<()>>;
-        return strip::store(path, bytes, output, none);
+        return Ok(false);
     }
     store_archive(path, &archive, &changes, output)?;
-    Ok(Status::Done)
+    Ok(true)
 }
 
 fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Archive<'a>, Failure> {
@@ -90,7 +87,7 @@ fn store_archive(
 ) -> Result<(), Failure> {
     let rewritten = archive.rewrite(changes);
     let rewritten = rewritten.map_err(|error| Failure::of(path, error))?;
-    add::store(path, output, |out| rewritten.write_to(out))
+    edited::store(path, output, |out| rewritten.write_to(out))
 }
 
 /// What a member is called in messages: `libx.a(member.o)`, as linkers do.

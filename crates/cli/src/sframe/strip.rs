@@ -1,12 +1,12 @@
 //! `backtrail sframe strip`: the file without a table.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use backtrail_elf::{Image, Kind, archive, edit};
 use clap::{Args, ValueHint};
 
-use super::{add, input, objects};
+use super::{input, objects};
+use crate::edited;
 use crate::error::{Failure, Status};
 
 /// Take the table out of an executable or shared library, its section and its segment, or the tables out of an object file or an archive.
@@ -23,37 +23,31 @@ pub(crate) struct Strip {
 }
 
 pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
-    let path = &arguments.file;
+    let (path, output) = (&arguments.file, arguments.output.as_deref());
     let file = input::open(path)?;
-    if archive::is_archive(file.bytes()) {
-        return objects::strip_archive(path, file.bytes(), arguments.output.as_deref());
-    }
-    let kind = Image::parse(file.bytes())
-        .map_err(|error| Failure::of(path, error))?
-        .kind();
-    if kind == Kind::Relocatable {
-        return objects::strip_object(path, file.bytes(), arguments.output.as_deref());
-    }
-    let stripped = edit::remove_table(file.bytes()).map_err(|error| Failure::of(path, error))?;
-    let write = stripped.map(|stripped| move |out: &mut dyn Write| stripped.write_to(out));
-    store(path, file.bytes(), arguments.output.as_deref(), write)
-}
-
-/// Stores what is left, or where nothing was taken out, says so and stores what there was.
-pub(super) fn store(
-    path: &Path,
-    before: &[u8],
-    output: Option<&Path>,
-    write: Option<impl FnOnce(&mut dyn Write) -> io::Result<()>>,
-) -> Result<Status, Failure> {
-    match write {
-        Some(write) => add::store(path, output, write)?,
-        None => {
-            eprintln!("{}: has no table", path.display());
-            if output.is_some() {
-                add::store(path, output, |out| out.write_all(before))?;
-            }
+    if !strip(path, file.bytes(), output)? {
+        eprintln!("{}: has no table", path.display());
+        if output.is_some() {
+            edited::store(path, output, |out| out.write_all(file.bytes()))?;
         }
     }
     Ok(Status::Done)
+}
+
+/// Stores the file without its tables; `false` where it has none.
+fn strip(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<bool, Failure> {
+    if archive::is_archive(bytes) {
+        return objects::strip_archive(path, bytes, output);
+    }
+    let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
+    if image.kind() == Kind::Relocatable {
+        return match objects::strip_object(path, bytes)? {
+            Some(stripped) => edited::store(path, output, |out| stripped.write_to(out)).map(|()| true),
+            None => Ok(false),
+        };
+    }
+    match edit::remove_table(bytes).map_err(|error| Failure::of(path, error))? {
+        Some(stripped) => edited::store(path, output, |out| stripped.write_to(out)).map(|()| true),
+        None => Ok(false),
+    }
 }

@@ -4,7 +4,7 @@ use backtrail_trace::Finding;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::Input;
+use super::input::Input;
 use crate::error::{Failure, Status};
 use crate::output;
 

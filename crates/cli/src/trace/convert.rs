@@ -9,7 +9,7 @@ use backtrail_trace::{
 };
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::{failure, read_key};
+use super::input::{failure, read_key};
 use crate::error::{Failure, Status};
 
 /// Write a trace in another dialect: CTF 1.8, CTF 2, or that of the RFC v1.1.

@@ -7,7 +7,7 @@ use backtrail_trace::{StreamReader, Trace, TraceError};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Input, failure};
+use super::input::{Input, failure};
 use crate::error::{Failure, Status};
 use crate::output;
 

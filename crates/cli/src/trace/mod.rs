@@ -3,15 +3,10 @@
 mod check;
 mod convert;
 mod info;
+mod input;
 mod show;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use backtrail_trace::{
-    DecodeErrorKind, Key, Options, Statistics, StreamReader, Trace, TraceError, TraceErrorKind, find_traces,
-};
-use clap::{Args, Subcommand, ValueHint};
+use clap::Subcommand;
 
 use crate::error::{Failure, Status};
 
@@ -30,113 +25,5 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Info(arguments) => info::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
-    }
-}
-
-/// Which traces.
-#[derive(Args)]
-struct Input {
-    /// Directories of traces, or with traces somewhere below.
-    #[arg(value_name = "TRACE", required = true, value_hint = ValueHint::DirPath)]
-    traces: Vec<PathBuf>,
-    /// File with the key for encrypted packets: 32 bytes.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    key_file: Option<PathBuf>,
-}
-
-impl Input {
-    /// The directories of all traces.
-    fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
-        let mut directories = Vec::new();
-        for path in &self.traces {
-            directories.extend(find_traces(path).map_err(Failure::new)?);
-        }
-        Ok(directories)
-    }
-
-    fn open(&self) -> Result<Vec<Trace>, Failure> {
-        let directories = self.directories()?;
-        directories
-            .iter()
-            .map(|directory| Trace::open(directory).map_err(|error| failure(&error)))
-            .collect()
-    }
-
-    fn options(&self) -> Result<Options, Failure> {
-        let key = self.key_file.as_deref().map(read_key).transpose()?;
-        Ok(Options {
-            key,
-            ..Options::default()
-        })
-    }
-}
-
-/// A key file is tiny; whatever is longer is none and need not be read.
-const MAX_KEY_FILE: u64 = 4096;
-
-fn read_key(path: &Path) -> Result<Key, Failure> {
-    let length = fs::metadata(path).map_err(|error| Failure::of(path, error))?.len();
-    if length > MAX_KEY_FILE {
-        return Err(Failure::of(path, format_args!("a key has 32 bytes, not {length}")));
-    }
-    let bytes = fs::read(path).map_err(|error| Failure::of(path, error))?;
-    Key::try_from(bytes.as_slice()).map_err(|error| Failure::of(path, error))
-}
-
-/// A trace's error with the way out that there is.
-fn failure(error: &TraceError) -> Failure {
-    let failure = Failure::new(error).show(excerpt(error));
-    match &error.kind {
-        TraceErrorKind::Packet { error, .. } if error.kind == DecodeErrorKind::NoKey => {
-            failure.help("--key-file FILE names the file with the key")
-        }
-        _ => failure,
-    }
-}
-
-/// The line of metadata in which an error is, with a mark below its place. Of a long line what is around the place.
-fn excerpt(error: &TraceError) -> Vec<String> {
-    /// Of each side of the place.
-    const MOST: usize = 70;
-    let Some(line) = error.source_line() else {
-        return Vec::new();
-    };
-    let place = line.column.saturating_sub(1) as usize;
-    let before = place.saturating_sub(MOST);
-    // Tabs would move the mark.
-    let shown = line.text.chars().map(|c| if c == '\t' { ' ' } else { c });
-    let shown: String = shown.skip(before).take(2 * MOST).collect();
-    let (number, mark) = (line.number.to_string(), " ".repeat(place - before));
-    let margin = " ".repeat(number.len());
-    vec![
-        format!("{margin} |"),
-        format!("{number} | {}", shown.trim_end()),
-        format!("{margin} | {mark}^"),
-    ]
-}
-
-/// Says on standard error what a stream has lost, as babeltrace2 does.
-fn tell_losses(stream: &StreamReader) {
-    let Statistics {
-        discarded,
-        lost_packets,
-        damaged,
-        ..
-    } = stream.statistics();
-    let path = stream.path().display();
-    if discarded > 0 {
-        eprintln!("backtrail: {path}: the tracer discarded {discarded} events");
-    }
-    if lost_packets > 0 {
-        eprintln!("backtrail: {path}: {lost_packets} packets are missing");
-    }
-    for problem in stream.problems() {
-        eprintln!(
-            "backtrail: {path}: packet at offset {:#x}: {}",
-            problem.offset, problem.error
-        );
-    }
-    if damaged > 0 {
-        eprintln!("backtrail: {path}: {damaged} packets are damaged, what could be read is shown");
     }
 }

@@ -11,7 +11,7 @@ use backtrail_trace::{
 };
 use clap::Args;
 
-use super::{Input, failure, tell_losses};
+use super::input::{Input, failure, tell_losses};
 use crate::error::{Failure, Status};
 use crate::output;
 

@@ -7,8 +7,8 @@ use clap::{Args, ValueHint};
 
 use super::build::{self, Lent, Making};
 use super::input;
+use crate::edited;
 use crate::error::{Failure, Status};
-use crate::sframe::add::store;
 
 /// Put a section of types into an executable or shared library: linked from what its linker has put behind each other, or made
 /// from debug information.
@@ -41,7 +41,7 @@ fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failur
     let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
     let section = section(path, &image, making)?;
     let edited = edit::set_section(file.bytes(), ".ctf", &section).map_err(|error| Failure::of(path, error))?;
-    store(path, output, |out| edited.write_to(out))
+    edited::store(path, output, |out| edited.write_to(out))
 }
 
 /// The types for a file: linked from what its linker has put behind each other, or made from debug information.

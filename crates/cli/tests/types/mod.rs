@@ -68,6 +68,11 @@ impl Tools {
         self.folder.path().join(name)
     }
 
+    /// A tool of the release.
+    pub(crate) fn command(&self, name: &str) -> Command {
+        self.binutils.tool(self.machine, name).command()
+    }
+
     pub(crate) fn gcc(&self) -> Command {
         let mut gcc = Command::new(format!("{}-gcc", self.machine.triplet()));
         gcc.args(["-gctf", "-w", "-fPIC", "-O1", "-B"])

@@ -2,7 +2,7 @@
 
 use gimli::{EvaluationResult, UnwindExpression, Value};
 
-use super::Slice;
+use crate::reader::Slice;
 
 /// Operations of an expression that are carried out at the most; real ones have ten.
 const MAX_OPERATIONS: u32 = 1000;

@@ -1,10 +1,11 @@
 //! DWARF expressions (DWARF 5, section 2.5) that a row can say: `base + offset`, the word at such an address, and the
 //! condition by which procedure linkage tables tell the two halves of an entry apart.
 
+use backtrail_arch::REGISTERS;
 use backtrail_sframe::{Base, Location};
 use gimli::{Operation, UnwindExpression};
 
-use super::{Slice, rule::general_register};
+use crate::reader::Slice;
 
 type Op<'a> = Operation<Slice<'a>>;
 
@@ -70,6 +71,13 @@ impl Value {
             _ => return None,
         })
     }
+}
+
+/// The number of a register that rows can name: one that the unwinder restores.
+pub(crate) fn general_register(register: gimli::Register) -> Option<u8> {
+    u8::try_from(register.0)
+        .ok()
+        .filter(|number| usize::from(*number) < REGISTERS)
 }
 
 /// The operations of an expression; `None` where they make no sense or are too many.

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Row, Rule};
 
+use super::converted::Converted;
 use super::expression::Pattern;
+use super::reason::{Error, Reason, Skipped};
 use super::rule::Verdict;
-use super::{Converted, Error, FunctionRows, Reason, Skipped};
 
 /// What an FDE says of all its rows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,11 +32,6 @@ struct Gap {
 
 /// As many rows as a function of SFrame version 3 can have; a longer one is split.
 const MAX_ROWS: usize = 65535;
-
-/// The address after the last byte.
-pub(crate) fn end_of(function: &FunctionRows) -> u64 {
-    function.start + u64::from(function.size)
-}
 
 #[derive(Default)]
 pub(crate) struct Collector {
@@ -305,6 +302,7 @@ impl Owners {
 
 #[cfg(test)]
 mod tests {
+    use super::super::converted::end_of;
     use super::*;
     use backtrail_sframe::Location;
 

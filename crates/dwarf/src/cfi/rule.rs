@@ -1,11 +1,13 @@
 //! One row of the table that call frame information describes, as an SFrame rule.
 
-use backtrail_arch::{Arch, REGISTERS};
+use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 use gimli::{CfaRule, RegisterRule, UnwindTableRow};
 
-use super::expression::{self, Pattern, Value};
-use super::{Reason, Slice, Storage};
+use super::expression::{self, Pattern, Value, general_register};
+use super::reason::Reason;
+use super::section::Storage;
+use crate::reader::Slice;
 
 type Row = UnwindTableRow<usize, Storage>;
 type Section<'a> = gimli::EhFrame<Slice<'a>>;
@@ -19,13 +21,6 @@ pub(crate) enum Verdict {
     Pattern(Pattern, Rule),
     /// Nothing that SFrame can hold.
     Skip(Reason),
-}
-
-/// The number of a register that rows can name: one that the unwinder restores.
-pub(crate) fn general_register(register: gimli::Register) -> Option<u8> {
-    u8::try_from(register.0)
-        .ok()
-        .filter(|number| usize::from(*number) < REGISTERS)
 }
 
 /// The rules of a CPU.

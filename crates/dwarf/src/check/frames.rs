@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use backtrail_wire::Bytes;
 use gimli::{BaseAddresses, CommonInformationEntry, FrameDescriptionEntry, UnwindSection};
 
-use crate::cfi::{EhFrame, MAX_CIE_BYTES, Slice, bases, run_time};
+use crate::cfi::{EhFrame, MAX_CIE_BYTES, bases};
+use crate::reader::{Slice, run_time};
 
 /// The code that an FDE describes, as far as it is the one that counts there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 use gimli::{CfaRule, RegisterRule, UnwindExpression};
 
-use crate::cfi::{Slice, Storage, evaluate};
+use crate::cfi::{Storage, evaluate};
+use crate::reader::Slice;
 
 pub(super) type Row = gimli::UnwindTableRow<usize, Storage>;
 
@@ -199,4 +200,43 @@ impl evaluate::Machine for Evaluator<'_, '_> {
 /// The rule of a register.
 pub(super) fn rule_of(row: &Row, register: backtrail_arch::Register) -> Option<RegisterRule<usize>> {
     row.register(gimli::Register(u16::from(register.0)))
+}
+
+/// The values of registers and memory. The second one is asked where a row has an expression, which may meet the other
+/// side's value by an accident of the first.
+pub(super) const SEEDS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x2545_f491_4f6c_dd1d];
+
+/// What `.eh_frame` says of the code at hand.
+pub(super) struct Said<'s, 'a> {
+    pub(super) section: &'s gimli::EhFrame<Slice<'a>>,
+    pub(super) row: &'s Row,
+    /// The column that stands for the return address.
+    pub(super) ra: gimli::Register,
+    pub(super) signal_frame: bool,
+    pub(super) key_b: bool,
+    /// The row's meaning for each seed; a row without expressions needs one only.
+    pub(super) meanings: [Option<Meaning>; 2],
+}
+
+impl Said<'_, '_> {
+    /// Finds out what the row means at `pc`; true where it means something else at the next one.
+    pub(super) fn evaluate(&mut self, arch: &'static Arch, pc: u64) -> bool {
+        let mut by_pc = false;
+        for (seed, meaning) in SEEDS.into_iter().zip(&mut self.meanings) {
+            let mut evaluator = Evaluator {
+                section: self.section,
+                machine: Machine { arch, seed },
+                ra: self.ra,
+                pc,
+                by_pc: false,
+                expressions: false,
+            };
+            *meaning = Some(evaluator.row(self.row));
+            by_pc |= evaluator.by_pc;
+            if !evaluator.expressions {
+                break;
+            }
+        }
+        by_pc
+    }
 }

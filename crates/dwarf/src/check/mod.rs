@@ -10,10 +10,10 @@
 
 mod frames;
 mod meaning;
+mod report;
 mod stubs;
 mod text;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use backtrail_arch::Arch;
@@ -22,99 +22,21 @@ use backtrail_wire::Bytes;
 use gimli::UnwindContext;
 
 use crate::build::Skipped;
-use crate::cfi::{EhFrame, Slice, augmentation};
+use crate::cfi::{EhFrame, augmentation};
 use frames::{Frame, Frames};
+use meaning::{Caller, Fp, Machine, Meaning, Ra, SEEDS, Said};
+pub use report::{Mismatch, Report, What};
 pub use stubs::Stubs;
-
-use meaning::{Caller, Evaluator, Fp, Machine, Meaning, Ra};
 
 /// Comparisons for each byte of input, and those that are free: PLTs are compared pc by pc, and shared rows let a
 /// small table claim many.
 const STEPS_A_BYTE: u64 = 16;
 const FREE_STEPS: u64 = 1 << 23;
 
-/// The values of registers and memory. The second one is asked where a row has an expression, which may meet the other
-/// side's value by an accident of the first.
-const SEEDS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x2545_f491_4f6c_dd1d];
-
 /// The reason of code that the table could describe and does not.
 const ABSENT: &str = "absent";
 /// The reason of FDEs that can't be read.
 const DAMAGED: &str = "damaged";
-
-/// What differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum What {
-    /// The canonical frame address.
-    Cfa,
-    /// The return address, how it is signed, or whether there is one at all.
-    Ra,
-    /// The frame pointer.
-    Fp,
-    /// Whether it is a signal trampoline.
-    SignalFrame,
-    /// The table has rows for code of which `.eh_frame` says nothing.
-    Code,
-}
-
-impl What {
-    /// Its name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            What::Cfa => "cfa",
-            What::Ra => "ra",
-            What::Fp => "fp",
-            What::SignalFrame => "signal_frame",
-            What::Code => "code",
-        }
-    }
-}
-
-/// Code for which the two say different things.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch {
-    /// The first pc (svma).
-    pub pc: u64,
-    /// How many pcs; in a function of repeated blocks not all of them follow `pc`.
-    pub pcs: u64,
-    /// What differs.
-    pub what: What,
-    /// The table's rule.
-    pub sframe: String,
-    /// The rule of `.eh_frame`.
-    pub eh_frame: String,
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Functions of the table.
-    pub functions: u64,
-    /// Rows of the table; shared ones count for each function.
-    pub rows: u64,
-    /// Pcs that either side covers; all of them were looked at unless it gave up.
-    pub pcs: u64,
-    /// Code that `.eh_frame` describes and the table does not, by address.
-    pub uncovered: Vec<Range<u64>>,
-    /// How many pieces of such code there are for each reason.
-    pub skipped: BTreeMap<&'static str, u64>,
-    /// What differs, by address.
-    pub mismatches: Vec<Mismatch>,
-    /// Bytes between frames that are in one function of the table with code on both sides: padding between joined
-    /// functions.
-    pub padding: u64,
-    /// The first part of the table that can't be read; it counts as not there.
-    pub damage: Option<backtrail_sframe::Error>,
-    /// Where the work became out of proportion to the input, which no honest table causes.
-    pub gave_up_at: Option<u64>,
-}
-
-impl Report {
-    /// Bytes of code that `.eh_frame` describes and the table does not.
-    pub fn uncovered_bytes(&self) -> u64 {
-        self.uncovered.iter().map(|range| range.end - range.start).sum()
-    }
-}
 
 /// Holds `table` against `input`. `skipped` is what building a table of this version could not say: it gives uncovered
 /// code its reasons and nothing else.
@@ -272,18 +194,6 @@ impl Open {
         let row = after.checked_sub(1).map(|index| self.rows[index]);
         (row, next.map(|next| self.start + block + next))
     }
-}
-
-/// What `.eh_frame` says of the code at hand.
-struct Said<'s, 'a> {
-    section: &'s gimli::EhFrame<Slice<'a>>,
-    row: &'s meaning::Row,
-    /// The column that stands for the return address.
-    ra: gimli::Register,
-    signal_frame: bool,
-    key_b: bool,
-    /// The row's meaning for each seed; a row without expressions needs one only.
-    meanings: [Option<Meaning>; 2],
 }
 
 struct Walk<'a> {
@@ -544,28 +454,5 @@ fn differences(differ: &mut Vec<What>, machine: Machine, rule: &backtrail_sframe
     }
     if ours.fp != caller.fp || caller.fp == Fp::Lost {
         differ.push(What::Fp);
-    }
-}
-
-impl Said<'_, '_> {
-    /// Finds out what the row means at `pc`; true where it means something else at the next one.
-    fn evaluate(&mut self, arch: &'static Arch, pc: u64) -> bool {
-        let mut by_pc = false;
-        for (seed, meaning) in SEEDS.into_iter().zip(&mut self.meanings) {
-            let mut evaluator = Evaluator {
-                section: self.section,
-                machine: Machine { arch, seed },
-                ra: self.ra,
-                pc,
-                by_pc: false,
-                expressions: false,
-            };
-            *meaning = Some(evaluator.row(self.row));
-            by_pc |= evaluator.by_pc;
-            if !evaluator.expressions {
-                break;
-            }
-        }
-        by_pc
     }
 }

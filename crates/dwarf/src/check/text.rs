@@ -6,9 +6,9 @@ use backtrail_arch::{Arch, Register};
 use backtrail_sframe::{Base, Location};
 use gimli::{CfaRule, RegisterRule, UnwindExpression};
 
-use super::meaning::rule_of;
-use super::{Said, What};
-use crate::cfi::Slice;
+use super::meaning::{Said, rule_of};
+use super::report::What;
+use crate::reader::Slice;
 
 /// The part of a table's rule that `what` names.
 pub(super) fn of_rule(arch: &Arch, rule: Option<&backtrail_sframe::Rule>, what: What, key_b: bool) -> String {

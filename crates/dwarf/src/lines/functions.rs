@@ -4,7 +4,10 @@ use std::sync::OnceLock;
 
 use gimli::{Attribute, AttributeValue, EntriesRaw, Range, RangeListsOffset, UnitOffset, UnitRef};
 
-use super::{MAX_INLINED, Slice};
+use crate::reader::Slice;
+
+/// More frames than this at one address are no inlining but damage.
+const MAX_INLINED: usize = 256;
 
 /// The attributes that say which code an entry stands for (DWARF 5, 2.17).
 #[derive(Debug, Default)]

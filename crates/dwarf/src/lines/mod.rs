@@ -12,14 +12,12 @@ mod unit;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use gimli::{AttributeValue, EndianSlice, RunTimeEndian};
+use gimli::AttributeValue;
 
 use functions::Name;
 pub use sections::DebugSections;
 use unit::{File, Unit};
 
-/// More frames than this at one address are no inlining but damage.
-const MAX_INLINED: usize = 256;
 /// Neither do names have longer chains of references.
 const MOST_REFERENCES: usize = 16;
 
@@ -59,8 +57,6 @@ impl From<gimli::Error> for Error {
         Error::Dwarf(error)
     }
 }
-
-type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 
 /// Answers for the addresses of one module. A unit is read when an address first lies in it.
 pub struct Lines<'d> {

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use gimli::{Range, UnitHeader, UnitRef, UnitType};
 use rayon::prelude::*;
 
-use super::Slice;
 use super::functions::Extent;
 use super::rows::Rows;
 use super::unit::headers;
+use crate::reader::Slice;
 
 /// The code of a unit, or a part of it.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use gimli::{LineProgramHeader, Range, UnitRef};
 
-use super::Slice;
+use crate::reader::Slice;
 
 /// The lines of a unit.
 #[derive(Debug, Default)]

@@ -8,8 +8,9 @@ use backtrail_wire::Endian;
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use rayon::prelude::*;
 
+use super::Error;
 use super::ranges::UnitRanges;
-use super::{Error, Slice};
+use crate::reader::Slice;
 
 /// The DWARF sections of a file, decompressed: what [`Lines`](super::Lines) borrows.
 pub struct DebugSections<'a> {

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gimli::{DebugInfoOffset, RunTimeEndian, UnitHeader, UnitOffset, UnitRef};
 
-use super::Slice;
 use super::functions::Functions;
 use super::rows::Rows;
+use crate::reader::Slice;
 
 /// A unit, and what was read of it.
 pub(super) struct Unit<'d> {

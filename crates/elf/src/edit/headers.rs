@@ -5,7 +5,7 @@ use backtrail_wire::{Bytes, Endian};
 use super::view::View;
 use crate::constants::*;
 use crate::header::Header;
-use crate::image::to_usize;
+use crate::header::to_usize;
 use crate::{Error, ErrorKind, Kind, Result};
 
 /// `Elf64_Phdr`, all of it.

@@ -11,6 +11,7 @@
 //!
 //! A relocatable file is laid out anew, with tables and their relocations as sections behind the others ([`set_object_tables`]).
 
+mod edited;
 mod headers;
 mod object;
 mod object_tables;
@@ -22,6 +23,7 @@ mod room;
 mod sections;
 mod view;
 
+pub use edited::Edited;
 pub use object::Rewritten;
 pub use object_tables::{ObjectField, ObjectTable, remove_object_tables, section_groups, set_object_tables};
 
@@ -31,14 +33,6 @@ pub use view::Part;
 use view::View;
 
 use crate::{Error, ErrorKind, Result};
-
-/// A file that was edited: its old bytes, what stands in the place of some of them, and what comes before and after.
-#[derive(Clone, Debug)]
-pub struct Edited<'a> {
-    lead: Vec<u8>,
-    view: View<'a>,
-    tail: Vec<u8>,
-}
 
 /// Puts a table into the linked file `bytes`, in the place of one that is there. `make` gives the table for the address
 /// that its first byte will have; it may be asked more than once.

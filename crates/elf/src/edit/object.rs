@@ -13,7 +13,7 @@ use super::headers::{self, Draft, SectionHeader};
 use super::view::View;
 use crate::constants::*;
 use crate::header::Header;
-use crate::image::to_usize;
+use crate::header::to_usize;
 use crate::{Error, ErrorKind, Kind, Result};
 
 /// Contents are aligned to no more than this in the file: what a section's alignment says is about memory.

@@ -11,7 +11,7 @@ use backtrail_wire::Bytes;
 use super::headers::SectionHeader;
 use super::object::{Object, Rewritten};
 use crate::constants::*;
-use crate::image::to_usize;
+use crate::header::to_usize;
 use crate::{Error, ErrorKind, Image, Result};
 
 /// The names with the zero that ends them; one is the end of the other.

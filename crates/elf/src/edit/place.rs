@@ -1,6 +1,6 @@
 //! Places for a table: what a linker left for it, the padding of a page, or a segment of its own.
 
-use super::Edited;
+use super::edited::Edited;
 use super::headers::{Draft, ProgramHeader};
 use super::room::{self, Room};
 use super::{pieces, remove, sections};

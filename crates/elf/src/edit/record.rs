@@ -9,14 +9,13 @@
 //! All numbers are little-endian. The CRC is that of what stands now where other bytes were, and of the record before it: a tool that has
 //! changed one of these bytes, or that has written the file anew, has made the record void.
 
-use std::io::Write;
 use std::ops::Range;
 
 use backtrail_wire::{Bytes, Endian};
 
-use super::Edited;
-use super::view::{Part, View};
-use crate::image::to_usize;
+use super::edited::Edited;
+use super::view::View;
+use crate::header::to_usize;
 
 const MAGIC: [u8; 8] = *b"\x7fBTundo1";
 const FOOTER_BYTES: usize = 40;
@@ -117,37 +116,4 @@ fn footer(bytes: &[u8]) -> Option<Footer> {
         hashed: record.start..start + CRC_AT,
         record,
     })
-}
-
-impl Edited<'_> {
-    /// All parts of the file, in order.
-    pub fn parts(&self) -> Vec<Part<'_>> {
-        let mut parts = vec![Part::new(&self.lead)];
-        parts.extend(self.view.parts());
-        parts.push(Part::new(&self.tail));
-        parts
-    }
-
-    /// Writes the whole file.
-    pub fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        self.parts().iter().try_for_each(|part| out.write_all(part.bytes))
-    }
-
-    /// Bytes of the whole file.
-    pub fn len(&self) -> u64 {
-        (self.lead.len() + self.view.len() + self.tail.len()) as u64
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The whole file.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.len() as usize);
-        // Writing to memory does not fail.
-        let _ = self.write_to(&mut out);
-        out
-    }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::image::to_usize;
+use crate::header::to_usize;
 
 /// A part of an edited file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

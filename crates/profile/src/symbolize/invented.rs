@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Call, ModuleSymbols, SymbolSource, Unavailable};
+use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::modules::File;
 
 /// Files with functions of the tests' making; all other files are missing.

@@ -14,7 +14,7 @@ use backtrail_elf::debugfile::Search;
 use backtrail_elf::{Image, MappedFile, Symbols};
 
 use super::remembered::Remembered;
-use super::{Call, ModuleSymbols, SymbolSource, Unavailable};
+use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::demangle::demangle;
 use crate::modules::File;
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use backtrail_dwarf::cache;
 use backtrail_wire::{Bytes, Cursor, Endian};
 
-use super::Call;
+use super::source::Call;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"btnames1");
 

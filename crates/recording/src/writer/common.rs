@@ -5,7 +5,8 @@ use backtrail_trace::{EventWriter, PacketFile};
 use flate2::{Compress, Compression, FlushCompress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{PACKET_BYTES, WriteError, put_context, until_zero};
+use super::error::WriteError;
+use super::event::{PACKET_BYTES, put_context, until_zero};
 use crate::events::{MAX_CBF_BYTES, STACK_BITS, class};
 use crate::places::Places;
 use crate::tree::StackTree;

@@ -1,98 +1,24 @@
 //! The recorder's side: items into a trace.
 
 mod common;
+mod error;
+mod event;
 
-use std::fmt;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use backtrail_trace::{
-    CreateError, CreateErrorKind, Dialect, EncodeError, EventWriter, PacketFile, StreamOptions, TraceWriter,
-};
+use backtrail_trace::{CreateError, PacketFile, StreamOptions, TraceWriter};
 
 use crate::events::{self, class, stream};
+use crate::options::WriterOptions;
 use crate::tree;
 use crate::{Module, Sample, Stop};
 use common::Common;
+pub use error::{WriteError, is_occupied};
+use event::{PACKET_BYTES, put_context, until_zero};
 
-/// Bytes of a stream's packet after which it is written, however young it is.
-const PACKET_BYTES: usize = (32 << 10) - 512;
 /// The most bytes of a packet: a definition of the longest stack has some 150 KiB.
 const MAX_PACKET_BYTES: usize = 1 << 20;
-
-/// What the metadata says of the machine and the moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Environment {
-    /// A new one for each recording.
-    pub trace_uuid: [u8; 16],
-    /// The boot's; it identifies the monotonic clock.
-    pub boot_uuid: Option<[u8; 16]>,
-    /// Name of the machine.
-    pub hostname: String,
-    /// The kernel's release.
-    pub kernel: String,
-    /// The CPU's name, as `uname -m` prints it.
-    pub machine: String,
-    /// Nanoseconds from the Unix epoch to the zero of the monotonic clock.
-    pub clock_offset_ns: u64,
-}
-
-/// How a recording is written.
-#[derive(Clone, Debug)]
-pub struct WriterOptions<'a> {
-    /// The dialect of its metadata.
-    pub dialect: Dialect,
-    /// The CPUs, one stream each; streams are named by their index here.
-    pub cpus: &'a [u32],
-    /// What is recorded, for people.
-    pub command: &'a str,
-    /// Samples a second of CPU time.
-    pub frequency: u64,
-    /// The machine.
-    pub environment: Environment,
-}
-
-/// What could not be written. The trace is readable up to there.
-#[derive(Debug)]
-pub struct WriteError(Cause);
-
-#[derive(Debug)]
-enum Cause {
-    Io(io::Error),
-    Trace(CreateError),
-    Encode(EncodeError),
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Cause::Io(error) => error.fmt(f),
-            Cause::Trace(error) => error.fmt(f),
-            Cause::Encode(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for WriteError {}
-
-impl From<io::Error> for WriteError {
-    fn from(error: io::Error) -> Self {
-        WriteError(Cause::Io(error))
-    }
-}
-
-impl From<CreateError> for WriteError {
-    fn from(error: CreateError) -> Self {
-        WriteError(Cause::Trace(error))
-    }
-}
-
-impl From<EncodeError> for WriteError {
-    fn from(error: EncodeError) -> Self {
-        WriteError(Cause::Encode(error))
-    }
-}
 
 /// Writes a recording. Everything is kept in memory until a packet is full or [`Writer::flush`] is called. Items are to come in
 /// the order of time.
@@ -255,26 +181,5 @@ impl Writer {
     fn time(&mut self, time: u64) -> u64 {
         self.last = self.last.max(time);
         self.last
-    }
-}
-
-/// Writes the context that every event has, but for a sample's `ip`.
-fn put_context(event: &mut EventWriter<'_>, pid: u32, tid: u32) {
-    // A process outside the recorder's namespace has the number -1.
-    event.i32(pid as i32);
-    event.i32(tid as i32);
-}
-
-/// Texts in a trace end with a zero byte.
-fn until_zero(text: &[u8]) -> &[u8] {
-    text.split(|&byte| byte == 0).next().unwrap_or_default()
-}
-
-/// Whether the trace could not be created because there is something already.
-pub fn is_occupied(error: &CreateError) -> bool {
-    match &error.kind {
-        CreateErrorKind::NotEmpty => true,
-        CreateErrorKind::Io(error) => error.kind() == io::ErrorKind::AlreadyExists,
-        _ => false,
     }
 }

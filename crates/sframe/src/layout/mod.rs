@@ -1,8 +1,10 @@
 //! What differs between the versions, one file each, and how the words of a row tell its rule.
 
+mod context;
 pub(crate) mod default;
 #[cfg(feature = "write")]
 mod entry;
+mod fde;
 pub(crate) mod flex;
 #[cfg(feature = "write")]
 mod sink;
@@ -13,11 +15,13 @@ mod words;
 
 use backtrail_wire::Bytes;
 
-use crate::constants::{Abi, FdeInfo, FdeType, FreInfo, FreType, Version};
-use crate::error::{Error, ErrorKind, Result};
-use crate::row::{Location, Rule};
+use crate::constants::{Abi, FdeType, FreInfo, Version};
+use crate::error::Result;
+use crate::row::Rule;
 
+pub(crate) use context::Context;
 pub(crate) use default::PlainWords;
+pub(crate) use fde::RawFde;
 pub(crate) use v1::FDE_SIZE as V1_FDE_SIZE;
 pub(crate) use v2::FDE_SIZE as V2_FDE_SIZE;
 pub(crate) use v3::INDEX_SIZE as V3_FDE_SIZE;
@@ -28,25 +32,6 @@ pub(crate) use {
     sink::Sink,
     words::{Word, WordList},
 };
-
-/// What an FDE says, wherever its version stores it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RawFde {
-    /// As stored, its base not added.
-    pub(crate) start: i64,
-    pub(crate) size: u32,
-    pub(crate) num_fres: u32,
-    pub(crate) info: FdeInfo,
-    pub(crate) fre_type: FreType,
-    pub(crate) fde_type: FdeType,
-    pub(crate) rep_size: u8,
-    /// Where `info` is, in bytes from the section's start.
-    pub(crate) info_at: usize,
-    /// Bits of the second info byte that mean nothing (version 3).
-    pub(crate) unused_bits: u8,
-    /// Where the first row is, in bytes from the section's start.
-    pub(crate) rows: usize,
-}
 
 /// Bytes of an entry in the FDE table.
 pub(crate) const fn fde_size(version: Version) -> usize {
@@ -115,39 +100,7 @@ mod writing {
     }
 }
 
-fn row_type(info: FdeInfo, at: usize) -> Result<FreType> {
-    info.fre_type()
-        .ok_or_else(|| Error::new(ErrorKind::FreType(info.0 & 0xf), at))
-}
-
-/// A section's properties that its rows depend on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Context {
-    pub(crate) version: Version,
-    pub(crate) abi: Abi,
-    pub(crate) fixed_fp: i8,
-    pub(crate) fixed_ra: i8,
-}
-
 impl Context {
-    /// Where the return address is if a row says nothing: at the fixed offset, or still in its register.
-    #[inline]
-    pub(crate) fn default_ra(&self) -> Location {
-        match self.fixed_ra {
-            0 => Location::register(self.abi.arch().ra.0, 0),
-            offset => Location::saved(offset.into()),
-        }
-    }
-
-    /// Where the caller's frame pointer is if a row says nothing.
-    #[inline]
-    pub(crate) fn default_fp(&self) -> Option<Location> {
-        match self.fixed_fp {
-            0 => None,
-            offset => Some(Location::saved(offset.into())),
-        }
-    }
-
     /// The words of a row, where they are offsets and nothing else and can be read quickly.
     #[inline(always)]
     pub(crate) fn plain_words(&self, fde_type: FdeType, words: &Words<'_>) -> Option<PlainWords> {

@@ -2,7 +2,7 @@
 
 use backtrail_wire::Bytes;
 
-use super::{RawFde, row_type};
+use super::fde::{RawFde, row_type};
 use crate::constants::{FdeInfo, FdeType, V1_REPEAT};
 use crate::error::Result;
 

@@ -3,10 +3,9 @@
 use backtrail_wire::Bytes;
 
 use super::Section;
-use super::rows::{RawRows, Rows};
 use crate::constants::{Abi, FdeType, FreType};
 use crate::error::Result;
-use crate::layout::{Context, RawFde, fde_size, read_fde};
+use crate::layout::{Context, RawFde, fde_size, padding, read_fde};
 use crate::row::Function;
 
 /// A function descriptor entry: what is said of a function, and the way to its rows.
@@ -31,13 +30,6 @@ impl<'a> Fde<'a> {
             signal_frame: self.signal_frame(),
             pauth_key_b: self.pauth_key_b(),
         }
-    }
-
-    /// Its rows, in the order in which they are stored. A version 3 FDE that marks the outermost frame by having no
-    /// rows gives one row that says so.
-    #[inline]
-    pub fn rows(&self) -> Rows<'a> {
-        Rows::new(self)
     }
 
     /// Whether the rows are of the FLEX type (version 3).
@@ -70,11 +62,6 @@ impl<'a> Fde<'a> {
     fn pauth_key_b(&self) -> bool {
         // Other CPUs leave the bit unused.
         matches!(self.context.abi, Abi::Aarch64Big | Abi::Aarch64Little) && self.raw.info.pauth_key_b()
-    }
-
-    #[inline]
-    pub(crate) fn raw_rows(&self) -> RawRows<'a> {
-        RawRows::new(self.fres, &self.raw)
     }
 
     #[inline]
@@ -124,6 +111,11 @@ impl<'a> Section<'a> {
             section: *self,
             next: 0,
         }
+    }
+
+    /// See [`padding`].
+    pub(crate) fn fde_padding(&self, fde: &Fde<'_>) -> u16 {
+        padding(self.context.version, self.fdes, fde.offset())
     }
 
     /// Where the function at `index` begins, in bytes from the section's start; needs nothing else of its FDE.

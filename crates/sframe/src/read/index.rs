@@ -1,6 +1,5 @@
 //! An index of a section's functions, and of its rows, for those who look up often.
 
-use super::lookup::Found;
 use super::rows::{Passed, Walk};
 use super::{Fde, Section};
 use crate::constants::Flags;
@@ -200,11 +199,5 @@ impl<'a> Section<'a> {
     fn walk(&self, function: u32) -> Option<(i64, Walk<'a>)> {
         let fde = self.fde(function).ok().filter(|fde| !fde.raw().info.pcmask())?;
         Some((self.start(function)?, fde.raw_rows().passed()))
-    }
-
-    /// As [`Section::lookup`], with the index of this section: three steps that wait for memory instead of as many as the
-    /// number of functions has binary digits. The index of another section gives the answers of neither.
-    pub fn lookup_by(&self, index: &Index<'_>, pc: u64) -> Result<Option<Found>> {
-        self.look_up(pc, Some(index))
     }
 }

@@ -9,7 +9,7 @@ use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::{Abi, Flags, HEADER_SIZE, SFRAME_MAGIC, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::{Context, fde_size, padding};
+use crate::layout::{Context, fde_size};
 
 pub use fde::{Fde, Functions};
 pub use index::Index;
@@ -162,11 +162,6 @@ impl<'a> Section<'a> {
     /// `sfh_fre_len`, `sfh_fdeoff` and `sfh_freoff`, as the header says.
     pub(crate) fn layout(&self) -> Result<[u32; 3]> {
         Ok([self.fdes.u32(16)?, self.fdes.u32(20)?, self.fdes.u32(24)?])
-    }
-
-    /// See [`padding`].
-    pub(crate) fn fde_padding(&self, fde: &Fde<'_>) -> u16 {
-        padding(self.context.version, self.fdes, fde.offset())
     }
 
     /// Where the section lies, as given to [`Section::parse`].

@@ -2,7 +2,7 @@
 
 use backtrail_wire::{Bytes, Endian};
 
-use super::Fde;
+use super::fde::Fde;
 use crate::constants::{FreInfo, FreType, WordSize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{PlainWords, RawFde, Words};
@@ -318,21 +318,26 @@ pub struct Rows<'a> {
     implied: bool,
 }
 
-impl<'a> Rows<'a> {
-    #[inline]
-    pub(super) fn new(fde: &Fde<'a>) -> Self {
-        Rows {
-            fde: *fde,
-            rows: fde.raw_rows(),
-            implied: fde.is_outermost(),
-        }
-    }
-}
-
 /// What a version 3 FDE without rows stands for.
 pub(super) const OUTERMOST: Row = Row { start: 0, rule: None };
 
-impl Fde<'_> {
+impl<'a> Fde<'a> {
+    /// Its rows, in the order in which they are stored. A version 3 FDE that marks the outermost frame by having no
+    /// rows gives one row that says so.
+    #[inline]
+    pub fn rows(&self) -> Rows<'a> {
+        Rows {
+            fde: *self,
+            rows: self.raw_rows(),
+            implied: self.is_outermost(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn raw_rows(&self) -> RawRows<'a> {
+        RawRows::new(self.fres, &self.raw)
+    }
+
     #[inline]
     pub(crate) fn decode(&self, row: &RawRow) -> Result<Row> {
         Ok(Row {

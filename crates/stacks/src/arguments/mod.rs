@@ -10,7 +10,6 @@ mod show;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt;
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
@@ -20,7 +19,7 @@ use backtrail_target::Snapshot;
 use backtrail_unwind::AddressKind;
 
 use crate::modules::Space;
-use crate::process::{Frame, ThreadStack};
+use crate::process::{Argument, Frame, ThreadStack};
 use module::Opened;
 pub(crate) use module::Source;
 use show::Show;
@@ -33,30 +32,6 @@ const MOST_PARAMETERS: usize = 256;
 const LONGEST_NAME: usize = 256;
 /// Frames through which a value is followed to where it was passed from.
 const MOST_ENTRIES: u32 = 100;
-
-/// An argument of a frame's function.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Argument {
-    /// Its name; empty where it has none.
-    pub name: String,
-    /// Its type, where that is known.
-    pub type_name: Option<String>,
-    /// Its value; `None` where it is lost.
-    pub value: Option<String>,
-    /// Where that was found.
-    pub place: Option<String>,
-    /// The function may have changed it since: it is what it was called with.
-    pub at_entry: bool,
-}
-
-/// `name=value`; `name@entry=value` where the function may have changed it since, and `...` for what is lost.
-impl fmt::Display for Argument {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entry = if self.at_entry { "@entry" } else { "" };
-        let value = self.value.as_deref().unwrap_or("...");
-        write!(f, "{}{entry}={value}", self.name)
-    }
-}
 
 /// Finds the arguments of each frame of these threads.
 pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [ThreadStack]) {

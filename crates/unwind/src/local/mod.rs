@@ -22,7 +22,7 @@ use core::mem::MaybeUninit;
 
 use backtrail_arch::{Arch, Registers};
 
-use crate::walk::{Each, Sink};
+use crate::sink::{Each, Sink};
 use crate::{Frame, Memo, MemoState, MemoStep, Position, RuleCache, Stop};
 use memory::OwnMemory;
 use modules::Published;

@@ -1,0 +1,119 @@
+//! Where an edited file goes: to `--output`, or in the place of the file that it was made of.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use backtrail_elf::edit::{Edited, Part};
+
+use crate::error::Failure;
+use crate::output;
+use crate::replacement::{Durable, Replacement};
+
+/// The file that the edited one is going to be, which the file before is copied to while its table is made; none for standard output.
+pub(crate) fn begin(
+    path: &Path,
+    output: Option<&Path>,
+    durable: Durable,
+    source: &File,
+    len: u64,
+) -> Result<Option<Replacement>, Failure> {
+    let place = output.unwrap_or(path);
+    if place == Path::new("-") {
+        return Ok(None);
+    }
+    let begin = || -> io::Result<Replacement> {
+        let mut replacement = Replacement::begin(place, durable)?;
+        replacement.copy_ahead(source, len)?;
+        Ok(replacement)
+    };
+    begin().map(Some).map_err(|error| Failure::of(place, error))
+}
+
+/// Stores what was edited: what stays of the file before, which is open as `source`, is copied without passing through this process, unless
+/// `replacement`, that [`begin`] gave, has it already.
+pub(crate) fn store_edited(
+    replacement: Option<Replacement>,
+    path: &Path,
+    output: Option<&Path>,
+    source: &File,
+    edited: &Edited<'_>,
+) -> Result<(), Failure> {
+    store_by(path, output, |path, mode| match replacement {
+        Some(replacement) => write_edited(replacement, mode, source, edited).map_err(|error| Failure::of(path, error)),
+        None => output::to_stdout(|out| edited.write_to(out)),
+    })
+}
+
+/// Stores what `write` writes.
+pub(crate) fn store(
+    path: &Path,
+    output: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    store_by(path, output, |path, mode| match mode {
+        Some(mode) => output::with_mode(path, mode, write),
+        None => output::to(path, write),
+    })
+}
+
+/// Puts the edited file where it belongs: to `output`, as executable as the file at `path` was, or in its place.
+fn store_by(
+    path: &Path,
+    output: Option<&Path>,
+    put: impl FnOnce(&Path, Option<u32>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let metadata = fs::metadata(path).map_err(|error| Failure::of(path, error))?;
+    if let Some(output) = output {
+        return put(output, Some(metadata.mode()));
+    }
+    put(path, None)?;
+    if metadata.nlink() > 1 {
+        eprintln!(
+            "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
+            path.display(),
+            metadata.nlink()
+        );
+    }
+    Ok(())
+}
+
+fn write_edited(mut replacement: Replacement, mode: Option<u32>, source: &File, edited: &Edited<'_>) -> io::Result<()> {
+    let copied = replacement.copied()?;
+    let mut file = replacement.file();
+    // A pipe has no positions, and nothing is copied ahead to it.
+    if copied > 0 {
+        file.rewind()?;
+    }
+    let mut at = 0;
+    for part in edited.parts() {
+        let len = part.bytes.len() as u64;
+        if len > 0 && part.offset == Some(at) && at + len <= copied {
+            file.seek(SeekFrom::Start(at + len))?;
+        } else {
+            write_part(file, source, &part)?;
+        }
+        at += len;
+    }
+    if at < copied {
+        file.set_len(at)?;
+    }
+    replacement.finish(mode)
+}
+
+fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result<()> {
+    /// Parts up to this many bytes are written as they are.
+    const SHORT: usize = 64 << 10;
+    let len = part.bytes.len() as u64;
+    match part.offset.filter(|_| part.bytes.len() > SHORT) {
+        Some(offset) => {
+            source.seek(SeekFrom::Start(offset))?;
+            match io::copy(&mut source.take(len), &mut file)? {
+                copied if copied == len => Ok(()),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        None => file.write_all(part.bytes),
+    }
+}

@@ -1,0 +1,67 @@
+//! What call frame information comes to.
+
+use std::ops::Range;
+
+use backtrail_sframe::Row;
+use backtrail_sframe::write::{self, FunctionRows, Options, Output, WriteError};
+
+use super::reason::{Error, Skipped};
+
+/// How much code is marked as outermost after an entry point of which nothing else is known.
+const MAX_ENTRY_BYTES: u64 = 64;
+
+/// What became of an `.eh_frame` section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Converted {
+    /// By start; none overlap.
+    pub functions: Vec<FunctionRows>,
+    /// What could not be said, by start.
+    pub skipped: Vec<Skipped>,
+    /// Code of which some FDE says what could not be said, in no order; parts of it may have rows by another FDE.
+    pub unsaid: Vec<Range<u64>>,
+    /// Where the section makes no sense any more; what was before it is converted.
+    pub damage: Option<Error>,
+}
+
+impl Converted {
+    /// Bytes of code that FDEs describe and rows do not.
+    pub fn uncovered_bytes(&self) -> u64 {
+        self.skipped
+            .iter()
+            .fold(0u64, |sum, skipped| sum.saturating_add(skipped.size))
+    }
+
+    /// Writes a table of the functions. Code of which nothing could be said is not taken for padding.
+    pub fn write(&self, options: &Options) -> Result<Output, WriteError> {
+        write::section_around(&self.functions, &self.unsaid, options)
+    }
+
+    /// The rows for `svma`.
+    pub fn find(&self, svma: u64) -> Option<&FunctionRows> {
+        let after = self.functions.partition_point(|function| function.start <= svma);
+        let found = self.functions[..after].last()?;
+        (svma < end_of(found)).then_some(found)
+    }
+
+    /// Marks the code from `entry`, to which nothing returns, as outermost where no FDE describes it: ABIs say that
+    /// an entry point has no caller, and not every one has an FDE that says so. It ends at `end` where that is known,
+    /// at the next function, or after 64 bytes.
+    pub fn add_entry_point(&mut self, entry: u64, end: Option<u64>) {
+        let next = self.functions.partition_point(|function| function.start <= entry);
+        if self.find(entry).is_some() {
+            return;
+        }
+        let limit = entry.saturating_add(MAX_ENTRY_BYTES);
+        let end = end.filter(|end| *end > entry).map_or(limit, |end| end.min(limit));
+        let end = self.functions.get(next).map_or(end, |function| end.min(function.start));
+        let outermost = FunctionRows::new(entry, (end - entry) as u32, vec![Row { start: 0, rule: None }]);
+        if outermost.size > 0 {
+            self.functions.insert(next, outermost);
+        }
+    }
+}
+
+/// The address after the last byte.
+pub(crate) fn end_of(function: &FunctionRows) -> u64 {
+    function.start + u64::from(function.size)
+}

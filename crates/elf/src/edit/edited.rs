@@ -1,0 +1,46 @@
+//! An edited file: parts of the old one, and new ones.
+
+use std::io::Write;
+
+use super::view::{Part, View};
+
+/// A file that was edited: its old bytes, what stands in the place of some of them, and what comes before and after.
+#[derive(Clone, Debug)]
+pub struct Edited<'a> {
+    pub(super) lead: Vec<u8>,
+    pub(super) view: View<'a>,
+    pub(super) tail: Vec<u8>,
+}
+
+impl Edited<'_> {
+    /// All parts of the file, in order.
+    pub fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts = vec![Part::new(&self.lead)];
+        parts.extend(self.view.parts());
+        parts.push(Part::new(&self.tail));
+        parts
+    }
+
+    /// Writes the whole file.
+    pub fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        self.parts().iter().try_for_each(|part| out.write_all(part.bytes))
+    }
+
+    /// Bytes of the whole file.
+    pub fn len(&self) -> u64 {
+        (self.lead.len() + self.view.len() + self.tail.len()) as u64
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The whole file.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len() as usize);
+        // Writing to memory does not fail.
+        let _ = self.write_to(&mut out);
+        out
+    }
+}

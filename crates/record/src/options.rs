@@ -1,0 +1,44 @@
+//! What to record, and how.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use backtrail_recording::Dialect;
+
+/// What is recorded.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A command that is started for the purpose, with its arguments, all its threads and children.
+    Command(Vec<OsString>),
+    /// Processes that run already, with all their threads and what they start from now on.
+    Processes(Vec<i32>),
+}
+
+/// How to record.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is recorded.
+    pub target: Target,
+    /// The trace's directory; it must not exist.
+    pub output: PathBuf,
+    /// Samples a second of CPU time.
+    pub frequency: u64,
+    /// Bytes of user stack that each sample copies; what lies deeper is read from the process.
+    pub stack_bytes: u32,
+    /// The trace's dialect.
+    pub dialect: Dialect,
+    /// When to stop at the latest.
+    pub duration: Option<Duration>,
+    /// Where converted tables are kept; `None`: in the user's cache, `$XDG_CACHE_HOME/backtrail`.
+    pub cache: Option<PathBuf>,
+}
+
+/// Samples a second where the user does not say: close to 1,000, but not in step with what programs do a thousand times a second.
+pub const DEFAULT_FREQUENCY: u64 = 997;
+/// Bytes of stack copied with each sample, at most: nearly all that the kernel can do (a sample's size is a 16-bit
+/// number). It copies no more than there is, so shallow stacks cost no more than with a small limit; of deep ones, what
+/// is not copied has to be read from the process afterwards, when the frames may have changed.
+pub const DEFAULT_STACK_BYTES: u32 = MAX_STACK_BYTES;
+/// The largest [`Options::stack_bytes`].
+pub const MAX_STACK_BYTES: u32 = 60 << 10;

@@ -1,0 +1,50 @@
+//! Where the frames of a walk go.
+
+use crate::frame::Frame;
+use crate::record::MemoStep;
+#[cfg(feature = "local")]
+use crate::step::Stop;
+
+/// Takes the frames of a walk, the innermost first.
+pub(crate) trait Sink {
+    fn push(&mut self, frame: Frame);
+
+    /// The walk has ended.
+    #[cfg(feature = "local")]
+    fn end(&mut self, _stop: Stop) {}
+
+    /// Takes frames of the last walk, the outermost first.
+    #[inline(always)]
+    fn push_kept(&mut self, steps: &[MemoStep]) {
+        steps.iter().rev().for_each(|step| self.push(step.frame()));
+    }
+}
+
+/// To a function, each on its own.
+pub(crate) struct Each<F> {
+    pub(crate) visit: F,
+    #[cfg(feature = "local")]
+    pub(crate) stop: Stop,
+}
+
+impl<F: FnMut(Frame)> Each<F> {
+    pub(crate) fn new(visit: F) -> Each<F> {
+        Each {
+            visit,
+            #[cfg(feature = "local")]
+            stop: Stop::Limit,
+        }
+    }
+}
+
+impl<F: FnMut(Frame)> Sink for Each<F> {
+    #[inline(always)]
+    fn push(&mut self, frame: Frame) {
+        (self.visit)(frame);
+    }
+
+    #[cfg(feature = "local")]
+    fn end(&mut self, stop: Stop) {
+        self.stop = stop;
+    }
+}
