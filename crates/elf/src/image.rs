@@ -58,6 +58,11 @@ impl Segment {
         self.flags & PF_X != 0
     }
 
+    /// Whether its memory can be written to (`PF_W`).
+    pub fn is_writable(&self) -> bool {
+        self.flags & PF_W != 0
+    }
+
     fn memory(&self) -> Range<u64> {
         self.vaddr..self.vaddr.saturating_add(self.memsz)
     }
@@ -360,6 +365,14 @@ impl<'a> File<'a> {
             .loads()
             .find(|segment| offset >= segment.offset && offset - segment.offset < segment.filesz)?;
         segment.vaddr.checked_add(offset - segment.offset)
+    }
+
+    /// The offset in the file of the byte that is loaded at this address (svma).
+    pub fn offset_of_svma(&self, svma: u64) -> Option<u64> {
+        let segment = self
+            .loads()
+            .find(|segment| svma >= segment.vaddr && svma - segment.vaddr < segment.filesz)?;
+        segment.offset.checked_add(svma - segment.vaddr)
     }
 
     /// The build id, from a note section or segment.

@@ -31,4 +31,4 @@ pub use image::{AltLink, CodeSegments, DebugLink, File, Image, Kind, Section, Se
 pub use map::MappedFile;
 pub use notes::build_id_of_notes;
 pub use symbol_table::{SymbolEntry, Table};
-pub use symbols::{Symbol, Symbols};
+pub use symbols::{Named, Symbol, Symbols};

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+pub mod calls;
 pub mod fold;
 #[doc(hidden)]
 pub mod fuzz;

@@ -263,6 +263,12 @@ impl Symbolizer {
         id
     }
 
+    /// The file at an address of a process now, and where its first byte is.
+    pub(crate) fn file_at(&self, pid: u32, address: u64) -> Option<(&File, u64)> {
+        let mapping = self.modules.find(pid, address)?;
+        Some((self.modules.file(mapping.file), mapping.base))
+    }
+
     /// The location with this number.
     pub fn location(&self, id: LocationId) -> &Location {
         &self.locations[id.index()]
