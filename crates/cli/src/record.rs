@@ -1,11 +1,14 @@
 //! `backtrail record`.
 
+mod entry;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backtrail_record::{
-    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, MAX_STACK_BYTES, Options, Outcome, Stop, Target,
+    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, MAX_STACK_BYTES, Options, Outcome,
+    Stop, Target, Trigger,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -25,6 +28,10 @@ pub(crate) struct Record {
     /// Samples a second of CPU time.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     frequency: u64,
+    /// Instead of the clock: a sample at each call of this function, with what it was called with; may be given several times. FILE is the
+    /// program or library that has it, by its path or, of a library, by its name; without it, the command's own. For root.
+    #[arg(long, value_name = "[FILE:]FUNCTION", conflicts_with = "frequency")]
+    entry: Vec<OsString>,
     /// A process to sample, with all its threads and what it starts; may be given several times.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
@@ -34,9 +41,10 @@ pub(crate) struct Record {
     /// Version of the Common Trace Format.
     #[arg(long, value_name = "VERSION", default_value = "1.8", value_parser = dialect())]
     format: Dialect,
-    /// Bytes of stack that are copied with each sample; deeper frames are read from the live process.
-    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_STACK_BYTES, value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
-    stack_copy: u32,
+    /// Bytes of stack that are copied with each sample; deeper frames are read from the live process. 61440 where this is not given, and
+    /// 8192 with --entry, so that more calls find room.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
+    stack_copy: Option<u32>,
     /// Write a summary as JSON into a file; '-': to standard output.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
@@ -71,12 +79,20 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         true => Target::Command(arguments.command),
         false => Target::Processes(arguments.pid),
     };
+    let trigger = match arguments.entry.is_empty() {
+        true => Trigger::Clock(arguments.frequency),
+        false => Trigger::Entries(entry::entries(&arguments.entry, &target)?),
+    };
+    let stack_copy = arguments.stack_copy.unwrap_or(match trigger {
+        Trigger::Clock(_) => DEFAULT_STACK_BYTES,
+        Trigger::Entries(_) => DEFAULT_ENTRY_STACK_BYTES,
+    });
     let options = Options {
         target,
         output,
-        frequency: arguments.frequency,
+        trigger,
         // The kernel wants a multiple of 8.
-        stack_bytes: arguments.stack_copy.next_multiple_of(8),
+        stack_bytes: stack_copy.next_multiple_of(8),
         dialect: arguments.format,
         duration: arguments.duration,
         cache: None,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use backtrail_profile::{Options, Profile, Report as Profiled, TableOptions};
 use backtrail_recording::{ReadError, Reader};
+use backtrail_stacks::calls;
 use clap::{Args, ValueHint};
 
 use crate::error::{Failure, Status};
@@ -67,5 +68,7 @@ fn read(arguments: &Report) -> Result<Profiled, Failure> {
     for problem in reader.problems() {
         eprintln!("backtrail: {}: {problem}", arguments.trace.display());
     }
-    Ok(profile.finish(reader.stream_bytes()))
+    let mut report = profile.finish(reader.stream_bytes());
+    report.explain_calls(calls::arguments);
+    Ok(report)
 }

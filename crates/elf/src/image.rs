@@ -277,6 +277,14 @@ impl<'a> File<'a> {
         segment.vaddr.checked_add(offset - segment.offset)
     }
 
+    /// The offset in the file of the byte that is loaded at this address (svma).
+    pub fn offset_of_svma(&self, svma: u64) -> Option<u64> {
+        let segment = self
+            .loads()
+            .find(|segment| svma >= segment.vaddr && svma - segment.vaddr < segment.filesz)?;
+        segment.offset.checked_add(svma - segment.vaddr)
+    }
+
     /// The build id, from a note section or segment.
     pub fn build_id(&self) -> Option<&'a [u8]> {
         let sections = self.sections.iter().filter(|section| section.kind == SHT_NOTE);

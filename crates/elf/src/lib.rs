@@ -48,4 +48,4 @@ pub use notes::build_id_of_notes;
 pub use section::Section;
 pub use segment::Segment;
 pub use symbol_table::{SymbolEntry, Table};
-pub use symbols::{Symbol, Symbols};
+pub use symbols::{Named, Symbol, Symbols};

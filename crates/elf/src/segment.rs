@@ -39,6 +39,11 @@ impl Segment {
         self.flags & PF_X != 0
     }
 
+    /// Whether its memory can be written to (`PF_W`).
+    pub fn is_writable(&self) -> bool {
+        self.flags & PF_W != 0
+    }
+
     pub(crate) fn memory(&self) -> Range<u64> {
         self.vaddr..self.vaddr.saturating_add(self.memsz)
     }

@@ -47,6 +47,16 @@ struct Entry {
     name: u32,
     typed: bool,
     global: bool,
+    indirect: bool,
+}
+
+/// A function that was [asked for by its name](Symbols::named).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Named {
+    /// Address of its first byte, in the file's own terms (svma).
+    pub address: u64,
+    /// It is `STT_GNU_IFUNC`: what runs there chooses the function, once.
+    pub is_indirect: bool,
 }
 
 impl Symbols {
@@ -60,19 +70,41 @@ impl Symbols {
         Self::of_files(image, Some(debug))
     }
 
+    /// The functions whose name is `wanted`, by address, whatever else their addresses are called.
+    pub fn named(image: &Image<'_>, debug: Option<&Image<'_>>, mut wanted: impl FnMut(&str) -> bool) -> Vec<Named> {
+        let symbols = Self::collected(image, debug, &image.code_ranges());
+        let typed = symbols.entries.iter().filter(|entry| entry.typed);
+        let found = typed.filter(|entry| wanted(&String::from_utf8_lossy(symbols.name(entry))));
+        let mut found: Vec<Named> = found
+            .map(|entry| Named {
+                address: entry.address,
+                is_indirect: entry.indirect,
+            })
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
     fn of_files(image: &Image<'_>, debug: Option<&Image<'_>>) -> Symbols {
-        let mut symbols = Symbols::default();
         let code = image.code_ranges();
-        symbols.collect(image, &code);
+        let mut symbols = Self::collected(image, debug, &code);
+        symbols.settle(&code);
+        symbols
+    }
+
+    /// All of them, as they come.
+    fn collected(image: &Image<'_>, debug: Option<&Image<'_>>, code: &[Range<u64>]) -> Symbols {
+        let mut symbols = Symbols::default();
+        symbols.collect(image, code);
         if let Some(unpacked) = image.gnu_debugdata().and_then(unpack_debugdata)
             && let Ok(inner) = Image::parse(&unpacked)
         {
-            symbols.collect(&inner, &code);
+            symbols.collect(&inner, code);
         }
         if let Some(debug) = debug {
-            symbols.collect(debug, &code);
+            symbols.collect(debug, code);
         }
-        symbols.settle(&code);
         symbols
     }
 
@@ -256,5 +288,6 @@ fn read_symbol(
         name,
         typed,
         global: info >> 4 != STB_LOCAL,
+        indirect: kind == STT_GNU_IFUNC,
     })
 }

@@ -18,6 +18,7 @@
 //!     frames: &frames,
 //!     stop: Some(Stop::EndOfStack),
 //!     live: false,
+//!     passed: &[],
 //! }));
 //! let report = profile.finish(0);
 //! assert_eq!(report.functions()[0].name, "[unknown]+0x1234");
@@ -26,7 +27,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod calls;
 mod demangle;
+mod entries;
 mod fold;
 #[doc(hidden)]
 pub mod fuzz;
@@ -38,7 +41,9 @@ mod report;
 mod symbolize;
 
 pub use backtrail_recording::is_kernel_address;
+pub use calls::{CallArgument, CallCount, Recorded};
 pub use demangle::{MAX_NAME_LENGTH, demangle};
+pub use entries::{EntryError, entries};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
 pub use modules::File;
 pub use profile::{NO_STACK, OMITTED, Options, Profile, STACK_LOST};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use backtrail_recording::{Frame, FrameKind, Item, Sample, Stop};
 use rustc_hash::FxHashMap;
 
+use crate::calls::Calls;
 use crate::fold::{LabelId, LabelKind, Tree};
 use crate::processes::Processes;
 use crate::report::{FunctionCount, Report, SourceLine, Summary};
@@ -57,6 +58,7 @@ pub struct Profile {
     processes_sampled: HashMap<String, u64>,
     /// Samples by the location that ran.
     leaves: FxHashMap<LocationId, u64>,
+    calls: Calls,
     /// The path of the sample in work, kept for its memory.
     path: Vec<LabelId>,
 }
@@ -98,6 +100,7 @@ impl Profile {
             stops: BTreeMap::new(),
             processes_sampled: HashMap::new(),
             leaves: FxHashMap::default(),
+            calls: Calls::default(),
             path: Vec::new(),
         }
     }
@@ -157,7 +160,8 @@ impl Profile {
             ));
         }
         let functions = self.functions.into_counts(&self.leaves, &self.symbolizer);
-        Report::new(self.summary, functions, self.tree, notes)
+        let calls = self.calls.into_counts(&self.symbolizer);
+        Report::new(self.summary, functions, calls, self.tree, notes)
     }
 
     fn forget_modules(&mut self, pid: u32) {
@@ -198,6 +202,7 @@ impl Profile {
         }
         if let Some(location) = leaf {
             *self.leaves.entry(location).or_default() += 1;
+            self.calls.add(sample, location, &self.symbolizer);
         }
         self.tree.add(self.path.iter().copied(), 1);
     }

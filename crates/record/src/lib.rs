@@ -33,8 +33,11 @@ mod stack;
 mod walks;
 
 pub use backtrail_recording::{Dialect, Stop};
+pub use backtrail_target::perf::{Entry, Trigger};
 pub use error::{Error, Incomplete};
-pub use options::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Options, Target};
+pub use options::{
+    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Options, Target,
+};
 pub use outcome::{ModuleProblem, Outcome};
 
 /// Records until the command ends, the processes end, the time is over, or a signal asks to stop.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use backtrail_recording::Dialect;
+use backtrail_target::perf::Trigger;
 
 /// What is recorded.
 #[derive(Clone, Debug)]
@@ -22,8 +23,8 @@ pub struct Options {
     pub target: Target,
     /// The trace's directory; it must not exist.
     pub output: PathBuf,
-    /// Samples a second of CPU time.
-    pub frequency: u64,
+    /// What makes a sample.
+    pub trigger: Trigger,
     /// Bytes of user stack that each sample copies; what lies deeper is read from the process.
     pub stack_bytes: u32,
     /// The trace's dialect.
@@ -40,5 +41,7 @@ pub const DEFAULT_FREQUENCY: u64 = 997;
 /// number). It copies no more than there is, so shallow stacks cost no more than with a small limit; of deep ones, what
 /// is not copied has to be read from the process afterwards, when the frames may have changed.
 pub const DEFAULT_STACK_BYTES: u32 = MAX_STACK_BYTES;
+/// The same where samples are calls of functions, of which thousands may come within a millisecond: so many more fit into the rings.
+pub const DEFAULT_ENTRY_STACK_BYTES: u32 = 8 << 10;
 /// The largest [`Options::stack_bytes`].
 pub const MAX_STACK_BYTES: u32 = 60 << 10;

@@ -4,9 +4,11 @@ use std::cell::OnceCell;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use backtrail_arch::{Arch, Register};
+use backtrail_args::abi::Abi;
 use backtrail_dwarf::tables::Tables;
 use backtrail_recording::{Module, Sample, Stop, WriteError, Writer, WriterOptions, is_kernel_address};
-use backtrail_target::perf::{self, Build, Record, Sampler};
+use backtrail_target::perf::{self, Build, Record, Sampler, Trigger, UserState};
 use backtrail_target::proc;
 use backtrail_target::sys::SignalSource;
 use rustc_hash::FxHashMap;
@@ -44,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     // Where that fails and there are more threads than descriptors, opening an event will say so.
     let _ = perf::raise_open_files();
     let sampling = perf::Options {
-        frequency: options.frequency,
+        trigger: options.trigger.clone(),
         stack_bytes: options.stack_bytes,
     };
     let mut sampler = match &options.target {
@@ -56,6 +58,9 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let tables = Tables::open(options.cache.clone());
     let arena = Arena::default();
     let mut session = Session::new(Modules::new(&tables, &arena), writer);
+    if let Trigger::Entries(_) = options.trigger {
+        session.passing = Abi::of(Arch::native().name).map_or(&[], Abi::general_registers);
+    }
     let mut subject = match signals.unblocked(|| Subject::begin(&options.target)) {
         Ok(subject) => subject,
         Err(error) => {
@@ -97,7 +102,10 @@ fn create_writer(options: &Options, sampler: &Sampler) -> Result<Writer, Error> 
         dialect: options.dialect,
         cpus: &cpus,
         command: &command,
-        frequency: options.frequency,
+        frequency: match options.trigger {
+            Trigger::Clock(frequency) => Some(frequency),
+            Trigger::Entries(_) => None,
+        },
         environment: environment::read().map_err(Error::Environment)?,
     };
     Writer::create(&options.output, &writer_options).map_err(Error::Create)
@@ -131,6 +139,10 @@ struct Session<'a> {
     names: FxHashMap<u32, Box<str>>,
     /// Mappings that the stack at hand reaches into.
     touched: Vec<u32>,
+    /// DWARF numbers of the registers that pass arguments, where samples are calls.
+    passing: &'static [u8],
+    /// What they are in the call at hand.
+    passed: Vec<u64>,
     /// Whether one of the samples at hand was read from the running process.
     live: bool,
     outcome: Outcome,
@@ -147,6 +159,8 @@ impl<'a> Session<'a> {
             kernel: OnceCell::new(),
             names: FxHashMap::default(),
             touched: Vec::new(),
+            passing: &[],
+            passed: Vec::new(),
             live: false,
             outcome: Outcome::default(),
             failure: None,
@@ -317,6 +331,11 @@ impl<'a> Session<'a> {
         self.outcome.samples += 1;
         self.outcome.stops[walked.stop as usize] += 1;
         self.outcome.frames += self.walker.frames.len() as u64;
+        self.passed.clear();
+        if let UserState::Native { registers, .. } = &sample.user {
+            let passed = self.passing.iter().map(|&number| registers.get(Register(number)));
+            self.passed.extend(passed.map_while(|value| value));
+        }
         self.writer.sample(
             stream,
             &Sample {
@@ -327,6 +346,7 @@ impl<'a> Session<'a> {
                 frames: &self.walker.frames,
                 stop: Some(walked.stop),
                 live: walked.live,
+                passed: &self.passed,
             },
         )
     }

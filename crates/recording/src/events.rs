@@ -33,9 +33,11 @@ pub(crate) mod class {
     pub(crate) const LOST: u64 = 8;
     /// Where stacks keep a module's addresses.
     pub(crate) const PLACE: u64 = 9;
+    /// A call of a function, sampled at its entry.
+    pub(crate) const CALL: u64 = 10;
 
     /// Names by number.
-    pub(crate) const NAMES: [&str; 10] = [
+    pub(crate) const NAMES: [&str; 11] = [
         "backtrail:stacks",
         "backtrail:sample",
         "lttng_ust_statedump:start",
@@ -46,6 +48,7 @@ pub(crate) mod class {
         "backtrail:exit",
         "backtrail:lost",
         "backtrail:place",
+        "backtrail:call",
     ];
 }
 
@@ -78,6 +81,7 @@ pub(crate) mod field {
     pub(crate) const PARENT_PID: &str = "parent_pid";
     pub(crate) const COUNT: &str = "count";
     pub(crate) const PLACE: &str = "place";
+    pub(crate) const PASSED: &str = "passed";
     pub(crate) const CPU_ID: &str = "cpu_id";
 }
 
@@ -91,12 +95,17 @@ const ORDER: Endian = Endian::NATIVE;
 const CLOCK: usize = 0;
 
 /// The metadata of a recording.
-pub(crate) fn description(environment: &Environment, command: &str, frequency: u64) -> Description {
+pub(crate) fn description(environment: &Environment, command: &str, frequency: Option<u64>) -> Description {
     let text = |value: &str| EnvironmentValue::String(value.to_owned());
     let mut clock = Clock::nanoseconds("monotonic", environment.clock_offset_ns);
     clock.uuid = environment.boot_uuid;
     clock.description = Some("Monotonic clock".to_owned());
-    Description {
+    let frequency = frequency.map(|frequency| {
+        let frequency = EnvironmentValue::Integer(frequency as i64);
+        ("sample_frequency".to_owned(), frequency)
+    });
+    let stack = || Struct::new().with(field::STACK, Integer::unsigned(STACK_BITS, ORDER));
+    let mut described = Description {
         uuid: Some(environment.trace_uuid),
         byte_order: Some(ORDER),
         environment: vec![
@@ -114,10 +123,6 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: u
                 "producer".to_owned(),
                 text(concat!("backtrail ", env!("CARGO_PKG_VERSION"))),
             ),
-            (
-                "sample_frequency".to_owned(),
-                EnvironmentValue::Integer(frequency as i64),
-            ),
         ],
         clocks: vec![clock],
         packet_header: Some(packet_header(ORDER)),
@@ -126,10 +131,8 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: u
                 stream::CPU,
                 context().with(field::IP, Integer::unsigned(IP_BITS, ORDER).hexadecimal()),
                 vec![
-                    (
-                        class::SAMPLE,
-                        Struct::new().with(field::STACK, Integer::unsigned(STACK_BITS, ORDER)),
-                    ),
+                    (class::SAMPLE, stack()),
+                    (class::CALL, sequence(stack(), field::PASSED, 8, word())),
                     (
                         class::LOST,
                         Struct::new().with(field::COUNT, Integer::unsigned(64, ORDER)),
@@ -139,7 +142,9 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: u
             stream_class(stream::ALL, context(), common_events()),
         ],
         ..Description::default()
-    }
+    };
+    described.environment.extend(frequency);
+    described
 }
 
 /// What every event has.

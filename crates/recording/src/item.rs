@@ -130,6 +130,9 @@ pub struct Sample<'a> {
     pub stop: Option<Stop>,
     /// Whether outer frames were read from the running process after the sample was taken.
     pub live: bool,
+    /// Of a call of the leaf's function: what the general registers that pass arguments were, in the order of the calling convention. Empty
+    /// where the sample is no call.
+    pub passed: &'a [u64],
 }
 
 /// One thing that a recording tells.

@@ -28,8 +28,8 @@ pub struct WriterOptions<'a> {
     pub cpus: &'a [u32],
     /// What is recorded, for people.
     pub command: &'a str,
-    /// Samples a second of CPU time.
-    pub frequency: u64,
+    /// Samples a second of CPU time, where a clock makes them.
+    pub frequency: Option<u64>,
     /// The machine.
     pub environment: Environment,
 }

@@ -79,7 +79,7 @@ impl Reader {
     pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
         while let Some(event) = self.events.next()? {
             if let Some(item) = self.decoder.take(&event) {
-                return Ok(Some(item.lend(&self.decoder.frames)));
+                return Ok(Some(item.lend(&self.decoder.frames, &self.decoder.passed)));
             }
         }
         Ok(None)
@@ -115,14 +115,19 @@ impl Reader {
 /// An item whose frames are elsewhere.
 enum Found {
     Item(Item<'static>),
-    Sample(Sample<'static>),
+    /// A sample; whether it is a call.
+    Sample(Sample<'static>, bool),
 }
 
 impl Found {
-    fn lend(self, frames: &[Frame]) -> Item<'_> {
+    fn lend<'d>(self, frames: &'d [Frame], passed: &'d [u64]) -> Item<'d> {
         match self {
             Found::Item(item) => item,
-            Found::Sample(sample) => Item::Sample(Sample { frames, ..sample }),
+            Found::Sample(sample, is_call) => Item::Sample(Sample {
+                frames,
+                passed: if is_call { passed } else { &[] },
+                ..sample
+            }),
         }
     }
 }
@@ -137,6 +142,8 @@ struct ItemDecoder {
     /// A module whose build id comes with the next event.
     module: Option<Module>,
     frames: Vec<Frame>,
+    /// What the last call was called with.
+    passed: Vec<u64>,
     runs: Vec<(Frame, u64)>,
     inflate: Inflate,
     damaged: u64,
@@ -200,7 +207,12 @@ impl ItemDecoder {
                 self.define(event);
                 return None;
             }
-            class::SAMPLE => return self.sample(event, time, pid, tid),
+            class::SAMPLE => return self.sample(event, time, pid, tid, false),
+            class::CALL => {
+                self.passed.clear();
+                self.passed.extend(event.field(field::PASSED)?.as_array()?.u64s());
+                return self.sample(event, time, pid, tid, true);
+            }
             class::START => {
                 self.bases.forget_process(pid);
                 Item::Exec { time, pid }
@@ -289,7 +301,7 @@ impl ItemDecoder {
         }
     }
 
-    fn sample(&mut self, event: &Event<'_>, time: u64, pid: u32, tid: u32) -> Option<Found> {
+    fn sample(&mut self, event: &Event<'_>, time: u64, pid: u32, tid: u32, is_call: bool) -> Option<Found> {
         let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
         self.frames.clear();
         self.frames.push(Frame {
@@ -310,7 +322,7 @@ impl ItemDecoder {
         let cpu = event
             .packet_context()
             .and_then(|context| context.get(field::CPU_ID)?.as_u64());
-        Some(Found::Sample(Sample {
+        let sample = Sample {
             time,
             cpu: cpu.unwrap_or(0) as u32,
             pid,
@@ -318,7 +330,9 @@ impl ItemDecoder {
             frames: &[],
             stop: ending.map(|(stop, _)| stop),
             live: ending.is_some_and(|(_, live)| live),
-        }))
+            passed: &[],
+        };
+        Some(Found::Sample(sample, is_call))
     }
 }
 

@@ -16,7 +16,7 @@ fn options(dialect: Dialect) -> WriterOptions<'static> {
         dialect,
         cpus: &[0, 3],
         command: "test \"quoted\"",
-        frequency: 997,
+        frequency: Some(997),
         environment: Environment {
             trace_uuid: [7; 16],
             boot_uuid: Some([8; 16]),
@@ -59,6 +59,7 @@ struct Seen {
     frames: Vec<Frame>,
     stop: Option<Stop>,
     live: bool,
+    passed: Vec<u64>,
 }
 
 fn seen(sample: &Sample<'_>) -> Seen {
@@ -70,6 +71,7 @@ fn seen(sample: &Sample<'_>) -> Seen {
         frames: sample.frames.to_vec(),
         stop: sample.stop,
         live: sample.live,
+        passed: sample.passed.to_vec(),
     }
 }
 
@@ -131,6 +133,8 @@ fn write(directory: &Path, dialect: Dialect, shapes: &[Vec<u8>], packet: usize) 
             frames: &frames,
             stop: Some(Stop::ALL[index % Stop::ALL.len()]),
             live: index % 3 == 0,
+            // Calls among samples of a clock, of more and of fewer registers.
+            passed: &[u64::MAX, 0, index as u64, 1 << 63][index % 5..],
         };
         writer.sample(stream, &sample).unwrap();
         expected.push(seen(&sample));

@@ -22,6 +22,7 @@
 //! ```
 
 mod arguments;
+pub mod calls;
 pub mod fold;
 #[doc(hidden)]
 pub mod fuzz;

@@ -37,6 +37,8 @@ const fn c(name: &'static str, source: &'static str) -> Program {
 
 /// Recursion, 5,000 levels deep unless told otherwise.
 pub const DEEP: Program = c("deep", "deep.c");
+/// Functions that are called so many times with the same arguments.
+pub const CALLS: Program = c("calls", "calls.c");
 /// Functions that tell what they were called with.
 pub const ARGUMENTS: Program = c("arguments", "arguments.c");
 /// The same with debug information of DWARF 4, which has call sites by GNU's extension.
@@ -237,6 +239,7 @@ mod tests {
     #[test]
     fn every_program_builds() {
         let all = [
+            CALLS,
             DEEP,
             SIGNALS,
             SHARES,

@@ -6,6 +6,7 @@ use std::io;
 use serde::Serialize;
 
 use super::Report;
+use crate::calls::CallCount;
 
 /// The document; what scripts rely on are the names here.
 #[derive(Serialize)]
@@ -20,6 +21,8 @@ struct Document<'a> {
     live: u64,
     processes: BTreeMap<&'a str, u64>,
     functions: Vec<Function<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<Calls<'a>>,
     notes: &'a [String],
 }
 
@@ -36,10 +39,43 @@ struct Function<'a> {
     line: Option<u32>,
 }
 
+#[derive(Serialize)]
+struct Calls<'a> {
+    function: &'a str,
+    module: &'a str,
+    count: u64,
+    args: Vec<Argument<'a>>,
+}
+
+#[derive(Serialize)]
+struct Argument<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    type_name: Option<&'a str>,
+    value: Option<&'a str>,
+}
+
+impl<'a> Calls<'a> {
+    fn of(call: &'a CallCount) -> Calls<'a> {
+        let arguments = call.arguments.iter().map(|argument| Argument {
+            name: &argument.name,
+            type_name: argument.type_name.as_deref(),
+            value: argument.value.as_deref(),
+        });
+        Calls {
+            function: &call.function,
+            module: &call.module,
+            count: call.count,
+            args: arguments.collect(),
+        }
+    }
+}
+
 impl Report {
     /// Writes one JSON document and a line's end: `samples`, `lost`, `complete` (fraction of samples with whole stacks),
     /// `stops`, `frames`, `trace_bytes`, `live`, `processes`, `functions` (all of them, in the order of the table, `self`
-    /// and `total` in samples; `file` and `line` where most of its own samples are, if that is known) and `notes`.
+    /// and `total` in samples; `file` and `line` where most of its own samples are, if that is known) and `notes`; of a recording of
+    /// calls also `calls` (`function`, `module`, `count`, and `args` with `name`, `type` and `value`).
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let summary = &self.summary;
         let document = Document {
@@ -67,6 +103,7 @@ impl Report {
                     line: function.hottest_line.as_ref().map(|line| line.line),
                 })
                 .collect(),
+            calls: self.calls.iter().map(Calls::of).collect(),
             notes: &self.notes,
         };
         serde_json::to_writer_pretty(&mut *out, &document)?;

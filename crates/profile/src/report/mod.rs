@@ -9,7 +9,9 @@ use backtrail_recording::{FrameKind, Sample, Stop};
 
 pub use table::TableOptions;
 
+use crate::calls::{self, CallArgument, CallCount, Recorded};
 use crate::fold::Tree;
+use crate::modules::File;
 
 /// A function with its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,12 +90,19 @@ impl Summary {
 pub struct Report {
     summary: Summary,
     functions: Vec<FunctionCount>,
+    calls: Vec<CallCount>,
     tree: Tree,
     notes: Vec<String>,
 }
 
 impl Report {
-    pub(crate) fn new(summary: Summary, mut functions: Vec<FunctionCount>, tree: Tree, notes: Vec<String>) -> Report {
+    pub(crate) fn new(
+        summary: Summary,
+        mut functions: Vec<FunctionCount>,
+        calls: Vec<CallCount>,
+        tree: Tree,
+        notes: Vec<String>,
+    ) -> Report {
         functions.sort_by(|a, b| {
             (b.samples, b.total)
                 .cmp(&(a.samples, a.total))
@@ -102,6 +111,7 @@ impl Report {
         Report {
             summary,
             functions,
+            calls,
             tree,
             notes,
         }
@@ -115,6 +125,18 @@ impl Report {
     /// All functions, those with the most samples of their own first, then those with the most in total.
     pub fn functions(&self) -> &[FunctionCount] {
         &self.functions
+    }
+
+    /// The calls of a recording of calls; once they are [explained](Self::explain_calls), those with the same arguments together and the
+    /// most frequent first.
+    pub fn calls(&self) -> &[CallCount] {
+        &self.calls
+    }
+
+    /// Finds the arguments of calls, of those in a file that was mapped at an address: the arguments of each, in their order; empty where
+    /// they are not known.
+    pub fn explain_calls(&mut self, mut explain: impl FnMut(&File, u64, &[&Recorded]) -> Vec<Vec<CallArgument>>) {
+        calls::explain(&mut self.calls, &mut explain);
     }
 
     /// The stacks, folded.

@@ -25,6 +25,8 @@ impl Default for TableOptions {
 
 /// Columns before the function's name: `  12.34   100.00  `.
 const NUMBERS_WIDTH: usize = 18;
+/// Columns before what was called: `  12.34  123456789  `.
+const CALLS_WIDTH: usize = 20;
 const MIN_WIDTH: usize = 60;
 /// A module's name gets no more than this part of the width, so that functions keep their room.
 const MODULE_PART: usize = 4;
@@ -58,6 +60,31 @@ impl Report {
                 "{:>7.2}           {left_out} more",
                 percent(samples, self.summary.samples)
             )?;
+        }
+        self.write_calls(out, options.limit, width)
+    }
+
+    /// What functions were called with, where that was recorded and is known.
+    fn write_calls(&self, out: &mut dyn io::Write, limit: Option<usize>, width: Option<usize>) -> io::Result<()> {
+        if self.calls.iter().all(|call| call.arguments.is_empty()) {
+            return Ok(());
+        }
+        let (shown, left_out) = self.calls.split_at(limit.unwrap_or(usize::MAX).min(self.calls.len()));
+        writeln!(out, "\n{:>7}  {:>9}  called", "calls %", "calls")?;
+        let mut row = |count: u64, what: &str| {
+            let share = percent(count, self.summary.samples);
+            writeln!(out, "{share:>7.2}  {count:>9}  {what}")
+        };
+        for call in shown {
+            let text = printable(&call.to_string());
+            row(
+                call.count,
+                &width.map_or(text.clone(), |width| shorten(&text, width - CALLS_WIDTH)),
+            )?;
+        }
+        if !left_out.is_empty() {
+            let count = left_out.iter().map(|call| call.count).sum();
+            row(count, &format!("with {} other arguments", left_out.len()))?;
         }
         Ok(())
     }

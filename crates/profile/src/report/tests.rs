@@ -99,6 +99,7 @@ impl Recording {
             frames,
             stop,
             live: false,
+            passed: &[],
         }));
     }
 
@@ -387,6 +388,7 @@ fn a_child_has_its_own_modules_and_its_parents_name() {
             frames: &frames(&[MAIN]),
             stop: Some(Stop::EndOfStack),
             live: true,
+            passed: &[],
         }));
     };
     sample(&mut recording);

@@ -24,7 +24,7 @@ pub use kallsyms::{Kallsyms, KernelFunction};
 pub use perf_map::PerfMap;
 pub use source::Call;
 
-use crate::modules::{FileId, Mapping, Modules};
+use crate::modules::{File, FileId, Mapping, Modules};
 use notes::{Notes, Trouble};
 use source::{ModuleSymbols, SymbolSource, Unavailable};
 
@@ -206,6 +206,12 @@ impl Symbolizer {
         self.locations.push(location);
         self.known.insert(place, id);
         id
+    }
+
+    /// The file at an address of a process now, and where its first byte is.
+    pub(crate) fn file_at(&self, pid: u32, address: u64) -> Option<(&File, u64)> {
+        let mapping = self.modules.find(pid, address)?;
+        Some((self.modules.file(mapping.file), mapping.base))
     }
 
     /// The location with this number.

@@ -150,10 +150,19 @@ impl Writer {
         };
         let root = tree::root(sample.stop.unwrap_or(Stop::NoUserStack), sample.live);
         let stack = self.common.define(time, sample.pid, root, callers)?;
-        let mut event = self.cpus[stream].writer().event(class::SAMPLE, time);
+        let class = match sample.passed {
+            [] => class::SAMPLE,
+            _ => class::CALL,
+        };
+        let mut event = self.cpus[stream].writer().event(class, time);
         put_context(&mut event, sample.pid, sample.tid);
         event.unsigned(leaf & ((1 << events::IP_BITS) - 1));
         event.unsigned(stack.into());
+        if class == class::CALL {
+            let passed = &sample.passed[..sample.passed.len().min(u8::MAX.into())];
+            event.u8(passed.len() as u8);
+            event.u64s(passed);
+        }
         event.finish()?;
         if self.common.is_due_for_checkpoint() {
             self.flush()?;

@@ -1,8 +1,9 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
+mod probes;
 mod records;
 mod sampler;
 
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
 pub(crate) use sampler::monotonic_ns;
-pub use sampler::{OpenError, Options, Sampler, raise_open_files};
+pub use sampler::{Entry, OpenError, Options, Sampler, Trigger, raise_open_files};

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use backtrail_arch::Arch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::probes::Probes;
 use super::records::{self, Record, SAMPLE_TYPE};
 use crate::proc;
-use crate::sys::{self, Attributes, Clock, Ring};
+use crate::sys::{self, Attributes, Clock, Event, Ring};
 
 /// The largest ring for each CPU: at 997 Hz and 60 KiB of stack, a quarter of a second of samples, as long as it takes
 /// to convert all but the largest tables while sampling.
@@ -26,11 +28,29 @@ const LEAST_SAMPLES: usize = 32;
 /// from memory serves the next: with 16, each took half as much time again.
 const SAMPLES_A_WAKEUP: u32 = 64;
 
+/// What makes a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// A clock, so many times a second of CPU time.
+    Clock(u64),
+    /// Each call of one of these functions. There must be one.
+    Entries(Vec<Entry>),
+}
+
+/// Where a function begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The file that has it.
+    pub file: PathBuf,
+    /// The offset of its first instruction in the file, in bytes.
+    pub offset: u64,
+}
+
 /// What to sample.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    /// Samples a second of CPU time.
-    pub frequency: u64,
+    /// What makes a sample.
+    pub trigger: Trigger,
     /// Bytes of user stack that each sample copies, a multiple of 8 below 64 KiB.
     pub stack_bytes: u32,
 }
@@ -43,6 +63,12 @@ pub enum OpenError {
         /// `kernel.perf_event_paranoid`.
         paranoid: Option<i32>,
     },
+    /// The kernel does not allow to stop at functions.
+    EntriesNotPermitted,
+    /// The kernel can't stop at functions.
+    NoEntries,
+    /// The kernel can't stop at this place of a file.
+    Entry(Entry, io::Error),
     /// The kernel has no performance events at all.
     NoPerfEvents,
     /// The rate is above `kernel.perf_event_max_sample_rate`.
@@ -70,6 +96,15 @@ impl fmt::Display for OpenError {
                     f,
                     "sampling is not permitted: perf_event_open is refused to this user or container"
                 )
+            }
+            OpenError::EntriesNotPermitted => write!(
+                f,
+                "sampling calls of functions is not permitted: it takes tracefs, which is root's"
+            ),
+            OpenError::NoEntries => write!(f, "this kernel can't sample calls of functions (CONFIG_UPROBE_EVENTS)"),
+            OpenError::Entry(Entry { file, offset }, error) => {
+                let file = file.display();
+                write!(f, "calls can't be sampled at offset {offset:#x} of {file}: {error}")
             }
             OpenError::NoPerfEvents => write!(f, "this kernel has no performance events (CONFIG_PERF_EVENTS)"),
             OpenError::FrequencyTooHigh { limit } => {
@@ -100,6 +135,7 @@ impl OpenError {
                 "the process must be yours, or CAP_PERFMON (kernels before 5.8: CAP_SYS_ADMIN) is needed; in a \
                  container a seccomp profile that allows perf_event_open is needed too",
             ),
+            OpenError::EntriesNotPermitted => Some("run it as root"),
             OpenError::FrequencyTooHigh { .. } => Some("choose a lower rate with -F, or raise the setting"),
             OpenError::RingNotPermitted => Some("raise ulimit -l, or sysctl kernel.perf_event_mlock_kb=2048"),
             _ => None,
@@ -143,6 +179,8 @@ pub struct Sampler {
     rings: Vec<CpuRing>,
     arch: &'static Arch,
     kernel: bool,
+    /// Behind the rings, whose events are on them.
+    _probes: Probes,
 }
 
 impl Sampler {
@@ -163,9 +201,19 @@ impl Sampler {
 
     fn open(options: &Options, threads: &[i32], enable_on_exec: bool) -> Result<Sampler, OpenError> {
         let arch = Arch::native();
+        let (probes, events) = match &options.trigger {
+            &Trigger::Clock(frequency) => {
+                let clock = Clock::Cpu;
+                (Probes::default(), vec![Event::Clock { clock, frequency }])
+            }
+            Trigger::Entries(entries) => {
+                let (probes, numbers) = Probes::at(entries)?;
+                (probes, numbers.into_iter().map(Event::Tracepoint).collect())
+            }
+        };
+        let &first = events.first().ok_or(OpenError::NoEntries)?;
         let mut attributes = Attributes {
-            clock: Clock::Cpu,
-            frequency: options.frequency,
+            event: first,
             sample_type: SAMPLE_TYPE,
             registers: arch.perf.mask(),
             stack_bytes: options.stack_bytes,
@@ -173,32 +221,41 @@ impl Sampler {
             kernel: true,
             enable_on_exec,
             build_ids: true,
+            reports: true,
         };
         let cpus = proc::online_cpus().map_err(OpenError::Io)?;
         let (first_thread, first_cpu) = (
             threads.first().copied().unwrap_or(0),
             cpus.first().copied().unwrap_or(0),
         );
-        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
+        let event = negotiate(&mut attributes, first_thread, first_cpu, &options.trigger)?;
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         drop(map_ring(event, &mut ring_bytes)?);
         attributes.stack_bytes = stack_for(ring_bytes).min(options.stack_bytes);
         let half = u32::try_from(ring_bytes / 2).unwrap_or(u32::MAX);
         attributes.watermark = half.min(SAMPLES_A_WAKEUP * sample_bytes(attributes.stack_bytes));
+        // The clock that there is.
+        let first = attributes.event;
         let mut sampler = Sampler {
             rings: Vec::with_capacity(cpus.len()),
             arch,
             kernel: attributes.kernel,
+            _probes: probes,
         };
         for &cpu in &cpus {
             let mut leader: Option<usize> = None;
-            for &tid in threads {
+            let of_threads = threads.iter().flat_map(|&tid| {
+                let others = events.iter().skip(1).map(move |&event| (tid, event, false));
+                std::iter::once((tid, first, true)).chain(others)
+            });
+            for (tid, event, reports) in of_threads {
+                (attributes.event, attributes.reports) = (event, reports);
                 let event = match sys::open_event(&attributes, tid, cpu as i32) {
                     Ok(event) => event,
                     // The thread has ended since it was listed, or the CPU has gone offline.
                     Err(error) if gone(&error) => continue,
-                    Err(error) => return Err(explain(error, &attributes)),
+                    Err(error) => return Err(explain(error, &attributes, &options.trigger)),
                 };
                 match leader {
                     Some(index) => {
@@ -321,7 +378,7 @@ fn stack_for(ring_bytes: usize) -> u32 {
 }
 
 /// Finds out what the kernel grants, by opening an event: from the most to the least.
-fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd, OpenError> {
+fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32, trigger: &Trigger) -> Result<OwnedFd, OpenError> {
     loop {
         let error = match sys::open_event(attributes, tid, cpu as i32) {
             Ok(event) => return Ok(event),
@@ -334,13 +391,23 @@ fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd,
                 attributes.kernel = false;
                 attributes.build_ids = true;
             }
-            Some(libc::ENOENT | libc::EOPNOTSUPP) if attributes.clock == Clock::Cpu => attributes.clock = Clock::Task,
-            _ => return Err(explain(error, attributes)),
+            Some(libc::ENOENT | libc::EOPNOTSUPP)
+                if let Event::Clock {
+                    clock: clock @ Clock::Cpu,
+                    ..
+                } = &mut attributes.event =>
+            {
+                *clock = Clock::Task;
+            }
+            _ => return Err(explain(error, attributes, trigger)),
         }
     }
 }
 
-fn explain(error: io::Error, attributes: &Attributes) -> OpenError {
+fn explain(error: io::Error, attributes: &Attributes, trigger: &Trigger) -> OpenError {
+    if let (Event::Tracepoint(_), Some(libc::EACCES | libc::EPERM)) = (attributes.event, error.raw_os_error()) {
+        return OpenError::EntriesNotPermitted;
+    }
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => OpenError::NotPermitted {
             paranoid: proc::setting("/proc/sys/kernel/perf_event_paranoid"),
@@ -348,7 +415,9 @@ fn explain(error: io::Error, attributes: &Attributes) -> OpenError {
         Some(libc::ENOSYS) => OpenError::NoPerfEvents,
         Some(libc::ESRCH) => OpenError::NoProcess(0),
         Some(libc::EINVAL) => match proc::setting("/proc/sys/kernel/perf_event_max_sample_rate") {
-            Some(limit) if attributes.frequency > limit => OpenError::FrequencyTooHigh { limit },
+            Some(limit) if matches!(*trigger, Trigger::Clock(frequency) if frequency > limit) => {
+                OpenError::FrequencyTooHigh { limit }
+            }
             _ => OpenError::Io(error),
         },
         _ => OpenError::Io(error),

@@ -11,6 +11,7 @@ mod offset {
     pub(super) const TYPE: usize = 0;
     pub(super) const SIZE: usize = 4;
     pub(super) const CONFIG: usize = 8;
+    /// The frequency, or with [`flag::FREQ`] unset the period.
     pub(super) const SAMPLE_FREQ: usize = 16;
     pub(super) const SAMPLE_TYPE: usize = 24;
     pub(super) const FLAGS: usize = 40;
@@ -41,6 +42,7 @@ mod flag {
 }
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
@@ -57,13 +59,25 @@ pub enum Clock {
     Task,
 }
 
+/// What makes a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A clock, so many times a second of CPU time.
+    Clock {
+        /// The clock.
+        clock: Clock,
+        /// Samples a second.
+        frequency: u64,
+    },
+    /// Each time that a thread passes the tracepoint with this number.
+    Tracepoint(u64),
+}
+
 /// What to sample and what each sample carries.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    /// The clock.
-    pub clock: Clock,
-    /// Samples a second of CPU time.
-    pub frequency: u64,
+    /// What makes a sample.
+    pub event: Event,
     /// `PERF_SAMPLE_*` bits.
     pub sample_type: u64,
     /// Kernel numbers of the user registers, as a mask.
@@ -78,6 +92,8 @@ pub struct Attributes {
     pub enable_on_exec: bool,
     /// Whether mappings are reported with their file's build id (Linux 5.12).
     pub build_ids: bool,
+    /// Whether mappings, names, forks and exits are reported: by one event of a thread, where it has several.
+    pub reports: bool,
 }
 
 impl Attributes {
@@ -85,12 +101,6 @@ impl Attributes {
         let mut flags = flag::INHERIT
             | flag::DISABLED
             | flag::EXCLUDE_HV
-            | flag::MMAP
-            | flag::MMAP2
-            | flag::COMM
-            | flag::COMM_EXEC
-            | flag::TASK
-            | flag::FREQ
             | flag::WATERMARK
             | flag::SAMPLE_ID_ALL
             | flag::EXCLUDE_CALLCHAIN_USER
@@ -104,15 +114,28 @@ impl Attributes {
         if self.build_ids {
             flags |= flag::BUILD_ID;
         }
-        let clock = match self.clock {
-            Clock::Cpu => PERF_COUNT_SW_CPU_CLOCK,
-            Clock::Task => PERF_COUNT_SW_TASK_CLOCK,
-        };
+        if self.reports {
+            flags |= flag::MMAP | flag::MMAP2 | flag::COMM | flag::COMM_EXEC | flag::TASK;
+        }
         let mut attr = [0; ATTR_SIZE];
-        put(&mut attr, offset::TYPE, PERF_TYPE_SOFTWARE.to_ne_bytes());
         put(&mut attr, offset::SIZE, (ATTR_SIZE as u32).to_ne_bytes());
-        put(&mut attr, offset::CONFIG, clock.to_ne_bytes());
-        put(&mut attr, offset::SAMPLE_FREQ, self.frequency.to_ne_bytes());
+        match self.event {
+            Event::Clock { clock, frequency } => {
+                flags |= flag::FREQ;
+                let clock = match clock {
+                    Clock::Cpu => PERF_COUNT_SW_CPU_CLOCK,
+                    Clock::Task => PERF_COUNT_SW_TASK_CLOCK,
+                };
+                put(&mut attr, offset::TYPE, PERF_TYPE_SOFTWARE.to_ne_bytes());
+                put(&mut attr, offset::CONFIG, clock.to_ne_bytes());
+                put(&mut attr, offset::SAMPLE_FREQ, frequency.to_ne_bytes());
+            }
+            Event::Tracepoint(number) => {
+                put(&mut attr, offset::TYPE, PERF_TYPE_TRACEPOINT.to_ne_bytes());
+                put(&mut attr, offset::CONFIG, number.to_ne_bytes());
+                put(&mut attr, offset::SAMPLE_FREQ, 1u64.to_ne_bytes());
+            }
+        }
         put(&mut attr, offset::SAMPLE_TYPE, self.sample_type.to_ne_bytes());
         put(&mut attr, offset::FLAGS, flags.to_ne_bytes());
         put(&mut attr, offset::WAKEUP_WATERMARK, self.watermark.to_ne_bytes());

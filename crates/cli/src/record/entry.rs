@@ -1,0 +1,118 @@
+//! `--entry`: where functions begin whose calls are sampled.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use backtrail_profile::EntryError;
+use backtrail_record::{Entry, Target};
+
+use crate::error::Failure;
+
+/// Where libraries are that are given by their names; below each, folders of the CPU too.
+const LIBRARIES: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+
+/// All places that these functions begin at.
+pub(super) fn entries(given: &[OsString], target: &Target) -> Result<Vec<Entry>, Failure> {
+    let mut found = Vec::new();
+    for one in given {
+        let (file, function) = split(one);
+        let files = match file {
+            Some(file) => vec![named(file)?],
+            None => programs(target)?,
+        };
+        for path in files {
+            let offsets = backtrail_profile::entries(&path, function).map_err(|error| explain(&path, error))?;
+            found.extend(offsets.into_iter().map(|offset| Entry {
+                file: path.clone(),
+                offset,
+            }));
+        }
+    }
+    found.dedup();
+    Ok(found)
+}
+
+/// File and function; `::` belongs to the function's name.
+fn split(given: &OsStr) -> (Option<&OsStr>, &str) {
+    let bytes = given.as_bytes();
+    let colon = |at: usize| bytes.get(at) == Some(&b':');
+    let is_between = |at: &usize| colon(*at) && !colon(at + 1) && !at.checked_sub(1).is_some_and(colon);
+    match (0..bytes.len()).find(is_between) {
+        Some(at) => (
+            Some(OsStr::from_bytes(&bytes[..at])),
+            str::from_utf8(&bytes[at + 1..]).unwrap_or_default(),
+        ),
+        None => (None, given.to_str().unwrap_or_default()),
+    }
+}
+
+/// The file that was given: by its path, or by a library's name.
+fn named(file: &OsStr) -> Result<PathBuf, Failure> {
+    let path = PathBuf::from(file);
+    if path.exists() {
+        return Ok(path);
+    }
+    let is_name = path.parent() == Some(Path::new(""));
+    let triplet = format!("{}-linux-gnu", env::consts::ARCH);
+    let folders = LIBRARIES.iter().map(Path::new);
+    let mut candidates = folders.flat_map(|folder| [folder.join(&triplet).join(&path), folder.join(&path)]);
+    let found = candidates.find(|candidate| is_name && candidate.exists());
+    found.ok_or_else(|| Failure::of(&path, "there is no such file, nor a library of this name"))
+}
+
+/// The programs that will run, or do.
+fn programs(target: &Target) -> Result<Vec<PathBuf>, Failure> {
+    let words = match target {
+        Target::Command(words) => words,
+        Target::Processes(pids) => return Ok(pids.iter().map(|pid| format!("/proc/{pid}/exe").into()).collect()),
+    };
+    let program = Path::new(words.first().map_or(OsStr::new(""), OsString::as_os_str));
+    if program.components().count() > 1 || program.is_absolute() {
+        return Ok(vec![program.to_owned()]);
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file());
+    Ok(vec![found.ok_or_else(|| Failure::of(program, "command not found"))?])
+}
+
+fn explain(path: &Path, error: EntryError) -> Failure {
+    let help = match &error {
+        EntryError::NoFunction(name) => Some(format!(
+            "where a library has it: --entry LIBRARY:{name}, as in libc.so.6:malloc"
+        )),
+        EntryError::Indirect(_) => Some("give the implementation's name".to_owned()),
+        EntryError::Elf(_) => Some("of a script, give the file of its interpreter: --entry FILE:FUNCTION".to_owned()),
+        EntryError::Io(_) => None,
+    };
+    let failure = Failure::of(path, error);
+    match help {
+        Some(help) => failure.help(help),
+        None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_colon_ends_the_file() {
+        let parts = |given: &str| {
+            let (file, function) = split(OsStr::new(given));
+            (
+                file.map(|file| file.to_str().expect("text").to_owned()),
+                function.to_owned(),
+            )
+        };
+        let told = |file: Option<&str>, function: &str| (file.map(str::to_owned), function.to_owned());
+        assert_eq!(parts("malloc"), told(None, "malloc"));
+        assert_eq!(parts("libc.so.6:malloc"), told(Some("libc.so.6"), "malloc"));
+        assert_eq!(parts("ns::f"), told(None, "ns::f"));
+        assert_eq!(parts("/lib/x.so:ns::f"), told(Some("/lib/x.so"), "ns::f"));
+        assert_eq!(parts("x:"), told(Some("x"), ""));
+    }
+}

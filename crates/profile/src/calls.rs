@@ -1,0 +1,184 @@
+//! What functions were called with, of recordings of their calls.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use backtrail_recording::Sample;
+use rustc_hash::FxHashMap;
+
+use crate::modules::File;
+use crate::symbolize::{LocationId, Symbolizer};
+
+/// Calls of functions in each place of a file that are told apart by what was passed. A function that is called with another address each
+/// time has one for every call.
+const MOST_DIFFERENT: usize = 1 << 16;
+
+/// An argument as reports show it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CallArgument {
+    /// Its name; empty where it has none.
+    pub name: String,
+    /// Its type, where that is known.
+    pub type_name: Option<String>,
+    /// Its value; `None` where it is not known.
+    pub value: Option<String>,
+}
+
+/// Calls of a function with the same arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallCount {
+    /// The function's name.
+    pub function: String,
+    /// Short name of its module.
+    pub module: String,
+    /// What it was called with, as far as known; empty before [`Report::explain_calls`](crate::Report::explain_calls).
+    pub arguments: Vec<CallArgument>,
+    /// How many there were.
+    pub count: u64,
+    pub(crate) recorded: Option<Recorded>,
+}
+
+/// `function (name=value, ...)`; `...` is also what is not known.
+impl fmt::Display for CallCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.function)?;
+        if self.arguments.is_empty() {
+            return Ok(());
+        }
+        for (index, argument) in self.arguments.iter().enumerate() {
+            let before = if index == 0 { " (" } else { ", " };
+            let value = argument.value.as_deref().unwrap_or("...");
+            write!(f, "{before}{}={value}", argument.name)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// A function's call as it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Recorded {
+    /// The function's file.
+    pub file: File,
+    /// Where its first byte was mapped.
+    pub base: u64,
+    /// The address of the call's first instruction.
+    pub address: u64,
+    /// What the general registers were that pass arguments, in the order of the calling convention.
+    pub passed: Vec<u64>,
+}
+
+/// Calls by what was passed.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// By where they are of a process's, and what was passed.
+    counts: FxHashMap<(LocationId, u64, Box<[u64]>), u64>,
+    /// How many there are of each in `counts`.
+    different: FxHashMap<(LocationId, u64), usize>,
+    /// Where these functions are.
+    places: FxHashMap<(LocationId, u64), (File, u64)>,
+    /// Those that were too many to be told apart.
+    others: FxHashMap<LocationId, u64>,
+}
+
+impl Calls {
+    /// Counts a sample, if it is a call; `leaf` is where its function begins.
+    pub(crate) fn add(&mut self, sample: &Sample<'_>, leaf: LocationId, symbolizer: &Symbolizer) {
+        let (Some(frame), false) = (sample.frames.first(), sample.passed.is_empty()) else {
+            return;
+        };
+        let place = (leaf, frame.address);
+        let key = (leaf, frame.address, sample.passed.into());
+        if let Some(count) = self.counts.get_mut(&key) {
+            *count += 1;
+            return;
+        }
+        let different = self.different.entry(place).or_default();
+        if *different == MOST_DIFFERENT {
+            *self.others.entry(leaf).or_default() += 1;
+            return;
+        }
+        if *different == 0
+            && let Some((file, base)) = symbolizer.file_at(sample.pid, frame.address)
+        {
+            self.places.insert(place, (file.clone(), base));
+        }
+        *different += 1;
+        self.counts.insert(key, 1);
+    }
+
+    /// All of them, in no order.
+    pub(crate) fn into_counts(self, symbolizer: &Symbolizer) -> Vec<CallCount> {
+        let named = |leaf: LocationId, count: u64, recorded: Option<Recorded>| {
+            let location = symbolizer.location(leaf);
+            CallCount {
+                // The outermost is the one that has the entry.
+                function: location
+                    .calls
+                    .last()
+                    .map_or_else(String::new, |call| call.function.clone()),
+                module: location.module.clone(),
+                arguments: Vec::new(),
+                count,
+                recorded,
+            }
+        };
+        let told = self.counts.into_iter().map(|((leaf, address, passed), count)| {
+            let place = self.places.get(&(leaf, address));
+            let recorded = place.map(|(file, base)| Recorded {
+                file: file.clone(),
+                base: *base,
+                address,
+                passed: passed.into_vec(),
+            });
+            named(leaf, count, recorded)
+        });
+        let others = self.others.into_iter().map(|(leaf, count)| named(leaf, count, None));
+        told.chain(others).collect()
+    }
+}
+
+/// Finds the arguments of calls of functions of a file that was mapped at an address.
+pub(crate) type Explain<'f> = dyn FnMut(&File, u64, &[&Recorded]) -> Vec<Vec<CallArgument>> + 'f;
+
+/// Gives calls their arguments, puts those with the same ones together, and the most frequent first.
+pub(crate) fn explain(calls: &mut Vec<CallCount>, explain: &mut Explain<'_>) {
+    let mut by_file: HashMap<(&File, u64), Vec<(usize, &Recorded)>> = HashMap::new();
+    for (index, call) in calls.iter().enumerate() {
+        if let Some(recorded) = &call.recorded {
+            let of_file = by_file.entry((&recorded.file, recorded.base)).or_default();
+            of_file.push((index, recorded));
+        }
+    }
+    let mut found = vec![Vec::new(); calls.len()];
+    for ((file, base), of_file) in by_file {
+        let recorded: Vec<&Recorded> = of_file.iter().map(|(_, recorded)| *recorded).collect();
+        for ((index, _), arguments) in of_file.iter().zip(explain(file, base, &recorded)) {
+            found[*index] = arguments;
+        }
+    }
+    let mut together: HashMap<(String, String, Vec<CallArgument>), u64> = HashMap::new();
+    for (call, arguments) in calls.drain(..).zip(found) {
+        *together.entry((call.function, call.module, arguments)).or_default() += call.count;
+    }
+    calls.extend(
+        together
+            .into_iter()
+            .map(|((function, module, arguments), count)| CallCount {
+                function,
+                module,
+                arguments,
+                count,
+                recorded: None,
+            }),
+    );
+    calls.sort_by(|a, b| {
+        let values = |call: &CallCount| {
+            call.arguments
+                .iter()
+                .map(|argument| argument.value.clone())
+                .collect::<Vec<_>>()
+        };
+        let by_count = b.count.cmp(&a.count);
+        by_count.then_with(|| (&a.function, &a.module, values(a)).cmp(&(&b.function, &b.module, values(b))))
+    });
+}

@@ -1,0 +1,114 @@
+//! Where functions begin in files, by their names.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use backtrail_elf::debugfile::Search;
+use backtrail_elf::{Image, MappedFile, Symbols};
+
+use crate::demangle::demangle;
+
+/// Why a function was not found.
+#[derive(Debug)]
+pub enum EntryError {
+    /// The file can't be read.
+    Io(io::Error),
+    /// It is no ELF file, or a damaged one.
+    Elf(backtrail_elf::Error),
+    /// It has no function of this name.
+    NoFunction(String),
+    /// Programs have the implementation chosen that suits the CPU (`STT_GNU_IFUNC`), and call that one.
+    Indirect(String),
+}
+
+impl fmt::Display for EntryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EntryError::Io(error) => error.fmt(f),
+            EntryError::Elf(error) => error.fmt(f),
+            EntryError::NoFunction(name) => write!(f, "has no function {name}"),
+            EntryError::Indirect(name) => write!(
+                f,
+                "{name} stands for several implementations, of which one is chosen when the program starts"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for EntryError {}
+
+/// Offsets in the file at `path` of the first instructions of the functions with this name, as the file has it or without mangling, there
+/// with its parameters or not; also of its copies that the compiler made for some callers (`.constprop.0`, `.isra.0`).
+///
+/// # Errors
+/// Where there is none.
+pub fn entries(path: &Path, function: &str) -> Result<Vec<u64>, EntryError> {
+    let file = MappedFile::open(path).map_err(EntryError::Io)?;
+    let image = Image::parse(file.bytes()).map_err(EntryError::Elf)?;
+    let debug = Search::new().debug_file(path, &image);
+    let debug = debug.and_then(|path| MappedFile::open(&path).ok());
+    let debug = debug.as_ref().and_then(|file| Image::parse(file.bytes()).ok());
+    let named = |wanted: &dyn Fn(&str) -> bool| Symbols::named(&image, debug.as_ref(), wanted);
+    let mut found = named(&|name| is_copy(name, function));
+    if found.is_empty() {
+        found = named(&|name| {
+            let name = demangle(name);
+            name == function || without_parameters(&name) == function
+        });
+    }
+    let direct = found.iter().filter(|found| !found.is_indirect);
+    let offsets: Vec<u64> = direct.filter_map(|found| image.offset_of_svma(found.address)).collect();
+    match (offsets.is_empty(), found.is_empty()) {
+        (false, _) => Ok(offsets),
+        (true, false) => Err(EntryError::Indirect(function.to_owned())),
+        (true, true) => Err(EntryError::NoFunction(function.to_owned())),
+    }
+}
+
+/// Whether this is the name of the function or of a whole copy of it.
+fn is_copy(name: &str, function: &str) -> bool {
+    name.strip_prefix(function)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(".constprop.") || rest.starts_with(".isra."))
+}
+
+/// `ns::f(int)` as `ns::f`; the parentheses of `(anonymous namespace)` are part of the name.
+fn without_parameters(name: &str) -> &str {
+    let mut from = 0;
+    while let Some(at) = name[from..].find('(').map(|at| from + at) {
+        if !name[at..].starts_with("(anonymous") {
+            return &name[..at];
+        }
+        from = at + 1;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_left_out_but_not_namespaces() {
+        assert_eq!(without_parameters("ns::f(int, char)"), "ns::f");
+        assert_eq!(
+            without_parameters("(anonymous namespace)::f(int)"),
+            "(anonymous namespace)::f"
+        );
+        assert_eq!(without_parameters("main"), "main");
+    }
+
+    #[test]
+    fn copies_are_the_function_and_parts_are_not() {
+        for (name, is) in [
+            ("f", true),
+            ("f.constprop.0", true),
+            ("f.isra.0", true),
+            ("f.cold", false),
+            ("f.part.0", false),
+            ("ff", false),
+        ] {
+            assert_eq!(is_copy(name, "f"), is, "{name}");
+        }
+    }
+}

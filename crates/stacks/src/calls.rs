@@ -1,0 +1,114 @@
+//! What functions were called with, of recordings that have the registers at their entry.
+//!
+//! Such a call is looked at as a thread would be that stands there, of a process without memory but what its file says: code and constants.
+//! So the table of arguments and the types of the file tell as much as of a stack's innermost frame, and strings that are constants are shown.
+
+use std::path::Path;
+
+use backtrail_arch::{Register, Registers};
+use backtrail_args::abi::Abi;
+use backtrail_elf::{Image, MappedFile};
+use backtrail_profile::{CallArgument, File, Recorded};
+use backtrail_target::Snapshot;
+use backtrail_target::snapshot::{Mapping, Pieces, Thread};
+
+use crate::{Looker, Options};
+
+const PAGE: u64 = 4096;
+
+/// The arguments of calls of functions of a file whose first byte was mapped at `base`; none where the file is not there any more, is another
+/// one, or has no table of arguments.
+pub fn arguments(file: &File, base: u64, calls: &[&Recorded]) -> Vec<Vec<CallArgument>> {
+    find(file, base, calls).unwrap_or_else(|| vec![Vec::new(); calls.len()])
+}
+
+fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgument>>> {
+    let mapped = MappedFile::open(Path::new(&file.path)).ok()?;
+    let image = Image::parse(mapped.bytes()).ok()?;
+    if !file.build_id.is_empty() && image.build_id() != Some(&file.build_id) {
+        return None;
+    }
+    let snapshot = Snapshot {
+        arch: image.arch(),
+        endian: image.endian(),
+        pid: 0,
+        name: String::new(),
+        executable: None,
+        signal: None,
+        mappings: mappings(&image, &file.path, base),
+        threads: threads(&image, calls)?,
+        pieces: Pieces::default(),
+        is_live: false,
+    };
+    let mut looker = Looker::new(Options {
+        arguments: true,
+        ..Options::default()
+    });
+    let process = looker.stacks(&snapshot);
+    let named = looker.names(&process);
+    let innermost = named.into_iter().map(|thread| {
+        // Inlined calls are frames of their own, before the one that has the entry.
+        let own = thread.frames.into_iter().find(|frame| !frame.inlined);
+        let arguments = own.map(|frame| frame.arguments).unwrap_or_default().into_iter();
+        arguments.map(|argument| CallArgument {
+            name: argument.name,
+            type_name: argument.type_name,
+            value: argument.value.map(without_address),
+        })
+    });
+    Some(innermost.map(Iterator::collect).collect())
+}
+
+/// Of the address of a constant text or of a function, which is another one in each process, what it leads to.
+fn without_address(value: String) -> String {
+    match value.split_once(' ') {
+        Some((address, told)) if address.starts_with("0x") => told.to_owned(),
+        _ => value,
+    }
+}
+
+/// What can't have changed since the file was mapped.
+fn mappings(image: &Image<'_>, path: &str, base: u64) -> Vec<Mapping> {
+    let bias = match image.is_position_independent() {
+        true => base.wrapping_sub(image.base_vaddr()),
+        false => 0,
+    };
+    let constant = image.segments().iter();
+    let constant = constant.filter(|segment| segment.is_load() && !segment.is_writable());
+    let mapped = constant.filter_map(|segment| {
+        let before = segment.vaddr % PAGE;
+        let end = segment
+            .vaddr
+            .checked_add(segment.filesz)?
+            .checked_next_multiple_of(PAGE)?;
+        Some(Mapping {
+            start: bias.wrapping_add(segment.vaddr - before),
+            end: bias.wrapping_add(end),
+            executable: segment.is_executable(),
+            file_offset: segment.offset.checked_sub(before)?,
+            inode: 0,
+            path: path.to_owned(),
+        })
+    });
+    let mut mapped: Vec<Mapping> = mapped.collect();
+    mapped.sort_by_key(|mapping| mapping.start);
+    mapped
+}
+
+/// A thread for each call; `None` for a CPU without a calling convention here.
+fn threads(image: &Image<'_>, calls: &[&Recorded]) -> Option<Vec<Thread>> {
+    let numbers = Abi::of(image.arch().name)?.general_registers();
+    let standing = calls.iter().map(|call| {
+        let mut registers = Registers::new(call.address);
+        for (&number, &value) in numbers.iter().zip(&call.passed) {
+            registers.set(Register(number), value);
+        }
+        Thread {
+            tid: 0,
+            name: None,
+            signal: None,
+            registers: Ok(registers),
+        }
+    });
+    Some(standing.collect())
+}
