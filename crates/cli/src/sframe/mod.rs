@@ -14,6 +14,7 @@ mod strip;
 
 use clap::Subcommand;
 
+pub(crate) use args::WithArguments;
 pub(crate) use build::version;
 
 use crate::error::{Failure, Status};
