@@ -88,7 +88,7 @@ enum Chore {
         /// How many places of each; fewer are not written down.
         #[arg(long, default_value_t = truth::PLACES, value_parser = clap::value_parser!(u32).range(1..))]
         places: u32,
-        /// Only these programs, which is not written down.
+        /// Only these programs, by their names in the document, which is not written then.
         program: Vec<String>,
     },
     /// Hold what is shown of the types of whole programs against objdump, measure their sizes, and write docs/types-size.md; minutes to compile the first time.

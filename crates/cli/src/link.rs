@@ -1,6 +1,5 @@
 //! `backtrail link`: a linker's run, and the tables of what it has made.
 
-use backtrail_args::table::write::Places;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -18,7 +17,7 @@ use clap::Args;
 
 use crate::error::{Failure, Status};
 use crate::replacement::Durable;
-use crate::sframe::{How, add, version};
+use crate::sframe::{How, WithArguments, add, version};
 use crate::types;
 
 /// Run a linker, or a compiler that runs one, and add stack-trace tables to what it makes.
@@ -34,10 +33,8 @@ pub(crate) struct Link {
     /// other), or made from debug information.
     #[arg(long)]
     types: bool,
-    /// Add a table of arguments too, made from debug information, and compact types where there are none: what `backtrail stack --args`
-    /// shows values by, also when debug information is stripped.
-    #[arg(long)]
-    args: bool,
+    #[command(flatten)]
+    arguments: WithArguments,
     /// Fail where no tables can be added.
     #[arg(long)]
     strict: bool,
@@ -72,7 +69,7 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     let how = How {
         options: &options,
         one_table: false,
-        args: arguments.args.then_some(Places::AtCalls),
+        args: arguments.arguments.places(),
         // Linkers don't wait for the disk either.
         durable: Durable::No,
     };

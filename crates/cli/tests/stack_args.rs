@@ -119,9 +119,9 @@ fn values_are_those_that_the_program_told() {
 }
 
 #[test]
-fn other_languages_tell_numbers_and_addresses() {
-    for (program, least) in [(&program::ARGUMENTS_CPP, 9), (&program::ARGUMENTS_RUST, 5)] {
-        if let Some(count) = as_told(program, 7) {
+fn other_languages_tell_numbers_addresses_and_what_consists_of_them() {
+    for (program, least) in [(&program::ARGUMENTS_CPP, 12), (&program::ARGUMENTS_RUST, 7)] {
+        if let Some(count) = as_told(program, 9) {
             assert!(count >= least, "{}: {count} values", program.name);
         }
     }
@@ -216,6 +216,157 @@ fn a_core_of_qemu_for_aarch64() {
     assert_eq!(value("through", "depth"), "4");
     assert_eq!(value("middle", "pair"), "{a = 7, p = {x = 8, y = 9}}");
     assert!(value("keep", "name").ends_with(" \"from jumps\""));
+}
+
+/// Functions that stand in one file, and how they are shown: what is passed to `waits`, by its name.
+fn waiting(compiler: &str, source: &str, add: &[&str]) -> Option<Shown> {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).to_str().expect("a name").to_owned();
+    let (code, built) = (path("one.c"), path("one"));
+    std::fs::write(&code, source).expect("it can be written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    command.args(["link", "--strict"]).args(add);
+    command.args(["--", compiler, "-O1", "-g", "-w", "-o", &built, &code]);
+    available(command::run(Command::new(compiler).arg("--version"), LIMIT))?;
+    let linked = command::run(&mut command, LIMIT).expect("the binary is there");
+    assert_eq!(linked.code(), 0, "{}", linked.describe());
+    let running = parked(Path::new(&built), &[]);
+    let (_, shown) = shown(&running, Path::new(&built));
+    running.signal(Signal::KILL);
+    Some(shown)
+}
+
+/// A type that a function has for itself is none of those that others have by the same name.
+#[test]
+fn types_inside_of_functions_are_not_taken_for_others() {
+    const SOURCE: &str = r#"
+#include <unistd.h>
+#define NOINLINE __attribute__((noinline))
+volatile double sink;
+volatile int go = 1;
+NOINLINE void own(int n) { struct pair { double d; long z[9]; } pair = { n }; sink = pair.d + pair.z[n & 7]; }
+struct pair { int x, y; long more[4]; };
+enum sort { ONE = 1, TWO };
+NOINLINE void other(int n) { enum sort { UN = 1, DEUX } sort = n; enum sort *at = &sort; sink = (long)at; }
+NOINLINE int waits(struct pair pair, enum sort sort) { write(1, "ready\n", 6); while (go) pause(); return pair.x + sort; }
+int main(int argc, char **argv) {
+    own(argc);
+    other(argc);
+    struct pair pair = { 1, 2, { 3 } };
+    return waits(pair, TWO) + argc;
+}
+"#;
+    for compiler in ["gcc", "clang"] {
+        let Some(shown) = waiting(compiler, SOURCE, &["--args"]) else {
+            continue;
+        };
+        let value = |name: &str| {
+            shown
+                .get(&("waits".to_owned(), name.to_owned()))
+                .map(|(value, _)| &value[..])
+        };
+        assert_eq!(
+            value("pair"),
+            Some("{x = 1, y = 2, more = {3, 0, 0, 0}}"),
+            "{compiler}: {shown:?}"
+        );
+        assert!(matches!(value("sort"), None | Some("TWO")), "{compiler}: {shown:?}");
+    }
+}
+
+#[test]
+fn values_are_told_as_debuggers_do() {
+    const SOURCE: &str = r#"
+#include <unistd.h>
+#define NOINLINE __attribute__((noinline))
+volatile double sink;
+volatile int go = 1;
+enum flags { A = 1, B = 2, C = 4 };
+int compare(const void *one, const void *other) { return one < other; }
+struct part { char *text; float small; double large; };
+NOINLINE int waits(enum flags flags, int (*by)(const void *, const void *), long double wide, struct part part)
+{
+    sink = flags;
+    write(1, "ready\n", 6);
+    while (go)
+        pause();
+    return by(0, 0) + flags + (int)wide + (int)part.large;
+}
+int main(int argc, char **argv)
+{
+    struct part part = { "text", 9.5e-30f, -1e100 };
+    return waits(argc + 4, compare, 1.25L, part) + waits(1, 0, 2, part);
+}
+"#;
+    for compiler in ["gcc", "clang"] {
+        let Some(shown) = waiting(compiler, SOURCE, &["--args"]) else {
+            continue;
+        };
+        let value = |name: &str| {
+            shown
+                .get(&("waits".to_owned(), name.to_owned()))
+                .map(|(value, _)| &value[..])
+        };
+        assert_eq!(value("flags"), Some("(A | C)"), "{compiler}: {shown:?}");
+        assert!(
+            value("by").is_some_and(|by| by.ends_with(" <compare>")),
+            "{compiler}: {shown:?}"
+        );
+        assert_eq!(value("wide"), Some("1.25"), "{compiler}: {shown:?}");
+        let part = value("part").unwrap_or_default();
+        assert!(part.starts_with("{text = 0x"), "{compiler}: {part}");
+        assert!(
+            part.ends_with(" \"text\", small = 9.5e-30, large = -1e100}"),
+            "{compiler}: {part}"
+        );
+    }
+}
+
+/// A value that has moved since its function began is told in the innermost function by `link --args --innermost` alone.
+#[test]
+fn link_tells_innermost_functions() {
+    const SOURCE: &str = r#"
+#include <unistd.h>
+volatile long go = 1;
+__attribute__((noinline)) long spins(long *out, long kept)
+{
+    kept = kept * 3 + *out;
+    while (go)
+        ;
+    return kept;
+}
+int main(int argc, char **argv)
+{
+    long out = argc;
+    write(1, "ready\n", 6);
+    return spins(&out, argc + 41);
+}
+"#;
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).to_str().expect("a name").to_owned();
+    let code = path("spins.c");
+    std::fs::write(&code, SOURCE).expect("it can be written");
+    if available(command::run(Command::new("gcc").arg("--version"), LIMIT)).is_none() {
+        return;
+    }
+    for (more, expected) in [(&["--innermost"][..], Some("127")), (&[], None)] {
+        let out = path("spins");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+        command.args(["link", "--args", "--strict"]).args(more);
+        command.args(["--", "gcc", "-O2", "-g", "-o", &out, &code]);
+        let linked = command::run(&mut command, LIMIT).expect("the binary is there");
+        assert_eq!(linked.code(), 0, "{}", linked.describe());
+        let running = command::start(&mut Command::new(&out), LIMIT).expect("it was just built");
+        assert!(running.wait_for_output("ready"), "it is not ready");
+        std::thread::sleep(Duration::from_millis(200));
+        let (_, shown) = shown(&running, Path::new(&out));
+        running.signal(Signal::KILL);
+        let kept = shown.get(&("spins".to_owned(), "kept".to_owned()));
+        let as_it_is = kept.filter(|(_, place)| !place.starts_with("passed "));
+        assert_eq!(as_it_is.map(|(value, _)| &value[..]), expected, "{shown:?}");
+    }
+    let alone = backtrail(&["link", "--innermost", "--", "gcc", "--version"]);
+    assert_eq!(alone.code(), 2, "{}", alone.describe());
 }
 
 #[test]

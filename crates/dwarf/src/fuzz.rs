@@ -127,7 +127,7 @@ pub fn types(data: &[u8]) {
         return;
     };
     let entries = file.section_header(".debug_info").map_or(0, |section| section.size);
-    for unit in parts.make().units.iter().chain(&parts.make_with_scalars().units) {
+    for unit in parts.make().units.iter().chain(&parts.make_with_arguments().units) {
         for node in unit.types.nodes() {
             unit.types
                 .references(node, |id| assert!(unit.types.get(id).is_some(), "a type that there is"));

@@ -100,6 +100,7 @@ mod tests {
                 value: Some(value.to_owned()),
                 place: None,
                 at_entry: false,
+                code: None,
             }]];
             Process {
                 threads: vec![thread],

@@ -58,7 +58,12 @@ pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<Named
     }
     let frames: HashSet<&Frame> = process.threads.iter().flat_map(|thread| &thread.frames).collect();
     let asked = frames.into_iter().map(|frame| (kind(frame), frame.address));
-    symbolizer.expect(process.pid, asked);
+    let arguments = process
+        .threads
+        .iter()
+        .flat_map(|thread| thread.arguments.iter().flatten());
+    let code = arguments.filter_map(|argument| Some((FrameKind::Pc, argument.code?)));
+    symbolizer.expect(process.pid, asked.chain(code));
     // Threads stand at the same places.
     let mut known: HashMap<Frame, Vec<NamedFrame>> = HashMap::new();
     let named = process.threads.iter().map(|thread| {
@@ -69,6 +74,9 @@ pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<Named
             // Those of inlined calls are not told; the outermost is the function whose frame it is.
             if let (Some(own), Some(arguments)) = (frames.last_mut(), thread.arguments.get(index)) {
                 own.arguments.clone_from(arguments);
+                for argument in &mut own.arguments {
+                    name_code(argument, process, symbolizer);
+                }
             }
         }
         NamedThread {
@@ -80,6 +88,22 @@ pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<Named
         }
     });
     named.collect()
+}
+
+/// Puts the function's name behind its address, as debuggers do.
+fn name_code(argument: &mut Argument, process: &Process, symbolizer: &mut Symbolizer) {
+    let (Some(address), Some(value)) = (argument.code, &mut argument.value) else {
+        return;
+    };
+    let id = symbolizer.resolve(process.pid, FrameKind::Pc, address);
+    let Some(call) = symbolizer.location(id).calls.last() else {
+        return;
+    };
+    match call.offset {
+        Some(0) => *value += &format!(" <{}>", call.function),
+        Some(offset) => *value += &format!(" <{}+{offset:#x}>", call.function),
+        None => {}
+    }
 }
 
 fn kind(frame: &Frame) -> FrameKind {

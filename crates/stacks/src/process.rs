@@ -96,6 +96,8 @@ pub struct Argument {
     pub place: Option<String>,
     /// The function may have changed it since: it is what it was called with.
     pub at_entry: bool,
+    /// It is the address of this code.
+    pub code: Option<u64>,
 }
 
 /// `name=value`; `name@entry=value` where the function may have changed it since, and `...` for what is lost.

@@ -42,12 +42,36 @@ NOINLINE long pass(long big, bool yes, double ratio, Owner &owner, unsigned char
     return result + big + owner.count + (long)ratio;
 }
 
-// What is behind an argument of which no table can tell how it is passed.
+struct Point {
+    int x, y;
+};
+
+struct Place : Point {
+    static int count;
+    const char *name;
+    double far[2];
+};
+
+int Place::count = 3;
+
+// By value: in registers, and in memory.
+NOINLINE long placed(Point point, Place place, Owner &owner, long behind)
+{
+    printf("shop::placed(shop::Point, shop::Place, shop::Owner&, long) point={x = %d, y = %d}\n", point.x, point.y);
+    printf("shop::placed(shop::Point, shop::Place, shop::Owner&, long) place={Point = {x = %d, y = %d}, name = %p \"%s\", far = {%g, %g}}\n", place.x,
+           place.y, (const void *)place.name, place.name, place.far[0], place.far[1]);
+    printf("shop::placed(shop::Point, shop::Place, shop::Owner&, long) behind=%ld\n", behind);
+    long result = pass(behind, true, 2.5, owner, 'q');
+    sink = point.x + place.y;
+    return result + point.y + behind + (long)place.far[1] + place.name[0];
+}
+
+// What is behind an argument that is passed by a copy's address.
 NOINLINE long by_value(Owner owner, long behind, long *where)
 {
     printf("shop::by_value(shop::Owner, long, long*) behind=%ld\n", behind);
     printf("shop::by_value(shop::Owner, long, long*) where=%p\n", (void *)where);
-    long result = pass(behind + 1, true, 2.5, owner, 'q');
+    long result = placed({4, 5}, {{6, 7}, "there", {0.5, -2}}, owner, behind + 1);
     *where = result;
     return result + behind;
 }

@@ -24,6 +24,20 @@ impl Counter {
     }
 }
 
+#[derive(Clone, Copy)]
+struct Pair {
+    first: i32,
+    second: u64,
+}
+
+#[inline(never)]
+fn by_value(pair: Pair, letter: char, counter: &mut Counter) -> u64 {
+    println!("arguments::by_value pair={{first = {}, second = {}}}", pair.first, pair.second);
+    println!("arguments::by_value letter={} '{letter}'", u32::from(letter));
+    let result = pass(i64::from(pair.first), 2.5, counter, "text", black_box(9));
+    result + black_box(pair.second) + black_box(pair.first) as u64 + u64::from(letter)
+}
+
 #[inline(never)]
 fn pass(big: i64, ratio: f64, counter: &mut Counter, text: &str, behind: u16) -> u64 {
     println!("arguments::pass big={big}\narguments::pass counter={:p}", &raw const *counter);
@@ -34,6 +48,10 @@ fn pass(big: i64, ratio: f64, counter: &mut Counter, text: &str, behind: u16) ->
 
 fn main() {
     let mut counter = Counter { count: black_box(7) };
-    let result = pass(black_box(-2), 2.5, &mut counter, "text", black_box(9));
+    let pair = Pair {
+        first: black_box(-2),
+        second: black_box(30),
+    };
+    let result = by_value(pair, black_box('x'), &mut counter);
     std::process::exit(i32::from(result == 0));
 }

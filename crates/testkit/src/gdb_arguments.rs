@@ -18,15 +18,25 @@ use crate::{Missing, TempDir, debugger, scratch};
 const SCRIPT: &str = r#"
 import gdb, re, sys
 for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
-                "print repeats unlimited", "width 0", "print address on", "print symbol off", "print pretty off"]:
+                "print repeats unlimited", "width 0", "print address on", "print symbol off", "print pretty off", "print static-members off",
+                "print null-stop on"]:
     gdb.execute("set " + setting)
 
 passing = re.compile(r"\$(rax|rcx|rdx|rsi|rdi|r8|r9|r10|r11|[xyz]mm\d+|[xw](\d|1[0-8])|[bhsdqv]([0-7]|1[6-9]|[23]\d))\b")
+
+# By places in functions: a recursion, and many stops, have the same ones.
+known = {}
 
 def left_over(frame):
     block = frame.block()
     while block.function is None:
         block = block.superblock
+    where = (block.function.symtab.filename, block.function.name, frame.pc() - block.start)
+    if where not in known:
+        known[where] = left_over_in(block, frame)
+    return known[where]
+
+def left_over_in(block, frame):
     names = []
     for symbol in block:
         if symbol.is_argument:
@@ -253,6 +263,9 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((_, enumerator)) => enumerator.to_owned(),
         None => gdbs,
     };
+    if let (Some(one), Some(other)) = (members(ours), members(&gdbs)) {
+        return are_same(&one, &other);
+    }
     let (one, other) = (words(&in_ascii(ours)), words(&in_ascii(&gdbs)));
     if ours.starts_with("0x") {
         let text = |words: &[String]| words.get(1).filter(|word| word.starts_with('"')).cloned();
@@ -275,6 +288,41 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         (Ok(one), Ok(other)) => one == other || (one - other).abs() <= one.abs() * 1e-6,
         _ => false,
     }
+}
+
+/// The members or elements of a struct or an array with their names, if there are any: of C, of C++, whose bases are told as `<space::Base>`, or of
+/// Rust, which has a path in front and colons.
+fn members(text: &str) -> Option<Vec<(String, String)>> {
+    let (path, inner) = text.strip_suffix('}')?.split_once('{')?;
+    let is_path = path.chars().all(|c| c.is_alphanumeric() || "_: ".contains(c));
+    let member = |text: &str| {
+        let named = text.split_once(" = ").or_else(|| text.split_once(": "));
+        let (name, value) = named
+            .filter(|(name, _)| !name.contains(['"', '{']))
+            .unwrap_or(("", text));
+        let name = name.trim_matches(['<', '>']);
+        let name = name.rsplit("::").next().unwrap_or(name);
+        (name.to_owned(), value.to_owned())
+    };
+    let told = split(inner)
+        .into_iter()
+        .filter(|one| !one.is_empty() && one != "<No data fields>");
+    is_path.then(|| told.map(|one| member(&one)).collect())
+}
+
+/// Whether both have the same members, as far as neither has lost them.
+fn are_same(ours: &[(String, String)], gdbs: &[(String, String)]) -> bool {
+    let is_lost =
+        |value: &str| value == "..." || value.starts_with("<optimized out") || value.starts_with("<synthetic");
+    // Long ones are not shown to their end, and deep ones not at all.
+    let is_cut = ours
+        .last()
+        .is_some_and(|(name, value)| name.is_empty() && value == "...");
+    let mut both = ours.iter().zip(gdbs);
+    (ours.len() == gdbs.len() || is_cut && gdbs.len() + 1 >= ours.len())
+        && both.all(|((name, one), (their_name, other))| {
+            is_lost(one) || is_lost(other) || name == their_name && is_same(one, other)
+        })
 }
 
 /// With other characters as bytes are told: which of these make up characters, either may see otherwise.
@@ -419,5 +467,21 @@ mod tests {
         assert!(!is_same("BLUE", "RED"));
         assert!(is_same("green", "shop::Colour::green") && !is_same("red", "shop::Colour::green"));
         assert!(is_same("0x20", "@0x20: {a = 1}") && !is_same("0x20", "@0x21: {a = 1}"));
+        assert!(
+            is_same("{a = 1, b = ...}", "{a = 1, b = <optimized out>}")
+                && !is_same("{a = 1, b = ...}", "{a = 2, b = 3}")
+        );
+        assert!(
+            is_same("{a = 1, b = 2}", "path::Of {a: 1, b: 2}") && !is_same("{a = 1, b = 2}", "path::Of {a: 2, b: 2}")
+        );
+        assert!(is_same(
+            "{B = {x = 1}, s = 0x1 \"a, {b\"}",
+            "{<n::B> = {x = 1}, s = 0x1 \"a, {b\"}"
+        ));
+        assert!(is_same(
+            "{B = {}, c = {...}}",
+            "{<n::B> = {<No data fields>}, c = {d = {e = 1}, f = 2}}"
+        ));
+        assert!(!is_same("{x = 1}", "{y = 1}") && !is_same("{1, 2}", "{1, 2, 3}") && !is_same("{1, 2}", "{1, 3}"));
     }
 }

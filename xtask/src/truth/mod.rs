@@ -5,7 +5,7 @@ mod programs;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
+use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use backtrail_elf::{Image, MappedFile};
@@ -39,26 +39,37 @@ impl Seen {
     }
 }
 
-/// Stops each of these programs, or all, at so many places.
+/// How a program of the document is called: by its name, and what it was built by where that is not gcc for this CPU.
+fn name(subject: &Subject, compiler: Compiler) -> String {
+    match compiler {
+        Compiler::ClangOptimizing => format!("{} (clang)", subject.name),
+        Compiler::GccAarch64 => format!("{} (AArch64)", subject.name),
+        _ => subject.name.to_owned(),
+    }
+}
+
+/// Stops each of these programs, by their names in the document, or all, at so many places.
 pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
-    let wanted = |subject: &&Subject| names.is_empty() || names.iter().any(|name| name == subject.name);
-    let mut all = Vec::new();
     let by_gcc = SUBJECTS.iter().map(|subject| (subject, Compiler::GccOptimizing));
     let by_clang = SUBJECTS.iter().filter(|subject| subject.by_clang_too);
     let by_clang = by_clang.map(|subject| (subject, Compiler::ClangOptimizing));
     let for_aarch64 = SUBJECTS.iter().filter(|subject| subject.for_aarch64_too);
     let for_aarch64 = for_aarch64.map(|subject| (subject, Compiler::GccAarch64));
-    let all_of_them = by_gcc.chain(by_clang).chain(for_aarch64);
-    for (subject, compiler) in all_of_them.filter(|(subject, _)| wanted(subject)) {
-        let program = CProgram::get(subject.name, compiler).ok_or("it can't be had")?;
-        let seen = look(subject, compiler, &program.linked, places)?;
+    let wanted = by_gcc.chain(by_clang).chain(for_aarch64).filter(|(subject, compiler)| {
+        let name = name(subject, *compiler);
+        names.is_empty() || names.contains(&name)
+    });
+    let wanted: Vec<(&Subject, Compiler)> = wanted.collect();
+    let all = at_once(&wanted, places)
+        .into_iter()
+        .collect::<Result<Vec<Seen>, String>>()?;
+    for seen in &all {
         for missing in &seen.outer.missing {
             println!("{}: gdb alone has {missing}", seen.name);
         }
         for wrong in seen.wrong().take(20) {
             println!("{}: {wrong}", seen.name);
         }
-        all.push(seen);
     }
     let page = page(places, &all);
     println!("{page}");
@@ -71,6 +82,26 @@ pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
         (0, _) => Ok(()),
         _ => Err(format!("{wrong} values are not gdb's")),
     }
+}
+
+/// Looks at all of them at once: each waits for its process and its debugger most of the time.
+fn at_once(wanted: &[(&Subject, Compiler)], places: u32) -> Vec<Result<Seen, String>> {
+    let one = |subject: &Subject, compiler| {
+        let program = CProgram::get(subject.name, compiler).ok_or("it can't be had")?;
+        let seen = look(subject, compiler, &program.linked, places);
+        eprintln!("{}: done", name(subject, compiler));
+        seen
+    };
+    scope(|scope| {
+        let looks = wanted
+            .iter()
+            .map(|&(subject, compiler)| scope.spawn(move || one(subject, compiler)));
+        let looks: Vec<_> = looks.collect();
+        let looks = looks.into_iter();
+        looks
+            .map(|look| look.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// The program with a table, and the process that it is at the moment.
@@ -126,22 +157,29 @@ impl Stage<'_> {
         running.map_err(|missing| missing.0)
     }
 
-    /// The core that qemu leaves of its guest when the process is made to end after a time.
+    /// The core that qemu leaves of its guest when the process is made to end after a time; a longer one where the guest had yet to begin.
     fn core(&mut self, moment: Duration) -> Result<PathBuf, String> {
+        for times in [1, 4, 16, 64] {
+            if let Some(core) = self.core_after(moment * times)? {
+                return Ok(core);
+            }
+        }
+        Err(format!("{} leaves no core", self.subject.name))
+    }
+
+    fn core_after(&mut self, moment: Duration) -> Result<Option<PathBuf>, String> {
         let running = self.start()?;
         sleep(moment);
         let pid = running.pid();
         running.signal(Signal::ABORT);
         running.finish();
         let entries = fs::read_dir(self.folder.path()).map_err(|error| error.to_string())?;
-        let paths = entries.flatten().map(|entry| entry.path());
-        let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let cores: Vec<PathBuf> = paths.filter(|path| name(path).ends_with(".core")).collect();
-        let own = cores
-            .iter()
-            .find(|path| name(path).starts_with("qemu_") && name(path).contains(&pid.to_string()));
-        own.cloned()
-            .ok_or_else(|| format!("{} leaves no core: {cores:?}", self.subject.name))
+        let mut paths = entries.flatten().map(|entry| entry.path());
+        let is_own = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.ends_with(".core") && name.starts_with("qemu_") && name.contains(&pid.to_string())
+        };
+        Ok(paths.find(is_own))
     }
 
     fn end(&mut self) {
@@ -178,11 +216,7 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
     (subject.prepare)(folder.path(), &whole).map_err(|error| format!("{}: {error}", subject.name))?;
     let mut gdb = Session::start_by(gdb, &whole).map_err(|missing| missing.0)?;
     let mut seen = Seen {
-        name: match compiler {
-            Compiler::ClangOptimizing => format!("{} (clang)", subject.name),
-            Compiler::GccAarch64 => format!("{} (AArch64)", subject.name),
-            _ => subject.name.to_owned(),
-        },
+        name: name(subject, compiler),
         sizes: Sizes::of(&whole)?,
         outer: Tally::default(),
         inner: Tally::default(),

@@ -1,6 +1,6 @@
 //! System V Application Binary Interface, AMD64 Architecture Processor Supplement 1.0, section 3.2.3 "Parameter Passing".
 
-use super::{Bank, Passing, Piece, Place, Placer, Storage};
+use super::{Bank, Passing, Piece, Place, Placer, Storage, in_registers};
 use crate::shape::{Form, LARGEST, Scalar, Shape};
 
 /// rdi, rsi, rdx, rcx, r8, r9 ("Passing", 2).
@@ -191,6 +191,14 @@ pub(super) fn place(placer: &mut Placer, storage: &Storage, part: &mut dyn FnMut
             }
             all.then_some(())
         }
+        // Not of C: what a C++ class or a type of Rust is passed by.
+        Passing::Reference => match placer.take(Bank::General, 1) {
+            Some(registers) => {
+                in_registers(registers, 8, part);
+                Some(())
+            }
+            None => return placer.push(8, 8, part),
+        },
         _ => None,
     };
     if in_registers.is_none() {

@@ -77,12 +77,30 @@ pub(crate) enum Stream {
     Calls,
     /// From call to call.
     Call,
-    /// A list of own arguments.
+    /// A list of own arguments, at a function's first call.
+    FirstPlaces,
+    /// At another one.
     Places,
     /// A list of passed arguments.
     Entries,
+    /// Likewise, where no list of own arguments is.
+    EntriesAlone,
     /// A byte of a name.
     Character,
+}
+
+/// That of a call's own arguments.
+pub(crate) fn places_stream(is_first: bool) -> Stream {
+    if is_first { Stream::FirstPlaces } else { Stream::Places }
+}
+
+/// That of what a call passes.
+pub(crate) fn entries_stream(has_places: bool) -> Stream {
+    if has_places {
+        Stream::Entries
+    } else {
+        Stream::EntriesAlone
+    }
 }
 
 /// How many there are.

@@ -16,7 +16,7 @@ pub const SECTION: &str = ".backtrail.args";
 /// "Header".
 pub const MAGIC: u16 = 0xba75;
 /// The version that is read and written.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 88;
 /// Records between two of which the place is told.

@@ -2,7 +2,7 @@
 
 use backtrail_wire::{Bytes, Endian};
 
-use super::bits::{AllCodes, Reader, Stream};
+use super::bits::{AllCodes, Reader, Stream, entries_stream, places_stream};
 use super::{GROUP, HEADER, MAGIC, Operation, POOLS, Pool, Step, VERSION, Value, flag, kind, storage_of};
 use crate::abi::{Abi, Storage};
 use crate::error::{Error, ErrorKind, Result};
@@ -405,26 +405,17 @@ impl<'a> Table<'a> {
             kind::ADDRESS => Value::Address(self.address(reader)?),
             kind::AT_ADDRESS => Value::AtAddress(self.address(reader)?),
             kind::PARTS | kind::COMPUTED if is_inner => return Err(wrong(code)),
-            kind::PARTS => {
+            kind::PARTS | kind::COMPUTED => {
                 let count = reader.number(Stream::Parts)?;
                 let count = u8::try_from(count).map_err(|_| wrong(count))?;
                 let start = reader.bit;
                 for _ in 0..count {
-                    reader.number(Stream::Parts)?;
-                    self.skip_value(reader, Stream::Place, true)?;
+                    element(reader, code, |reader| self.skip_value(reader, Stream::Place, true))?;
                 }
-                Value::Parts(start, count)
-            }
-            kind::COMPUTED => {
-                let count = reader.number(Stream::Parts)?;
-                let count = u8::try_from(count).map_err(|_| wrong(count))?;
-                let start = reader.bit;
-                for _ in 0..count {
-                    if reader.number(Stream::Parts)? == 0 {
-                        self.skip_value(reader, Stream::Place, true)?;
-                    }
+                match code {
+                    kind::PARTS => Value::Parts(start, count),
+                    _ => Value::Computed(start, count),
                 }
-                Value::Computed(start, count)
             }
             _ => {
                 let index = code.checked_sub(kind::REGISTERS).ok_or(wrong(code))?;
@@ -453,31 +444,40 @@ impl<'a> Table<'a> {
 
     /// The parts of a value: the size of each in bytes, and its value, which is not of parts.
     pub fn parts(&self, start: u64, count: u8) -> impl Iterator<Item = Result<(u64, Value)>> {
-        let mut reader = self.reader(start);
-        (0..count).map(move |_| {
-            Ok((
-                reader.number(Stream::Parts)?,
-                self.value(&mut reader, Stream::Place, true)?,
-            ))
-        })
+        self.elements(kind::PARTS, start, count)
+            .map(|element| element.map(|(bytes, value)| (bytes, value.unwrap_or(Value::Lost))))
     }
-}
 
-impl Table<'_> {
     /// The steps of a value that is computed.
     pub fn steps(&self, start: u64, count: u8) -> impl Iterator<Item = Result<Step>> {
-        let mut reader = self.reader(start);
-        (0..count).map(move |_| {
-            let offset = reader.bit / 8;
-            Ok(match reader.number(Stream::Parts)? {
-                0 => Step::Push(self.value(&mut reader, Stream::Place, true)?),
-                number => Step::Do(Operation::of(number).ok_or(Error {
+        self.elements(kind::COMPUTED, start, count).map(move |element| {
+            Ok(match element? {
+                (_, Some(value)) => Step::Push(value),
+                (number, None) => Step::Do(Operation::of(number).ok_or(Error {
                     kind: ErrorKind::Value(number),
-                    offset,
+                    offset: start / 8,
                 })?),
             })
         })
     }
+
+    /// The elements of a value of this kind, which is of several.
+    fn elements(&self, kind: u64, start: u64, count: u8) -> impl Iterator<Item = Result<(u64, Option<Value>)>> {
+        let mut reader = self.reader(start);
+        (0..count).map(move |_| element(&mut reader, kind, |reader| self.value(reader, Stream::Place, true)))
+    }
+}
+
+/// An element of a value of this kind, which is of several: a number, and what `value` makes of the value behind it. Each part has one, and of
+/// steps that with the number 0.
+fn element<'t, T>(
+    reader: &mut Reader<'t>,
+    kind: u64,
+    value: impl FnOnce(&mut Reader<'t>) -> Result<T>,
+) -> Result<(u64, Option<T>)> {
+    let number = reader.number(Stream::Parts)?;
+    let has_value = kind == kind::PARTS || number == 0;
+    Ok((number, has_value.then(|| value(reader)).transpose()?))
 }
 
 fn skip_parameter(reader: &mut Reader<'_>) -> Result<()> {
@@ -500,21 +500,18 @@ fn skip_signature(reader: &mut Reader<'_>) -> Result<()> {
 /// What lists of values are made of.
 struct List {
     pool: Pool,
-    list: Stream,
     count: Stream,
     value: Stream,
 }
 
 const PLACES: List = List {
     pool: Pool::Places,
-    list: Stream::Places,
     count: Stream::Known,
     value: Stream::Place,
 };
 
 const ENTRIES: List = List {
     pool: Pool::Entries,
-    list: Stream::Entries,
     count: Stream::Passed,
     value: Stream::Entry,
 };
@@ -528,8 +525,8 @@ impl List {
     }
 
     /// The next list, passed; `None` where there is none.
-    fn next<'t>(&self, table: &Table<'_>, reader: &mut Reader<'t>) -> Result<Option<Record<'t>>> {
-        let number = reader.number(self.list)?;
+    fn next<'t>(&self, table: &Table<'_>, reader: &mut Reader<'t>, stream: Stream) -> Result<Option<Record<'t>>> {
+        let number = reader.number(stream)?;
         let record = Record::maybe(number, reader);
         if record.as_ref().is_some_and(Record::is_here) {
             self.skip(table, reader)?;
@@ -538,25 +535,58 @@ impl List {
     }
 }
 
-/// A call: how far it is from the one before, and its lists.
-type Call<'t> = (u64, Option<Record<'t>>, Option<Record<'t>>);
+/// A call of a function.
+struct Call<'t> {
+    return_address: u64,
+    places: Option<Record<'t>>,
+    entries: Option<Record<'t>>,
+}
+
+/// The calls of a function, one after the other.
+struct Calls<'t> {
+    table: &'t Table<'t>,
+    reader: Reader<'t>,
+    is_first: bool,
+    left: u64,
+    /// The return address of the last one.
+    address: u64,
+}
+
+impl<'t> Calls<'t> {
+    fn next(&mut self) -> Result<Option<Call<'t>>> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Ok(None);
+        };
+        let reader = &mut self.reader;
+        let gap = reader.number(Stream::Call)? << self.table.shift;
+        self.address = self.address.saturating_add(gap);
+        let places = PLACES.next(self.table, reader, places_stream(self.is_first))?;
+        let entries = ENTRIES.next(self.table, reader, entries_stream(places.is_some()))?;
+        (self.left, self.is_first) = (left, false);
+        Ok(Some(Call {
+            return_address: self.address,
+            places,
+            entries,
+        }))
+    }
+}
 
 impl<'t> Function<'t> {
-    fn call(&self, reader: &mut Reader<'t>) -> Result<Call<'t>> {
-        Ok((
-            reader.number(Stream::Call)?,
-            PLACES.next(self.table, reader)?,
-            ENTRIES.next(self.table, reader)?,
-        ))
+    fn calls(&self) -> Calls<'t> {
+        Calls {
+            table: self.table,
+            reader: self.reader,
+            is_first: true,
+            left: self.calls,
+            address: self.start,
+        }
     }
 
     /// Behind its calls.
     fn end(&self) -> Result<Reader<'t>> {
-        let mut reader = self.reader;
-        for _ in 0..self.calls {
-            self.call(&mut reader)?;
-        }
-        Ok(reader)
+        let mut calls = self.calls();
+        while calls.next()?.is_some() {}
+        Ok(calls.reader)
     }
 
     /// Its parameters; `None` where it only stands for code of which nothing is known.
@@ -585,13 +615,10 @@ impl<'t> Function<'t> {
 
     /// Tells of each call or jump that is known to pass something the address behind it, and what it passes.
     pub fn each_passing(&self, mut each: impl FnMut(u64, Values<'t>)) -> Result<()> {
-        let mut reader = self.reader;
-        let mut address = self.start;
-        for _ in 0..self.calls {
-            let (gap, _, passed) = self.call(&mut reader)?;
-            address = address.saturating_add(gap << self.table.shift);
-            if let Some(passed) = passed {
-                each(address, self.table.values(passed, &ENTRIES)?);
+        let mut calls = self.calls();
+        while let Some(call) = calls.next()? {
+            if let Some(passed) = call.entries {
+                each(call.return_address, self.table.values(passed, &ENTRIES)?);
             }
         }
         Ok(())
@@ -608,16 +635,13 @@ impl<'t> Function<'t> {
     /// What is known at the call that returns to this address of the file.
     pub fn call_site(&self, return_address: u64) -> Result<CallSite<'t>> {
         let (mut places, mut entries) = (None, None);
-        let mut reader = self.reader;
-        let mut address = self.start;
-        for _ in 0..self.calls {
-            let (gap, moved, passed) = self.call(&mut reader)?;
-            address = address.saturating_add(gap << self.table.shift);
-            if address > return_address {
+        let mut calls = self.calls();
+        while let Some(call) = calls.next()? {
+            if call.return_address > return_address {
                 break;
             }
-            places = moved.or(places);
-            entries = passed.filter(|_| address == return_address);
+            places = call.places.or(places);
+            entries = call.entries.filter(|_| call.return_address == return_address);
         }
         let values =
             |record: Option<Record<'t>>, list| record.map(|record| self.table.values(record, list)).transpose();

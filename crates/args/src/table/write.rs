@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use backtrail_wire::Endian;
 
-use super::bits::{LONGEST_CODE, STREAMS, SYMBOLS, Stream, symbol};
+use super::bits::{LONGEST_CODE, STREAMS, SYMBOLS, Stream, entries_stream, places_stream, symbol};
 use super::{GROUP, HEADER, MAGIC, POOLS, Pool, Step, VERSION, Value, flag, kind, storage_code};
 use crate::abi::{Abi, Storage};
 
@@ -477,20 +477,22 @@ fn calls(function: &Function, changes: &[usize], shift: u32, sorts: &Sorts) -> (
         if !changed && call.entries.is_empty() {
             continue;
         }
+        let stream = places_stream(count == 0);
         count += 1;
         record.push((Stream::Call, (call.return_address - before) >> shift));
         before = call.return_address;
         let places = &call.places;
         match changed {
-            true => refer(&mut record, Stream::Places, 1, sorts.places.rank(places), || {
+            true => refer(&mut record, stream, 1, sorts.places.rank(places), || {
                 sorts.list(places, &PLACES)
             }),
-            false => record.push((Stream::Places, 0)),
+            false => record.push((stream, 0)),
         }
         let entries = &call.entries;
+        let stream = entries_stream(changed);
         match entries.is_empty() {
-            true => record.push((Stream::Entries, 0)),
-            false => refer(&mut record, Stream::Entries, 1, sorts.entries.rank(entries), || {
+            true => record.push((stream, 0)),
+            false => refer(&mut record, stream, 1, sorts.entries.rank(entries), || {
                 sorts.list(entries, &ENTRIES)
             }),
         }

@@ -192,7 +192,8 @@ impl Types {
 
     fn aggregate(&mut self, depth: u32) -> Type {
         // clang 14 passes of some unions of floats on x86-64 only what their first member has.
-        let union = self.random.one_in(5) && !(self.dialect.clang && self.dialect.x86);
+        let union = self.random.one_in(5);
+        let of_integers = union && self.dialect.clang && self.dialect.x86;
         // Alike members are what homogeneous aggregates are made of.
         let alike = self.random.one_in(3).then(|| match self.random.below(3) {
             0 => self.vector(depth + 1),
@@ -209,7 +210,11 @@ impl Types {
                 layout.bit_field(bytes, bits);
                 continue;
             }
-            let member = alike.clone().unwrap_or_else(|| self.any(depth + 1));
+            let member = match &alike {
+                _ if of_integers => self.integer(),
+                Some(alike) => alike.clone(),
+                None => self.any(depth + 1),
+            };
             let count = if self.random.one_in(5) {
                 1 + self.random.below(4)
             } else {

@@ -12,6 +12,7 @@ use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
 
 use super::added::{Added, How, NO_FUNCTIONS};
+use super::args::WithArguments;
 use super::build::{self, Layout};
 use super::{args, input, objects};
 use crate::edited;
@@ -38,13 +39,8 @@ pub(crate) struct Add {
     /// for the rest. lld can't link such files; GNU ld 2.47 drops more unused functions of groups from them.
     #[arg(long)]
     one_table: bool,
-    /// Add a table of arguments too, made from debug information, with which `backtrail stack --args` shows what functions were called with; and compact
-    /// types, where there are none. Debug information can be stripped afterwards.
-    #[arg(long)]
-    args: bool,
-    /// Tell in the table where arguments are at each instruction, not at calls alone: innermost functions show theirs too, and the table becomes nearly twice as large.
-    #[arg(long, requires = "args")]
-    innermost: bool,
+    #[command(flatten)]
+    arguments: WithArguments,
     /// Print no summary; what was left out is still told.
     #[arg(short, long)]
     quiet: bool,
@@ -55,10 +51,7 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let how = How {
         options: &options,
         one_table: arguments.one_table,
-        args: arguments.args.then_some(match arguments.innermost {
-            true => Places::Everywhere,
-            false => Places::AtCalls,
-        }),
+        args: arguments.arguments.places(),
         durable: Durable::Yes,
     };
     let added = add(&arguments.file, arguments.output.as_deref(), &how)?;

@@ -7,9 +7,32 @@ use backtrail_args::table::write::Places;
 use backtrail_dwarf::arguments::{self, Made, TypesOfFile};
 use backtrail_dwarf::types::lent;
 use backtrail_elf::{Image, edit};
+use clap::Args;
 
 use crate::error::Failure;
 use crate::types;
+
+/// Whether there is to be one.
+#[derive(Args)]
+pub(crate) struct WithArguments {
+    /// Add a table of arguments too, made from debug information, with which `backtrail stack --args` shows what functions were called with; and compact
+    /// types, where there are none. Debug information can be stripped afterwards.
+    #[arg(long)]
+    args: bool,
+    /// Tell in the table where arguments are at each instruction, not at calls alone: innermost functions show theirs too, and the table becomes nearly twice as large.
+    #[arg(long, requires = "args")]
+    innermost: bool,
+}
+
+impl WithArguments {
+    /// Where it tells them; `None` where there is to be none.
+    pub(crate) fn places(&self) -> Option<Places> {
+        self.args.then_some(match self.innermost {
+            true => Places::Everywhere,
+            false => Places::AtCalls,
+        })
+    }
+}
 
 /// The section of types.
 const TYPES: &str = ".ctf";

@@ -16,6 +16,7 @@ mod strip;
 use clap::Subcommand;
 
 pub(crate) use added::How;
+pub(crate) use args::WithArguments;
 pub(crate) use build::version;
 
 use crate::error::{Failure, Status};

@@ -45,7 +45,7 @@ pub(super) struct Making {
     quiet: bool,
     /// Of other languages than C, what arguments need.
     #[arg(skip)]
-    pub(super) scalars: bool,
+    pub(super) arguments: bool,
 }
 
 impl Making {
@@ -55,14 +55,14 @@ impl Making {
             choice: Choice::default(),
             symtab: false,
             quiet: true,
-            scalars: false,
+            arguments: false,
         }
     }
 
     /// As a table of arguments needs them.
     pub(super) fn for_arguments() -> Making {
         Making {
-            scalars: true,
+            arguments: true,
             ..Making::quietly()
         }
     }
@@ -104,8 +104,8 @@ pub(super) fn from_debug_information(
             sections.add_split(name.clone(), &parse(split)?).map_err(failed)?;
         }
         let parts = Parts::read(&sections).map_err(failed)?;
-        let made = match making.scalars {
-            true => parts.make_with_scalars(),
+        let made = match making.arguments {
+            true => parts.make_with_arguments(),
             false => parts.make(),
         };
         let section = write_for(path, file, &made.units, lent, making)?;

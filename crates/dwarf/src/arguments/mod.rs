@@ -14,8 +14,8 @@ use std::fmt;
 use std::ops::Range;
 
 use backtrail_arch::{Arch, Register};
-use backtrail_args::abi::{Abi, Passing, Piece, Place as Where, Storage};
-use backtrail_args::shape::Shape;
+use backtrail_args::abi::{Abi, Passing, Piece, Place as Where, Placer, Storage};
+use backtrail_args::shape::{Form, Shape};
 use backtrail_args::table::write::{self, Places, Site, Told};
 use backtrail_args::table::{PARAMETERS, Step, Value};
 use backtrail_ctype::graph::{Body, Graph};
@@ -247,8 +247,11 @@ enum Target {
 struct Typed {
     signature: write::Signature,
     /// Where each is when the function begins, as far as the calling convention can be followed.
-    pieces: Vec<Option<(Storage, Vec<Piece>)>>,
+    pieces: Vec<Placed>,
 }
+
+/// How a parameter is passed, and where it is when its function begins.
+type Placed = Option<(Storage, Vec<Piece>)>;
 
 impl Maker<'_> {
     fn unit(&self, number: u32, functions: &[units::Function]) -> Vec<Unfinished> {
@@ -257,7 +260,7 @@ impl Maker<'_> {
         };
         let mut finder = Finder::new(self.dicts, self.parts.name(number));
         let made = functions.iter().flat_map(|function| {
-            let typed = self.typed(function, &unit.types, &ids, &mut finder);
+            let typed = self.typed(function, &unit.types, &ids, &mut finder, self.parts.is_c(number));
             self.pieces(function, typed)
         });
         made.collect()
@@ -269,51 +272,88 @@ impl Maker<'_> {
         graph: &Graph<'_>,
         ids: &FxHashMap<Place, TypeId>,
         finder: &mut Finder<'_, '_>,
+        is_c: bool,
     ) -> Typed {
         let model = self.abi.data_model();
         let id_of = |place: Option<Place>| place.and_then(|place| ids.get(&place)).copied();
+        let described = function.parameters.iter().map(|parameter| {
+            let (name, of) = self.parts.described(parameter.entry);
+            (name, id_of(of))
+        });
+        let described: Vec<(&[u8], Option<TypeId>)> = described.collect();
+        let shapes = described.iter().map(|(_, id)| Shape::of(graph, (*id)?, model));
+        let shapes: Vec<Option<Shape>> = shapes.collect();
         let (_, returns) = self.parts.described(function.entry);
         let result = id_of(returns).and_then(|id| Shape::of(graph, id, model));
-        let result_address = result.is_some_and(|result| self.abi.passes_result_address(&result));
-        // What returns a type that is not known may have an argument more.
+        let is_plain = result.as_ref().is_none_or(|result| result.form != Form::Aggregate);
         let known = returns.is_none() || id_of(returns).is_some_and(|id| is_known(graph, id, model));
-        let mut placer = known.then(|| self.abi.placer(result_address));
-        let mut typed = Typed {
-            signature: write::Signature {
-                result_address,
-                variadic: function.variadic,
-                ..write::Signature::default()
-            },
-            pieces: Vec::new(),
-        };
-        for parameter in &function.parameters {
-            let (name, of) = self.parts.described(parameter.entry);
-            let id = id_of(of);
-            let shape = id.and_then(|id| Shape::of(graph, id, model));
-            let placed = match (shape, &mut placer) {
-                (Some(shape), Some(placer)) => {
-                    let storage = self.abi.classify(&shape, true);
-                    let mut pieces = Vec::new();
-                    let next = placer.next(&storage, &mut |piece| pieces.push(piece));
-                    next.map(|()| (storage, pieces))
-                }
-                _ => None,
-            };
-            if placed.is_none() {
-                placer = None;
+        let (result_address, pieces) = match is_c || known && is_plain {
+            true => {
+                let result_address = result.is_some_and(|result| self.abi.passes_result_address(&result));
+                // What returns a type that is not known may have an argument more.
+                let placer = known.then(|| self.abi.placer(result_address));
+                (result_address, self.placed(function, &shapes, placer, is_c))
             }
+            // Where the result goes, arguments tell by where they are.
+            false => {
+                let both =
+                    [false, true].map(|it| (it, self.placed(function, &shapes, Some(self.abi.placer(it)), is_c)));
+                let [without, with] = both;
+                let count = |(_, pieces): &(bool, Vec<Placed>)| pieces.iter().flatten().count();
+                if count(&with) > count(&without) { with } else { without }
+            }
+        };
+        let mut signature = write::Signature {
+            result_address,
+            variadic: function.variadic,
+            ..write::Signature::default()
+        };
+        for ((name, id), placed) in described.into_iter().zip(&pieces) {
             let found = id.map_or(TypeId(0), |id| finder.find(graph, id));
             if found.is_child() {
-                typed.signature.dict = finder.child.and_then(|child| u32::try_from(child).ok());
+                signature.dict = finder.child.and_then(|child| u32::try_from(child).ok());
             }
-            typed.signature.parameters.push(write::Parameter {
+            signature.parameters.push(write::Parameter {
                 name: name.to_vec(),
                 type_id: found.0,
                 storage: placed.as_ref().map(|(storage, _)| *storage),
             });
-            typed.pieces.push(placed);
         }
-        typed
+        Typed { signature, pieces }
+    }
+
+    /// Where the calling convention has parameters, as far as it can be followed. That of C passes by a copy's address what other languages say nowhere
+    /// in types, or by values; a parameter of theirs counts if debug information has it there.
+    fn placed(
+        &self,
+        function: &units::Function,
+        shapes: &[Option<Shape>],
+        mut placer: Option<Placer>,
+        is_c: bool,
+    ) -> Vec<Placed> {
+        let parameters = function.parameters.iter().zip(shapes);
+        let placed = parameters.map(|(parameter, shape)| {
+            let (before, shape) = (placer.take()?, shape.as_ref()?);
+            let by_value = self.abi.classify(shape, true);
+            let by_address = Storage {
+                passing: Passing::Reference,
+                ..by_value
+            };
+            let ways = [by_value, by_address].into_iter().take(if is_c { 1 } else { 2 });
+            let mut fitting = ways.filter_map(|storage| {
+                let (mut placer, mut pieces) = (before, Vec::new());
+                placer.next(&storage, &mut |piece| pieces.push(piece))?;
+                let begins = |(range, told): &(Range<u64>, Told)| {
+                    range.contains(&function.start()) && is_passed_so(told, &storage, &pieces)
+                };
+                let is_there = storage.passing == Passing::Nothing || parameter.places.iter().any(begins);
+                (is_c || is_there).then_some((placer, (storage, pieces)))
+            });
+            let (after, placed) = fitting.next()?;
+            placer = Some(after);
+            Some(placed)
+        });
+        placed.collect()
     }
 
     fn pieces(&self, function: &units::Function, typed: Typed) -> Vec<Unfinished> {

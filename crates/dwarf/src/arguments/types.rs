@@ -1,23 +1,38 @@
 //! The types of a unit in a section of types that the file has.
 
+use std::hash::{Hash, Hasher};
+
 use backtrail_ctype::graph::{Body, Graph, Node};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::{Error, Kind, TypeId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 
 /// Types in each other.
 const DEEPEST: u32 = 32;
 
-/// What finds a type among those of a dict.
+/// What finds a type without a name among those of a dict.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key<'a> {
-    Named(Option<Kind>, &'a [u8]),
+enum Key {
     Reference(Kind, u32),
     Array(u32, u32),
     Function(u32, Vec<u32>, bool),
 }
 
-type Dict<'a> = FxHashMap<Key<'a>, TypeId>;
+/// The types of a dict. Several may have one name: those of functions, and those of which each unit has its own.
+#[derive(Default)]
+struct Dict<'a> {
+    nameless: FxHashMap<Key, TypeId>,
+    named: FxHashMap<(Option<Kind>, &'a [u8]), Vec<Named>>,
+}
+
+/// A type with a name.
+#[derive(Clone, Copy)]
+struct Named {
+    id: TypeId,
+    /// It is only declared.
+    is_declaration: bool,
+    looks: u64,
+}
 
 /// The dicts of the file, ready to be searched.
 pub(super) struct Dicts<'a> {
@@ -29,15 +44,17 @@ pub(super) struct Dicts<'a> {
 impl<'a> Dicts<'a> {
     /// `names` are those of the archive's members, in their order.
     pub(super) fn read(section: &'a Section<'a>, names: Vec<&'a [u8]>) -> Result<Dicts<'a>, Error> {
-        let mut dicts = Vec::new();
-        let mut parent = None;
-        for (number, types) in section.types().enumerate() {
-            if !types.dict().is_child() {
-                parent = Some(number);
-            }
-            dicts.push(keys(&Graph::read(types)?));
-        }
-        Ok(Dicts { names, dicts, parent })
+        let graphs = section.types().map(Graph::read).collect::<Result<Vec<_>, Error>>()?;
+        let parent = graphs.iter().rposition(|graph| !graph.is_child());
+        let dict = |graph| {
+            let shared = parent.and_then(|parent| graphs.get(parent));
+            dict(graph, &mut Looks::new(graph, shared))
+        };
+        Ok(Dicts {
+            names,
+            dicts: graphs.iter().map(dict).collect(),
+            parent,
+        })
     }
 
     /// The dict of a unit, where it is not the parent.
@@ -47,9 +64,10 @@ impl<'a> Dicts<'a> {
     }
 }
 
-fn keys<'a>(graph: &Graph<'a>) -> Dict<'a> {
+fn dict<'a>(graph: &Graph<'a>, looks: &mut Looks<'_, 'a>) -> Dict<'a> {
     let mut dict = Dict::default();
     for (index, node) in graph.nodes().iter().enumerate() {
+        let id = graph.id(index);
         let key = match node.body {
             Body::Reference(kind, to) if kind != Kind::Typedef => Key::Reference(kind, to.0),
             Body::Array(array) => Key::Array(array.contents.0, array.count),
@@ -63,11 +81,85 @@ fn keys<'a>(graph: &Graph<'a>) -> Dict<'a> {
             }
             Body::Unknown | Body::Slice(..) => continue,
             _ if node.name.is_empty() => continue,
-            _ => Key::Named(node.body.namespace(), node.name),
+            _ => {
+                let named = dict.named.entry((node.body.namespace(), node.name)).or_default();
+                named.push(Named {
+                    id,
+                    is_declaration: matches!(node.body, Body::Forward(_)),
+                    looks: looks.of(id, 0),
+                });
+                continue;
+            }
         };
-        dict.entry(key).or_insert(graph.id(index));
+        dict.nameless.entry(key).or_insert(id);
     }
     dict
+}
+
+/// What values of types look like, as a number: it differs for types that differ, whatever dicts they are in. Where pointers lead does not matter.
+struct Looks<'g, 'a> {
+    graph: &'g Graph<'a>,
+    /// That of the parent.
+    shared: Option<&'g Graph<'a>>,
+    known: FxHashMap<TypeId, u64>,
+}
+
+impl<'g, 'a> Looks<'g, 'a> {
+    fn new(graph: &'g Graph<'a>, shared: Option<&'g Graph<'a>>) -> Looks<'g, 'a> {
+        Looks {
+            graph,
+            shared,
+            known: FxHashMap::default(),
+        }
+    }
+
+    fn of(&mut self, id: TypeId, depth: u32) -> u64 {
+        if let Some(&known) = self.known.get(&id) {
+            return known;
+        }
+        let own = (self.graph, self.graph.get(id));
+        let shared = || self.shared.map(|shared| (shared, shared.get(id)));
+        let (graph, node) = match own {
+            (graph, Some(node)) => (graph, node),
+            _ => match shared() {
+                Some((graph, Some(node))) if depth < DEEPEST => (graph, node),
+                _ => return 0,
+            },
+        };
+        if depth >= DEEPEST {
+            return 0;
+        }
+        let looks = self.node(graph, node, depth);
+        self.known.insert(id, looks);
+        looks
+    }
+
+    fn node(&mut self, graph: &Graph<'_>, node: &Node<'_>, depth: u32) -> u64 {
+        let mut hasher = FxHasher::default();
+        match node.body {
+            Body::Reference(Kind::Pointer, _) | Body::Function(_) | Body::Unknown => {
+                std::mem::discriminant(&node.body).hash(&mut hasher);
+            }
+            Body::Reference(_, to) => return self.of(to, depth + 1),
+            Body::Number(kind, bytes, encoding) => (kind, bytes, encoding.format).hash(&mut hasher),
+            Body::Array(array) => (self.of(array.contents, depth + 1), array.count).hash(&mut hasher),
+            Body::Aggregate(kind, bytes, members) => {
+                (kind, bytes).hash(&mut hasher);
+                for member in graph.members(members) {
+                    (member.name, member.offset, self.of(member.id, depth + 1)).hash(&mut hasher);
+                }
+            }
+            Body::Enum(bytes, values) => {
+                bytes.hash(&mut hasher);
+                for value in graph.values(values) {
+                    (value.name, value.value).hash(&mut hasher);
+                }
+            }
+            Body::Forward(kind) => kind.hash(&mut hasher),
+            Body::Slice(_, slice) => (self.of(slice.of, depth + 1), slice.offset, slice.bits).hash(&mut hasher),
+        }
+        hasher.finish()
+    }
 }
 
 /// Finds the types of one unit.
@@ -103,14 +195,14 @@ impl<'t, 'a> Finder<'t, 'a> {
         let Some(node) = graph.get(id).filter(|_| depth < DEEPEST) else {
             return NONE;
         };
-        let found = self.search(graph, node, depth);
+        let found = self.search(graph, id, node, depth);
         self.known.insert(id, found);
         found
     }
 
-    fn search(&mut self, graph: &Graph<'_>, node: &Node<'_>, depth: u32) -> [TypeId; 2] {
+    fn search(&mut self, graph: &Graph<'_>, id: TypeId, node: &Node<'_>, depth: u32) -> [TypeId; 2] {
         // What a type refers to is in both dicts, or in one.
-        let keys: Vec<Key<'_>> = match node.body {
+        let keys: Vec<Key> = match node.body {
             Body::Reference(kind, to) if kind != Kind::Typedef => {
                 let to = self.both(graph, to, depth + 1);
                 to.iter()
@@ -140,15 +232,39 @@ impl<'t, 'a> Finder<'t, 'a> {
                 });
                 keys.into_iter().collect()
             }
-            Body::Unknown | Body::Slice(..) => Vec::new(),
-            _ if node.name.is_empty() => Vec::new(),
-            _ => vec![Key::Named(node.body.namespace(), node.name)],
+            Body::Unknown | Body::Slice(..) => return NONE,
+            _ if node.name.is_empty() => return NONE,
+            _ => return self.named(graph, id, node),
         };
-        let within = |dict: Option<usize>| {
-            let dict = dict.and_then(|dict| self.target.dicts.get(dict));
-            let found = dict.and_then(|dict| keys.iter().find_map(|key| dict.get(key)));
+        self.dicts().map(|dict| {
+            let found = dict.and_then(|dict| keys.iter().find_map(|key| dict.nameless.get(key)));
             found.copied().unwrap_or(TypeId(0))
+        })
+    }
+
+    /// The unit's own dict and the parent.
+    fn dicts(&self) -> [Option<&'t Dict<'a>>; 2] {
+        [self.child, self.target.parent].map(|dict| self.target.dicts.get(dict?))
+    }
+
+    /// A type with a name: where there are several of this name, the one that looks like it.
+    fn named(&self, graph: &Graph<'_>, id: TypeId, node: &Node<'_>) -> [TypeId; 2] {
+        let lists = self.dicts().map(|dict| {
+            let list = dict.and_then(|dict| dict.named.get(&(node.body.namespace(), node.name)));
+            list.map_or(&[][..], |list| &list[..])
+        });
+        let is_declaration = matches!(node.body, Body::Forward(_));
+        let defined = lists.iter().flat_map(|list| list.iter());
+        let is_only_one = defined.filter(|one| !one.is_declaration).count() <= 1;
+        let looks = match is_only_one || is_declaration {
+            true => None,
+            false => Some(Looks::new(graph, None).of(id, 0)),
         };
-        [within(self.child), within(self.target.parent)]
+        let may_be = |one: &&Named| looks.is_none_or(|looks| looks == one.looks);
+        lists.map(|list| {
+            let defined = list.iter().find(|one| !one.is_declaration && may_be(one));
+            let found = defined.or_else(|| list.iter().find(|one| one.is_declaration));
+            found.map_or(TypeId(0), |one| one.id)
+        })
     }
 }

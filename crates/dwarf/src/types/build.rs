@@ -47,9 +47,9 @@ pub(super) struct Builder<'p, 'd> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
-    /// Of another language than C those of arguments and results that C has too: numbers, enums and addresses, of characters or of anything. What else
-    /// there is has no representation.
-    Scalars,
+    /// Of another language than C those of arguments and results that C has too: numbers, enums, addresses of characters or of anything, and what
+    /// consists of these. What else there is has no representation.
+    Arguments,
 }
 
 /// The unit's types, its functions and its variables.
@@ -63,10 +63,9 @@ pub(super) fn unit_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHash
     (unit, builder.ids)
 }
 
-/// Of a unit in another language than C the types of arguments and results that are numbers, enums and addresses, with the id of each entry that
-/// is a type of them.
-pub(super) fn scalars_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
-    let (unit, builder) = build(all, std::iter::once(number as usize), Which::Scalars);
+/// Of a unit in another language than C the types of arguments and results that C has too, with the id of each entry that is a type of them.
+pub(super) fn arguments_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
+    let (unit, builder) = build(all, std::iter::once(number as usize), Which::Arguments);
     (unit, builder.ids)
 }
 
@@ -94,10 +93,8 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: 
         dies.map(move |(index, die)| ((number as u32, index as u32), die))
     });
     for (at, die) in dies {
-        if which == Which::Scalars {
-            if matches!(die.tag, dw::DW_TAG_formal_parameter | dw::DW_TAG_subprogram) && die.of.is_some() {
-                builder.type_of(die, at);
-            }
+        if which == Which::Arguments {
+            builder.argument(at, die);
         } else if is_type(die.tag) {
             builder.type_at(at);
         } else if die.parent == NONE && matches!(die.tag, dw::DW_TAG_subprogram | dw::DW_TAG_variable) {
@@ -208,8 +205,30 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
+    /// The type of an argument or a result, unless the function is only declared, as most of a class are.
+    fn argument(&mut self, at: Place, die: &Die<'d>) {
+        let origin = die.origin.and_then(|origin| self.all.resolve(at.0, origin));
+        let is_declared = |function: &Die<'_>| function.declaration;
+        let described = match die.tag {
+            dw::DW_TAG_subprogram if !is_declared(die) => match die.of {
+                None => origin,
+                Some(_) => Some(at),
+            },
+            dw::DW_TAG_formal_parameter if die.parent != NONE => {
+                Some(at).filter(|_| !is_declared(self.die((at.0, die.parent))))
+            }
+            _ => None,
+        };
+        if let Some(described) = described {
+            let die = *self.die(described);
+            if die.of.is_some() {
+                self.type_of(&die, described);
+            }
+        }
+    }
+
     /// What stands for a type of another language than C; `None` where C has it too.
-    fn scalar(&mut self, at: Place, die: &Die<'d>) -> Option<Body> {
+    fn foreign(&mut self, at: Place, die: &Die<'d>) -> Option<Body> {
         match die.tag {
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
                 let to = match self.character(at, die) {
@@ -218,7 +237,14 @@ impl<'d> Builder<'_, 'd> {
                 };
                 Some(Body::Reference(Kind::Pointer, to))
             }
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
+                // Which of its members a value has, a variant part says, and where they are, a virtual base's place.
+                let is_unlike =
+                    |(_, member): (Place, Die<'_>)| member.tag == dw::DW_TAG_variant_part || member.place.computed;
+                self.children(at).into_iter().any(is_unlike).then_some(Body::Unknown)
+            }
             dw::DW_TAG_base_type
+            | dw::DW_TAG_array_type
             | dw::DW_TAG_enumeration_type
             | dw::DW_TAG_typedef
             | dw::DW_TAG_const_type
@@ -249,8 +275,8 @@ impl<'d> Builder<'_, 'd> {
     }
 
     fn body(&mut self, at: Place, die: &Die<'d>) -> Body {
-        if self.which == Which::Scalars
-            && let Some(body) = self.scalar(at, die)
+        if self.which == Which::Arguments
+            && let Some(body) = self.foreign(at, die)
         {
             return body;
         }
@@ -262,7 +288,7 @@ impl<'d> Builder<'_, 'd> {
             dw::DW_TAG_volatile_type => reference(Kind::Volatile),
             dw::DW_TAG_restrict_type => reference(Kind::Restrict),
             dw::DW_TAG_base_type => self.number(die),
-            dw::DW_TAG_structure_type => self.aggregate(Kind::Struct, at, die),
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type => self.aggregate(Kind::Struct, at, die),
             dw::DW_TAG_union_type => self.aggregate(Kind::Union, at, die),
             dw::DW_TAG_enumeration_type => self.enumeration(at, die),
             dw::DW_TAG_array_type => self.array(at, die),
@@ -295,7 +321,7 @@ impl<'d> Builder<'_, 'd> {
             dw::DW_ATE_signed => Encoding::SIGNED,
             dw::DW_ATE_unsigned => 0,
             dw::DW_ATE_signed_char => Encoding::SIGNED | Encoding::CHAR,
-            dw::DW_ATE_unsigned_char => Encoding::CHAR,
+            dw::DW_ATE_unsigned_char | dw::DW_ATE_UTF => Encoding::CHAR,
             other => return self.cannot(Reason::Encoding(other), die),
         };
         Body::Number(Kind::Integer, size, encoding(format))
@@ -307,8 +333,9 @@ impl<'d> Builder<'_, 'd> {
         }
         let mut members = Vec::new();
         for (place, member) in self.children(at) {
-            // Without a type it is none of C's.
-            if member.tag != dw::DW_TAG_member || member.of.is_none() {
+            // Without a type it is none of C's, and what is external is no part of a value.
+            let is_part = matches!(member.tag, dw::DW_TAG_member | dw::DW_TAG_inheritance);
+            if !is_part || member.of.is_none() || member.external {
                 continue;
             }
             if member.place.computed {
@@ -322,14 +349,14 @@ impl<'d> Builder<'_, 'd> {
 
     fn member(&mut self, at: Place, member: &Die<'d>) -> StructMember<'d> {
         let id = self.type_of(member, at);
+        // A base has the name of its class.
+        let base = member.of.filter(|_| member.tag == dw::DW_TAG_inheritance);
+        let base = base.and_then(|of| self.all.resolve(at.0, of));
+        let name = base.map_or(member.name, |base| self.die(base).name);
         let start = member.place.bytes.wrapping_mul(8);
         let Some(bits) = member.bits else {
             let offset = member.place.data_bits.unwrap_or(start);
-            return StructMember {
-                name: member.name,
-                offset,
-                id,
-            };
+            return StructMember { name, offset, id };
         };
         let offset = match (member.place.data_bits, member.place.bits_from_top) {
             (Some(offset), _) => offset,
@@ -349,7 +376,7 @@ impl<'d> Builder<'_, 'd> {
         };
         let bytes = bits.div_ceil(8).max(1).next_power_of_two();
         StructMember {
-            name: member.name,
+            name,
             offset,
             id: self.graph.add_nameless(Body::Slice(bytes, slice)),
         }

@@ -98,6 +98,8 @@ fn matters(tag: DwTag) -> bool {
         || matches!(
             tag,
             dw::DW_TAG_member
+                | dw::DW_TAG_inheritance
+                | dw::DW_TAG_variant_part
                 | dw::DW_TAG_enumerator
                 | dw::DW_TAG_subrange_type
                 | dw::DW_TAG_formal_parameter

@@ -236,15 +236,15 @@ impl<'d> Parts<'d> {
         self.make_of(false)
     }
 
-    /// Likewise, and of units in other languages than C the numbers, enums and addresses among the types of arguments and results.
-    pub fn make_with_scalars<'p>(&'p self) -> Made<'p>
+    /// Likewise, and of units in other languages than C the types of arguments and results that C has too.
+    pub fn make_with_arguments<'p>(&'p self) -> Made<'p>
     where
         'd: 'p,
     {
         self.make_of(true)
     }
 
-    fn make_of<'p>(&'p self, scalars: bool) -> Made<'p>
+    fn make_of<'p>(&'p self, arguments: bool) -> Made<'p>
     where
         'd: 'p,
     {
@@ -257,8 +257,8 @@ impl<'d> Parts<'d> {
                 (UnitKind::Skeleton, _) => left_out.add(Reason::Split, &parsed.name),
                 (UnitKind::Compilation, Some(language)) if !is_c(language) => {
                     left_out.add(Reason::Language(language), &parsed.name);
-                    if scalars {
-                        let (unit, _) = build::scalars_with_ids(all, number as u32);
+                    if arguments {
+                        let (unit, _) = build::arguments_with_ids(all, number as u32);
                         let unit = Unit {
                             name: &parsed.name[..],
                             ..unit
@@ -303,7 +303,7 @@ impl<'d> Parts<'d> {
         0..self.0.own as u32
     }
 
-    /// A unit's types, and where each entry that is a type is among them; of a unit in another language than C the scalars alone. `None` for
+    /// A unit's types, and where each entry that is a type is among them; of a unit in another language than C those of arguments and results alone. `None` for
     /// units of other sorts.
     pub(crate) fn unit(&self, number: u32) -> Option<(Unit<'d>, FxHashMap<Place, TypeId>)> {
         if self.0.units[number as usize].kind != UnitKind::Compilation {
@@ -311,7 +311,7 @@ impl<'d> Parts<'d> {
         }
         Some(match self.is_c(number) {
             true => build::unit_with_ids(&self.0, number),
-            false => build::scalars_with_ids(&self.0, number),
+            false => build::arguments_with_ids(&self.0, number),
         })
     }
 

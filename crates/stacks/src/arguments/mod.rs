@@ -5,6 +5,7 @@
 //! says which. In the innermost frame arguments are where they were passed as long as the table says so.
 //! What can't be found is not guessed.
 
+mod float;
 mod module;
 mod show;
 
@@ -22,7 +23,7 @@ use crate::modules::Space;
 use crate::process::{Argument, Frame, ThreadStack};
 use module::Opened;
 pub(crate) use module::Source;
-use show::Show;
+use show::{Byte, Show, known};
 
 /// Bytes of a value; larger ones are not shown.
 const LARGEST_VALUE: u64 = 256;
@@ -166,7 +167,7 @@ enum Found {
     Word(u64),
     /// It lies there.
     At(u64),
-    Bytes(Vec<u8>),
+    Bytes(Vec<Byte>),
 }
 
 struct Look<'l, 's> {
@@ -214,6 +215,7 @@ impl<'l, 's> Look<'l, 's> {
             value: None,
             place: None,
             at_entry: false,
+            code: None,
         };
         if known.at_start
             && let Some((passing, pieces)) = &parameter.passed
@@ -263,33 +265,40 @@ impl<'l, 's> Look<'l, 's> {
             let mut show = Show {
                 read: &|address, buffer| self.space.read(address, buffer),
                 endian: self.snapshot.endian,
+                x87: known.opened.table.abi().data_model().x87,
                 types,
                 measures: Measures::new(types, AlignmentRule::StrictestMember),
                 out: String::new(),
             };
             show.value(parameter.type_id, &bytes, 0)?;
-            Some(show.out)
+            let code = show.code(parameter.type_id, &bytes);
+            Some((show.out, code))
         });
-        if let Some(shown) = shown {
+        if let Some((shown, code)) = shown {
             argument.value = Some(shown);
+            argument.code = code;
             argument.place = Some(place());
         }
     }
 
-    /// The bytes of a value of this size.
-    fn bytes(&self, found: Found, size: u64) -> Option<Vec<u8>> {
+    /// The bytes of a value of this size, of which some may be lost.
+    fn bytes(&self, found: Found, size: u64) -> Option<Vec<Byte>> {
         if size == 0 || size > LARGEST_VALUE {
             return None;
         }
         let size = size as usize;
+        let all = |bytes: &[u8]| bytes.iter().copied().map(Some).collect();
         match found {
             // The CPUs that have a calling convention here have the lowest byte first.
-            Found::Word(word) => word.to_le_bytes().get(..size).map(<[u8]>::to_vec),
+            Found::Word(word) => word.to_le_bytes().get(..size).map(all),
             Found::At(address) => {
                 let mut bytes = vec![0; size];
-                (self.space.read(address, &mut bytes) == size).then_some(bytes)
+                (self.space.read(address, &mut bytes) == size).then(|| all(&bytes))
             }
-            Found::Bytes(bytes) => (bytes.len() >= size).then_some(bytes),
+            Found::Bytes(mut bytes) => {
+                bytes.truncate(size);
+                Some(bytes).filter(|bytes| bytes.len() == size && bytes.iter().any(Option::is_some))
+            }
         }
     }
 
@@ -303,37 +312,23 @@ impl<'l, 's> Look<'l, 's> {
     ) -> Option<Found> {
         let mut bytes = Vec::new();
         for piece in pieces {
-            let mut part = vec![
-                0;
-                usize::try_from(piece.bytes)
-                    .ok()
-                    .filter(|&len| len as u64 <= LARGEST_VALUE)?
-            ];
-            match piece.place {
-                Place::Register(number) => {
-                    let word = register(number)?.to_le_bytes();
-                    part.copy_from_slice(word.get(..piece.bytes as usize)?);
-                }
-                Place::Stack(at) => {
-                    let address = self.cfa(frame)?.wrapping_add(at);
-                    if self.space.read(address, &mut part) < part.len() {
-                        return None;
-                    }
-                }
+            let [offset, len] = [piece.offset, piece.bytes].map(usize::try_from);
+            let (offset, len) = (offset.ok()?, len.ok()?);
+            if offset.max(len) as u64 > LARGEST_VALUE {
+                return None;
             }
-            bytes.resize(
-                usize::try_from(piece.offset)
-                    .ok()
-                    .filter(|&at| at as u64 <= LARGEST_VALUE)?,
-                0,
-            );
+            let part = match piece.place {
+                Place::Register(number) => match register(number) {
+                    Some(word) => self.bytes(Found::Word(word), piece.bytes)?,
+                    None => vec![None; len],
+                },
+                Place::Stack(at) => self.bytes(Found::At(self.cfa(frame)?.wrapping_add(at)), piece.bytes)?,
+            };
+            bytes.resize(offset, None);
             bytes.extend(part);
         }
-        if bytes.is_empty() {
-            return None;
-        }
         match passing {
-            Passing::Reference => Some(Found::At(u64::from_le_bytes(bytes.try_into().ok()?))),
+            Passing::Reference => Some(Found::At(self.word(Found::Bytes(bytes))?)),
             _ => Some(Found::Bytes(bytes)),
         }
     }
@@ -361,8 +356,10 @@ impl<'l, 's> Look<'l, 's> {
                 let mut bytes = Vec::new();
                 for part in known.opened.table.parts(start, count) {
                     let (size, value) = part.ok()?;
-                    let found = self.value(known, frame, value, depth)?;
-                    bytes.extend(self.bytes(found, size)?.get(..usize::try_from(size).ok()?)?);
+                    let len = usize::try_from(size).ok().filter(|_| size <= LARGEST_VALUE)?;
+                    let part = self.value(known, frame, value, depth);
+                    let part = part.and_then(|found| self.bytes(found, size));
+                    bytes.extend(part.unwrap_or_else(|| vec![None; len]));
                 }
                 Found::Bytes(bytes)
             }
@@ -378,7 +375,7 @@ impl<'l, 's> Look<'l, 's> {
     }
 
     fn word(&self, found: Found) -> Option<u64> {
-        Some(u64::from_le_bytes(self.bytes(found, 8)?.try_into().ok()?))
+        Some(u64::from_le_bytes(known(&self.bytes(found, 8)?)?.try_into().ok()?))
     }
 
     /// What a register was when a frame's function was called: its caller's call has it.

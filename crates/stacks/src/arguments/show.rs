@@ -3,6 +3,8 @@
 use backtrail_ctype::{Encoding, Kind, Measures, Type, TypeId, Types};
 use backtrail_wire::{Endian, read_bits, sign_extend};
 
+use super::float::{self, shortest};
+
 /// Structs and arrays in each other.
 const DEEPEST: u32 = 4;
 /// Members or elements that are shown of one.
@@ -14,11 +16,21 @@ const LONGEST_VALUE: usize = 4096;
 /// What stands for what is left out, and for what is not known.
 pub(super) const LEFT_OUT: &str = "...";
 
+/// A byte of a value; `None` where it is lost.
+pub(super) type Byte = Option<u8>;
+
+/// These bytes, if none is lost.
+pub(super) fn known(bytes: &[Byte]) -> Option<Vec<u8>> {
+    bytes.iter().copied().collect()
+}
+
 /// Shows values of the types of a dict.
 pub(super) struct Show<'s, 'd> {
     /// Reads memory from an address on, and tells how many bytes came.
     pub(super) read: &'s dyn Fn(u64, &mut [u8]) -> usize,
     pub(super) endian: Endian,
+    /// `long double` is the format of x87.
+    pub(super) x87: bool,
     pub(super) types: Types<'d>,
     pub(super) measures: Measures<'d>,
     pub(super) out: String,
@@ -26,24 +38,21 @@ pub(super) struct Show<'s, 'd> {
 
 impl Show<'_, '_> {
     /// Appends a value of this type; `None` where the type says too little, or more bytes are needed than there are.
-    pub(super) fn value(&mut self, id: TypeId, bytes: &[u8], depth: u32) -> Option<()> {
+    pub(super) fn value(&mut self, id: TypeId, bytes: &[Byte], depth: u32) -> Option<()> {
         if self.out.len() > LONGEST_VALUE {
             self.out.push_str(LEFT_OUT);
             return Some(());
         }
         let found = self.types.resolve(id).ok()?;
+        let of_its_size = || bytes.get(..usize::try_from(found.size()).ok().filter(|&len| len > 0)?);
         match found.kind() {
-            Kind::Integer => {
-                let encoding = found.encoding().ok()?;
-                let len = usize::try_from(found.size()).ok().filter(|&len| len > 0)?;
-                self.integer(encoding, bytes.get(..len)?)
-            }
-            Kind::Float => self.float(bytes.get(..usize::try_from(found.size()).ok()?)?),
-            Kind::Pointer => self.pointer(&found, bytes.get(..8)?),
+            Kind::Integer => self.integer(found.encoding().ok()?, &known(of_its_size()?)?),
+            Kind::Float => self.float(&found, &known(of_its_size()?)?),
+            Kind::Pointer => self.pointer(&found, &known(bytes.get(..8)?)?),
             Kind::Enum => {
-                let len = usize::try_from(found.size()).ok().filter(|len| (1..=8).contains(len))?;
-                let number = self.number(bytes.get(..len)?)?;
-                self.enumerator(&found, sign_extend(number, len as u32 * 8))
+                let bytes = known(of_its_size()?)?;
+                let number = self.number(&bytes)?;
+                self.enumerator(&found, sign_extend(number, bytes.len() as u32 * 8))
             }
             Kind::Struct | Kind::Union => {
                 let len = usize::try_from(found.size()).ok()?;
@@ -101,18 +110,38 @@ impl Show<'_, '_> {
             (_, true) => self.out += &signed.to_string(),
             _ => self.out += &number.to_string(),
         }
-        if encoding.format & Encoding::CHAR != 0 && bits == 8 {
+        let character = match bits {
+            _ if encoding.format & Encoding::CHAR == 0 => None,
+            8 => Some(char::from(number as u8)),
+            // Of one UTF-16 code unit, what is a character alone.
+            _ => u32::try_from(number).ok().and_then(char::from_u32),
+        };
+        if let Some(character) = character {
             self.out.push_str(" '");
-            self.byte(number as u8, b'\'');
+            match u8::try_from(u32::from(character)) {
+                Ok(byte) if bits == 8 || byte < 0x80 => self.byte(byte, b'\''),
+                _ if character.is_control() => self.out += &character.escape_unicode().to_string(),
+                _ => self.out.push(character),
+            }
             self.out.push('\'');
         }
     }
 
-    fn float(&mut self, bytes: &[u8]) -> Option<()> {
-        let number = self.number(bytes)?;
+    fn float(&mut self, found: &Type<'_>, bytes: &[u8]) -> Option<()> {
+        let wide = || {
+            let array: [u8; 16] = bytes.try_into().ok()?;
+            Some(match self.endian {
+                Endian::Little => u128::from_le_bytes(array),
+                Endian::Big => u128::from_be_bytes(array),
+            })
+        };
         self.out += &match bytes.len() {
-            4 => f32::from_bits(number as u32).to_string(),
-            8 => f64::from_bits(number).to_string(),
+            4 => shortest(f32::from_bits(self.number(bytes)? as u32)),
+            8 => shortest(f64::from_bits(self.number(bytes)?)),
+            16 => match self.x87 && found.name() == Ok(&b"long double"[..]) {
+                true => float::x87(wide()?),
+                false => float::binary128(wide()?),
+            },
             _ => return None,
         };
         Some(())
@@ -126,6 +155,15 @@ impl Show<'_, '_> {
             self.text_at(address);
         }
         Some(())
+    }
+
+    /// The address that a value is if its type is a pointer to functions.
+    pub(super) fn code(&self, id: TypeId, bytes: &[Byte]) -> Option<u64> {
+        let found = self.types.resolve(id).ok()?;
+        let to = self.types.resolve(found.reference().ok()?).ok()?;
+        let is_function = found.kind() == Kind::Pointer && to.kind() == Kind::Function;
+        let address = self.number(&known(bytes.get(..8)?)?)?;
+        (is_function && address != 0).then_some(address)
     }
 
     /// The text at an address, up to its zero. Nothing, where none can be read.
@@ -152,6 +190,31 @@ impl Show<'_, '_> {
             self.out.push(' ');
             self.quoted(&text[..len], true);
         }
+    }
+
+    /// Where the text of Rust's `&str` lies, and its bytes.
+    fn rust_text(&self, found: &Type<'_>, bytes: &[Byte]) -> Option<(u64, u64)> {
+        if found.name() != Ok(&b"&str"[..]) {
+            return None;
+        }
+        let mut words = [0; 2];
+        for (name, word) in [&b"data_ptr"[..], b"length"].into_iter().zip(&mut words) {
+            let member = found.members().ok()?.flatten().find(|member| member.name == name)?;
+            let at = usize::try_from(member.offset / 8).ok()?;
+            *word = self.number(&known(bytes.get(at..at.checked_add(8)?)?)?)?;
+        }
+        Some(words.into())
+    }
+
+    /// So many bytes at an address as a text.
+    fn text_of(&mut self, address: u64, len: u64) -> Option<()> {
+        let wanted = usize::try_from(len).unwrap_or(usize::MAX).min(LONGEST_TEXT);
+        let mut text = vec![0; wanted];
+        if (self.read)(address, &mut text) < wanted {
+            return None;
+        }
+        self.quoted(&text, wanted as u64 != len);
+        Some(())
     }
 
     fn quoted(&mut self, text: &[u8], is_cut: bool) {
@@ -197,14 +260,44 @@ impl Show<'_, '_> {
                 return Some(());
             }
         }
-        self.out += &number.to_string();
+        match self.flags(found, number) {
+            Some(flags) => self.out += &flags,
+            None => self.out += &number.to_string(),
+        }
         Some(())
     }
 
-    fn members(&mut self, found: &Type<'_>, bytes: &[u8], depth: u32) -> Option<()> {
+    /// A number as the flags in it, if the enum's values are flags: no two of them have a bit together.
+    fn flags(&self, found: &Type<'_>, number: i64) -> Option<String> {
+        let mut rest = u64::try_from(number).ok().filter(|&number| number != 0)?;
+        let (mut seen, mut names) = (0u64, Vec::new());
+        for value in found.enumerators().ok()? {
+            let value = value.ok()?;
+            let bits = u64::from(u32::try_from(value.value).ok()?);
+            // Several bits belong together only where they stand together.
+            let is_one_field = bits == 0 || (bits >> bits.trailing_zeros()).wrapping_add(1).is_power_of_two();
+            if !is_one_field || bits & seen != 0 {
+                return None;
+            }
+            seen |= bits;
+            if bits != 0 && rest & bits == bits {
+                rest &= !bits;
+                names.push(String::from_utf8_lossy(value.name).into_owned());
+            }
+        }
+        if rest != 0 {
+            names.push(format!("unknown: {rest:#x}"));
+        }
+        Some(format!("({})", names.join(" | ")))
+    }
+
+    fn members(&mut self, found: &Type<'_>, bytes: &[Byte], depth: u32) -> Option<()> {
         if depth >= DEEPEST {
             self.out.push_str("{...}");
             return Some(());
+        }
+        if let Some((address, len)) = self.rust_text(found, bytes) {
+            return self.text_of(address, len);
         }
         self.out.push('{');
         for (index, member) in found.members().ok()?.enumerate() {
@@ -229,7 +322,7 @@ impl Show<'_, '_> {
         Some(())
     }
 
-    fn member(&mut self, id: TypeId, offset: u64, bytes: &[u8], depth: u32) -> Option<()> {
+    fn member(&mut self, id: TypeId, offset: u64, bytes: &[Byte], depth: u32) -> Option<()> {
         let found = self.types.get(id).ok()?;
         if found.kind() != Kind::Slice {
             let at = usize::try_from(offset / 8).ok().filter(|_| offset.is_multiple_of(8))?;
@@ -238,7 +331,9 @@ impl Show<'_, '_> {
         let slice = found.slice().ok()?;
         let bits = u32::from(slice.bits);
         let first = offset.checked_add(slice.offset.into())?;
-        let number = read_bits(bytes, first, bits, self.endian).ok()?;
+        let [start, end] = [first / 8, first.checked_add(bits.into())?.div_ceil(8)].map(usize::try_from);
+        let bytes = known(bytes.get(start.ok()?..end.ok()?)?)?;
+        let number = read_bits(&bytes, first % 8, bits, self.endian).ok()?;
         let of = self.types.resolve(slice.of).ok()?;
         match of.kind() {
             Kind::Enum => {
@@ -260,12 +355,12 @@ impl Show<'_, '_> {
         }
     }
 
-    fn array(&mut self, found: &Type<'_>, bytes: &[u8], depth: u32) -> Option<()> {
+    fn array(&mut self, found: &Type<'_>, bytes: &[Byte], depth: u32) -> Option<()> {
         let array = found.array().ok()?;
         let element = self.types.resolve(array.contents).ok()?;
         let count = array.count as usize;
         if is_char(&element) && count > 0 {
-            let text = bytes.get(..count)?;
+            let text = known(bytes.get(..count)?)?;
             let end = text.iter().position(|&byte| byte == 0);
             let shown = &text[..end.unwrap_or(count).min(LONGEST_TEXT)];
             self.quoted(shown, shown.len() < end.unwrap_or(count));
@@ -286,7 +381,12 @@ impl Show<'_, '_> {
                 self.out.push_str(LEFT_OUT);
                 break;
             }
-            self.value(array.contents, bytes.get(index.checked_mul(size)?..)?, depth + 1)?;
+            let before = self.out.len();
+            let element = bytes.get(index.checked_mul(size)?..)?;
+            if self.value(array.contents, element, depth + 1).is_none() {
+                self.out.truncate(before);
+                self.out.push_str(LEFT_OUT);
+            }
         }
         self.out.push('}');
         Some(())
