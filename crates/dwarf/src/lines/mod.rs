@@ -12,8 +12,9 @@ mod unit;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use gimli::{AttributeValue, EndianSlice, RunTimeEndian};
+use gimli::AttributeValue;
 
+use crate::sections::Slice;
 use functions::Name;
 pub use sections::DebugSections;
 use unit::{File, Unit};
@@ -59,8 +60,6 @@ impl From<gimli::Error> for Error {
         Error::Dwarf(error)
     }
 }
-
-type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 
 /// Answers for the addresses of one module. A unit is read when an address first lies in it.
 pub struct Lines<'d> {
