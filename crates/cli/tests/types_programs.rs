@@ -151,10 +151,10 @@ fn holds(name: &str, most: usize) {
         Vec::<String>::new(),
         "{name}: what -gctf says and DWARF does not"
     );
-    let (ours, from_dwarf) = (layouts(&ours), layouts(&from_dwarf));
+    let (all, ours, from_dwarf) = (ours.clone(), layouts(&ours), layouts(&from_dwarf));
     let only: Vec<&String> = ours.difference(&from_dwarf).collect();
     assert_eq!(only, Vec::<&String>::new(), "{name}: layouts");
-    gdb_reads(&linked);
+    gdb_reads(&linked, &all);
     let Some(clang) = CProgram::get(name, Compiler::Clang) else {
         return;
     };
@@ -167,21 +167,51 @@ fn holds(name: &str, most: usize) {
     assert!(2 * by_clang.len() > from_dwarf.len());
 }
 
-/// gdb, which ends on sections in which a struct begins with a mere declaration.
-fn gdb_reads(file: &Path) {
+/// gdb, which ends on sections in which a struct begins with a mere declaration, is asked for each struct that units share, and for functions.
+fn gdb_reads(file: &Path, ours: &Dicts) {
+    let shared = ours.get("").unwrap();
+    // A struct's name, and its first member's.
+    let structs = shared.types.iter().filter_map(|text| {
+        let (name, members) = text.strip_prefix("(kind 6) struct ")?.split_once(" (")?;
+        let (_, first) = members.split_once("\n[0x0] ")?;
+        Some((name, first.split_once(':')?.0))
+    });
+    // Nameless ones begin with their size.
+    let structs: Vec<(&str, &str)> = structs.filter(|(name, _)| !name.contains('(')).collect();
+    let functions = shared.symbols.iter().filter(|text| text.contains("(kind 5)"));
+    let functions: Vec<&str> = functions.filter_map(|text| Some(text.split_once(" -> ")?.0)).collect();
+    let asked = structs.iter().map(|(name, _)| format!("ptype struct {name}"));
+    let asked: Vec<String> = asked
+        .chain(functions.iter().map(|name| format!("whatis {name}")))
+        .collect();
+    let script = file.with_extension("gdb");
+    let lines = asked
+        .iter()
+        .map(|command| format!("echo \\n@{command}\\n\n{command}\n"));
+    fs::write(&script, lines.collect::<String>()).unwrap();
     let mut gdb = Command::new("gdb");
-    match gdb
-        .args(["-nx", "-batch", "-ex", "ptype size_t", "-ex", "ptype FILE"])
-        .arg(file)
-        .output()
-    {
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(text.contains("type = unsigned long"), "{output:?}");
-            assert!(text.contains("_IO_read_ptr"), "{output:?}");
-        }
-        Err(error) => skip(format_args!("gdb: {error}")),
+    let output = match gdb.args(["-nx", "-batch", "-x"]).arg(&script).arg(file).output() {
+        Ok(output) => output,
+        Err(error) => return skip(format_args!("gdb: {error}")),
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    let answers: Vec<&str> = text.split("\n@").skip(1).collect();
+    assert_eq!(
+        answers.len(),
+        asked.len(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for ((_, first), answer) in structs.iter().zip(&answers) {
+        let is_told = answer.contains("type = struct ") && answer.contains(first);
+        assert!(is_told, "{answer}");
     }
+    for answer in &answers[structs.len()..] {
+        assert!(answer.contains("\ntype = ") && answer.contains('('), "{answer}");
+    }
+    println!("{} structs and {} functions by gdb", structs.len(), functions.len());
+    assert!(structs.len() > 20 && !functions.is_empty());
 }
 
 #[test]
