@@ -117,6 +117,33 @@ fn is_of_nested_arrays(text: &str) -> bool {
     text.contains("][") || text.contains("(kind 4)")
 }
 
+/// Whether a struct that GNU ld tells is one of ours but for its size: it takes a bit field at the end for as large as its storage, from the byte in which it begins,
+/// and so makes structs larger than their compiler says.
+fn is_grown(text: &str, ours: &Dicts) -> bool {
+    let number = |text: &str| u64::from_str_radix(text.trim_end_matches(')'), 16).ok();
+    let parts = |text: &str| -> Option<(String, String, u64)> {
+        let (first, members) = text.split_once('\n')?;
+        let (what, size) = first.trim_start_matches(": ").rsplit_once("(size 0x")?;
+        Some((what.to_owned(), members.to_owned(), number(size)?))
+    };
+    let overhang = |members: &str| -> Option<u64> {
+        let last = members.lines().last().filter(|last| last.contains("[slice "))?;
+        let (offset, _) = last.strip_prefix("[0x")?.split_once(']')?;
+        let (_, storage) = last.rsplit_once("(size 0x")?;
+        Some(number(offset)? / 8 + number(storage)?)
+    };
+    let Some((what, members, size)) = parts(text) else {
+        return false;
+    };
+    let mut all = ours
+        .units()
+        .into_iter()
+        .chain([""])
+        .flat_map(|unit| &ours.get(unit).unwrap().types);
+    let is_same = |(other, its, smaller): (String, String, u64)| other == what && its == members && smaller < size;
+    overhang(&members) == Some(size) && all.any(|text| parts(text).is_some_and(is_same))
+}
+
 fn holds(name: &str, most: usize) {
     let Some(program) = Program::get(name) else { return };
     let (linked, size) = program.linked();
@@ -143,6 +170,7 @@ fn holds(name: &str, most: usize) {
             _ => true,
         },
     );
+    missing.retain(|text| !is_grown(text, &ours));
     assert_eq!(missing, Vec::<String>::new(), "{name}: what GNU ld has");
     let mut missing = from_dwarf.missing(&ours);
     missing.retain(|text| !is_of_nested_arrays(text));
