@@ -10,7 +10,7 @@ use std::thread;
 use backtrail_testkit::{SKIPPED, place};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 41] = [
+const TOOLS: [(&str, &str); 44] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -27,6 +27,7 @@ const TOOLS: [(&str, &str); 41] = [
     ("setpriv", "util-linux"),
     ("taskset", "util-linux"),
     ("clang", "clang"),
+    ("llvm-dwp", "llvm"),
     ("ld.lld", "lld"),
     ("mold", "mold"),
     ("eu-elflint", "elfutils"),
@@ -40,6 +41,8 @@ const TOOLS: [(&str, &str); 41] = [
     ("psql", "postgresql-client"),
     ("javac", "default-jdk-headless"),
     ("go", "golang-go"),
+    ("bison", "bison"),
+    ("flex", "flex"),
     ("patchelf", "patchelf"),
     ("dwz", "dwz"),
     ("bpftool", "bpftool"),

@@ -163,6 +163,41 @@ fn names_that_clash() {
     assert!(String::from_utf8_lossy(&no_unit.stderr).contains("no unit nothing.c has types of its own"));
 }
 
+/// Functions and objects are declared with what callers need.
+#[test]
+fn functions_by_name() {
+    let Some(tools) = Tools::new(Release::V2_40, Machine::X86_64) else {
+        return;
+    };
+    let source = tools.path("source.c");
+    fs::write(
+        &source,
+        "struct later; union value { int i; char text[8]; };
+         struct item { union value v; struct later *later; };
+         int set(struct later *l, union value v, const char *fmt, ...) { return !l + v.i + *fmt; }
+         struct item table[3];
+         struct unused { int a; } unused_one;\n",
+    )
+    .unwrap();
+    let object = tools.compile(&source);
+    let path = object.to_str().unwrap();
+    let text = printed(&["print", path, "set", "table"]);
+    assert!(
+        text.contains("\nint set(struct later *, union value, const char *, ...);\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("\nextern struct item table[3];\n"), "{text}");
+    assert!(!text.contains("unused"), "{text}");
+    let user = format!(
+        "{text}int main(void) {{ union value v = {{ .text = \"1\" }}; return set(0, v, \"\") + table[2].v.i; }}\n"
+    );
+    compile(&tools, &user, &tools.path("user.o"));
+    let output = types(&["print", path, "set", "nobody"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.ends_with("no symbol and no type has the name nobody\n"), "{told}");
+}
+
 fn found(arguments: &[&str]) -> Value {
     serde_json::from_str(&printed(&[&["find", "--json"], arguments].concat())).unwrap()
 }

@@ -6,11 +6,13 @@ use std::process::Command;
 
 use backtrail_ctype::link::{self, Options, Symbols};
 use backtrail_ctype::write;
-use backtrail_dwarf::types::{LeftOut, Parts, Reason, Sections, split_files};
+use backtrail_dwarf::split::SplitFiles;
+use backtrail_dwarf::types::{LeftOut, Made, Parts, Reason, Sections};
 use backtrail_elf::{Image, Table};
 use backtrail_testkit::objdump_types::Dicts;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{TempDir, available, place, scratch, skip};
+use backtrail_wire::Endian;
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -41,7 +43,10 @@ impl Tools {
     }
 
     fn compile(&self, compiler: &str, flags: &[&str], source: &Path) -> Option<PathBuf> {
-        let object = self.folder.path().join("object.o");
+        self.compile_to(self.folder.path().join("object.o"), compiler, flags, source)
+    }
+
+    fn compile_to(&self, object: PathBuf, compiler: &str, flags: &[&str], source: &Path) -> Option<PathBuf> {
         let mut command = Command::new(compiler);
         command
             .args(["-w", "-fPIC", "-O1", "-c"])
@@ -120,13 +125,16 @@ fn made(bytes: &[u8]) -> (Vec<u8>, LeftOut) {
         .expect("there is debug information");
     let parts = Parts::read(&sections).unwrap();
     let made = parts.make();
+    (linked(&made, image.endian()), made.left_out)
+}
+
+fn linked(made: &Made<'_>, endian: Endian) -> Vec<u8> {
     let options = Options {
         symbols: Symbols::Named,
         ..Options::default()
     };
     let linked = link::link(&made.units, &options).unwrap();
-    let section = linked.write(&write::Options::new(image.endian()), 8).unwrap();
-    (section, made.left_out)
+    linked.write(&write::Options::new(endian), 8).unwrap()
 }
 
 fn sources() -> Vec<PathBuf> {
@@ -293,6 +301,37 @@ fn clang_says_the_same() {
     }
 }
 
+/// The types of a file and of what was split off from it, and what was left out; `found` gets the places of what was opened.
+fn made_with_split(file: &Path, found: &mut Vec<PathBuf>) -> (Vec<u8>, LeftOut) {
+    let bytes = fs::read(file).unwrap();
+    let image = Image::parse(&bytes).unwrap();
+    let mut sections = Sections::load(&image, None).unwrap().unwrap();
+    let split = SplitFiles::find(&sections.split_units().unwrap(), &[file]);
+    for (place, opened) in split.iter() {
+        found.push(place.to_path_buf());
+        sections.add_split(&Image::parse(opened.bytes()).unwrap()).unwrap();
+    }
+    let parts = Parts::read(&sections).unwrap();
+    let made = parts.make();
+    for unit in &made.units {
+        let is_of_types = unit.name.is_empty();
+        assert!(is_of_types || unit.name.starts_with(b"/") && unit.name.ends_with(b".c"));
+    }
+    (linked(&made, image.endian()), made.left_out)
+}
+
+/// Whether `ours` has all of `whole`, but for types that nothing refers to, which are left over in one of them.
+fn has_all(ours: &Dicts, whole: &Dicts, what: &str) {
+    assert!(whole.types() > 50, "{what}: {}", whole.types());
+    let mut missing = ours.missing(whole);
+    missing.retain(|text| {
+        !["(kind 3)", "(kind 12)", "(kind 13)"]
+            .iter()
+            .any(|kind| text.contains(&format!(": {kind}")))
+    });
+    assert_eq!(missing, Vec::<String>::new(), "{what}");
+}
+
 /// What is in files of its own is what would be in the object; without them, it is named.
 #[test]
 fn split_units() {
@@ -301,45 +340,117 @@ fn split_units() {
     };
     let source = place::programs().join("types_kinds.c");
     for version in ["-gdwarf-4", "-gdwarf-5"] {
-        for flags in [&["-gsplit-dwarf"][..], &["-gsplit-dwarf", "-gz"]] {
-            let Some(object) = tools.gcc(&[version], &source) else {
-                return;
-            };
-            let (_, whole, _) = tools.both(&object);
+        let Some(object) = tools.gcc(&[version], &source) else {
+            return;
+        };
+        let (_, whole, _) = tools.both(&object);
+        for flags in [
+            &["-gsplit-dwarf"][..],
+            &["-gsplit-dwarf", "-gz"],
+            &["-fdebug-types-section"],
+            &["-gsplit-dwarf", "-fdebug-types-section"],
+            &["-gsplit-dwarf", "-fdebug-types-section", "-gz"],
+        ] {
+            let what = format!("{version} {flags:?}");
             let Some(object) = tools.gcc(&[flags, &[version]].concat(), &source) else {
                 return;
             };
-            let bytes = fs::read(&object).unwrap();
-            let image = Image::parse(&bytes).unwrap();
-            let mut sections = Sections::load(&image, None).unwrap().unwrap();
-            let left_out = Parts::read(&sections).unwrap().make().left_out;
-            assert_eq!(left_out.0.keys().collect::<Vec<_>>(), [&Reason::Split], "{left_out:?}");
-            let files = split_files(&image).unwrap();
-            assert_eq!(files.len(), 1);
-            let rest = fs::read(std::str::from_utf8(&files[0].path).unwrap()).unwrap();
-            sections
-                .add_split(files[0].clone(), &Image::parse(&rest).unwrap())
-                .unwrap();
-            let parts = Parts::read(&sections).unwrap();
-            let made = parts.make();
-            assert_eq!(made.left_out.0.get(&Reason::Split), None);
-            assert!(made.units[0].name.starts_with(b"/") && made.units[0].name.ends_with(b"types_kinds.c"));
-            let options = Options {
-                symbols: Symbols::Named,
-                ..Options::default()
+            let mut found = Vec::new();
+            let (section, left_out) = made_with_split(&object, &mut found);
+            assert_eq!(left_out.0.get(&Reason::Split), None, "{what}");
+            has_all(&tools.shown(&object, &section), &whole, &what);
+            let is_split = flags.contains(&"-gsplit-dwarf");
+            assert_eq!(found.len(), usize::from(is_split), "{what}");
+            if let Some(rest) = found.pop() {
+                fs::remove_file(rest).unwrap();
+                let (_, left_out) = made_with_split(&object, &mut found);
+                assert_eq!(
+                    left_out.0.keys().collect::<Vec<_>>(),
+                    [&Reason::Split],
+                    "{what}: {left_out:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A package has what the files had that it was put together from. Files that were written for another build are none.
+#[test]
+fn packages() {
+    let Some(tools) = Tools::get(Machine::X86_64) else {
+        return;
+    };
+    let Some(old) = Binutils::get(Release::V2_40) else {
+        return;
+    };
+    let folder = tools.folder.path();
+    let (program, package) = (folder.join("program"), folder.join("program.dwp"));
+    let build = |compiler: &str, flags: &[&str]| -> Option<()> {
+        let mut link = Command::new(compiler);
+        link.args(["-shared", "-o"]).arg(&program);
+        for name in ["types_kinds", "types_headers"] {
+            let source = place::programs().join(name).with_extension("c");
+            let object = folder.join(name).with_extension("o");
+            link.arg(tools.compile_to(object, compiler, flags, &source)?);
+        }
+        run(&mut link);
+        Some(())
+    };
+    let types = |found: &mut Vec<PathBuf>| {
+        let (section, left_out) = made_with_split(&program, found);
+        (tools.shown(&program, &section), left_out)
+    };
+    // That of 2.40 ends on DWARF 5, and LLVM's of version 14 never does on gcc's.
+    let gnu = || old.tool(Machine::X86_64, "dwp").command();
+    let llvm = || Command::new("llvm-dwp");
+    let all: [(&str, &str, &dyn Fn() -> Command); 4] = [
+        ("gcc", "-gdwarf-4", &gnu),
+        ("gcc", "-gdwarf-4", &llvm),
+        ("clang", "-gdwarf-4", &gnu),
+        ("clang", "-gdwarf-5", &llvm),
+    ];
+    for (compiler, version, packer) in all {
+        for more in [&[][..], &["-fdebug-types-section"]] {
+            let what = format!("{compiler} {version} {more:?} {:?}", packer().get_program());
+            let Some(()) = build(compiler, &[&[version], more].concat()) else {
+                return;
             };
-            let linked = link::link(&made.units, &options).unwrap();
-            let section = linked.write(&write::Options::new(image.endian()), 8).unwrap();
-            let split = tools.shown(&object, &section);
-            assert!(split.types() > 50);
-            let mut missing = split.missing(&whole);
-            // Types that nothing refers to are left over in one of them.
-            missing.retain(|text| {
-                !["(kind 3)", "(kind 12)", "(kind 13)"]
-                    .iter()
-                    .any(|kind| text.contains(&format!(": {kind}")))
-            });
-            assert_eq!(missing, Vec::<String>::new(), "{version} {flags:?}");
+            let (whole, _) = types(&mut Vec::new());
+            let Some(()) = build(compiler, &[&[version, "-gsplit-dwarf"], more].concat()) else {
+                return;
+            };
+            match packer().arg("-e").arg(&program).arg("-o").arg(&package).output() {
+                Ok(output) => assert!(output.status.success(), "{what}: {output:?}"),
+                Err(error) => {
+                    skip(format!("{what}: {error}"));
+                    continue;
+                }
+            }
+            let mut found = Vec::new();
+            let (packed, left_out) = types(&mut found);
+            assert_eq!(
+                (found, left_out.0.get(&Reason::Split)),
+                (vec![package.clone()], None),
+                "{what}"
+            );
+            has_all(&packed, &whole, &what);
+            // Other code is another build, which the package does not have; the other unit has no code.
+            let Some(()) = build(compiler, &[&[version, "-gsplit-dwarf", "-O0"], more].concat()) else {
+                return;
+            };
+            let mut found = Vec::new();
+            let (apart, left_out) = types(&mut found);
+            assert_eq!(
+                (found.len(), left_out.0.get(&Reason::Split)),
+                (2, None),
+                "{what}: {found:?}"
+            );
+            has_all(&apart, &whole, &what);
+            found.drain(1..).for_each(|rest| fs::remove_file(rest).unwrap());
+            let left_out = types(&mut Vec::new()).1;
+            let (count, _) = left_out.0[&Reason::Split];
+            assert_eq!(count, 1, "{what}");
+            fs::remove_file(&package).unwrap();
         }
     }
 }

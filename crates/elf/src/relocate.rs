@@ -18,13 +18,33 @@ impl<'a> File<'a> {
         self.relocate(section, false)
     }
 
-    /// The first section with this name, as [`Image::relocated`] gives it; a section `.debug_*` is also found under its older
+    /// The section with this name, as [`Image::relocated`] gives it; a section `.debug_*` is also found under its older
     /// compressed name. Relocations of other types, those of places in memory among them, leave their bytes as they are.
+    ///
+    /// A relocatable file may have several: each type unit is in a group of its own, of which a linker keeps one. They are given behind each other, as a
+    /// linker would put them.
     pub fn debug_section(&self, name: &str) -> Result<Option<SectionData<'a>>> {
-        match self.section_header(name) {
-            Some(section) if self.kind() == Kind::Relocatable => self.relocate(section, true),
-            _ => self.section(name),
+        let of_name = |section: &&Section<'a>| section.name == name.as_bytes();
+        let mut sections = match self.kind() {
+            Kind::Relocatable => self.sections(),
+            _ => &[],
         }
+        .iter()
+        .filter(of_name)
+        .peekable();
+        if sections.peek().is_none() {
+            return self.section(name);
+        }
+        let mut all: Option<SectionData<'a>> = None;
+        for section in sections {
+            let next = self.relocate(section, true)?;
+            match (&mut all, next) {
+                (Some(all), Some(next)) => all.data.to_mut().extend_from_slice(&next.data),
+                (None, Some(next)) => all = Some(next),
+                (_, None) => {}
+            }
+        }
+        Ok(all)
     }
 
     fn relocate(&self, section: &Section<'a>, lenient: bool) -> Result<Option<SectionData<'a>>> {

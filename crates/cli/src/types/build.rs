@@ -1,12 +1,12 @@
 //! `backtrail types build`: types made from debug information.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use backtrail_ctype::link::{Linked, Section, Symbols, Unit};
 use backtrail_ctype::write;
-use backtrail_dwarf::types::{self, LeftOut, Parts, Sections, SplitFile};
+use backtrail_dwarf::lines::Error;
+use backtrail_dwarf::split::SplitFiles;
+use backtrail_dwarf::types::{LeftOut, Parts, Sections};
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::{File, Kind, MappedFile};
 use clap::{Args, ValueHint};
@@ -92,16 +92,14 @@ pub(super) fn from_debug_information(
 ) -> Result<Option<Vec<u8>>, Failure> {
     let made = with_debug_information(path, file, |at, with_dwarf, supplementary| {
         let failed = |error| Failure::of(at, error);
-        let split = types::split_files(with_dwarf).map_err(failed)?;
-        let split = split
-            .into_iter()
-            .filter_map(|file| Some((open_split(&file, at)?, file)));
-        let split: Vec<(MappedFile, SplitFile)> = split.collect();
         let Some(mut sections) = Sections::load(with_dwarf, supplementary).map_err(failed)? else {
             return Ok(None);
         };
-        for (split, name) in &split {
-            sections.add_split(name.clone(), &parse(split)?).map_err(failed)?;
+        let split = SplitFiles::find(&sections.split_units().map_err(failed)?, &[at, path]);
+        for (at, file) in split.iter() {
+            let failed = |error| Failure::of(at, error);
+            let file = File::parse(file.bytes()).map_err(|error| failed(Error::Elf(error)))?;
+            sections.add_split(&file).map_err(failed)?;
         }
         let parts = Parts::read(&sections).map_err(failed)?;
         let made = match making.arguments {
@@ -186,13 +184,6 @@ fn write_for(
         link::summary(units, &linked, section.len());
     }
     Ok(section)
-}
-
-/// The file in which the rest of a unit is: where it was written, or beside the file that names it. What is not there is told as left out.
-fn open_split(file: &SplitFile, beside: &Path) -> Option<MappedFile> {
-    let path = Path::new(OsStr::from_bytes(&file.path));
-    let beside = beside.parent().unwrap_or(Path::new("")).join(path.file_name()?);
-    [path, &beside].into_iter().find_map(|path| MappedFile::open(path).ok())
 }
 
 fn tell_left_out(path: &Path, left_out: &LeftOut) {

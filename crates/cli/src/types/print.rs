@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use backtrail_ctype::find::{self, What};
 use backtrail_ctype::print::{Name, Options, Printed, Printer};
 use clap::Args;
 
@@ -17,7 +18,7 @@ use crate::output;
 pub(crate) struct Print {
     /// An ELF file, or a file with the bytes of a .ctf section.
     file: PathBuf,
-    /// Only the types with these names ("struct foo", or "foo" for any kind), and what they need.
+    /// Only the types with these names ("struct foo", or "foo" for any kind), functions and objects, and what they need.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// The types of one unit, by the name that `show` has for its archive member, and those that it shares.
@@ -44,19 +45,30 @@ pub(crate) fn run(arguments: &Print) -> Result<Status, Failure> {
         assertions: arguments.asserts,
         inner_first: arguments.inner_first,
     };
+    let names: Vec<Name<'_>> = arguments.names.iter().map(|name| Name::parse(name)).collect();
+    let symbols = source.symbols().unwrap_or_default();
+    let mut declared = vec![false; names.len()];
     let mut printer = Printer::new(options);
     for dict in chosen(&opened, arguments.unit.as_deref(), &source)? {
         printer.add(&String::from_utf8_lossy(dict.name), dict.types());
+        for (name, declared) in names.iter().zip(&mut declared) {
+            let found = find::find(dict.types(), &symbols, *name);
+            let symbol = found.iter().find(|found| !matches!(found.what, What::Type(_)));
+            // Units may have static functions of one name; C can declare only one.
+            if let Some(symbol) = symbol.filter(|_| !*declared) {
+                printer.add_symbol(name.name, symbol.id);
+                *declared = true;
+            }
+        }
     }
-    let names: Vec<Name<'_>> = arguments.names.iter().map(|name| Name::parse(name)).collect();
     let (Printed { text, damage }, found) = printer.print((!names.is_empty()).then_some(&names[..]));
     output::to_stdout(|out| out.write_all(&text))?;
     for (unit, error) in damage {
         tell(source.failure(format_args!("{unit}: {error}")));
     }
-    for (name, found) in arguments.names.iter().zip(found) {
-        if !found {
-            tell(source.failure(format_args!("no type has the name {name}")));
+    for ((name, found), declared) in arguments.names.iter().zip(found).zip(declared) {
+        if !found && !declared {
+            tell(source.failure(format_args!("no symbol and no type has the name {name}")));
         }
     }
     Ok(if bad { Status::Bad } else { Status::Done })

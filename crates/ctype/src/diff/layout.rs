@@ -39,7 +39,12 @@ pub(super) enum Aspect {
     Of(String, String),
     Moved(String, u64, u64),
     Resized(String, String, String),
+    /// It means the same to code, but is qualified otherwise (`const`, …).
+    Qualified(String, String),
+    QualifiedMember(String, String, String),
     Removed(String),
+    /// Another member of that type is where it was.
+    Renamed(String, String),
     /// Whether anything else is where it was.
     Added(String, u64),
     ValueChanged(String, i32, i32),
@@ -87,7 +92,11 @@ impl Layout {
         }
         if self.of != new.of {
             let text = |of: &Option<String>| of.clone().unwrap_or_else(|| "a type of its own".to_owned());
-            aspects.push(Aspect::Of(text(&self.of), text(&new.of)));
+            let (before, after) = (text(&self.of), text(&new.of));
+            aspects.push(match is_requalified(&before, &after) {
+                true => Aspect::Qualified(before, after),
+                false => Aspect::Of(before, after),
+            });
         }
         self.compare_members(new, &mut aspects);
         for (name, value) in &self.values {
@@ -108,11 +117,12 @@ impl Layout {
     fn compare_members(&self, new: &Layout, aspects: &mut Vec<Aspect>) {
         // Names may repeat in nameless unions: the first of a name is the first of it.
         let mut taken = vec![false; new.members.len()];
+        let mut gone = Vec::new();
         for member in &self.members {
             let mut all = new.members.iter().enumerate();
             let found = all.find(|(index, other)| !taken[*index] && other.path == member.path);
             let Some((index, now)) = found else {
-                aspects.push(Aspect::Removed(member.path.clone()));
+                gone.push(member);
                 continue;
             };
             taken[index] = true;
@@ -120,9 +130,23 @@ impl Layout {
                 aspects.push(Aspect::Moved(member.path.clone(), member.bit_offset, now.bit_offset));
             }
             if (&now.declaration, now.bits, now.size) != (&member.declaration, member.bits, member.size) {
-                let (before, after) = (member.text(), now.text());
-                aspects.push(Aspect::Resized(member.path.clone(), before, after));
+                let (path, before, after) = (member.path.clone(), member.text(), now.text());
+                aspects.push(match is_requalified(&before, &after) {
+                    true => Aspect::QualifiedMember(path, before, after),
+                    false => Aspect::Resized(path, before, after),
+                });
             }
+        }
+        for member in gone {
+            let mut all = new.members.iter().enumerate();
+            let found = all.find(|(index, other)| !taken[*index] && other.is_in_place_of(member));
+            aspects.push(match found {
+                Some((index, now)) => {
+                    taken[index] = true;
+                    Aspect::Renamed(member.path.clone(), now.path.clone())
+                }
+                None => Aspect::Removed(member.path.clone()),
+            });
         }
         for (member, taken) in new.members.iter().zip(taken) {
             if !taken {
@@ -132,11 +156,33 @@ impl Layout {
     }
 }
 
+/// Whether two declarations of types are the same but for qualifiers: code does the same with both.
+pub(super) fn is_requalified(before: &str, after: &str) -> bool {
+    let plain = |text: &str| {
+        let is_word = |byte: char| byte.is_alphanumeric() || byte == '_';
+        let words = text.split_inclusive(|byte| !is_word(byte)).flat_map(|part| {
+            let end = part.trim_end_matches(|byte| !is_word(byte)).len();
+            [&part[..end], part[end..].trim()]
+        });
+        let words = words.filter(|word| !matches!(*word, "" | "const" | "volatile" | "restrict"));
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    plain(before) == plain(after)
+}
+
 impl Member {
     fn text(&self) -> String {
-        let bits = self.bits.map_or(String::new(), |bits| format!(" : {bits}"));
-        let size = self.size.map_or(String::new(), |size| format!(" ({size} bytes)"));
-        format!("{}{bits}{size}", self.declaration)
+        match (self.bits, self.size) {
+            (Some(bits), _) => format!("{} : {bits}", self.declaration),
+            (None, Some(size)) => format!("{} ({size} bytes)", self.declaration),
+            (None, None) => self.declaration.clone(),
+        }
+    }
+
+    /// Whether all but the name is the same.
+    fn is_in_place_of(&self, other: &Member) -> bool {
+        let all = |member: &Member| (member.bit_offset, member.bits, member.size);
+        all(self) == all(other) && self.declaration == other.declaration
     }
 }
 
@@ -202,10 +248,17 @@ impl Reader<'_> {
 }
 
 impl Aspect {
-    /// Whether those who were compiled before would look in the wrong place, or see other values. A member in what was padding, or
-    /// a value more, is none of their business.
+    /// Whether those who were compiled before would look in the wrong place, or see other values. A member in what was padding,
+    /// a value more, other names and qualifiers are none of their business.
     pub(super) fn is_breaking(&self) -> bool {
-        !matches!(self, Aspect::Added(..) | Aspect::ValueAdded(..))
+        !matches!(
+            self,
+            Aspect::Added(..)
+                | Aspect::ValueAdded(..)
+                | Aspect::Renamed(..)
+                | Aspect::Qualified(..)
+                | Aspect::QualifiedMember(..)
+        )
     }
 }
 
@@ -215,9 +268,12 @@ impl fmt::Display for Aspect {
             Aspect::Size(Some(old), Some(new)) => write!(f, "{old} bytes, now {new}"),
             Aspect::Size(Some(old), None) => write!(f, "{old} bytes, now of no known size"),
             Aspect::Size(None, new) => write!(f, "of no known size, now {} bytes", new.unwrap_or(0)),
-            Aspect::Of(old, new) => write!(f, "was {old}, is {new}"),
+            Aspect::Of(old, new) | Aspect::Qualified(old, new) => write!(f, "was {old}, is {new}"),
             Aspect::Moved(name, old, new) => write!(f, "{name} was at {}, is at {}", Place(*old), Place(*new)),
-            Aspect::Resized(name, old, new) => write!(f, "{name} was {old}, is {new}"),
+            Aspect::Resized(name, old, new) | Aspect::QualifiedMember(name, old, new) => {
+                write!(f, "{name} was {old}, is {new}")
+            }
+            Aspect::Renamed(old, new) => write!(f, "{old} is called {new}"),
             Aspect::Removed(name) => write!(f, "{name} is gone"),
             Aspect::Added(name, at) => write!(f, "{name} is new at {}", Place(*at)),
             Aspect::ValueChanged(name, old, new) => write!(f, "{name} was {old}, is {new}"),
@@ -235,6 +291,32 @@ impl fmt::Display for Place {
         match self.0 % 8 {
             0 => write!(f, "{}", self.0 / 8),
             bit => write!(f, "{} bit {bit}", self.0 / 8),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_qualifiers_are_passed_over() {
+        for (before, after) in [
+            ("char *", "const char *"),
+            ("const char *const names[4]", "char *names[4]"),
+            ("int f(char *restrict, volatile int)", "int f(char *, int)"),
+            ("void (*)(const struct s *)", "void (*)(struct s *)"),
+        ] {
+            assert!(is_requalified(before, after), "{before}; {after}");
+        }
+        for (before, after) in [
+            ("char *", "char **"),
+            ("constant *", "*"),
+            ("int [4]", "int [5]"),
+            ("unsigned int", "unsignedint"),
+            ("int f(int)", "int f(int, ...)"),
+        ] {
+            assert!(!is_requalified(before, after), "{before}; {after}");
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::constants::{Kind, SymbolKind};
 use crate::error::Result;
 use crate::print::Plain;
 use crate::read::{TypeId, Types};
-use layout::{Aspect, Layout};
+use layout::{Aspect, Layout, is_requalified};
 use reach::{Node, Reach};
 
 /// A file's types, and what it exports.
@@ -116,7 +116,10 @@ fn symbols(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
     for (key, text) in &before {
         match after.get(key) {
             None => changes.push(change(key, true, format!("removed: {text}"))),
-            Some(now) if now != text => changes.push(change(key, true, format!("was {text}, is {now}"))),
+            Some(now) if now != text => {
+                let breaking = !is_requalified(text, now);
+                changes.push(change(key, breaking, format!("was {text}, is {now}")));
+            }
             Some(_) => {}
         }
     }

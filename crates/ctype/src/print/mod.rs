@@ -44,6 +44,8 @@ pub struct Printer<'d> {
     plain: bool,
     names: Names,
     states: FxHashMap<Key, State>,
+    /// Functions and objects to be declared: the unit, the name, the type.
+    symbols: Vec<(usize, String, TypeId)>,
     /// Tags that are declared, so that a second declaration is left out.
     declared: FxHashSet<String>,
     alignments: FxHashMap<Key, u64>,
@@ -128,6 +130,7 @@ impl<'d> Printer<'d> {
             plain: false,
             names: Names::default(),
             states: FxHashMap::default(),
+            symbols: Vec::new(),
             declared: FxHashSet::default(),
             alignments: FxHashMap::default(),
             steps: STEPS,
@@ -145,6 +148,12 @@ impl<'d> Printer<'d> {
             measures: Measures::new(types, AlignmentRule::StrictestMember),
             nameless: nameless(types),
         });
+    }
+
+    /// Adds a function or object of the dict that was added last: it is declared behind the wanted types, and after what it needs.
+    pub fn add_symbol(&mut self, name: &str, id: TypeId) {
+        let unit = self.units.len().saturating_sub(1);
+        self.symbols.push((unit, name.to_owned(), id));
     }
 
     /// Prints all types that have a name, or those with one of `wanted` names and what they need. Also told is which of the wanted ones
@@ -177,8 +186,32 @@ impl<'d> Printer<'d> {
                 }
             }
         }
+        for (unit, name, id) in std::mem::take(&mut self.symbols) {
+            if let Err(error) = self.declare_symbol(unit, &name, id) {
+                damage.push((self.units[unit].name.clone(), error));
+            }
+        }
         let text = self.out;
         (Printed { text, damage }, found)
+    }
+
+    /// Declares a function or object, with all that is passed or accessed by value.
+    fn declare_symbol(&mut self, unit: usize, name: &str, id: TypeId) -> Result<()> {
+        let found = self.units[unit].types.get(id)?;
+        let mut storage = "extern ";
+        match found.kind() {
+            Kind::Function => {
+                storage = "";
+                self.complete(unit, found.reference()?, 0)?;
+                for argument in found.arguments()?.0 {
+                    self.complete(unit, argument?, 0)?;
+                }
+            }
+            _ => self.complete(unit, id, 0)?,
+        }
+        let declaration = self.declaration(unit, id, name, 0, 0)?;
+        self.out.extend(format!("{storage}{declaration};\n").bytes());
+        Ok(())
     }
 
     fn find_parents(&mut self) {

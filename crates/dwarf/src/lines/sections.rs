@@ -4,21 +4,19 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use backtrail_elf::{Image, Packed};
-use backtrail_wire::Endian;
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
-use rayon::prelude::*;
 
 use super::Error;
 use super::ranges::UnitRanges;
-use crate::reader::Slice;
+use crate::sections::{self, Dwarf, Loaded};
 
 /// The DWARF sections of a file, decompressed: what [`Lines`](super::Lines) borrows.
 pub struct DebugSections<'a> {
     info: Info<'a>,
-    others: Sections<'a>,
+    others: Loaded<'a>,
     ranges: UnitRanges,
     /// Of the file that `.gnu_debugaltlink` names.
-    supplementary: Option<Sections<'a>>,
+    supplementary: Option<Loaded<'a>>,
     endian: RunTimeEndian,
 }
 
@@ -33,8 +31,6 @@ enum Info<'a> {
         whole: OnceLock<Vec<u8>>,
     },
 }
-
-struct Sections<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
 
 /// Those beside `.debug_info` and `.debug_aranges`, the largest first: whoever unpacks it does nothing else, while others do the rest.
 const OTHERS: [SectionId; 8] = [
@@ -65,20 +61,17 @@ impl<'a> DebugSections<'a> {
         if packed.unpacked_len() == 0 {
             return Ok(None);
         }
-        let endian = match image.endian() {
-            Endian::Little => RunTimeEndian::Little,
-            Endian::Big => RunTimeEndian::Big,
-        };
+        let endian = sections::endian(image);
         let info = || {
-            let aranges = unpack(image, SectionId::DebugAranges)?.unwrap_or_default();
-            let ranges = UnitRanges::told(&EndianSlice::new(&aranges, endian).into())?;
+            let aranges = Loaded::load(image, &[SectionId::DebugAranges])?;
+            let ranges = UnitRanges::told(&EndianSlice::new(aranges.get(SectionId::DebugAranges), endian).into())?;
             Ok::<_, Error>((Info::unpack(packed, &ranges, asked)?, ranges))
         };
         let others = || {
-            let others = Sections::load(image, &OTHERS)?;
+            let others = Loaded::load(image, &OTHERS)?;
             let supplementary = supplementary.map(|image| {
                 let all = [&[SectionId::DebugInfo][..], &OTHERS].concat();
-                Sections::load(image, &all)
+                Loaded::load(image, &all)
             });
             Ok::<_, Error>((others, supplementary.transpose()?))
         };
@@ -112,7 +105,7 @@ impl<'a> DebugSections<'a> {
     }
 
     /// All sections; without `.debug_info` where only [parts](Self::parts) of it are there.
-    pub(super) fn dwarf(&self) -> gimli::Result<gimli::Dwarf<Slice<'_>>> {
+    pub(super) fn dwarf(&self) -> gimli::Result<Dwarf<'_>> {
         match &self.info {
             Info::Whole(info) => self.with_info(info),
             Info::Parts { .. } => self.with_info(&[]),
@@ -120,7 +113,7 @@ impl<'a> DebugSections<'a> {
     }
 
     /// All sections, and all of `.debug_info`, as far as it can be unpacked.
-    pub(super) fn whole_dwarf(&self) -> gimli::Result<gimli::Dwarf<Slice<'_>>> {
+    pub(super) fn whole_dwarf(&self) -> gimli::Result<Dwarf<'_>> {
         match &self.info {
             Info::Whole(info) => self.with_info(info),
             Info::Parts { packed, whole, .. } => {
@@ -134,16 +127,12 @@ impl<'a> DebugSections<'a> {
         self.endian
     }
 
-    fn with_info<'s>(&'s self, info: &'s [u8]) -> gimli::Result<gimli::Dwarf<Slice<'s>>> {
-        let slice = |bytes| Ok::<_, gimli::Error>(EndianSlice::new(bytes, self.endian));
-        let mut dwarf = gimli::Dwarf::load(|id| match id {
-            SectionId::DebugInfo => slice(info),
-            _ => slice(self.others.get(id)),
-        })?;
-        if let Some(supplementary) = &self.supplementary {
-            dwarf.load_sup(|id| slice(supplementary.get(id)))?;
-        }
-        Ok(dwarf)
+    fn with_info<'s>(&'s self, info: &'s [u8]) -> gimli::Result<Dwarf<'s>> {
+        let section = |id| match id {
+            SectionId::DebugInfo => info,
+            _ => self.others.get(id),
+        };
+        sections::dwarf(section, self.supplementary.as_ref(), self.endian)
     }
 }
 
@@ -161,24 +150,4 @@ impl<'a> Info<'a> {
         }
         packed.unpack().map(Info::Whole).map_err(Error::Elf)
     }
-}
-
-impl<'a> Sections<'a> {
-    fn load(image: &Image<'a>, ids: &[SectionId]) -> Result<Sections<'a>, Error> {
-        let sections = ids.into_par_iter().filter_map(|id| match unpack(image, *id) {
-            Ok(data) => data.map(|data| Ok((*id, data))),
-            Err(error) => Some(Err(error)),
-        });
-        sections.collect::<Result<_, _>>().map(Sections)
-    }
-
-    fn get(&self, id: SectionId) -> &[u8] {
-        let section = self.0.iter().find(|(found, _)| *found == id);
-        section.map_or(&[], |(_, data)| data)
-    }
-}
-
-fn unpack<'a>(image: &Image<'a>, id: SectionId) -> Result<Option<Cow<'a, [u8]>>, Error> {
-    let section = image.section(id.name()).map_err(Error::Elf)?;
-    Ok(section.map(|section| section.data))
 }

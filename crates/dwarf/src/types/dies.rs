@@ -1,14 +1,11 @@
 //! The entries of a unit that types are made of, in one pass.
 
 use gimli::{
-    AttributeValue, DwAt, DwLang, DwTag, EndianSlice, RunTimeEndian, Unit, UnitHeader, UnitOffset, UnitSectionOffset,
-    UnitType, constants as dw,
+    AttributeValue, DwAt, DwLang, DwTag, Unit, UnitHeader, UnitOffset, UnitSectionOffset, UnitType, constants as dw,
 };
 
-use super::SplitFile;
-
-pub(super) type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
-pub(super) type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
+use crate::sections::{Dwarf, Slice};
+use crate::split::{SplitUnit, rest_of};
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
@@ -77,7 +74,9 @@ pub(super) struct Parsed<'d> {
     pub(super) language: Option<DwLang>,
     pub(super) kind: UnitKind,
     /// Of a skeleton, where the rest is.
-    pub(super) rest: Option<SplitFile>,
+    pub(super) rest: Option<SplitUnit>,
+    /// Of a skeleton and its rest, what they have in common.
+    pub(super) id: Option<u64>,
     pub(super) dies: Vec<Die<'d>>,
 }
 
@@ -161,7 +160,8 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         name: name(&unit),
         language: None,
         kind,
-        rest: split_file(dwarf, &unit)?,
+        rest: rest_of(dwarf, &unit)?,
+        id: unit.dwo_id.map(|id| id.0),
         dies: Vec::new(),
     };
     if parsed.rest.is_some() {
@@ -220,21 +220,6 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         }
     }
     Ok(parsed)
-}
-
-/// Where the rest of a unit is, if it is a skeleton; a split unit may say its own file's name too.
-pub(super) fn split_file<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::Result<Option<SplitFile>> {
-    if dwarf.file_type == gimli::DwarfFileType::Dwo {
-        return Ok(None);
-    }
-    let Some(name) = unit.dwo_name()? else { return Ok(None) };
-    let path = dwarf.attr_string(unit, name)?.slice();
-    let folder = unit.comp_dir.map(|folder| folder.slice()).unwrap_or_default().to_vec();
-    let path = match path.starts_with(b"/") {
-        true => path.to_vec(),
-        false => [&folder, &b"/"[..], path].concat(),
-    };
-    Ok(Some(SplitFile { path, folder }))
 }
 
 /// As GNU tools name it: with the folder in front, if it is not told from the root.

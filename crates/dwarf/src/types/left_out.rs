@@ -10,7 +10,7 @@ use gimli::{DwAte, DwLang, DwTag};
 pub enum Reason {
     /// A unit in a language other than C.
     Language(DwLang),
-    /// A unit whose debug information is in a file of its own.
+    /// A unit whose debug information is in a file of its own or a package, and was not given.
     Split,
     /// An enumerator beyond 32 bits.
     Enumerator,
@@ -32,7 +32,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Language(language) => write!(f, "a unit in another language than C ({language})"),
-            Reason::Split => f.write_str("a unit whose debug information is in another file"),
+            Reason::Split => f.write_str("a unit whose debug information is in another file, which was not found"),
             Reason::Enumerator => f.write_str("a value of an enum beyond 32 bits"),
             Reason::Vector => f.write_str("a vector"),
             Reason::Encoding(encoding) => write!(f, "numbers in the encoding {encoding}"),

@@ -7,157 +7,29 @@
 mod build;
 mod dies;
 mod left_out;
+mod sections;
 mod source;
-
-use std::borrow::Cow;
 
 use backtrail_ctype::TypeId;
 use backtrail_ctype::link::Unit;
-use backtrail_elf::File;
-use backtrail_wire::Endian;
-use gimli::{DwLang, EndianSlice, RunTimeEndian, SectionId, constants as dw};
+use gimli::{DwLang, RunTimeEndian, SectionId, constants as dw};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::lines::Error;
-use dies::{Dwarf, Parsed, Ref, UnitKind};
+use crate::sections::{Dwarf, Slice};
+use dies::{Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
+pub use sections::Sections;
 pub use source::{Source, SourceError, counted, lent};
 
 /// Entries that refer to each other for what they don't say; real ones are not more than two.
 const MAX_ORIGINS: usize = 8;
 
-/// The sections that types are told by.
-const SECTIONS: [SectionId; 9] = [
-    SectionId::DebugAbbrev,
-    SectionId::DebugAddr,
-    SectionId::DebugInfo,
-    SectionId::DebugLine,
-    SectionId::DebugLineStr,
-    SectionId::DebugRngLists,
-    SectionId::DebugStr,
-    SectionId::DebugStrOffsets,
-    SectionId::DebugTypes,
-];
-
 pub(crate) use build::Place;
 
 /// Those that places and ranges of code are told by, besides.
 pub(crate) const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
-
-/// The sections of a file, decompressed and, in an object, relocated: what types borrow their names from.
-pub struct Sections<'a> {
-    main: Loaded<'a>,
-    /// Of the file that `.gnu_debugaltlink` names.
-    supplementary: Option<Loaded<'a>>,
-    /// Of split units' files.
-    split: Vec<(SplitFile, Loaded<'a>)>,
-    endian: RunTimeEndian,
-}
-
-/// The file in which the rest of a unit is (`DW_AT_dwo_name`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SplitFile {
-    /// Where it was written.
-    pub path: Vec<u8>,
-    /// The folder in which the unit was compiled.
-    pub folder: Vec<u8>,
-}
-
-/// The files in which the rests of a file's units are.
-pub fn split_files(file: &File<'_>) -> Result<Vec<SplitFile>, Error> {
-    let Some(sections) = Sections::load(file, None)? else {
-        return Ok(Vec::new());
-    };
-    let dwarf = sections.main()?;
-    let mut headers = dwarf.units();
-    let mut files = Vec::new();
-    while let Some(header) = headers.next()? {
-        let unit = dwarf.unit(header)?;
-        files.extend(dies::split_file(&dwarf, &unit)?);
-    }
-    Ok(files)
-}
-
-struct Loaded<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
-
-impl<'a> Sections<'a> {
-    /// Reads the sections of `file`, and of the supplementary file (dwz) where it has one. `None` where there is no debug
-    /// information.
-    pub fn load(file: &File<'a>, supplementary: Option<&File<'a>>) -> Result<Option<Sections<'a>>, Error> {
-        Sections::load_more(file, supplementary, &[])
-    }
-
-    /// The same with sections that types are not told by.
-    pub(crate) fn load_more(
-        file: &File<'a>,
-        supplementary: Option<&File<'a>>,
-        more: &[SectionId],
-    ) -> Result<Option<Sections<'a>>, Error> {
-        let main = Loaded::load(file, more)?;
-        if main.get(SectionId::DebugInfo).is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Sections {
-            main,
-            supplementary: supplementary.map(|file| Loaded::load(file, &[])).transpose()?,
-            split: Vec::new(),
-            endian: match file.endian() {
-                Endian::Little => RunTimeEndian::Little,
-                Endian::Big => RunTimeEndian::Big,
-            },
-        }))
-    }
-
-    /// Adds the file in which the rest of a unit is.
-    pub fn add_split(&mut self, name: SplitFile, file: &File<'a>) -> Result<(), Error> {
-        self.split.push((name, Loaded::load_split(file)?));
-        Ok(())
-    }
-
-    /// What the file itself says.
-    pub(crate) fn main(&self) -> Result<Dwarf<'_>, Error> {
-        self.dwarf(&self.main)
-    }
-
-    fn dwarf<'d>(&'d self, of: &'d Loaded<'a>) -> Result<Dwarf<'d>, Error> {
-        let mut dwarf = gimli::Dwarf::load(|id| Ok::<_, gimli::Error>(EndianSlice::new(of.get(id), self.endian)))?;
-        if let Some(supplementary) = &self.supplementary {
-            dwarf.load_sup(|id| Ok::<_, gimli::Error>(EndianSlice::new(supplementary.get(id), self.endian)))?;
-        }
-        Ok(dwarf)
-    }
-}
-
-impl<'a> Loaded<'a> {
-    fn load(file: &File<'a>, more: &[SectionId]) -> Result<Loaded<'a>, Error> {
-        Loaded::named(file, more, |id| Some(id.name()))
-    }
-
-    fn load_split(file: &File<'a>) -> Result<Loaded<'a>, Error> {
-        Loaded::named(file, &[], |id| id.dwo_name())
-    }
-
-    fn named(
-        file: &File<'a>,
-        more: &[SectionId],
-        name: impl Fn(SectionId) -> Option<&'static str>,
-    ) -> Result<Loaded<'a>, Error> {
-        let mut found = Vec::new();
-        for &id in SECTIONS.iter().chain(more) {
-            let Some(name) = name(id) else { continue };
-            if let Some(section) = file.debug_section(name).map_err(Error::Elf)? {
-                found.push((id, section.data));
-            }
-        }
-        Ok(Loaded(found))
-    }
-
-    fn get(&self, id: SectionId) -> &[u8] {
-        let section = self.0.iter().find(|(found, _)| *found == id);
-        section.map_or(&[], |(_, data)| data)
-    }
-}
 
 /// The names of units, which are put together from their parts: what [`Made`] borrows besides the sections.
 pub struct Parts<'d>(All<'d>);
@@ -188,30 +60,13 @@ impl<'d> Parts<'d> {
         let dwarf = sections.main()?;
         let mut units = parse_all(&dwarf, dwarf.units())?;
         let own = units.len();
-        if let Some(supplementary) = &sections.supplementary {
-            let dwarf = sections.dwarf(supplementary)?;
+        if let Some(dwarf) = sections.supplementary()? {
             units.extend(parse_all(&dwarf, dwarf.units())?);
         }
         let supplementary = units.len();
         units.extend(parse_types(&dwarf)?);
         let split = units.len();
-        for (file, loaded) in &sections.split {
-            let mut dwarf = sections.dwarf(loaded)?;
-            dwarf.file_type = gimli::DwarfFileType::Dwo;
-            let mut of_file = parse_all(&dwarf, dwarf.units())?;
-            of_file.extend(parse_types(&dwarf)?);
-            // The folder is told by the part that is not here.
-            for unit in of_file.iter_mut().filter(|unit| !unit.name.starts_with(b"/")) {
-                unit.name = [&file.folder, &b"/"[..], &unit.name].concat();
-            }
-            units.extend(of_file);
-        }
-        for unit in &mut units[..own] {
-            let is_here = |file: &SplitFile| sections.split.iter().any(|(here, _)| here == file);
-            if unit.rest.as_ref().is_some_and(is_here) {
-                unit.kind = UnitKind::Partial;
-            }
-        }
+        add_split(&mut units, own, sections, &dwarf)?;
         let mut types = FxHashMap::default();
         for (number, unit) in units.iter().enumerate() {
             if let UnitKind::Type(signature, _) = unit.kind {
@@ -331,7 +186,7 @@ impl<'d> Parts<'d> {
     }
 
     /// The entry that another's attribute refers to, from where it stands.
-    pub(crate) fn referred(&self, unit: u32, value: &gimli::AttributeValue<dies::Slice<'_>>) -> Option<Place> {
+    pub(crate) fn referred(&self, unit: u32, value: &gimli::AttributeValue<Slice<'_>>) -> Option<Place> {
         self.0.resolve(unit, dies::reference(value)?)
     }
 
@@ -373,9 +228,40 @@ impl<'d> Parts<'d> {
     }
 }
 
+/// Adds the rests of the first `own` units, as far as they are there, and their type units. A skeleton with its rest has no more to say.
+fn add_split<'d>(
+    units: &mut Vec<Parsed<'d>>,
+    own: usize,
+    sections: &'d Sections<'_>,
+    dwarf: &Dwarf<'d>,
+) -> Result<(), Error> {
+    let rests = units[..own].iter().enumerate();
+    let rests: Vec<(u64, usize)> = rests
+        .filter_map(|(number, unit)| Some((unit.rest.as_ref()?.id, number)))
+        .collect();
+    let ids: Vec<u64> = rests.iter().map(|(id, _)| *id).collect();
+    let skeletons: FxHashMap<u64, usize> = rests.into_iter().collect();
+    for mut unit in sections.split(dwarf, &ids)? {
+        let skeleton = unit
+            .id
+            .and_then(|id| skeletons.get(&id))
+            .map(|&number| &mut units[number]);
+        if let Some(skeleton) = skeleton {
+            skeleton.kind = UnitKind::Partial;
+            // The folder is told by the part that is not here.
+            let folder = skeleton.rest.as_ref().map_or(&[][..], |rest| &rest.folder);
+            if !unit.name.starts_with(b"/") {
+                unit.name = [folder, b"/", &unit.name].concat();
+            }
+        }
+        units.push(unit);
+    }
+    Ok(())
+}
+
 fn parse_all<'d>(
     dwarf: &Dwarf<'d>,
-    mut units: gimli::DebugInfoUnitHeadersIter<dies::Slice<'d>>,
+    mut units: gimli::DebugInfoUnitHeadersIter<Slice<'d>>,
 ) -> gimli::Result<Vec<Parsed<'d>>> {
     let mut headers = Vec::new();
     while let Some(header) = units.next()? {

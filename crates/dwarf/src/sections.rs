@@ -1,0 +1,70 @@
+//! The sections of debug information, decompressed and, in an object, relocated.
+
+use std::borrow::Cow;
+
+use backtrail_elf::File;
+use backtrail_wire::Endian;
+use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use rayon::prelude::*;
+
+use crate::lines::Error;
+
+pub(crate) type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
+pub(crate) type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
+
+/// Sections by what they are.
+pub(crate) struct Loaded<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
+
+impl<'a> Loaded<'a> {
+    /// Those of a file.
+    pub(crate) fn load(file: &File<'a>, ids: &[SectionId]) -> Result<Loaded<'a>, Error> {
+        Loaded::named(file, ids, |id| Some(id.name()))
+    }
+
+    /// Those of split units, in a file of some or in a package.
+    pub(crate) fn load_split(file: &File<'a>, ids: &[SectionId]) -> Result<Loaded<'a>, Error> {
+        Loaded::named(file, ids, SectionId::dwo_name)
+    }
+
+    /// In parallel: to decompress them takes longer than most of what is done with them.
+    fn named(
+        file: &File<'a>,
+        ids: &[SectionId],
+        name: fn(SectionId) -> Option<&'static str>,
+    ) -> Result<Loaded<'a>, Error> {
+        let sections = ids.into_par_iter().filter_map(|&id| {
+            let section = file.debug_section(name(id)?);
+            let section = section.map(|section| Some((id, section?.data)));
+            section.map_err(Error::Elf).transpose()
+        });
+        sections.collect::<Result<_, _>>().map(Loaded)
+    }
+
+    /// What is not there is empty.
+    pub(crate) fn get(&self, id: SectionId) -> &[u8] {
+        let section = self.0.iter().find(|(found, _)| *found == id);
+        section.map_or(&[], |(_, data)| data)
+    }
+}
+
+/// The sections that `get` gives, with those of the supplementary file.
+pub(crate) fn dwarf<'d>(
+    get: impl Fn(SectionId) -> &'d [u8],
+    supplementary: Option<&'d Loaded<'_>>,
+    endian: RunTimeEndian,
+) -> gimli::Result<Dwarf<'d>> {
+    let slice = |bytes| Ok::<_, gimli::Error>(EndianSlice::new(bytes, endian));
+    let mut dwarf = gimli::Dwarf::load(|id| slice(get(id)))?;
+    if let Some(supplementary) = supplementary {
+        dwarf.load_sup(|id| slice(supplementary.get(id)))?;
+    }
+    Ok(dwarf)
+}
+
+/// How a file's numbers are written.
+pub(crate) fn endian(file: &File<'_>) -> RunTimeEndian {
+    match file.endian() {
+        Endian::Little => RunTimeEndian::Little,
+        Endian::Big => RunTimeEndian::Big,
+    }
+}

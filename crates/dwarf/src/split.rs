@@ -1,0 +1,99 @@
+//! Split units: a file has skeletons, and the rest of each is elsewhere (DWARF 5, 3.1.2 and 3.1.3; GNU's extension of DWARF 4). It is
+//! in a file of its own (`.dwo`), or in a package of all of a program's (`.dwp`; 7.3.5).
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use backtrail_elf::{File, MappedFile};
+use gimli::{DwarfFileType, EndianSlice, SectionId, Unit};
+
+use crate::sections::{Dwarf, Loaded, Slice, endian};
+
+/// The rest of a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SplitUnit {
+    /// What the unit and its rest have in common (`DW_AT_GNU_dwo_id`, or the headers' `dwo_id`).
+    pub id: u64,
+    /// The file into which it was written (`DW_AT_dwo_name`).
+    pub path: Vec<u8>,
+    /// The folder in which the unit was compiled.
+    pub folder: Vec<u8>,
+}
+
+/// What a unit leaves to another one, if it is a skeleton; a split unit may say its own file's name too.
+pub(crate) fn rest_of<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::Result<Option<SplitUnit>> {
+    if dwarf.file_type == DwarfFileType::Dwo {
+        return Ok(None);
+    }
+    let Some(name) = unit.dwo_name()? else { return Ok(None) };
+    let path = dwarf.attr_string(unit, name)?.slice();
+    let folder = unit.comp_dir.map(|folder| folder.slice()).unwrap_or_default().to_vec();
+    let path = match path.starts_with(b"/") {
+        true => path.to_vec(),
+        false => [&folder, &b"/"[..], path].concat(),
+    };
+    Ok(Some(SplitUnit {
+        id: unit.dwo_id.map_or(0, |id| id.0),
+        path,
+        folder,
+    }))
+}
+
+/// The files with the rests of units, open.
+#[derive(Debug, Default)]
+pub struct SplitFiles(Vec<(PathBuf, MappedFile)>);
+
+impl SplitFiles {
+    /// Looks for the package beside the file with the skeletons, and beside the program that it was split from (`places`); and for what it does
+    /// not have, where it was written, or else beside that file.
+    pub fn find(units: &[SplitUnit], places: &[&Path]) -> SplitFiles {
+        let mut found = SplitFiles::default();
+        let mut missing: Vec<&SplitUnit> = units.iter().collect();
+        let mut tried: HashSet<PathBuf> = HashSet::new();
+        for place in places {
+            let mut path = OsString::from(place);
+            path.push(".dwp");
+            if !missing.is_empty() && tried.insert(path.clone().into()) {
+                let Ok(package) = MappedFile::open(&path) else { continue };
+                forget_packed(&mut missing, &package);
+                found.0.push((path.into(), package));
+            }
+        }
+        let folder = places.first().and_then(|place| place.parent()).unwrap_or(Path::new(""));
+        for unit in missing {
+            let path = Path::new(OsStr::from_bytes(&unit.path));
+            let beside = path.file_name().map(|name| folder.join(name));
+            let candidates = [Some(path.to_path_buf()), beside];
+            for path in candidates.into_iter().flatten() {
+                if tried.contains(&path) {
+                    break;
+                }
+                if let Ok(file) = MappedFile::open(&path) {
+                    tried.insert(path.clone());
+                    found.0.push((path, file));
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Each file, and its place.
+    pub fn iter(&self) -> impl Iterator<Item = (&Path, &MappedFile)> {
+        self.0.iter().map(|(path, file)| (path.as_path(), file))
+    }
+}
+
+/// Leaves those that a package does not have.
+fn forget_packed(missing: &mut Vec<&SplitUnit>, package: &MappedFile) {
+    let Ok(file) = File::parse(package.bytes()) else { return };
+    let Ok(loaded) = Loaded::load_split(&file, &[SectionId::DebugCuIndex]) else {
+        return;
+    };
+    let section = EndianSlice::new(loaded.get(SectionId::DebugCuIndex), endian(&file));
+    if let Ok(index) = gimli::DebugCuIndex::from(section).index() {
+        missing.retain(|unit| index.find(unit.id).is_none());
+    }
+}
