@@ -16,7 +16,7 @@ use clap::{Args, ValueHint};
 
 use super::build::{self, Layout, Summary};
 use super::{args, input, objects};
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 use crate::output;
 use crate::replacement::{Durable, Replacement};
 
@@ -251,7 +251,7 @@ fn store_by(
     if metadata.nlink() > 1 {
         eprintln!(
             "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
-            path.display(),
+            shown(path),
             metadata.nlink()
         );
     }

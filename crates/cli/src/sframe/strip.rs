@@ -7,7 +7,7 @@ use backtrail_elf::{Image, Kind, archive, edit};
 use clap::{Args, ValueHint};
 
 use super::{add, input, objects};
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 
 /// Take the table out of an executable or shared library, its section and its segment, or the tables out of an object file or an archive.
 ///
@@ -49,7 +49,7 @@ pub(super) fn store(
     match write {
         Some(write) => add::store(path, output, write)?,
         None => {
-            eprintln!("{}: has no table", path.display());
+            eprintln!("{}: has no table", shown(path));
             if output.is_some() {
                 add::store(path, output, |out| out.write_all(before))?;
             }

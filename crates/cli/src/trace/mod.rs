@@ -5,7 +5,9 @@ mod convert;
 mod info;
 mod show;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use backtrail_trace::{
@@ -13,7 +15,7 @@ use backtrail_trace::{
 };
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 
 /// Show and check traces of the Common Trace Format: 1.8, 2, and the RFC v1.1 of 2010.
 #[derive(Subcommand)]
@@ -49,7 +51,7 @@ impl Input {
     fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut directories = Vec::new();
         for path in &self.traces {
-            directories.extend(find_traces(path).map_err(Failure::new)?);
+            directories.extend(traces_below(path)?);
         }
         Ok(directories)
     }
@@ -71,6 +73,18 @@ impl Input {
     }
 }
 
+/// The directories of traces at `path` and below.
+fn traces_below(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    find_traces(path).map_err(|error| {
+        let file = matches!(&error.kind, TraceErrorKind::Io(error) if error.kind() == ErrorKind::NotADirectory);
+        let failure = Failure::new(error);
+        match file {
+            true => failure.help("a trace is a directory with a file 'metadata'; name the directory, or one above it"),
+            false => failure,
+        }
+    })
+}
+
 /// A key file is tiny; whatever is longer is none and need not be read.
 const MAX_KEY_FILE: u64 = 4096;
 
@@ -89,6 +103,13 @@ fn failure(error: &TraceError) -> Failure {
     match &error.kind {
         TraceErrorKind::Packet { error, .. } if error.kind == DecodeErrorKind::NoKey => {
             failure.help("--key-file FILE names the file with the key")
+        }
+        TraceErrorKind::Packet { error: bad, .. } if matches!(bad.kind, DecodeErrorKind::Magic(_)) => {
+            let packed = |end: &OsStr| ["bz2", "gz", "xz", "zst"].iter().any(|known| end == *known);
+            match error.path.extension().is_some_and(packed) {
+                true => failure.help("the file was compressed as a whole: unpack it first"),
+                false => failure,
+            }
         }
         _ => failure,
     }
@@ -123,7 +144,7 @@ fn tell_losses(stream: &StreamReader) {
         damaged,
         ..
     } = stream.statistics();
-    let path = stream.path().display();
+    let path = shown(stream.path());
     if discarded > 0 {
         eprintln!("backtrail: {path}: the tracer discarded {discarded} events");
     }
