@@ -7,7 +7,7 @@ use std::path::Path;
 
 use backtrail_elf::edit::{Edited, Part};
 
-use crate::error::Failure;
+use crate::error::{Failure, shown};
 use crate::output;
 use crate::replacement::{Durable, Replacement};
 
@@ -72,7 +72,7 @@ fn store_by(
     if metadata.nlink() > 1 {
         eprintln!(
             "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
-            path.display(),
+            shown(path),
             metadata.nlink()
         );
     }

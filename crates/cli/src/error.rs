@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -151,8 +152,14 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     failure.report()
 }
 
-/// Text whose control characters (a file's name may have a line feed) are shown as escapes.
-fn one_line(text: &str) -> String {
+/// A file's name in a line of text.
+pub(crate) fn shown(path: &Path) -> String {
+    one_line(&path.display().to_string())
+}
+
+/// Text whose control characters are shown as escapes: names of files and functions are other people's, and may have line feeds and what
+/// terminals obey.
+pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() {
@@ -175,6 +182,7 @@ mod tests {
         };
         assert_eq!(one_line(&text), "a\\nb: bad");
         assert_eq!(help.as_deref(), Some("none"));
+        assert_eq!(shown(Path::new("a\u{1b}[31m")), "a\\u{1b}[31m");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use serde_json::{Map, Value, json};
 
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, one_line, shown};
 use crate::output;
 
 /// Sample a command, or running processes, and write their stacks as a trace.
@@ -109,7 +109,11 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         output::to(path, |out| writeln!(out, "{}", summary_json(&outcome)))?;
     }
     for problem in &outcome.problems {
-        eprintln!("backtrail: {}: {}; stacks may end in it", problem.path, problem.reason);
+        eprintln!(
+            "backtrail: {}: {}; stacks may end in it",
+            one_line(&problem.path),
+            problem.reason
+        );
     }
     if !arguments.quiet && outcome.incomplete.is_none() {
         eprintln!("backtrail: {}", summary(&outcome, &options.output));
@@ -154,7 +158,7 @@ fn summary(outcome: &Outcome, path: &Path) -> String {
         outcome.lost,
         100.0 * complete(outcome),
         outcome.trace_bytes.div_ceil(1024),
-        path.display()
+        shown(path)
     );
     if !outcome.kernel {
         text.push_str(" (without time in the kernel: not permitted)");

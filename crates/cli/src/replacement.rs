@@ -48,9 +48,9 @@ impl Replacement {
         } else {
             let mut temporary = tempfile::Builder::new();
             temporary.prefix(".backtrail-").suffix(".tmp");
-            // The process's mask applies, as to any new file.
-            temporary.permissions(Permissions::from_mode(0o666));
-            Place::Beside(temporary.tempfile_in(directory(&target))?)
+            // Opened here: the process's mask applies, as to any new file, and an error does not name the temporary one.
+            let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
+            Place::Beside(temporary.make_in(directory(&target), open)?)
         };
         Ok(Replacement {
             target,
@@ -188,5 +188,16 @@ mod tests {
         assert_eq!(fs::read(&new).unwrap(), bytes);
         assert_eq!(fs::metadata(&new).unwrap().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn failures_do_not_name_the_temporary_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = directory.path().join("missing/file");
+        let Err(error) = Replacement::begin(&missing, Durable::Yes) else {
+            panic!("made");
+        };
+        let plain = File::create(&missing).unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (plain.kind(), plain.to_string()));
     }
 }

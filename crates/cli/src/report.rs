@@ -1,13 +1,15 @@
 //! `backtrail report`.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use backtrail_profile::{Options, Profile, Report as Profiled, TableOptions};
 use backtrail_recording::{ReadError, Reader};
 use backtrail_stacks::calls;
+use backtrail_trace::TraceErrorKind;
 use clap::{Args, ValueHint};
 
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 use crate::output;
 
 /// Show where the time of a recording went.
@@ -57,7 +59,17 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
 fn read(arguments: &Report) -> Result<Profiled, Failure> {
     let failed = |error| match error {
         // It names the file that is wrong.
-        ReadError::Trace(error) => Failure::new(error),
+        ReadError::Trace(error) => {
+            let missing = match &error.kind {
+                TraceErrorKind::Io(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+                _ => false,
+            };
+            let failure = Failure::new(error);
+            match missing {
+                true => failure.help("name the directory that `backtrail record` has made"),
+                false => failure,
+            }
+        }
         ReadError::NoRecording => Failure::of(&arguments.trace, error),
     };
     let mut reader = Reader::open(&arguments.trace).map_err(failed)?;
@@ -66,7 +78,7 @@ fn read(arguments: &Report) -> Result<Profiled, Failure> {
         profile.add(&item);
     }
     for problem in reader.problems() {
-        eprintln!("backtrail: {}: {problem}", arguments.trace.display());
+        eprintln!("backtrail: {}: {problem}", shown(&arguments.trace));
     }
     let mut report = profile.finish(reader.stream_bytes());
     report.explain_calls(calls::arguments);

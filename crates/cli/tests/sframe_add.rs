@@ -558,3 +558,53 @@ fn debuggers_and_patchelf() {
         }
     }
 }
+
+/// patchelf moves what has to grow to the file's end and writes X where it was: wheels of Python and all of Nix are so.
+#[test]
+fn what_patchelf_has_left_is_room() {
+    if !cfg!(target_arch = "x86_64") {
+        return backtrail_testkit::skip("libraries for x86-64");
+    }
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    let (source, main) = (path("lib.c"), path("main.c"));
+    fs::write(&source, "int twice(int n) { return 2 * n; }\n").unwrap();
+    fs::write(&main, "int twice(int); int main(void) { return twice(21); }\n").unwrap();
+    for flags in [
+        &["-shared", "-fPIC"][..],
+        &["-shared", "-fPIC", "-Wl,-z,noseparate-code"],
+        &["-shared", "-fPIC", "-fuse-ld=gold"],
+        &["-shared", "-fPIC", "-fuse-ld=lld"],
+        &["-shared", "-fPIC", "-fuse-ld=mold"],
+    ] {
+        println!("{flags:?}");
+        let (library, program) = (path("libtwice.so"), path("main"));
+        if compile("gcc", flags, &library, &source).is_none() {
+            continue;
+        }
+        let library_flag = library.to_str().unwrap();
+        if compile(
+            "gcc",
+            &["-Wl,--no-as-needed", library_flag, "-Wl,-rpath,$ORIGIN"],
+            &program,
+            &main,
+        )
+        .is_none()
+        {
+            return;
+        }
+        let far = format!("$ORIGIN/{}", "far/".repeat(20));
+        let mut patchelf = Command::new("patchelf");
+        let Some(done) = available(command::run(patchelf.args(["--set-rpath", &far]).arg(&library), LIMIT)) else {
+            return;
+        };
+        assert_eq!(done.code(), 0, "{}", done.describe());
+        assert!(fs::read(&library).unwrap().windows(64).any(|bytes| bytes == [b'X'; 64]));
+        let patched = path("patched");
+        fs::copy(&library, &patched).unwrap();
+        add_here(&library);
+        assert_eq!(segments(&library, "GNU_SFRAME"), 1);
+        holds(Machine::X86_64, &patched, &library);
+        assert_eq!(run(&mut Command::new(&program)).code(), 42);
+    }
+}

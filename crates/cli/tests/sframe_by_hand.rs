@@ -442,7 +442,7 @@ fn what_is_no_table() {
     let object = files.object(&section, ".other");
     let output = show(&[], &object);
     assert!(
-        text(&output.stderr).ends_with(": no .sframe section\n"),
+        text(&output.stderr).contains(": no .sframe section\nhelp: "),
         "{}",
         text(&output.stderr)
     );

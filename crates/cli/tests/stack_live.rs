@@ -3,13 +3,14 @@
 mod stack;
 
 use std::ffi::OsStr;
+use std::fs;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::program::{self, Program};
-use backtrail_testkit::{available, debugger};
+use backtrail_testkit::{available, debugger, scratch};
 
 use stack::{LIMIT, nginx_settings, parked, same, stack, states, threads};
 
@@ -495,4 +496,33 @@ fn a_process_that_may_not_be_traced() {
         );
     }
     running.signal(Signal::KILL);
+}
+
+/// Whoever names a function or a file may not write lines, or to the terminal, of those who look at it.
+#[test]
+fn names_are_shown_without_control_characters() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let folder = scratch();
+    let odd = folder.path().join("par\u{1b}[31m\nked");
+    let mut bytes = fs::read(&built).unwrap();
+    let (name, hostile) = (b"wait_in_sleep\0", b"wait\x1b[7m\nslee\0");
+    let places: Vec<usize> = (0..bytes.len() - name.len())
+        .filter(|at| bytes[*at..].starts_with(name))
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at..at + name.len()].copy_from_slice(hostile);
+    }
+    fs::write(&odd, bytes).unwrap();
+    fs::set_permissions(&odd, fs::metadata(&built).unwrap().permissions()).unwrap();
+    let running = parked(&odd, &["5"]);
+    let told = stack(&[&running.pid().to_string()]);
+    running.signal(Signal::KILL);
+    assert_eq!(told.code(), 0, "{}", told.describe());
+    let controls = |c: char| c.is_control() && c != '\n';
+    assert!(!told.stdout.contains(controls), "{}", told.describe());
+    assert!(told.stdout.contains("wait\\u{1b}[7m\\nslee+0x"), "{}", told.describe());
+    assert!(told.stdout.contains("(par\\u{1b}[31m\\nked)"), "{}", told.describe());
 }

@@ -219,8 +219,26 @@ fn what_is_no_trace() {
             backtrail(&[verb], &[&folder.path().join("missing")]).status.code(),
             Some(2)
         );
+        let file = folder.path().join("file\u{1b}[31m\n");
+        fs::write(&file, "trace").unwrap();
+        let told = stderr(&backtrail(&[verb], &[&file]));
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(
+            lines.len() == 2
+                && lines[0].contains("file\\u{1b}[31m\\n: ")
+                && lines[1].starts_with("help: a trace is a directory"),
+            "{told}"
+        );
     }
     let trace = trace(GOOD);
+    let packed = trace.path().join("inner/stream_9.gz");
+    fs::write(&packed, [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).unwrap();
+    let told = stderr(&backtrail(&["show"], &[trace.path()]));
+    assert!(
+        told.contains("stream_9.gz: ") && told.contains("\nhelp: the file was compressed"),
+        "{told}"
+    );
+    fs::remove_file(&packed).unwrap();
     let key = folder.path().join("key");
     fs::write(&key, [0; 31]).unwrap();
     let output = backtrail(&["show", "--key-file", key.to_str().unwrap()], &[trace.path()]);

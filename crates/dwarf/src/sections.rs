@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 
 use backtrail_elf::File;
-use backtrail_wire::Endian;
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use rayon::prelude::*;
 
 use crate::lines::Error;
 
-pub(crate) type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
+use crate::reader::{Slice, run_time};
 pub(crate) type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
 
 /// Sections by what they are.
@@ -63,8 +62,5 @@ pub(crate) fn dwarf<'d>(
 
 /// How a file's numbers are written.
 pub(crate) fn endian(file: &File<'_>) -> RunTimeEndian {
-    match file.endian() {
-        Endian::Little => RunTimeEndian::Little,
-        Endian::Big => RunTimeEndian::Big,
-    }
+    run_time(file.endian())
 }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use backtrail_elf::{File, MappedFile};
 use gimli::{DwarfFileType, EndianSlice, SectionId, Unit};
 
-use crate::sections::{Dwarf, Loaded, Slice, endian};
+use crate::reader::Slice;
+use crate::sections::{Dwarf, Loaded, endian};
 
 /// The rest of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

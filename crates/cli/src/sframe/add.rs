@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use backtrail_args::table::write::Places;
 use backtrail_dwarf::arguments::Made;
 use backtrail_dwarf::whole::Whole;
 use backtrail_elf::edit::{self, Edited};

@@ -11,7 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 
 use super::input;
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 use crate::output;
 
 /// Make a table from .eh_frame, as the raw bytes of a section.
@@ -141,7 +141,7 @@ pub(super) fn left_out(path: &Path, built: &Built) {
         let pieces_of = if pieces == 1 { "piece" } else { "pieces" };
         eprintln!(
             "{}: skipped: {reason}: {pieces} {pieces_of} of code, {bytes} bytes",
-            path.display()
+            shown(path)
         );
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::build::{percent, version};
 use super::input::{self, Table};
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 use crate::output;
 
 /// Pieces of uncovered code that the text tells one by one.
@@ -180,7 +180,7 @@ impl<'a> Checked<'a> {
         writeln!(
             out,
             "{}: SFrame version {} {whose}: {} functions, {} rows; {} pcs compared, {}",
-            self.path.display(),
+            shown(self.path),
             self.version as u8,
             report.functions,
             report.rows,

@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 
 use super::build::version;
 use super::input::{self, Table};
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 use crate::output;
 
 /// Write a table in another version, as the raw bytes of a section.
@@ -58,7 +58,7 @@ fn left_out(path: &Path, converted: &Output) {
         let functions = if count == 1 { "function" } else { "functions" };
         eprintln!(
             "{}: skipped: {}: {count} {functions}: {reason}",
-            path.display(),
+            shown(path),
             reason.name()
         );
     }

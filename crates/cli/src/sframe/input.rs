@@ -68,7 +68,8 @@ impl<'a> Table<'a> {
                 "section .ctf_frame holds a table of version 0 of the format, the CTF Frame, which no released tool makes",
             )
             .help("binutils 2.40 and later make .sframe instead"),
-            None => Failure::of(path, "no .sframe section"),
+            None => Failure::of(path, "no .sframe section")
+                .help("`backtrail sframe add` makes one from .eh_frame, `sframe build` only the table"),
         })
     }
 

@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::input::{self, Table};
 use super::json;
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 use crate::output;
 
 /// Show every function and row, as readelf of the table's version does.
@@ -79,7 +79,7 @@ impl Told {
 fn text_of_all(out: &mut dyn io::Write, arguments: &Show, told: &mut Told) -> io::Result<()> {
     for path in &arguments.files {
         if arguments.files.len() > 1 {
-            writeln!(out, "\nFile: {}", path.display())?;
+            writeln!(out, "\nFile: {}", shown(path))?;
         }
         let shown = with_tables(path, |tables| {
             for table in tables {

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::input;
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 use crate::output;
 
 /// Show how large the tables of files are, and tables made from their .eh_frame.
@@ -82,7 +82,7 @@ fn table(out: &mut dyn io::Write, all: &[(&Path, Sizes)]) -> io::Result<()> {
     }
     writeln!(out, "  file")?;
     for (path, sizes) in all {
-        line(out, sizes, &path.to_string_lossy())?;
+        line(out, sizes, &shown(path))?;
     }
     if all.len() > 1 {
         line(out, &all.iter().map(|(_, sizes)| *sizes).sum(), "total")?;

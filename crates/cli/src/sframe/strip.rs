@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::{input, objects};
 use crate::edited;
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, shown};
 
 /// Take the table out of an executable or shared library, its section and its segment, or the tables out of an object file or an archive.
 ///
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
     let (path, output) = (&arguments.file, arguments.output.as_deref());
     let file = input::open(path)?;
     if !strip(path, file.bytes(), output)? {
-        eprintln!("{}: has no table", path.display());
+        eprintln!("{}: has no table", shown(path));
         if output.is_some() {
             edited::store(path, output, |out| out.write_all(file.bytes()))?;
         }

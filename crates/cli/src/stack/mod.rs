@@ -13,7 +13,7 @@ use backtrail_stacks::{Looker, Options, Process, fold, input, record};
 use backtrail_target::{Snapshot, core, live};
 use clap::Args;
 
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, one_line};
 use crate::output;
 
 /// Show the stacks of a running process or of a core.
@@ -203,7 +203,7 @@ fn tell_troubles(looker: &Looker, process: Option<&Process>) {
     }
     let unnamed = looker.notes();
     for note in unnamed {
-        eprintln!("backtrail: note: {note}");
+        eprintln!("backtrail: note: {}", one_line(&note.to_string()));
     }
     let live = process.map_or(0, |process| {
         process.threads.iter().filter(|thread| thread.was_live).count()

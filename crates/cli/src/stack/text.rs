@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use backtrail_stacks::fold::{self, Change};
 use backtrail_stacks::{Argument, End, NamedFrame, NamedThread, Process};
 
+use crate::error::one_line;
+
 /// So many numbers of threads with equal stacks are named.
 const NAMED_THREADS: usize = 8;
 
@@ -103,20 +105,20 @@ fn write_frames(out: &mut dyn Write, thread: &NamedThread) -> io::Result<()> {
 }
 
 fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
-    write!(out, "{:#018x} in {}", frame.pc, frame.function)?;
+    write!(out, "{:#018x} in {}", frame.pc, one_line(&frame.function))?;
     if let Some(offset) = frame.offset {
         write!(out, "+{offset:#x}")?;
     }
     if !frame.arguments.is_empty() {
         let all: Vec<String> = frame.arguments.iter().map(Argument::to_string).collect();
-        write!(out, " ({})", all.join(", "))?;
+        write!(out, " ({})", one_line(&all.join(", ")))?;
     }
     if let Some(file) = &frame.file {
-        write!(out, " at {file}")?;
+        write!(out, " at {}", one_line(file))?;
         if let Some(line) = frame.line {
             write!(out, ":{line}")?;
         }
     }
     let inlined = if frame.inlined { ", inlined" } else { "" };
-    writeln!(out, " ({}{inlined})", frame.module)
+    writeln!(out, " ({}{inlined})", one_line(&frame.module))
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::input::Input;
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, one_line, shown};
 use crate::output;
 
 /// Check whole traces and tell everything that is wrong with them.
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
             return writeln!(out, "{}", json!({"findings": findings}));
         }
         for finding in &findings {
-            writeln!(out, "{}: {}", finding.path.display(), finding.kind)?;
+            writeln!(out, "{}: {}", shown(&finding.path), one_line(&finding.kind.to_string()))?;
         }
         Ok(())
     })?;

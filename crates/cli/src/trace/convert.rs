@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use backtrail_trace::{
     Checksum, Compression, ConvertOptions, CreateError, CreateErrorKind, Dialect, Packing, Trace, TraceError, convert,
-    find_traces,
 };
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::input::{failure, read_key};
-use crate::error::{Failure, Status};
+use super::input::{failure, read_key, traces_below};
+use crate::error::{Failure, Status, shown};
 
 /// Write a trace in another dialect: CTF 1.8, CTF 2, or that of the RFC v1.1.
 ///
@@ -125,12 +124,14 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
     if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::of(output, "directory is not empty"));
     }
-    let directories = find_traces(&arguments.trace).map_err(Failure::new)?;
+    let directories = traces_below(&arguments.trace)?;
     // Beside it, so that it appears whole or not at all.
     let parent = output.parent().filter(|parent| *parent != Path::new(""));
+    let parent = parent.unwrap_or(Path::new("."));
+    fs::read_dir(parent).map_err(|error| Failure::of(parent, error))?;
     let scratch = tempfile::Builder::new()
         .prefix(".backtrail-")
-        .tempdir_in(parent.unwrap_or(Path::new(".")))
+        .tempdir_in(parent)
         .map_err(|error| Failure::of(output, error))?;
     let whole = scratch.path().join("trace");
     let mut notes = Vec::new();
@@ -139,13 +140,13 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
         let below = directory.strip_prefix(&arguments.trace).unwrap_or(Path::new(""));
         let target = whole.join(below);
         fs::create_dir_all(&target).map_err(|error| Failure::of(output, error))?;
-        let unsaid =
-            convert(&trace, &target, arguments.to.into(), options).map_err(|error| told(&directory, &whole, error))?;
+        let unsaid = convert(&trace, &target, arguments.to.into(), options)
+            .map_err(|error| told(&directory, output, &whole, error))?;
         if !unsaid.is_empty() {
             let unsaid: Vec<String> = unsaid.iter().map(ToString::to_string).collect();
             let dialect = Dialect::from(arguments.to);
             let unsaid = unsaid.join(", ");
-            notes.push(format!("{}: {dialect} has no words for {unsaid}", directory.display()));
+            notes.push(format!("{}: {dialect} has no words for {unsaid}", shown(&directory)));
         }
     }
     fs::rename(&whole, output).map_err(|error| Failure::of(output, error))?;
@@ -156,10 +157,11 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
 }
 
 /// Of the trace that is read it is told where; what is written does not stay.
-fn told(directory: &Path, scratch: &Path, error: CreateError) -> Failure {
+fn told(directory: &Path, output: &Path, scratch: &Path, error: CreateError) -> Failure {
     let CreateError { path, kind } = error;
     match kind {
         CreateErrorKind::Read(kind) => failure(&TraceError { path, kind }),
+        CreateErrorKind::Io(error) if path.starts_with(scratch) => Failure::of(output, error),
         kind if path.starts_with(scratch) => Failure::of(directory, &kind),
         kind => Failure::of(&path, &kind),
     }

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::input::{Input, failure};
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, one_line, shown};
 use crate::output;
 
 /// Count what traces hold, stream by stream.
@@ -91,7 +91,7 @@ fn stream_json(stream: &StreamReader) -> Value {
 
 fn write_text(out: &mut dyn Write, summaries: &[Summary]) -> io::Result<()> {
     for (trace, streams) in summaries {
-        write!(out, "{}: {}", trace.directory().display(), trace.dialect())?;
+        write!(out, "{}: {}", shown(trace.directory()), trace.dialect())?;
         match uuid(trace) {
             Some(uuid) => writeln!(out, ", {uuid}")?,
             None => writeln!(out)?,
@@ -101,7 +101,7 @@ fn write_text(out: &mut dyn Write, summaries: &[Summary]) -> io::Result<()> {
             write!(
                 out,
                 "  {}: {} events in {} packets, {} bytes",
-                file(stream),
+                one_line(&file(stream)),
                 statistics.events,
                 statistics.packets,
                 stream.file_bytes()

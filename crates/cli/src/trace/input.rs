@@ -1,6 +1,8 @@
 //! Traces to read, and what is told of them when they cannot be read as a whole.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use backtrail_trace::{
@@ -8,7 +10,7 @@ use backtrail_trace::{
 };
 use clap::{Args, ValueHint};
 
-use crate::error::Failure;
+use crate::error::{Failure, shown};
 
 /// Which traces.
 #[derive(Args)]
@@ -26,7 +28,7 @@ impl Input {
     pub(super) fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut directories = Vec::new();
         for path in &self.traces {
-            directories.extend(find_traces(path).map_err(Failure::new)?);
+            directories.extend(traces_below(path)?);
         }
         Ok(directories)
     }
@@ -48,6 +50,18 @@ impl Input {
     }
 }
 
+/// The directories of traces at `path` and below.
+pub(super) fn traces_below(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    find_traces(path).map_err(|error| {
+        let file = matches!(&error.kind, TraceErrorKind::Io(error) if error.kind() == ErrorKind::NotADirectory);
+        let failure = Failure::new(error);
+        match file {
+            true => failure.help("a trace is a directory with a file 'metadata'; name the directory, or one above it"),
+            false => failure,
+        }
+    })
+}
+
 /// A key file is tiny; whatever is longer is none and need not be read.
 const MAX_KEY_FILE: u64 = 4096;
 
@@ -66,6 +80,13 @@ pub(super) fn failure(error: &TraceError) -> Failure {
     match &error.kind {
         TraceErrorKind::Packet { error, .. } if error.kind == DecodeErrorKind::NoKey => {
             failure.help("--key-file FILE names the file with the key")
+        }
+        TraceErrorKind::Packet { error: bad, .. } if matches!(bad.kind, DecodeErrorKind::Magic(_)) => {
+            let packed = |end: &OsStr| ["bz2", "gz", "xz", "zst"].iter().any(|known| end == *known);
+            match error.path.extension().is_some_and(packed) {
+                true => failure.help("the file was compressed as a whole: unpack it first"),
+                false => failure,
+            }
         }
         _ => failure,
     }
@@ -100,7 +121,7 @@ pub(super) fn tell_losses(stream: &StreamReader) {
         damaged,
         ..
     } = stream.statistics();
-    let path = stream.path().display();
+    let path = shown(stream.path());
     if discarded > 0 {
         eprintln!("backtrail: {path}: the tracer discarded {discarded} events");
     }

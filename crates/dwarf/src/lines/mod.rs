@@ -14,7 +14,6 @@ use std::sync::{Arc, OnceLock};
 
 use gimli::AttributeValue;
 
-use crate::sections::Slice;
 use functions::Name;
 pub use sections::DebugSections;
 use unit::{File, Unit};

@@ -4,7 +4,8 @@ use gimli::{
     AttributeValue, DwAt, DwLang, DwTag, Unit, UnitHeader, UnitOffset, UnitSectionOffset, UnitType, constants as dw,
 };
 
-use crate::sections::{Dwarf, Slice};
+use crate::reader::Slice;
+use crate::sections::Dwarf;
 use crate::split::{SplitUnit, rest_of};
 
 /// No entry.

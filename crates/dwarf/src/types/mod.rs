@@ -17,7 +17,8 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::lines::Error;
-use crate::sections::{Dwarf, Slice};
+use crate::reader::Slice;
+use crate::sections::Dwarf;
 use dies::{Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
 pub use sections::Sections;

@@ -306,7 +306,8 @@ fn cover_old_headers(draft: &mut Draft<'_>) -> Option<(usize, &'static [u8])> {
     draft
         .sections
         .insert(INDEX, sections::loaded(SHT_PROGBITS, 0, address, end));
-    let moved = |old: u32| Some(if old as usize >= INDEX { old + 1 } else { old });
+    // A damaged header may have any number.
+    let moved = |old: u32| Some(old.saturating_add(u32::from(old as usize >= INDEX)));
     sections::renumber(draft, &moved).ok()?;
     Some((INDEX, b".elf_headers\0"))
 }

@@ -83,20 +83,31 @@ pub(super) fn starts(draft: &Draft<'_>) -> Vec<u64> {
     starts
 }
 
-/// How far nothing but zeros follows `end` and nothing is said to be there.
+/// How far nothing but padding follows `end` and nothing is said to be there.
 fn free_until(draft: &Draft<'_>, starts: &[u64], end: u64) -> u64 {
     if draft.sections.is_empty() {
         // Zeros may be something that only sections would name.
         return end;
     }
     let next = next_start(starts, end);
-    if covered(draft, end) || !draft.view.is_zero(end, next) {
+    if covered(draft, end) || !is_padding(draft, end, next) {
         return end;
     }
     let holds = |load: &&ProgramHeader| load.offset <= draft.phoff && draft.phoff < load.file_end();
     // The table must stay where it is loaded.
     let loaded = draft.loads().find(holds).map_or(next, ProgramHeader::file_end);
     next.min(loaded.max(end))
+}
+
+/// Whether nothing is between `start` and `end` but zeros or, where sections tell what is, what patchelf writes over the places of sections
+/// that it has moved to the file's end.
+fn is_padding(draft: &Draft<'_>, start: u64, end: u64) -> bool {
+    const OF_PATCHELF: u8 = b'X';
+    draft.view.is_zero(start, end)
+        || !draft.sections.is_empty()
+            && draft
+                .view
+                .is_made_of(start, end, |byte| byte == 0 || byte == OF_PATCHELF)
 }
 
 pub(super) fn next_start(starts: &[u64], end: u64) -> u64 {
@@ -120,10 +131,10 @@ fn evict(draft: &Draft<'_>, starts: &[u64], end: u64, needed: u64) -> Option<Evi
         return None;
     }
     while free < needed {
-        // What begins next must be a piece, or it can't go. Without sections there may be more than zeros before it.
+        // What begins next must be a piece, or it can't go. Without sections there may be more than padding before it.
         let next = next_start(starts, free);
         let piece = pieces.find(|piece| piece.file.start >= free)?;
-        if piece.file.start != next || !draft.view.is_zero(free, next) {
+        if piece.file.start != next || !is_padding(draft, free, next) {
             return None;
         }
         free = free_until(draft, starts, piece.file.end);

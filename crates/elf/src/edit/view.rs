@@ -67,8 +67,13 @@ impl<'a> View<'a> {
 
     /// Whether there are only zeros from `start` to `end`.
     pub(super) fn is_zero(&self, start: u64, end: u64) -> bool {
+        self.is_made_of(start, end, |byte| byte == 0)
+    }
+
+    /// Whether all bytes from `start` to `end` are of those.
+    pub(super) fn is_made_of(&self, start: u64, end: u64, is: impl Fn(u8) -> bool) -> bool {
         let read = end.checked_sub(start).and_then(|len| self.read(start, len));
-        read.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+        read.is_some_and(|bytes| bytes.iter().all(|byte| is(*byte)))
     }
 
     /// Puts `new` where other bytes were; past the end nothing can be put.

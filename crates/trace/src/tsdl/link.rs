@@ -431,12 +431,17 @@ fn descend<'r>(members: &'r [RawMember], all: &'r [RawMember], words: &[&str]) -
     Some((names, target))
 }
 
-/// Tracers write an underscore before names that could be keywords. It is dropped, unless another member has that name.
+/// Tracers write an underscore before names that could be keywords. It is dropped, unless another member is called so then: one that has that
+/// name, and keeps it.
 fn visible_name(is_taken: impl Fn(&str) -> bool, name: &str) -> String {
-    match name.strip_prefix('_') {
-        Some(rest) if !is_taken(rest) => rest.to_owned(),
-        _ => name.to_owned(),
+    let mut kept = name;
+    while let Some(rest) = kept.strip_prefix('_') {
+        if !is_taken(rest) {
+            return name[1..].to_owned();
+        }
+        kept = rest;
     }
+    name.to_owned()
 }
 
 pub(super) fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
