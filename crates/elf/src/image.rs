@@ -298,7 +298,8 @@ impl<'a> File<'a> {
 
     /// The header of the first section with this name.
     pub fn section_header(&self, name: &str) -> Option<&Section<'a>> {
-        self.sections.iter().find(|section| section.name == name.as_bytes())
+        let mut active = self.sections.iter().filter(|section| section.kind != SHT_NULL);
+        active.find(|section| section.name == name.as_bytes())
     }
 
     /// The header of the section whose code is at address `svma`.

@@ -32,6 +32,7 @@ use place::NewSegment;
 pub use view::Part;
 use view::View;
 
+use crate::constants::SHT_NULL;
 use crate::{Error, ErrorKind, Result};
 
 /// Puts a table into the linked file `bytes`, in the place of one that is there. `make` gives the table for the address
@@ -110,7 +111,7 @@ pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
 /// Fails where the file is none that can be edited, and where it has no sections.
 pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edited<'a>> {
     let mut draft = Draft::parse(View::new(bytes))?;
-    if draft.sections.is_empty() || draft.names().is_none() {
+    if draft.sections.is_empty() || !are_named(&draft) {
         return Err(Error::new(ErrorKind::SectionHeaders, 0));
     }
     if record::undo(bytes).is_none() {
@@ -148,6 +149,13 @@ pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edite
         view: draft.view,
         tail,
     })
+}
+
+/// Whether all sections have names: a new one's, put behind them, would else become that of another.
+fn are_named(draft: &Draft<'_>) -> bool {
+    let Some(names) = draft.names() else { return false };
+    let mut active = draft.sections.iter().filter(|section| section.kind != SHT_NULL);
+    active.all(|section| (section.name as usize) < names.len())
 }
 
 /// Programs that carry data behind their last section (archives, mostly) find it by the file's end, which must not move.
