@@ -66,10 +66,7 @@ mod tests {
 
     #[test]
     fn numbers_are_what_c_makes_of_them() {
-        assert_eq!(
-            [1.0f64, -0.5, 1e300].map(|number| shortest(number)),
-            ["1", "-0.5", "1e300"]
-        );
+        assert_eq!([1.0f64, -0.5, 1e300].map(shortest), ["1", "-0.5", "1e300"]);
         // What gcc stores for 1.25L, 0.1L, -3.0L, 1e4000L, infinity and zero.
         let of_x87 = [
             (0x3fff_a000_0000_0000_0000, "1.25"),
