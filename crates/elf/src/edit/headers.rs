@@ -211,8 +211,12 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// What the rest relies on: segments in order, whole, and where a loader can map them.
+    /// What the rest relies on: a first section that is none, segments in order, whole, and where a loader can map them.
     fn check(&self) -> Result<()> {
+        // What is added counts on the first section to be none, as it always is.
+        if self.sections.first().is_some_and(|first| first.kind != SHT_NULL) {
+            return Err(Error::new(ErrorKind::SectionHeaders, E_SHOFF));
+        }
         let mut end = None;
         for (index, segment) in self.segments.iter().enumerate() {
             let at = self.phoff + (index * PHDR_BYTES) as u64;
@@ -260,12 +264,15 @@ impl<'a> Draft<'a> {
     /// The first section with this type, or else with this name.
     pub(super) fn find_section(&self, kind: u32, name: &[u8]) -> Option<usize> {
         let by_kind = self.sections.iter().position(|section| section.kind == kind);
-        by_kind.or_else(|| {
-            let names = self.names()?;
-            self.sections.iter().position(|section| {
-                let rest = names.get(section.name as usize..).unwrap_or_default();
-                section.kind != SHT_NULL && rest.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
-            })
+        by_kind.or_else(|| self.find_section_named(name))
+    }
+
+    /// The section with this name.
+    pub(super) fn find_section_named(&self, name: &[u8]) -> Option<usize> {
+        let names = self.names()?;
+        self.sections.iter().position(|section| {
+            let rest = names.get(section.name as usize..).unwrap_or_default();
+            section.kind != SHT_NULL && rest.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
         })
     }
 

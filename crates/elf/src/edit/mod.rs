@@ -118,7 +118,7 @@ pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edite
         nothing_appended(&draft)?;
     }
     let name = [name.as_bytes(), &[0]].concat();
-    let old = draft.find_section(u32::MAX, &name[..name.len() - 1]);
+    let old = draft.find_section_named(&name[..name.len() - 1]);
     let old = old.filter(|&index| !draft.sections[index].is_loaded());
     let mut tail = Vec::new();
     if let Some(index) = old.filter(|&index| sections::takes(&draft, index, data.len())) {
