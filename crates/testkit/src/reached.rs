@@ -74,7 +74,9 @@ impl Compiler {
     pub fn library(&mut self, name: &str) {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut ask = Command::new(cargo);
-        ask.args(["metadata", "--format-version=1", "--offline"])
+        // What other systems need was perhaps never fetched.
+        let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
+        ask.args(["metadata", "--format-version=1", "--offline", &platform])
             .current_dir(place::workspace());
         let told = ask.output().expect("cargo runs, as it just did");
         let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("cargo tells of the workspace");
