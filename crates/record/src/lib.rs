@@ -5,12 +5,12 @@
 //! Names are not looked up here.
 //!
 //! ```no_run
-//! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, record};
+//! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, record};
 //!
 //! let outcome = record(&Options {
 //!     target: Target::Command(vec!["sha256sum".into(), "/usr/bin/python3".into()]),
 //!     output: "recording".into(),
-//!     frequency: DEFAULT_FREQUENCY,
+//!     trigger: Trigger::Clock(DEFAULT_FREQUENCY),
 //!     stack_bytes: DEFAULT_STACK_BYTES,
 //!     dialect: Dialect::V1_8,
 //!     duration: None,
