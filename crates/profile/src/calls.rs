@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use backtrail_recording::Sample;
 use rustc_hash::FxHashMap;
@@ -17,9 +18,9 @@ const MOST_DIFFERENT: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CallArgument {
     /// Its name; empty where it has none.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its type, where that is known.
-    pub type_name: Option<String>,
+    pub type_name: Option<Arc<str>>,
     /// Its value; `None` where it is not known.
     pub value: Option<String>,
 }
@@ -67,17 +68,18 @@ pub struct Recorded {
     pub passed: Vec<u64>,
 }
 
-/// Calls by what was passed.
+/// Calls by where their function begins: what is there, and its address in a process.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
-    /// By where they are of a process's, and what was passed.
-    counts: FxHashMap<(LocationId, u64, Box<[u64]>), u64>,
-    /// How many there are of each in `counts`.
-    different: FxHashMap<(LocationId, u64), usize>,
-    /// Where these functions are.
-    places: FxHashMap<(LocationId, u64), (File, u64)>,
+pub(crate) struct Calls(FxHashMap<(LocationId, u64), OfFunction>);
+
+#[derive(Debug)]
+struct OfFunction {
+    /// The file that it is in, and where that was mapped.
+    place: Option<(File, u64)>,
+    /// By what was passed.
+    counts: FxHashMap<Box<[u64]>, u64>,
     /// Those that were too many to be told apart.
-    others: FxHashMap<LocationId, u64>,
+    others: u64,
 }
 
 impl Calls {
@@ -86,54 +88,57 @@ impl Calls {
         let (Some(frame), false) = (sample.frames.first(), sample.passed.is_empty()) else {
             return;
         };
-        let place = (leaf, frame.address);
-        let key = (leaf, frame.address, sample.passed.into());
-        if let Some(count) = self.counts.get_mut(&key) {
+        let of_function = self.0.entry((leaf, frame.address)).or_insert_with(|| {
+            let found = symbolizer.file_at(sample.pid, frame.address);
+            OfFunction {
+                place: found.map(|(file, base)| (file.clone(), base)),
+                counts: FxHashMap::default(),
+                others: 0,
+            }
+        });
+        let counts = &mut of_function.counts;
+        if let Some(count) = counts.get_mut(sample.passed) {
             *count += 1;
-            return;
+        } else if counts.len() < MOST_DIFFERENT {
+            counts.insert(sample.passed.into(), 1);
+        } else {
+            of_function.others += 1;
         }
-        let different = self.different.entry(place).or_default();
-        if *different == MOST_DIFFERENT {
-            *self.others.entry(leaf).or_default() += 1;
-            return;
-        }
-        if *different == 0
-            && let Some((file, base)) = symbolizer.file_at(sample.pid, frame.address)
-        {
-            self.places.insert(place, (file.clone(), base));
-        }
-        *different += 1;
-        self.counts.insert(key, 1);
     }
 
     /// All of them, in no order.
     pub(crate) fn into_counts(self, symbolizer: &Symbolizer) -> Vec<CallCount> {
-        let named = |leaf: LocationId, count: u64, recorded: Option<Recorded>| {
+        let mut all = Vec::new();
+        for ((leaf, address), of_function) in self.0 {
             let location = symbolizer.location(leaf);
-            CallCount {
-                // The outermost is the one that has the entry.
-                function: location
-                    .calls
-                    .last()
-                    .map_or_else(String::new, |call| call.function.clone()),
-                module: location.module.clone(),
-                arguments: Vec::new(),
-                count,
-                recorded,
+            let mut push = |count, recorded| {
+                all.push(CallCount {
+                    // The outermost is the one that has the entry.
+                    function: location
+                        .calls
+                        .last()
+                        .map_or_else(String::new, |call| call.function.clone()),
+                    module: location.module.clone(),
+                    arguments: Vec::new(),
+                    count,
+                    recorded,
+                });
+            };
+            for (passed, count) in of_function.counts {
+                let place = of_function.place.clone();
+                let recorded = place.map(|(file, base)| Recorded {
+                    file,
+                    base,
+                    address,
+                    passed: passed.into_vec(),
+                });
+                push(count, recorded);
             }
-        };
-        let told = self.counts.into_iter().map(|((leaf, address, passed), count)| {
-            let place = self.places.get(&(leaf, address));
-            let recorded = place.map(|(file, base)| Recorded {
-                file: file.clone(),
-                base: *base,
-                address,
-                passed: passed.into_vec(),
-            });
-            named(leaf, count, recorded)
-        });
-        let others = self.others.into_iter().map(|(leaf, count)| named(leaf, count, None));
-        told.chain(others).collect()
+            if of_function.others > 0 {
+                push(of_function.others, None);
+            }
+        }
+        all
     }
 }
 

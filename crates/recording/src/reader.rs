@@ -115,17 +115,16 @@ impl Reader {
 /// An item whose frames are elsewhere.
 enum Found {
     Item(Item<'static>),
-    /// A sample; whether it is a call.
-    Sample(Sample<'static>, bool),
+    Sample(Sample<'static>),
 }
 
 impl Found {
     fn lend<'d>(self, frames: &'d [Frame], passed: &'d [u64]) -> Item<'d> {
         match self {
             Found::Item(item) => item,
-            Found::Sample(sample, is_call) => Item::Sample(Sample {
+            Found::Sample(sample) => Item::Sample(Sample {
                 frames,
-                passed: if is_call { passed } else { &[] },
+                passed,
                 ..sample
             }),
         }
@@ -142,7 +141,7 @@ struct ItemDecoder {
     /// A module whose build id comes with the next event.
     module: Option<Module>,
     frames: Vec<Frame>,
-    /// What the last call was called with.
+    /// What a call was called with; empty after other samples.
     passed: Vec<u64>,
     runs: Vec<(Frame, u64)>,
     inflate: Inflate,
@@ -207,11 +206,12 @@ impl ItemDecoder {
                 self.define(event);
                 return None;
             }
-            class::SAMPLE => return self.sample(event, time, pid, tid, false),
-            class::CALL => {
+            class::SAMPLE | class::CALL => {
                 self.passed.clear();
-                self.passed.extend(event.field(field::PASSED)?.as_array()?.u64s());
-                return self.sample(event, time, pid, tid, true);
+                if known == class::CALL {
+                    self.passed.extend(event.field(field::PASSED)?.as_array()?.u64s());
+                }
+                return self.sample(event, time, pid, tid);
             }
             class::START => {
                 self.bases.forget_process(pid);
@@ -301,7 +301,7 @@ impl ItemDecoder {
         }
     }
 
-    fn sample(&mut self, event: &Event<'_>, time: u64, pid: u32, tid: u32, is_call: bool) -> Option<Found> {
+    fn sample(&mut self, event: &Event<'_>, time: u64, pid: u32, tid: u32) -> Option<Found> {
         let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
         self.frames.clear();
         self.frames.push(Frame {
@@ -322,7 +322,7 @@ impl ItemDecoder {
         let cpu = event
             .packet_context()
             .and_then(|context| context.get(field::CPU_ID)?.as_u64());
-        let sample = Sample {
+        Some(Found::Sample(Sample {
             time,
             cpu: cpu.unwrap_or(0) as u32,
             pid,
@@ -331,8 +331,7 @@ impl ItemDecoder {
             stop: ending.map(|(stop, _)| stop),
             live: ending.is_some_and(|(_, live)| live),
             passed: &[],
-        };
-        Some(Found::Sample(sample, is_call))
+        }))
     }
 }
 

@@ -3,7 +3,7 @@
 //! The kernel's `uprobe` PMU would need no file system, and leave nothing behind that is killed. But an event of it can't be inherited: for
 //! each child the kernel reads the file's path anew, from the child's memory, and forks fail (Linux 6.18).
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -57,8 +57,7 @@ impl Probes {
 
     /// One line into the list: written at once, as the kernel wants it.
     fn write(&self, line: &str) -> io::Result<()> {
-        let mut list = OpenOptions::new().append(true).open(self.folder.join(LIST))?;
-        list.write_all(format!("{line}\n").as_bytes())
+        open(&self.folder)?.write_all(format!("{line}\n").as_bytes())
     }
 
     /// Takes away what a recorder has left that was killed.
@@ -91,19 +90,20 @@ impl Drop for Probes {
 fn tracefs() -> Result<PathBuf, OpenError> {
     let [usual, _] = TRACEFS;
     let found = || {
-        let mut folders = TRACEFS.into_iter().map(Path::new);
-        let found = folders.find(|folder| match OpenOptions::new().append(true).open(folder.join(LIST)) {
-            Ok(_) => true,
-            // It is there, for others.
-            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
-        });
-        found.map(Path::to_owned)
+        TRACEFS
+            .into_iter()
+            .map(Path::new)
+            .find_map(|folder| match open(folder) {
+                Ok(_) => Some(Ok(folder.to_owned())),
+                // It is there, for others.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    Some(Err(OpenError::EntriesNotPermitted))
+                }
+                Err(_) => None,
+            })
     };
-    if let Some(folder) = found() {
-        return match OpenOptions::new().append(true).open(folder.join(LIST)) {
-            Ok(_) => Ok(folder),
-            Err(_) => Err(OpenError::EntriesNotPermitted),
-        };
+    if let Some(found) = found() {
+        return found;
     }
     match mount(
         "tracefs",
@@ -112,8 +112,13 @@ fn tracefs() -> Result<PathBuf, OpenError> {
         MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
         None,
     ) {
-        Ok(()) => found().ok_or(OpenError::NoEntries),
+        Ok(()) => found().unwrap_or(Err(OpenError::NoEntries)),
         Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => Err(OpenError::EntriesNotPermitted),
         Err(_) => Err(OpenError::NoEntries),
     }
+}
+
+/// The list of a folder, to add to it.
+fn open(folder: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).open(folder.join(LIST))
 }

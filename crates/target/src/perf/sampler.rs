@@ -228,7 +228,7 @@ impl Sampler {
             threads.first().copied().unwrap_or(0),
             cpus.first().copied().unwrap_or(0),
         );
-        let event = negotiate(&mut attributes, first_thread, first_cpu, &options.trigger)?;
+        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         drop(map_ring(event, &mut ring_bytes)?);
@@ -255,7 +255,7 @@ impl Sampler {
                     Ok(event) => event,
                     // The thread has ended since it was listed, or the CPU has gone offline.
                     Err(error) if gone(&error) => continue,
-                    Err(error) => return Err(explain(error, &attributes, &options.trigger)),
+                    Err(error) => return Err(explain(error, &attributes)),
                 };
                 match leader {
                     Some(index) => {
@@ -378,7 +378,7 @@ fn stack_for(ring_bytes: usize) -> u32 {
 }
 
 /// Finds out what the kernel grants, by opening an event: from the most to the least.
-fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32, trigger: &Trigger) -> Result<OwnedFd, OpenError> {
+fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd, OpenError> {
     loop {
         let error = match sys::open_event(attributes, tid, cpu as i32) {
             Ok(event) => return Ok(event),
@@ -399,12 +399,12 @@ fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32, trigger: &Trigger)
             {
                 *clock = Clock::Task;
             }
-            _ => return Err(explain(error, attributes, trigger)),
+            _ => return Err(explain(error, attributes)),
         }
     }
 }
 
-fn explain(error: io::Error, attributes: &Attributes, trigger: &Trigger) -> OpenError {
+fn explain(error: io::Error, attributes: &Attributes) -> OpenError {
     if let (Event::Tracepoint(_), Some(libc::EACCES | libc::EPERM)) = (attributes.event, error.raw_os_error()) {
         return OpenError::EntriesNotPermitted;
     }
@@ -415,7 +415,7 @@ fn explain(error: io::Error, attributes: &Attributes, trigger: &Trigger) -> Open
         Some(libc::ENOSYS) => OpenError::NoPerfEvents,
         Some(libc::ESRCH) => OpenError::NoProcess(0),
         Some(libc::EINVAL) => match proc::setting("/proc/sys/kernel/perf_event_max_sample_rate") {
-            Some(limit) if matches!(*trigger, Trigger::Clock(frequency) if frequency > limit) => {
+            Some(limit) if matches!(attributes.event, Event::Clock { frequency, .. } if frequency > limit) => {
                 OpenError::FrequencyTooHigh { limit }
             }
             _ => OpenError::Io(error),
