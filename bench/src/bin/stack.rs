@@ -6,7 +6,8 @@
 //! (`chrt -f`, so that other work on the machine disturbs less), for the time of the command. A first look
 //! has no tables and names from earlier ones. The last rows are of node as a distribution has it, a hundred megabytes, stripped.
 //!
-//! The program has a table of what its functions are called with, for `--args`; node has none.
+//! The program has a table of what its functions are called with, for `--args`; node has none. Most of its threads wait alike; where they are
+//! said to differ, each is a recursion of which every call has other arguments than all other ones, texts among them.
 //!
 //! Of each figure the least of all rounds is told, since other work on the machine only adds to it.
 //!
@@ -24,6 +25,8 @@ use backtrail_testkit::{command, place, scratch};
 const LIMIT: Duration = Duration::from_secs(120);
 /// Threads beside the first one and the one that reads the clock.
 const THREADS: [u32; 3] = [0, 63, 998];
+/// As many again, of which no two wait alike.
+const DIFFERING: u32 = 63;
 /// What makes a look a first one: its folder for what is kept is emptied before.
 const FIRST: &str = "backtrail, first look";
 
@@ -46,10 +49,10 @@ struct Target {
 }
 
 impl Target {
-    fn start(program: &Path, threads: u32) -> Result<Target, String> {
+    fn start(program: &Path, arguments: &[&str]) -> Result<Target, String> {
         let mut command = Command::new(program);
         command
-            .arg(threads.to_string())
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| error.to_string())?;
@@ -167,15 +170,20 @@ fn measure(rounds: usize) -> Result<(), String> {
     println!(
         "| threads | by | stands still, ms | gdb's / this | whole command, ms | gdb's / this |\n|---|---|---|---|---|---|"
     );
-    for threads in THREADS {
-        let mut target = Target::start(&program, threads)?;
+    let alike = THREADS.map(|threads| (threads, None));
+    for (threads, how) in alike.into_iter().chain([(DIFFERING, Some("differing"))]) {
+        let number = threads.to_string();
+        let arguments = [Some(&number[..]), how];
+        let arguments: Vec<&str> = arguments.into_iter().flatten().collect();
+        let mut target = Target::start(&program, &arguments)?;
         let mut looks = looks(&backtrail, target.child.id());
         for _ in 0..rounds {
             for look in &mut looks {
                 take(&mut target, look, folder.path())?;
             }
         }
-        print_rows(&(threads + 2).to_string(), &looks);
+        let label = [Some((threads + 2).to_string()), how.map(str::to_owned)];
+        print_rows(&label.into_iter().flatten().collect::<Vec<_>>().join(", "), &looks);
     }
     large(rounds, &backtrail, folder.path())
 }

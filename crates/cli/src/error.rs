@@ -1,5 +1,6 @@
 //! How failures are told: one line, perhaps a line of help, and the exit status.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::io;
@@ -154,12 +155,15 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
 
 /// A file's name in a line of text.
 pub(crate) fn shown(path: &Path) -> String {
-    one_line(&path.display().to_string())
+    one_line(&path.display().to_string()).into_owned()
 }
 
 /// Text whose control characters are shown as escapes: names of files and functions are other people's, and may have line feeds and what
 /// terminals obey.
-pub(crate) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return Cow::Borrowed(text);
+    }
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() {
@@ -168,7 +172,7 @@ pub(crate) fn one_line(text: &str) -> String {
             line.push(c);
         }
     }
-    line
+    Cow::Owned(line)
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use crate::process::{End, Process, ThreadStack};
 
 /// Groups of threads with equal stacks, each by their indices, in the order of their first.
 pub fn equal_stacks(threads: &[ThreadStack]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut known = HashMap::new();
+    let mut known = FxHashMap::default();
     for (index, thread) in threads.iter().enumerate() {
         // What has no stack is told one by one, and so is a thread that a signal concerns.
         let is_alone = matches!(thread.end, End::NotStopped(_)) || thread.signal.is_some_and(|_| index == 0);

@@ -17,7 +17,7 @@ use backtrail_recording::Module as Recorded;
 use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
 use backtrail_target::proc::{self, DELETED, VDSO, is_file};
-use backtrail_target::snapshot::Mapping;
+use backtrail_target::snapshot::{Mapping, Pages};
 use backtrail_unwind::{Coverage, Memory, Modules, Table};
 
 use crate::arguments::Source;
@@ -500,6 +500,8 @@ pub(crate) struct Space<'s> {
     set: &'s ModuleSet,
     /// By the index of the mapping.
     modules: Vec<OnceCell<Option<Rc<Module>>>>,
+    /// What was read for arguments: threads have called from the same places, with the same texts.
+    pages: RefCell<Pages>,
 }
 
 impl<'s> Space<'s> {
@@ -508,6 +510,7 @@ impl<'s> Space<'s> {
             snapshot,
             set,
             modules: snapshot.mappings.iter().map(|_| OnceCell::new()).collect(),
+            pages: RefCell::default(),
         }
     }
 
@@ -557,9 +560,28 @@ impl<'s> Space<'s> {
         Some((module.arguments()?, module.number, module.bias(mapping)?))
     }
 
-    /// Copies memory from `address` on, and returns how many bytes came: [`ModuleSet::read`].
+    /// Copies memory from `address` on, and returns how many bytes came: [`ModuleSet::read`], but each page is asked for once.
     pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        self.set.read(self.snapshot, address, buffer)
+        let snapshot = self.snapshot;
+        let mut done = 0;
+        while done < buffer.len() {
+            let Some(at) = address.checked_add(done as u64) else {
+                break;
+            };
+            let rest = &mut buffer[done..];
+            let mut got = snapshot.pieces.read(at, rest);
+            if got == 0 {
+                let mut pages = self.pages.borrow_mut();
+                let bytes = pages.at(at, |page, bytes| self.set.read(snapshot, page, bytes));
+                got = bytes.len().min(rest.len());
+                rest[..got].copy_from_slice(&bytes[..got]);
+            }
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        done
     }
 
     /// The modules that were asked for, by rising address, as recordings tell them.

@@ -1,6 +1,7 @@
 //! Stacks without names.
 
 use std::fmt;
+use std::sync::Arc;
 
 use backtrail_arch::{REGISTERS, Register, Registers};
 use backtrail_recording::Module;
@@ -63,8 +64,10 @@ impl FrameRegisters {
         let &(known, first) = self.frames.get(frame)?;
         let mut values = self.values.get(first..)?.iter();
         let mut registers = Registers::new(*values.next()?);
-        for number in (0..REGISTERS as u8).filter(|number| known >> number & 1 != 0) {
-            registers.set(Register(number), *values.next()?);
+        let mut left = known;
+        while left != 0 {
+            registers.set(Register(left.trailing_zeros() as u8), *values.next()?);
+            left &= left - 1;
         }
         Some(registers)
     }
@@ -87,13 +90,13 @@ impl FrameRegisters {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Argument {
     /// Its name; empty where it has none.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its type, where that is known.
-    pub type_name: Option<String>,
+    pub type_name: Option<Arc<str>>,
     /// Its value; `None` where it is lost.
     pub value: Option<String>,
     /// Where that was found.
-    pub place: Option<String>,
+    pub place: Option<Arc<str>>,
     /// The function may have changed it since: it is what it was called with.
     pub at_entry: bool,
     /// It is the address of this code.

@@ -133,22 +133,47 @@ impl Snapshot<'_> {
     pub fn memory(&self) -> SnapshotMemory<'_> {
         SnapshotMemory {
             snapshot: self,
-            pages: HashMap::new(),
+            pages: Pages::default(),
             was_live: false,
         }
     }
 }
 
 const PAGE: u64 = 4096;
-/// Pages that are kept of a live process: a walk that needs more goes on, but forgets.
+/// Pages that are kept: who needs more goes on, but forgets.
 const MOST_PAGES: usize = 4096;
+
+/// Pages of memory, of which each is read once: a system call costs more than a page.
+#[derive(Debug, Default)]
+pub struct Pages {
+    /// What is there of each, by its address.
+    pages: HashMap<u64, Vec<u8>>,
+}
+
+impl Pages {
+    /// The bytes from `address` to the end of its page, as far as they are there. `read` copies memory from an address on, and returns how many
+    /// bytes came.
+    pub fn at(&mut self, address: u64, read: impl FnOnce(u64, &mut [u8]) -> usize) -> &[u8] {
+        let page = address & !(PAGE - 1);
+        if self.pages.len() >= MOST_PAGES && !self.pages.contains_key(&page) {
+            self.pages.clear();
+        }
+        let bytes = self.pages.entry(page).or_insert_with(|| {
+            let mut bytes = vec![0; PAGE as usize];
+            let len = read(page, &mut bytes);
+            bytes.truncate(len);
+            bytes
+        });
+        bytes.get((address - page) as usize..).unwrap_or_default()
+    }
+}
 
 /// The words of a [`Snapshot`], in its own byte order.
 #[derive(Debug)]
 pub struct SnapshotMemory<'s> {
     snapshot: &'s Snapshot<'s>,
-    /// Pages of the running process, by address.
-    pages: HashMap<u64, Vec<u8>>,
+    /// Of the running process.
+    pages: Pages,
     was_live: bool,
 }
 
@@ -160,23 +185,14 @@ impl SnapshotMemory<'_> {
 
     #[cold]
     fn live_word(&mut self, address: u64) -> Option<u64> {
+        let snapshot = self.snapshot;
         let mut word = [0; 8];
-        let page = address & !(PAGE - 1);
-        if address - page > PAGE - 8 {
-            let read = self.snapshot.read(address, &mut word);
+        if address % PAGE > PAGE - 8 {
+            let read = snapshot.read(address, &mut word);
             return (read == word.len()).then(|| self.number(word));
         }
-        if self.pages.len() >= MOST_PAGES {
-            self.pages.clear();
-        }
-        let bytes = self.pages.entry(page).or_insert_with(|| {
-            let mut bytes = vec![0; PAGE as usize];
-            let read = self.snapshot.read(page, &mut bytes);
-            bytes.truncate(read);
-            bytes
-        });
-        let offset = (address - page) as usize;
-        word = *bytes.get(offset..)?.first_chunk()?;
+        let bytes = self.pages.at(address, |page, bytes| snapshot.read(page, bytes));
+        word = *bytes.first_chunk()?;
         self.was_live = true;
         Some(self.number(word))
     }

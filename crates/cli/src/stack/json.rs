@@ -51,9 +51,9 @@ fn frame(frame: &NamedFrame, args: bool) -> Value {
 
 fn argument(argument: &Argument) -> Value {
     json!({
-        "name": argument.name,
-        "type": argument.type_name,
+        "name": &*argument.name,
+        "type": argument.type_name.as_deref(),
         "value": argument.value,
-        "place": argument.place,
+        "place": argument.place.as_deref(),
     })
 }

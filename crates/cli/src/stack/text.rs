@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use backtrail_stacks::fold::{self, Change};
-use backtrail_stacks::{Argument, End, NamedFrame, NamedThread, Process};
+use backtrail_stacks::{End, NamedFrame, NamedThread, Process};
 
 use crate::error::one_line;
 
@@ -110,8 +110,11 @@ fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
         write!(out, "+{offset:#x}")?;
     }
     if !frame.arguments.is_empty() {
-        let all: Vec<String> = frame.arguments.iter().map(Argument::to_string).collect();
-        write!(out, " ({})", one_line(&all.join(", ")))?;
+        for (index, argument) in frame.arguments.iter().enumerate() {
+            out.write_all(if index == 0 { b" (" } else { b", " })?;
+            out.write_all(one_line(&argument.to_string()).as_bytes())?;
+        }
+        out.write_all(b")")?;
     }
     if let Some(file) = &frame.file {
         write!(out, " at {}", one_line(file))?;

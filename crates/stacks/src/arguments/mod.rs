@@ -10,7 +10,7 @@ mod module;
 mod show;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
@@ -18,6 +18,7 @@ use backtrail_args::table::{CallSite, Outcome, PARAMETERS, Value, Values, comput
 use backtrail_ctype::{AlignmentRule, Measures, TypeId};
 use backtrail_target::Snapshot;
 use backtrail_unwind::AddressKind;
+use rustc_hash::FxHashMap;
 
 use crate::modules::Space;
 use crate::process::{Argument, Frame, ThreadStack};
@@ -38,20 +39,22 @@ const MOST_ENTRIES: u32 = 100;
 pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [ThreadStack]) {
     // Threads that wait stand at the same few places, and so do the calls of a recursion.
     let frames = threads.iter().flat_map(|thread| &thread.frames);
-    let frames: HashMap<Where, Frame> = frames.map(|frame| (stands(frame), *frame)).collect();
+    let frames: FxHashMap<Where, Frame> = frames.map(|frame| (stands(frame), *frame)).collect();
     let tables = frames
         .values()
         .filter_map(|frame| Some((frame, space.arguments_of(looked_up(frame))?)));
     let tables: Vec<_> = tables.collect();
-    let mut opened: HashMap<u32, Option<Opened<'_>>> = HashMap::new();
+    let mut opened: FxHashMap<u32, Option<Opened<'_>>> = FxHashMap::default();
     for (_, (source, number, _)) in &tables {
-        opened.entry(*number).or_insert_with(|| Opened::new(source));
+        opened
+            .entry(*number)
+            .or_insert_with(|| Opened::new(source, snapshot.arch));
     }
     let known = tables.iter().filter_map(|(frame, (_, number, bias))| {
         let opened = opened.get(number)?.as_ref()?;
         Some((stands(frame), Known::read(opened, *bias, frame)?))
     });
-    let known: HashMap<Where, Known<'_, '_>> = known.collect();
+    let known: FxHashMap<Where, Known<'_, '_>> = known.collect();
     for thread in threads {
         let look = Look {
             snapshot,
@@ -103,10 +106,24 @@ struct Known<'l, 's> {
 }
 
 struct Parameter {
-    name: String,
+    name: Arc<str>,
     type_id: TypeId,
+    type_name: Option<Arc<str>>,
+    /// Bytes of its type.
+    size: Option<u64>,
     /// How it is passed, and where it is at the function's start; where that is not known, nor is it of those behind it.
     passed: Option<(Passing, Vec<Piece>)>,
+    told: Told,
+}
+
+/// Where a parameter is, as people read it.
+struct Told {
+    /// Where the table has it.
+    now: Option<Arc<str>>,
+    /// Where it was passed.
+    passed: Option<Arc<str>>,
+    /// The same, of a function that has gone on since.
+    before: Option<Arc<str>>,
 }
 
 impl<'l, 's> Known<'l, 's> {
@@ -128,9 +145,11 @@ impl<'l, 's> Known<'l, 's> {
             let values = values.into_iter().flatten().take(MOST_PARAMETERS);
             values.collect::<Result<Vec<Value>, _>>().ok()
         };
+        let places = values(site.places)?;
+        let arch = opened.arch;
         let mut placer = Some(table.abi().placer(signature.result_address));
         let mut parameters = Vec::new();
-        for parameter in signature.parameters.take(MOST_PARAMETERS) {
+        for (index, parameter) in signature.parameters.take(MOST_PARAMETERS).enumerate() {
             let parameter = parameter.ok()?;
             let passed = parameter.storage.and_then(|storage| {
                 let mut pieces = Vec::new();
@@ -141,9 +160,19 @@ impl<'l, 's> Known<'l, 's> {
                 placer = None;
             }
             let name: Vec<u8> = parameter.name.take(LONGEST_NAME).collect();
+            let type_id = TypeId(parameter.type_id);
+            let (type_name, size) = opened.known(signature.dict, type_id);
+            let pieces = passed.as_ref().map(|(_, pieces)| told_pieces(arch, pieces));
             parameters.push(Parameter {
-                name: String::from_utf8_lossy(&name).into_owned(),
-                type_id: TypeId(parameter.type_id),
+                name: String::from_utf8_lossy(&name).into(),
+                type_id,
+                type_name,
+                size,
+                told: Told {
+                    now: places.get(index).map(|value| told(arch, value).into()),
+                    before: pieces.as_ref().map(|pieces| format!("passed {pieces}").into()),
+                    passed: pieces.map(Arc::from),
+                },
                 passed,
             });
         }
@@ -155,7 +184,7 @@ impl<'l, 's> Known<'l, 's> {
             at_start: is_pc && svma.wrapping_sub(function.start) < function.prefix,
             dict: signature.dict,
             parameters,
-            places: values(site.places)?,
+            places,
             entries: values(site.entries)?,
         })
     }
@@ -174,9 +203,9 @@ struct Look<'l, 's> {
     snapshot: &'l Snapshot<'l>,
     space: &'l Space<'l>,
     thread: &'l ThreadStack,
-    known: &'l HashMap<Where, Known<'l, 's>>,
+    known: &'l FxHashMap<Where, Known<'l, 's>>,
     /// What registers were when functions were called, by frame and register. In a deep recursion each call would ask all those outside.
-    entered: RefCell<HashMap<(usize, u8), Option<u64>>>,
+    entered: RefCell<FxHashMap<(usize, u8), Option<u64>>>,
 }
 
 impl<'l, 's> Look<'l, 's> {
@@ -210,8 +239,8 @@ impl<'l, 's> Look<'l, 's> {
 
     fn argument(&self, frame: usize, known: &Known<'_, '_>, index: usize, parameter: &Parameter) -> Argument {
         let mut argument = Argument {
-            name: parameter.name.clone(),
-            type_name: known.opened.known(known.dict, parameter.type_id).0,
+            name: Arc::clone(&parameter.name),
+            type_name: parameter.type_name.clone(),
             value: None,
             place: None,
             at_entry: false,
@@ -222,13 +251,11 @@ impl<'l, 's> Look<'l, 's> {
         {
             let mut register = |register| self.registers(frame)?.get(Register(register));
             let found = self.passed(pieces, *passing, &mut register, frame);
-            self.show(&mut argument, known, parameter, found, || {
-                told_pieces(self.arch(), pieces)
-            });
+            self.show(&mut argument, known, parameter, found, &parameter.told.passed);
         }
         if let Some(value) = known.places.get(index).filter(|_| !known.at_start) {
             let found = self.value(known, frame, *value, 0);
-            self.show(&mut argument, known, parameter, found, || told(self.arch(), value));
+            self.show(&mut argument, known, parameter, found, &parameter.told.now);
         }
         // What was passed in memory, or by the address of a copy, may have been changed there.
         let in_registers = |pieces: &[Piece]| {
@@ -243,9 +270,7 @@ impl<'l, 's> Look<'l, 's> {
         {
             let mut register = |register| self.entry(frame, register, 0);
             let found = self.passed(pieces, Passing::General, &mut register, frame);
-            self.show(&mut argument, known, parameter, found, || {
-                format!("passed {}", told_pieces(self.arch(), pieces))
-            });
+            self.show(&mut argument, known, parameter, found, &parameter.told.before);
             argument.at_entry = argument.value.is_some();
         }
         argument
@@ -257,11 +282,11 @@ impl<'l, 's> Look<'l, 's> {
         known: &Known<'_, '_>,
         parameter: &Parameter,
         found: Option<Found>,
-        place: impl FnOnce() -> String,
+        place: &Option<Arc<str>>,
     ) {
         let shown = found.and_then(|found| {
             let types = known.opened.types(known.dict)?;
-            let bytes = self.bytes(found, known.opened.known(known.dict, parameter.type_id).1?)?;
+            let bytes = self.bytes(found, parameter.size?)?;
             let mut show = Show {
                 read: &|address, buffer| self.space.read(address, buffer),
                 endian: self.snapshot.endian,
@@ -277,7 +302,7 @@ impl<'l, 's> Look<'l, 's> {
         if let Some((shown, code)) = shown {
             argument.value = Some(shown);
             argument.code = code;
-            argument.place = Some(place());
+            argument.place.clone_from(place);
         }
     }
 

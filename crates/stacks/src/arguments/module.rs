@@ -1,8 +1,9 @@
 //! A module's table of arguments and its types.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::sync::Arc;
 
+use backtrail_arch::Arch;
 use backtrail_args::table::{SECTION, Table};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::print::Plain;
@@ -11,6 +12,7 @@ use backtrail_dwarf::arguments::checksum;
 use backtrail_dwarf::types::lent;
 use backtrail_elf::Image;
 use backtrail_wire::Endian;
+use rustc_hash::FxHashMap;
 
 /// The sections as the file has them.
 #[derive(Debug)]
@@ -38,20 +40,21 @@ impl Source {
 }
 
 /// A type as it is shown.
-type Known = (Option<String>, Option<u64>);
+type Known = (Option<Arc<str>>, Option<u64>);
 
 /// The sections, open.
 pub(crate) struct Opened<'s> {
+    pub(super) arch: &'static Arch,
     pub(super) table: Table<'s>,
     section: Section<'s>,
     /// The dict that is no child.
     parent: usize,
-    known: RefCell<HashMap<(Option<u32>, TypeId), Known>>,
+    known: RefCell<FxHashMap<(Option<u32>, TypeId), Known>>,
 }
 
 impl<'s> Opened<'s> {
     /// `None` where the table can't be read or was made for other types than the file has.
-    pub(super) fn new(source: &'s Source) -> Option<Opened<'s>> {
+    pub(super) fn new(source: &'s Source, arch: &'static Arch) -> Option<Opened<'s>> {
         let table = Table::parse(&source.table, source.endian).ok()?;
         let lent = Lent {
             strings: &source.strings,
@@ -60,6 +63,7 @@ impl<'s> Opened<'s> {
         let section = Section::open(&source.types, lent).ok()?;
         let parent = section.types().position(|types| !types.dict().is_child())?;
         (table.types() == checksum(&source.types)).then_some(Opened {
+            arch,
             table,
             section,
             parent,
@@ -83,7 +87,7 @@ impl<'s> Opened<'s> {
             let Some(types) = self.types(dict) else {
                 return (None, None);
             };
-            let name = Plain::new(types).declaration(id, "").ok();
+            let name = Plain::new(types).declaration(id, "").ok().map(Arc::from);
             (name, Measures::new(types, AlignmentRule::StrictestMember).size(id).ok())
         });
         found.clone()

@@ -1,5 +1,7 @@
 //! Values as text, as C would write them.
 
+use std::fmt::Write;
+
 use backtrail_ctype::{Encoding, Kind, Measures, Type, TypeId, Types};
 use backtrail_wire::{Endian, read_bits, sign_extend};
 
@@ -149,7 +151,8 @@ impl Show<'_, '_> {
 
     fn pointer(&mut self, pointer: &Type<'_>, bytes: &[u8]) -> Option<()> {
         let address = self.number(bytes)?;
-        self.out += &format!("{address:#x}");
+        // Into a text, nothing fails.
+        let _ = write!(self.out, "{address:#x}");
         let to = pointer.reference().ok().and_then(|to| self.types.resolve(to).ok());
         if to.is_some_and(|to| is_char(&to)) && address != 0 {
             self.text_at(address);
@@ -222,7 +225,10 @@ impl Show<'_, '_> {
         for chunk in text.utf8_chunks() {
             for c in chunk.valid().chars() {
                 match c.is_ascii() || c.is_control() {
-                    true => c.to_string().bytes().for_each(|byte| self.byte(byte, b'"')),
+                    true => c
+                        .encode_utf8(&mut [0; 4])
+                        .bytes()
+                        .for_each(|byte| self.byte(byte, b'"')),
                     false => self.out.push(c),
                 }
             }
@@ -310,7 +316,8 @@ impl Show<'_, '_> {
                 break;
             }
             if !member.name.is_empty() {
-                self.out += &format!("{} = ", String::from_utf8_lossy(member.name));
+                self.out += &String::from_utf8_lossy(member.name);
+                self.out += " = ";
             }
             let before = self.out.len();
             if self.member(member.id, member.offset, bytes, depth).is_none() {
