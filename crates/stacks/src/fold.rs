@@ -97,7 +97,7 @@ mod tests {
         let with = |value: &str| {
             let mut thread = thread(1, &[1]);
             thread.arguments = vec![vec![Argument {
-                name: "fd".to_owned(),
+                name: "fd".into(),
                 type_name: None,
                 value: Some(value.to_owned()),
                 place: None,

@@ -4,6 +4,34 @@
 //! a [`Plan`], by which packets are decoded ([`Trace`]) and encoded ([`TraceWriter`]). Nothing below the metadata
 //! knows which dialect it was.
 //!
+//! ```
+//! use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
+//! use backtrail_trace::{Dialect, Endian, Options, StreamOptions, Trace, TraceWriter};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let directory = &folder.path().join("trace");
+//! let fields = Struct::new()
+//!     .with("bytes", Integer::unsigned(32, Endian::NATIVE))
+//!     .with("path", FieldClass::String(Encoding::Utf8));
+//! let events = vec![EventClass::new(0, "app:read", fields)];
+//! let description = Description::of_events(Clock::nanoseconds("monotonic", 0), events);
+//! let trace = TraceWriter::create(directory, description, Dialect::V2)?;
+//! let mut stream = trace.stream("main_0", StreamOptions::for_cpu(0, 0))?;
+//! let mut event = stream.writer().event(0, 1_000);
+//! event.u32(512);
+//! event.string("/etc/hostname");
+//! event.finish()?;
+//! stream.flush(2_000)?;
+//!
+//! let mut events = Trace::open(directory)?.events(Options::default())?;
+//! while let Some(event) = events.next()? {
+//!     assert_eq!(event.name(), "app:read");
+//!     let bytes = event.field("bytes").and_then(|value| value.as_u64());
+//!     assert_eq!(bytes, Some(512));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! How far input is trusted: not at all. Malformed metadata or packets give an error with its place; nothing panics, loops
 //! without end or allocates more than the input's own length justifies.
 #![forbid(unsafe_code)]

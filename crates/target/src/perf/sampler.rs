@@ -201,17 +201,8 @@ impl Sampler {
 
     fn open(options: &Options, threads: &[i32], enable_on_exec: bool) -> Result<Sampler, OpenError> {
         let arch = Arch::native();
-        let (probes, events) = match &options.trigger {
-            &Trigger::Clock(frequency) => {
-                let clock = Clock::Cpu;
-                (Probes::default(), vec![Event::Clock { clock, frequency }])
-            }
-            Trigger::Entries(entries) => {
-                let (probes, numbers) = Probes::at(entries)?;
-                (probes, numbers.into_iter().map(Event::Tracepoint).collect())
-            }
-        };
-        let &first = events.first().ok_or(OpenError::NoEntries)?;
+        let (probes, events) = events_of(&options.trigger)?;
+        let (&first, others) = events.split_first().ok_or(OpenError::NoEntries)?;
         let mut attributes = Attributes {
             event: first,
             sample_type: SAMPLE_TYPE,
@@ -235,53 +226,19 @@ impl Sampler {
         attributes.stack_bytes = stack_for(ring_bytes).min(options.stack_bytes);
         let half = u32::try_from(ring_bytes / 2).unwrap_or(u32::MAX);
         attributes.watermark = half.min(SAMPLES_A_WAKEUP * sample_bytes(attributes.stack_bytes));
-        // The clock that there is.
-        let first = attributes.event;
-        let mut sampler = Sampler {
-            rings: Vec::with_capacity(cpus.len()),
+        let mut rings = Vec::with_capacity(cpus.len());
+        for &cpu in &cpus {
+            rings.extend(open_on(cpu, threads, &attributes, others, &mut ring_bytes)?);
+        }
+        if rings.is_empty() {
+            return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
+        }
+        Ok(Sampler {
+            rings,
             arch,
             kernel: attributes.kernel,
             _probes: probes,
-        };
-        for &cpu in &cpus {
-            let mut leader: Option<usize> = None;
-            let of_threads = threads.iter().flat_map(|&tid| {
-                let others = events.iter().skip(1).map(move |&event| (tid, event, false));
-                std::iter::once((tid, first, true)).chain(others)
-            });
-            for (tid, event, reports) in of_threads {
-                (attributes.event, attributes.reports) = (event, reports);
-                let event = match sys::open_event(&attributes, tid, cpu as i32) {
-                    Ok(event) => event,
-                    // The thread has ended since it was listed, or the CPU has gone offline.
-                    Err(error) if gone(&error) => continue,
-                    Err(error) => return Err(explain(error, &attributes)),
-                };
-                match leader {
-                    Some(index) => {
-                        let leader = &mut sampler.rings[index];
-                        sys::redirect_output(&event, &leader.ring).map_err(OpenError::Io)?;
-                        leader.others.push(event);
-                    }
-                    None => {
-                        let ring = map_ring(event, &mut ring_bytes)?;
-                        leader = Some(sampler.rings.len());
-                        sampler.rings.push(CpuRing {
-                            cpu,
-                            ring,
-                            scratch: Vec::new(),
-                            next: None,
-                            others: Vec::new(),
-                            ended: 0,
-                        });
-                    }
-                }
-            }
-        }
-        if sampler.rings.is_empty() {
-            return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
-        }
-        Ok(sampler)
+        })
     }
 
     /// Whether time in the kernel is sampled too.
@@ -375,6 +332,62 @@ fn sample_bytes(stack_bytes: u32) -> u32 {
 fn stack_for(ring_bytes: usize) -> u32 {
     let room = (ring_bytes / LEAST_SAMPLES).saturating_sub(512);
     u32::try_from(room & !7).unwrap_or(u32::MAX)
+}
+
+/// What makes samples, and what has to be there for it as long as they are made.
+fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
+    match trigger {
+        &Trigger::Clock(frequency) => {
+            let clock = Clock::Cpu;
+            Ok((Probes::default(), vec![Event::Clock { clock, frequency }]))
+        }
+        Trigger::Entries(entries) => {
+            let (probes, numbers) = Probes::at(entries)?;
+            Ok((probes, numbers.into_iter().map(Event::Tracepoint).collect()))
+        }
+    }
+}
+
+/// The events of these threads on a CPU, and the ring of all of them: for each thread the first, which reports what it does besides, and the others.
+/// `None` where no thread is there any more, or the CPU is not.
+fn open_on(
+    cpu: u32,
+    threads: &[i32],
+    first: &Attributes,
+    others: &[Event],
+    ring_bytes: &mut usize,
+) -> Result<Option<CpuRing>, OpenError> {
+    let mut opened: Option<CpuRing> = None;
+    let others = others.iter().map(|&event| Attributes {
+        event,
+        reports: false,
+        ..*first
+    });
+    let each: Vec<Attributes> = [*first].into_iter().chain(others).collect();
+    for (tid, attributes) in threads.iter().flat_map(|&tid| each.iter().map(move |each| (tid, each))) {
+        let event = match sys::open_event(attributes, tid, cpu as i32) {
+            Ok(event) => event,
+            Err(error) if gone(&error) => continue,
+            Err(error) => return Err(explain(error, attributes)),
+        };
+        match &mut opened {
+            Some(leader) => {
+                sys::redirect_output(&event, &leader.ring).map_err(OpenError::Io)?;
+                leader.others.push(event);
+            }
+            None => {
+                opened = Some(CpuRing {
+                    cpu,
+                    ring: map_ring(event, ring_bytes)?,
+                    scratch: Vec::new(),
+                    next: None,
+                    others: Vec::new(),
+                    ended: 0,
+                });
+            }
+        }
+    }
+    Ok(opened)
 }
 
 /// Finds out what the kernel grants, by opening an event: from the most to the least.
