@@ -10,7 +10,7 @@ use std::thread;
 use backtrail_testkit::{SKIPPED, place};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's package of it.
-const TOOLS: [(&str, &str); 44] = [
+const TOOLS: [(&str, &str); 45] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -48,6 +48,7 @@ const TOOLS: [(&str, &str); 44] = [
     ("bpftool", "bpftool"),
     ("pahole", "dwarves"),
     ("abidiff", "abigail-tools"),
+    ("poke", "poke"),
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     ("/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross"),
     ("s390x-linux-gnu-gcc", "gcc-s390x-linux-gnu"),
