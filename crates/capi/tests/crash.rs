@@ -198,6 +198,25 @@ fn a_helper_reads_the_report_and_one_that_cannot_be_started_does_no_harm() {
 }
 
 #[test]
+fn a_report_that_nobody_reads_does_no_harm() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    for how in [&["segv"][..], &["abort"], &["segv", "/nonexistent/helper"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(&program.path);
+        let status = command.args(how).stderr(writer).status().unwrap();
+        let signal = if how[0] == "abort" {
+            libc::SIGABRT
+        } else {
+            libc::SIGSEGV
+        };
+        assert_eq!(status.signal(), Some(signal), "{how:?}");
+    }
+}
+
+#[test]
 fn the_program_for_names_gives_functions_and_lines() {
     let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
         return;

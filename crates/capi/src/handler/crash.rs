@@ -72,8 +72,13 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
     let thread = system::thread();
     match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
+            let had_one = system::is_waiting(libc::SIGPIPE);
             // SAFETY: the kernel gives both.
             unsafe { write_report(signal, info, ucontext, thread) };
+            // Where the helper has ended, or nobody reads the report: it would kill when this handler returns, before the signal itself.
+            if !had_one {
+                system::take_away(libc::SIGPIPE);
+            }
         }
         // A crash in the report: there is no more to be had.
         Err(reporter) if reporter == thread => {}

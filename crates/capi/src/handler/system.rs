@@ -72,6 +72,27 @@ pub(crate) fn send(thread: u32, signal: c_int) {
     let _ = harmless(libc::SYS_tgkill, to);
 }
 
+/// Whether a signal waits to be let in.
+pub(crate) fn is_waiting(signal: c_int) -> bool {
+    let mut set = [0u64];
+    let place = set.as_mut_ptr().expose_provenance();
+    // SAFETY: the kernel writes a set.
+    let done = unsafe { call(libc::SYS_rt_sigpending, [place, SIGNALS, 0, 0, 0, 0]) };
+    done.is_ok() && set[0] & bit(signal) != 0
+}
+
+/// Takes away a signal that waits to be let in.
+pub(crate) fn take_away(signal: c_int) {
+    let (set, at_once) = ([bit(signal)], [0u64; 2]);
+    let [set, at_once] = [set.as_ptr().expose_provenance(), at_once.as_ptr().expose_provenance()];
+    let _ = harmless(libc::SYS_rt_sigtimedwait, [set, 0, at_once, SIGNALS, 0, 0]);
+}
+
+/// A signal in a set.
+fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
 /// Waits for so long, or for a signal.
 pub(crate) fn sleep(milliseconds: u64) {
     let time = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
