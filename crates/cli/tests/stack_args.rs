@@ -317,6 +317,63 @@ int main(int argc, char **argv)
     });
 }
 
+/// What a function without its parameter (`.isra`) is told by an inlined call, of what the caller was called with. gdb 13 looks for that in the
+/// wrong frame, and shows what happens to be in that register there: met in git.
+#[test]
+fn parameters_that_an_inlined_caller_tells() {
+    const SOURCE: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+#define NOINLINE __attribute__((noinline))
+struct item { long more[8]; int index; };
+struct slab { unsigned size; long *at; };
+volatile int go = 1;
+static NOINLINE long *peek(struct slab *slab, const struct item *item, int add) {
+    unsigned n = item->index / slab->size;
+    if (add) {
+        write(1, "ready\n", 6);
+        while (go) pause();
+    }
+    return &slab->at[n];
+}
+static inline long *at(struct slab *slab, const struct item *item) { return peek(slab, item, 1); }
+NOINLINE void set(struct slab *slab, const struct item *item, long value, long size) {
+    long *place = at(slab, item);
+    place[0] = value;
+    place[1] = size;
+}
+NOINLINE long parse(struct slab *slab, const struct item *item, long size) {
+    printf("item=%p\n", (void *)item);
+    fflush(stdout);
+    set(slab, item, item->more[0], size);
+    return item->more[1] + size + peek(slab, item + 1, 0)[0];
+}
+int main(int argc, char **argv) {
+    struct item items[2] = { { { 7 }, argc }, { { 8 }, argc + 1 } };
+    long room[8] = { 0 };
+    struct slab slab = { argc, room };
+    return parse(&slab, items, 166) + argc;
+}
+"#;
+    let folder = scratch();
+    let Some(built) = linked(&folder, &["--args"], &["gcc", "-O2"], SOURCE) else {
+        return;
+    };
+    let running = parked(&built, &[]);
+    let (document, shown) = shown(&running, &built);
+    let told = running.stdout_so_far();
+    let item = told.lines().find_map(|line| line.strip_prefix("item="));
+    let (value, _) = &shown[&("peek.isra.0".to_owned(), "item".to_owned())];
+    assert_eq!(Some(&value[..]), item);
+    if let Some(gdb) = available(gdb_arguments::arguments(&built, running.pid())) {
+        let mut tally = Tally::default();
+        tally.count(&document, &gdb, false);
+        println!("gdb takes from another frame: {:?}", tally.by_inlined);
+        assert!(tally.wrong.is_empty() && tally.arguments > 8, "{tally:?}");
+    }
+    running.signal(Signal::KILL);
+}
+
 /// A value that has moved since its function began is told in the innermost function by `link --args --innermost` alone.
 #[test]
 fn link_tells_innermost_functions() {

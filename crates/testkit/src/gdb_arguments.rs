@@ -14,7 +14,8 @@ use crate::{Missing, TempDir, debugger, scratch};
 
 /// For each process whose number it is given, or core whose path: prints the line of each frame that has a place of its own on the stack, with
 /// all values. Before it those arguments of a frame that is not the innermost which the compiler has told to be in a register that calls don't
-/// preserve: gdb shows whatever is left in that.
+/// preserve: gdb shows whatever is left in that; and those that a function without them (`.isra`) is told by its caller, where the call is in an
+/// inlined one: what the caller itself was called with, gdb 13 then looks for in the wrong frame.
 const SCRIPT: &str = r#"
 import gdb, re, sys
 for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
@@ -27,17 +28,17 @@ passing = re.compile(r"\$(rax|rcx|rdx|rsi|rdi|r8|r9|r10|r11|[xyz]mm\d+|[xw](\d|1
 # By places in functions: a recursion, and many stops, have the same ones.
 known = {}
 
-def left_over(frame):
+def in_doubt(frame):
     block = frame.block()
     while block.function is None:
         block = block.superblock
     where = (block.function.symtab.filename, block.function.name, frame.pc() - block.start)
     if where not in known:
-        known[where] = left_over_in(block, frame)
+        known[where] = in_doubt_in(block, frame)
     return known[where]
 
-def left_over_in(block, frame):
-    names = []
+def in_doubt_in(block, frame):
+    left_over, by_caller = [], []
     for symbol in block:
         if symbol.is_argument:
             told = gdb.execute("info address " + symbol.name, to_string=True)
@@ -45,8 +46,10 @@ def left_over_in(block, frame):
                 ranges = re.findall(r"Range (0x\w+)-(0x\w+): (.*?)(?=\n  Range|\Z)", told, re.S)
                 told = "".join(text for low, high, text in ranges if int(low, 16) < frame.pc() <= int(high, 16))
             if passing.search(told) and "entry_value" not in told:
-                names.append(symbol.name)
-    return names
+                left_over.append(symbol.name)
+            if "DW_OP_GNU_parameter_ref" in told:
+                by_caller.append(symbol.name)
+    return left_over, by_caller
 
 def show():
     frame = gdb.newest_frame()
@@ -60,9 +63,13 @@ def show():
                     newer = frame.newer()
                     while newer is not None and newer.type() == gdb.INLINE_FRAME:
                         newer = newer.newer()
+                    left_over, by_caller = in_doubt(frame)
                     if newer is not None and newer.type() != gdb.SIGTRAMP_FRAME:
-                        for name in left_over(frame):
+                        for name in left_over:
                             print("LEFT", name)
+                    if frame.older() is not None and frame.older().type() == gdb.INLINE_FRAME:
+                        for name in by_caller:
+                            print("BY_INLINED", name)
                 except gdb.error:
                     pass
             print("FRAME", frame.pc(), line)
@@ -97,6 +104,8 @@ pub struct Argument {
     pub value: Option<String>,
     /// The value is what has been left in a register that calls don't preserve.
     pub left_over: bool,
+    /// The function does not have it, and its caller, an inlined call, tells it.
+    pub by_inlined: bool,
 }
 
 /// A frame: its address, and its arguments where gdb knows its function.
@@ -160,7 +169,7 @@ impl Session {
         let asked = writeln!(self.questions, "{target}");
         asked.map_err(|error| Missing(format!("gdb asks for nothing: {error}")))?;
         let mut frames = Vec::new();
-        let mut left_over: Vec<String> = Vec::new();
+        let (mut left_over, mut by_inlined): (Vec<String>, Vec<String>) = Default::default();
         loop {
             let line = self.answers.recv_timeout(LIMIT);
             let line = line.map_err(|_| Missing("gdb shows no stacks".to_owned()))?;
@@ -174,13 +183,19 @@ impl Session {
                 left_over.push(name.to_owned());
                 continue;
             }
+            if let Some(name) = line.strip_prefix("BY_INLINED ") {
+                by_inlined.push(name.to_owned());
+                continue;
+            }
             let Some((pc, mut arguments)) = frame(&line) else {
                 continue;
             };
             for argument in arguments.iter_mut().flatten() {
                 argument.left_over = left_over.contains(&argument.name);
+                argument.by_inlined = by_inlined.contains(&argument.name);
             }
             left_over.clear();
+            by_inlined.clear();
             frames.push((pc, arguments));
         }
     }
@@ -212,6 +227,7 @@ fn frame(line: &str) -> Option<Frame> {
             at_entry: at_entry.is_some(),
             value: Some(value.to_owned()).filter(|value| !value.starts_with('<')),
             left_over: false,
+            by_inlined: false,
         })
     };
     let arguments = list.map(|list| list.iter().filter_map(argument).collect());
@@ -373,6 +389,8 @@ pub struct Tally {
     pub missing: Vec<String>,
     /// Values that differ: what differs.
     pub wrong: Vec<String>,
+    /// Values that differ of arguments that an inlined call tells, which gdb 13 looks for in the wrong frame.
+    pub by_inlined: Vec<String>,
 }
 
 impl Tally {
@@ -420,8 +438,12 @@ impl Tally {
                     }
                     // What it was called with need not be what it is now.
                     (Some(value), Some(theirs)) if passed == argument.at_entry && !is_same(value, theirs) => {
-                        self.wrong
-                            .push(format!("{pc:#x} {}: {value}, gdb has {theirs}", argument.name));
+                        let list = if argument.by_inlined {
+                            &mut self.by_inlined
+                        } else {
+                            &mut self.wrong
+                        };
+                        list.push(format!("{pc:#x} {}: {value}, gdb has {theirs}", argument.name));
                     }
                     _ => {}
                 }
