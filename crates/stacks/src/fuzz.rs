@@ -1,10 +1,18 @@
 //! What fuzzing runs: everything that reads untrusted bytes.
 
+use backtrail_arch::{Arch, REGISTERS, Register, Registers};
+use backtrail_args::table::Table;
+use backtrail_dwarf::arguments::checksum;
 use backtrail_dwarf::tables::Tables;
 use backtrail_elf::core::Core;
-use backtrail_target::{core, proc};
+use backtrail_target::snapshot::Pieces;
+use backtrail_target::{Snapshot, core, proc};
+use backtrail_unwind::AddressKind;
+use backtrail_wire::Endian;
 
-use crate::modules::ModuleSet;
+use crate::arguments::{self, Source};
+use crate::modules::{ModuleSet, Space};
+use crate::process::{End, Frame, FrameRegisters, How, ThreadStack};
 use crate::{record, walk};
 
 /// Reads `data` as a core and walks its threads. No file but the core is read.
@@ -46,5 +54,107 @@ pub fn record(data: &[u8]) {
             assert_eq!(record::parse(again.as_bytes()), Ok(process));
         }
         Err(error) => drop(error.to_string()),
+    }
+}
+
+/// Where a table has the checksum of the types that it was made for.
+const CHECKSUM: usize = 8;
+/// What is in front of the memory that made-up stacks lead to.
+const MEMORY: u64 = 0x7000_0000;
+/// The frames of a made-up stack.
+const FRAMES: usize = 24;
+
+/// Reads `data` as two bytes that tell the length of a table of arguments, that table and a section of types, and shows what the functions of a
+/// made-up stack were called with: of as many calls as the table has, with registers and memory that lead into themselves. How
+/// many values were shown.
+pub fn arguments(data: &[u8]) -> usize {
+    let Some((len, rest)) = data.split_first_chunk() else {
+        return 0;
+    };
+    let (table, types) = rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()));
+    let mut source = Source {
+        table: table.to_vec(),
+        types: types.to_vec(),
+        strings: b"\0outside\0".to_vec(),
+        endian: Endian::Little,
+    };
+    // The search would not find it.
+    if let Some(place) = source.table.get_mut(CHECKSUM..CHECKSUM + 4) {
+        place.copy_from_slice(&checksum(types).to_le_bytes());
+    }
+    let Ok(table) = Table::parse(&source.table, source.endian) else {
+        return 0;
+    };
+    let words = (0..512u64).map(|number| match number % 4 {
+        0 => MEMORY + number * 8,
+        1 => number,
+        2 => table.base().wrapping_add(number),
+        _ => 0x0074_7865_7400_ff41 << (number % 9),
+    });
+    let snapshot = Snapshot {
+        arch: Arch::native(),
+        endian: source.endian,
+        pid: 0,
+        name: String::new(),
+        executable: None,
+        signal: None,
+        mappings: Vec::new(),
+        threads: Vec::new(),
+        pieces: Pieces::new(vec![(
+            MEMORY,
+            words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>().into(),
+        )]),
+        is_live: false,
+    };
+    let modules = ModuleSet::new(Tables::without_cache(), None, None);
+    let mut threads = [made_up(&table)];
+    arguments::find_by(&snapshot, &Space::new(&snapshot, &modules), &mut threads, |_| {
+        Some((&source, 0, 0))
+    });
+    assert_eq!(threads[0].arguments.len(), threads[0].frames.len());
+    let arguments = threads[0].arguments.iter().flatten();
+    let values = arguments.filter_map(|argument| argument.value.as_ref());
+    let values = values.inspect(|value| assert!(value.len() < 1 << 16, "a value without an end"));
+    values.count()
+}
+
+/// A stack through the calls of a table's functions.
+fn made_up(table: &Table<'_>) -> ThreadStack {
+    let mut addresses = vec![(table.base(), AddressKind::Pc)];
+    let mut address = table.base();
+    // A damaged function may reach through all memory.
+    for _ in 0..256 {
+        let Ok(Some(function)) = table.function(address) else {
+            break;
+        };
+        let _ = function.each_passing(|behind, _| {
+            if addresses.len() < FRAMES {
+                addresses.push((behind, AddressKind::Ra));
+            }
+        });
+        address = address.wrapping_add(61);
+    }
+    let mut registers = FrameRegisters::default();
+    for (number, (address, _)) in addresses.iter().enumerate() {
+        let mut all = Registers::new(*address);
+        for register in 0..REGISTERS as u8 {
+            all.set(Register(register), MEMORY + 64 * number as u64 + u64::from(register));
+        }
+        registers.push(&all);
+    }
+    let frames = addresses.into_iter().map(|(address, kind)| Frame {
+        address,
+        kind,
+        how: How::Initial,
+    });
+    ThreadStack {
+        tid: 0,
+        name: None,
+        signal: None,
+        frames: frames.collect(),
+        end: End::COMPLETE,
+        was_live: false,
+        registers,
+        arguments: Vec::new(),
     }
 }

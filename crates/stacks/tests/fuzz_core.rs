@@ -1,4 +1,4 @@
-//! The fuzz targets as ordinary tests: a small core with changes and cut off, and a record.
+//! The fuzz targets as ordinary tests: a small core with changes and cut off, a record, and a table of arguments with its types.
 
 use backtrail_stacks::fuzz;
 use backtrail_testkit::text::Random;
@@ -103,4 +103,22 @@ fn records() {
     let record = br#"{"architecture":"x86_64","pid":7,"name":"n","signal":null,"imageMap":"AgVMaW51eAIYQACAAAAAAAA","fixedImages":[0],
         "threads":[{"tid":7,"name":null,"signal":null,"stop":"end_of_stack","backtrace":"AhpAEAAgEIkBKwA","how":[["initial",1],["eh_frame",301]]}]}"#;
     run(record, fuzz::record, |random, input| random.mutate(input));
+}
+
+/// The table of a program with structs, enums, bit fields, texts and a call by an argument, as gcc 12 and `backtrail sframe add --args` have made it.
+#[test]
+fn arguments() {
+    let seed = include_bytes!("../../../fuzz/seeds/stack_args/structs");
+    for len in 0..seed.len() {
+        fuzz::arguments(&seed[..len]);
+    }
+    let shown = fuzz::arguments(seed);
+    assert!(shown > 8, "{shown} values");
+    run(
+        seed,
+        |input| {
+            let _ = fuzz::arguments(input);
+        },
+        |random, input| random.mutate(input),
+    );
 }

@@ -37,12 +37,22 @@ const MOST_ENTRIES: u32 = 100;
 
 /// Finds the arguments of each frame of these threads.
 pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [ThreadStack]) {
+    find_by(snapshot, space, threads, |address| space.arguments_of(address));
+}
+
+/// The same by tables from elsewhere: of the module that has an address, its number, and how far it is from where its file says.
+pub(crate) fn find_by<'t>(
+    snapshot: &Snapshot<'_>,
+    space: &Space<'_>,
+    threads: &mut [ThreadStack],
+    table: impl Fn(u64) -> Option<(&'t Source, u32, u64)>,
+) {
     // Threads that wait stand at the same few places, and so do the calls of a recursion.
     let frames = threads.iter().flat_map(|thread| &thread.frames);
     let frames: FxHashMap<Where, Frame> = frames.map(|frame| (stands(frame), *frame)).collect();
     let tables = frames
         .values()
-        .filter_map(|frame| Some((frame, space.arguments_of(looked_up(frame))?)));
+        .filter_map(|frame| Some((frame, table(looked_up(frame))?)));
     let tables: Vec<_> = tables.collect();
     let mut opened: FxHashMap<u32, Option<Opened<'_>>> = FxHashMap::default();
     for (_, (source, number, _)) in &tables {

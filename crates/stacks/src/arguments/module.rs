@@ -17,11 +17,11 @@ use rustc_hash::FxHashMap;
 /// The sections as the file has them.
 #[derive(Debug)]
 pub(crate) struct Source {
-    table: Vec<u8>,
-    types: Vec<u8>,
+    pub(crate) table: Vec<u8>,
+    pub(crate) types: Vec<u8>,
     /// Strings that the types borrow.
-    strings: Vec<u8>,
-    endian: Endian,
+    pub(crate) strings: Vec<u8>,
+    pub(crate) endian: Endian,
 }
 
 impl Source {
