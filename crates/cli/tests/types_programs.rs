@@ -225,7 +225,9 @@ fn gdb_reads(file: &Path, ours: &Dicts) -> usize {
     let lines = asked
         .iter()
         .map(|command| format!("echo \\n@{command}\\n\n{command}\n"));
-    fs::write(&script, lines.collect::<String>()).unwrap();
+    // To print a type, gdb makes a value of it.
+    let begin = "set max-value-size unlimited\n".to_owned();
+    fs::write(&script, begin + &lines.collect::<String>()).unwrap();
     let mut gdb = Command::new("gdb");
     let output = match gdb.args(["-nx", "-batch", "-x"]).arg(&script).arg(file).output() {
         Ok(output) => output,
@@ -235,7 +237,7 @@ fn gdb_reads(file: &Path, ours: &Dicts) -> usize {
         }
     };
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{output:?}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let answers: Vec<&str> = text.split("\n@").skip(1).collect();
     assert_eq!(
         answers.len(),
