@@ -23,10 +23,14 @@ use std::time::{Duration, Instant};
 use backtrail_testkit::{command, place, scratch};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Threads beside the first one and the one that reads the clock.
-const THREADS: [u32; 3] = [0, 63, 998];
-/// As many again, of which no two wait alike.
-const DIFFERING: u32 = 63;
+/// How many threads there are and how they wait, and what the program is told for that: those beside the first one and the one that reads the
+/// clock.
+const PROCESSES: [(&str, &[&str]); 4] = [
+    ("2", &["0"]),
+    ("65", &["63"]),
+    ("1000", &["998"]),
+    ("65, differing", &["63", "differing"]),
+];
 /// What makes a look a first one: its folder for what is kept is emptied before.
 const FIRST: &str = "backtrail, first look";
 
@@ -167,20 +171,15 @@ fn measure(rounds: usize) -> Result<(), String> {
     println!(
         "| threads | by | stands still, ms | gdb's / this | whole command, ms | gdb's / this |\n|---|---|---|---|---|---|"
     );
-    let alike = THREADS.map(|threads| (threads, None));
-    for (threads, how) in alike.into_iter().chain([(DIFFERING, Some("differing"))]) {
-        let number = threads.to_string();
-        let arguments = [Some(&number[..]), how];
-        let arguments: Vec<&str> = arguments.into_iter().flatten().collect();
-        let mut target = Target::start(&program, &arguments)?;
+    for (threads, arguments) in PROCESSES {
+        let mut target = Target::start(&program, arguments)?;
         let mut looks = looks(&backtrail, target.child.id());
         for _ in 0..rounds {
             for look in &mut looks {
                 take(&mut target, look, folder.path())?;
             }
         }
-        let label = [Some((threads + 2).to_string()), how.map(str::to_owned)];
-        print_rows(&label.into_iter().flatten().collect::<Vec<_>>().join(", "), &looks);
+        print_rows(threads, &looks);
     }
     large(rounds, &backtrail, folder.path())
 }

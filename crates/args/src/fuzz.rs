@@ -2,10 +2,21 @@
 
 use backtrail_wire::Endian;
 
-use crate::table::{Step, Table, Value, compute};
+use crate::table::{Step, TYPES_AT, Table, Value, compute};
 
 /// Records of each sort that are asked for at the most.
 const MOST: u64 = 256;
+
+/// Makes a table one for the types with this CRC-32, if it has room for a header: a search would not find it.
+pub fn made_for(table: &mut [u8], types: u32, endian: Endian) {
+    let bytes = match endian {
+        Endian::Little => types.to_le_bytes(),
+        Endian::Big => types.to_be_bytes(),
+    };
+    if let Some(place) = table.get_mut(TYPES_AT..TYPES_AT + bytes.len()) {
+        place.copy_from_slice(&bytes);
+    }
+}
 
 /// Reads a table in both byte orders, and asks it for everything.
 pub fn read_args(data: &[u8]) {

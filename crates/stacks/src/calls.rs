@@ -29,16 +29,9 @@ fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgum
         return None;
     }
     let snapshot = Snapshot {
-        arch: image.arch(),
-        endian: image.endian(),
-        pid: 0,
-        name: String::new(),
-        executable: None,
-        signal: None,
         mappings: mappings(&image, &file.path, base),
         threads: threads(&image, calls)?,
-        pieces: Pieces::default(),
-        is_live: false,
+        ..Snapshot::of_memory(image.arch(), image.endian(), Pieces::default())
     };
     let mut looker = Looker::new(Options {
         arguments: true,

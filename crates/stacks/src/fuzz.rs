@@ -1,6 +1,7 @@
 //! What fuzzing runs: everything that reads untrusted bytes.
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
+use backtrail_args::fuzz::made_for;
 use backtrail_args::table::Table;
 use backtrail_dwarf::arguments::checksum;
 use backtrail_dwarf::tables::Tables;
@@ -57,8 +58,6 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// Where a table has the checksum of the types that it was made for.
-const CHECKSUM: usize = 8;
 /// What is in front of the memory that made-up stacks lead to.
 const MEMORY: u64 = 0x7000_0000;
 /// The frames of a made-up stack.
@@ -78,10 +77,7 @@ pub fn arguments(data: &[u8]) -> usize {
         strings: b"\0outside\0".to_vec(),
         endian: Endian::Little,
     };
-    // The search would not find it.
-    if let Some(place) = source.table.get_mut(CHECKSUM..CHECKSUM + 4) {
-        place.copy_from_slice(&checksum(types).to_le_bytes());
-    }
+    made_for(&mut source.table, checksum(types), source.endian);
     let Ok(table) = Table::parse(&source.table, source.endian) else {
         return 0;
     };
@@ -91,21 +87,9 @@ pub fn arguments(data: &[u8]) -> usize {
         2 => table.base().wrapping_add(number),
         _ => 0x0074_7865_7400_ff41 << (number % 9),
     });
-    let snapshot = Snapshot {
-        arch: Arch::native(),
-        endian: source.endian,
-        pid: 0,
-        name: String::new(),
-        executable: None,
-        signal: None,
-        mappings: Vec::new(),
-        threads: Vec::new(),
-        pieces: Pieces::new(vec![(
-            MEMORY,
-            words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>().into(),
-        )]),
-        is_live: false,
-    };
+    let memory: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    let pieces = Pieces::new(vec![(MEMORY, memory.into())]);
+    let snapshot = Snapshot::of_memory(Arch::native(), source.endian, pieces);
     let modules = ModuleSet::new(Tables::without_cache(), None, None);
     let mut threads = [made_up(&table)];
     arguments::find_by(&snapshot, &Space::new(&snapshot, &modules), &mut threads, |_| {

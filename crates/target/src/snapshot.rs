@@ -111,7 +111,23 @@ impl<'a> Pieces<'a> {
     }
 }
 
-impl Snapshot<'_> {
+impl<'a> Snapshot<'a> {
+    /// Memory alone, of a process of which nothing else is known.
+    pub fn of_memory(arch: &'static Arch, endian: Endian, pieces: Pieces<'a>) -> Snapshot<'a> {
+        Snapshot {
+            arch,
+            endian,
+            pid: 0,
+            name: String::new(),
+            executable: None,
+            signal: None,
+            mappings: Vec::new(),
+            threads: Vec::new(),
+            pieces,
+            is_live: false,
+        }
+    }
+
     /// The mapping that holds `address`.
     pub fn mapping(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
@@ -226,18 +242,8 @@ mod tests {
     use super::*;
 
     fn snapshot(pieces: Vec<(u64, Vec<u8>)>, endian: Endian) -> Snapshot<'static> {
-        Snapshot {
-            arch: Arch::native(),
-            endian,
-            pid: 0,
-            name: String::new(),
-            executable: None,
-            signal: None,
-            mappings: Vec::new(),
-            threads: Vec::new(),
-            pieces: Pieces::new(pieces.into_iter().map(|(at, bytes)| (at, bytes.into())).collect()),
-            is_live: false,
-        }
+        let pieces = pieces.into_iter().map(|(at, bytes)| (at, bytes.into()));
+        Snapshot::of_memory(Arch::native(), endian, Pieces::new(pieces.collect()))
     }
 
     #[test]

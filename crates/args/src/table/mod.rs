@@ -17,6 +17,8 @@ pub const SECTION: &str = ".backtrail.args";
 pub const MAGIC: u16 = 0xba75;
 /// The version that is read and written.
 pub const VERSION: u8 = 2;
+/// Where the header has the CRC-32 of the section of types.
+pub(crate) const TYPES_AT: usize = 8;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 88;
 /// Records between two of which the place is told.

@@ -3,7 +3,7 @@
 use backtrail_wire::{Bytes, Endian};
 
 use super::bits::{AllCodes, Reader, Stream, entries_stream, places_stream};
-use super::{GROUP, HEADER, MAGIC, Operation, POOLS, Pool, Step, VERSION, Value, flag, kind, storage_of};
+use super::{GROUP, HEADER, MAGIC, Operation, POOLS, Pool, Step, TYPES_AT, VERSION, Value, flag, kind, storage_of};
 use crate::abi::{Abi, Storage};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -193,7 +193,7 @@ impl<'a> Table<'a> {
             abi,
             shift: shift.into(),
             everywhere: everywhere == 1,
-            types: word(8)?,
+            types: word(TYPES_AT)?,
             base: bytes.u64(16).map_err(truncated)?,
             pools,
             codes: AllCodes::parse(data, HEADER)?,
