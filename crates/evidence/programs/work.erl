@@ -16,7 +16,7 @@ worker(End, Sum) ->
         false -> Sum
     end.
 main([Seconds]) ->
-    End = erlang:monotonic_time(second) + list_to_integer(atom_to_list(Seconds)),
+    End = erlang:monotonic_time(second) + list_to_integer(Seconds),
     Self = self(),
     [spawn(fun() -> Self ! worker(End, 0) end) || _ <- lists:seq(1, 4)],
     io:format("~p~n", [lists:sum([receive S -> S end || _ <- lists:seq(1, 4)])]),

@@ -101,7 +101,7 @@ pub(crate) const RECIPES: &[Recipe] = &[
         &["/usr/bin/python3", "/usr/lib/python3/dist-packages/numpy/__init__.py"],
         &["python3"],
         "",
-        "exec /usr/bin/python3 $P/numbers.py $S",
+        "exec /usr/bin/python3 $P/arrays.py $S",
     ),
     recipe("R", &["Rscript"], &["R"], "", "exec Rscript $P/work.R $S"),
     recipe(
@@ -130,7 +130,7 @@ pub(crate) const RECIPES: &[Recipe] = &[
     ),
     recipe(
         "ocaml",
-        &["ocamlfind", "ocamlopt"],
+        &["ocamlopt"],
         &["work"],
         "cp $P/work.ml . && ocamlopt -w -a -I +unix unix.cmxa work.ml -o work",
         "exec ./work $S",

@@ -14,8 +14,8 @@ pub(crate) enum Target {
     Slot(u64),
     /// To what only the running program knows.
     Unknown,
-    /// To one of a table of places in the same function.
-    Table,
+    /// To one of the places in the table at this address.
+    Table(u64),
 }
 
 /// The calls that may end at `address`, of which `bytes` are the ones before: code read backwards has more than one reading.
@@ -43,14 +43,6 @@ fn target(instruction: &Instruction) -> Target {
         }
         OpKind::Memory if instruction.is_ip_rel_memory_operand() => {
             Target::Slot(instruction.ip_rel_memory_address())
-        }
-        // A table of addresses: `jmp [table + 8 * index]`.
-        OpKind::Memory
-            if instruction.memory_index() != Register::None
-                && instruction.memory_index_scale() == 8
-                && instruction.is_jmp_near_indirect() =>
-        {
-            Target::Table
         }
         _ => Target::Unknown,
     }
@@ -91,14 +83,15 @@ pub(crate) fn leaving(code: &[u8], start: u64) -> Leaving {
             || instruction.is_jcc_short_or_near()
             || instruction.is_jmp_near_indirect();
         if jumps {
-            let mut target = target(&instruction);
-            if target == Target::Unknown && is_switch(&instruction, &recent) {
-                target = Target::Table;
-            }
+            let target = match target(&instruction) {
+                // It stays in the function.
+                Target::Unknown if is_switch(&instruction, &recent) => Target::Direct(start),
+                Target::Unknown => table(&instruction, &recent).map_or(Target::Unknown, Target::Table),
+                known => known,
+            };
             let leaves = match target {
                 Target::Direct(address) => !inside.contains(&address),
-                Target::Table => false,
-                Target::Slot(_) | Target::Unknown => true,
+                Target::Slot(_) | Target::Unknown | Target::Table(_) => true,
             };
             if leaves && !leaving.jumps.contains(&target) {
                 leaving.jumps.push(target);
@@ -126,20 +119,50 @@ fn is_switch(jump: &Instruction, before: &[Instruction; 8]) -> bool {
             && i.memory_index() != Register::None
             && i.memory_index_scale() == 4
     });
-    let address = before.iter().any(|i| {
-        i.mnemonic() == Mnemonic::Mov
-            && i.op0_kind() == OpKind::Register
-            && i.op0_register() == register
-            && i.op1_kind() == OpKind::Memory
-            && i.memory_index() != Register::None
-            && i.memory_index_scale() == 8
-    });
-    adds && offset || address
+    adds && offset
+}
+
+/// The table that an indirect jump takes an address from: `jmp [table + 8 * index]`, also by way of registers.
+fn table(jump: &Instruction, before: &[Instruction; 8]) -> Option<u64> {
+    let load = if jump.op0_kind() == OpKind::Memory {
+        jump
+    } else {
+        let loads = |i: &&Instruction| {
+            i.mnemonic() == Mnemonic::Mov
+                && i.op0_kind() == OpKind::Register
+                && i.op0_register() == jump.op0_register()
+                && i.op1_kind() == OpKind::Memory
+        };
+        before.iter().find(loads)?
+    };
+    if load.memory_index() == Register::None || load.memory_index_scale() != 8 {
+        return None;
+    }
+    if load.memory_base() == Register::None {
+        return Some(load.memory_displacement64());
+    }
+    let names = |i: &&Instruction| {
+        i.mnemonic() == Mnemonic::Lea && i.op0_register() == load.memory_base() && i.is_ip_rel_memory_operand()
+    };
+    let base = before.iter().find(names)?;
+    Some(base.ip_rel_memory_address().wrapping_add(load.memory_displacement64()))
 }
 
 /// The numbers of system calls that make threads.
 const CLONE: u64 = 56;
 const CLONE3: u64 = 435;
+
+/// Whether code has no way to return to a caller.
+pub(crate) fn never_returns(code: &[u8], start: u64) -> bool {
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        if decoder.decode().mnemonic() == Mnemonic::Ret {
+            return false;
+        }
+    }
+    let leaving = leaving(code, start);
+    leaving.jumps.is_empty() && !leaving.falls_through
+}
 
 /// Whether code makes threads itself: sets the number of `clone` or `clone3`, and calls the kernel.
 pub(crate) fn makes_threads(code: &[u8], start: u64) -> bool {

@@ -1,4 +1,4 @@
-//! What a recording does not hold: where files were mapped a second time, and code that was made at run time.
+//! What a recording does not hold: where files were mapped a second time, and code that is in no ELF file.
 //!
 //! Both are copied from the running processes while they are recorded, by somebody who looks from time to time: of code
 //! that was there between two looks there is no copy, and frames in it are not judged.
@@ -29,18 +29,21 @@ pub(crate) struct Mapped {
     pub(crate) offset: u64,
     /// Empty for memory that belongs to no file.
     pub(crate) path: String,
+    /// Whether it is a part of an ELF file; else it is the process that knows what is there.
+    pub(crate) elf: bool,
 }
 
-impl Mapped {
-    fn is_file(&self) -> bool {
-        self.path.starts_with('/') && !is_memory(&self.path)
+fn is_elf(path: &str) -> bool {
+    let memory = ["/memfd:", "/dev/zero", "/SYSV", "/dev/shm/"];
+    if !path.starts_with('/') || memory.iter().any(|prefix| path.starts_with(prefix)) {
+        return false;
     }
-}
-
-fn is_memory(path: &str) -> bool {
-    ["/memfd:", "/dev/zero", "/SYSV", "/dev/shm/"]
-        .iter()
-        .any(|prefix| path.starts_with(prefix))
+    let mut magic = [0; 4];
+    match File::open(path) {
+        Ok(file) => file.read_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF",
+        // A file that has gone is most probably a library.
+        Err(_) => true,
+    }
 }
 
 /// Copies of the executable memory of processes.
@@ -50,6 +53,8 @@ pub(crate) struct Copies {
     pages: FxHashMap<(u32, u64), Vec<Box<[u8]>>>,
     known: FxHashSet<(u32, u64, u64)>,
     bytes: u64,
+    /// Addresses of code that tables of the Java machine hold.
+    entries: FxHashSet<(u32, u64)>,
 }
 
 impl Copies {
@@ -60,13 +65,13 @@ impl Copies {
 
     /// The file at an address of a process: its path, and the offset there.
     pub(crate) fn file_at(&self, pid: u32, address: u64) -> Option<(&str, u64)> {
-        let mapped = self.find(pid, address).filter(|mapped| mapped.is_file())?;
+        let mapped = self.find(pid, address).filter(|mapped| mapped.elf)?;
         Some((&mapped.path, address - mapped.start + mapped.offset))
     }
 
     /// Whether memory that belongs to no file is there.
     pub(crate) fn is_generated(&self, pid: u32, address: u64) -> bool {
-        self.find(pid, address).is_some_and(|mapped| !mapped.is_file())
+        self.find(pid, address).is_some_and(|mapped| !mapped.elf && mapped.path != "[vdso]")
     }
 
     fn find(&self, pid: u32, address: u64) -> Option<&Mapped> {
@@ -96,6 +101,12 @@ impl Copies {
         versions
     }
 
+    /// Whether an address is in one of the tables of the Java machine (`TemplateInterpreter::_return_entry` and others): its
+    /// interpreter pushes return addresses from there itself, and jumps.
+    pub(crate) fn is_java_entry(&self, pid: u32, address: u64) -> bool {
+        self.entries.contains(&(pid, address))
+    }
+
     /// Looks at a process.
     fn look(&mut self, pid: u32) {
         let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else {
@@ -105,8 +116,11 @@ impl Copies {
         let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else {
             return;
         };
-        for generated in mapped.iter().filter(|m| !m.is_file() && !m.path.starts_with('[')) {
+        for generated in mapped.iter().filter(|m| !m.elf && !m.path.starts_with('[')) {
             self.copy(pid, &memory, generated);
+        }
+        for data in java_data(&maps) {
+            self.copy_entries(pid, &memory, data, &mapped);
         }
         let known = self.mapped.entry(pid).or_default();
         for mapping in mapped {
@@ -132,6 +146,17 @@ impl Copies {
                 return;
             }
             at += read as u64;
+        }
+    }
+
+    fn copy_entries(&mut self, pid: u32, memory: &File, (start, end): (u64, u64), mapped: &[Mapped]) {
+        let mut words = vec![0; (end - start).min(LARGEST_MAPPING) as usize];
+        let read = memory.read_at(&mut words, start).unwrap_or(0);
+        for word in words[..read].chunks_exact(8) {
+            let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
+            if mapped.iter().any(|m| !m.elf && (m.start..m.end).contains(&word)) {
+                self.entries.insert((pid, word));
+            }
         }
     }
 
@@ -161,13 +186,39 @@ fn executable(line: &str) -> Option<Mapped> {
     }
     let offset = words.next()?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
-    let path = line.splitn(6, ' ').nth(5).unwrap_or("").trim();
+    let path = path_of(line);
     Some(Mapped {
         start: hex(start)?,
         end: hex(end)?,
         offset: hex(offset)?,
         path: path.to_owned(),
+        elf: is_elf(path),
     })
+}
+
+fn path_of(line: &str) -> &str {
+    line.splitn(6, ' ').nth(5).unwrap_or("").trim()
+}
+
+/// Where the Java machine has its variables: the writable part of its library, and the memory that follows.
+fn java_data(maps: &str) -> Vec<(u64, u64)> {
+    let mut data: Vec<(u64, u64)> = Vec::new();
+    let mut after = None;
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let range = words.next().and_then(|range| range.split_once('-'));
+        let hex = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+        let Some((start, end)) = range.map(|(start, end)| (hex(start), hex(end))) else {
+            continue;
+        };
+        let path = path_of(line);
+        let of_machine = path.ends_with("/libjvm.so") || path.is_empty() && after == Some(start);
+        if of_machine && words.next().is_some_and(|access| access.starts_with("rw")) {
+            data.push((start, end));
+        }
+        after = of_machine.then_some(end);
+    }
+    data
 }
 
 /// Looks at all processes that have a variable in their environment, until told to stop.
@@ -228,10 +279,16 @@ mod tests {
         let mapped = executable(line).expect("it is executable");
         assert_eq!((mapped.start, mapped.end, mapped.offset), (0x7f00_0000_1000, 0x7f00_0000_3000, 0x1000));
         assert_eq!(mapped.path, "/usr/lib/a b.so");
-        assert!(mapped.is_file());
         let generated = executable("10000-20000 rwxp 00000000 00:00 0").expect("it is executable");
-        assert!(!generated.is_file());
+        assert!(!generated.elf);
         assert_eq!(executable("10000-20000 rw-p 00000000 00:00 0"), None);
+    }
+
+    #[test]
+    fn the_variables_of_the_java_machine_are_found() {
+        let maps = "1000-2000 r-xp 0 00:00 1    /usr/lib/jvm/libjvm.so\n2000-3000 rw-p 0 00:00 1    /usr/lib/jvm/libjvm.so\n\
+                    3000-4000 rw-p 0 00:00 0\n5000-6000 rw-p 0 00:00 0\n";
+        assert_eq!(java_data(maps), [(0x2000, 0x3000), (0x3000, 0x4000)]);
     }
 
     #[test]

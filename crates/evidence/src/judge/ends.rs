@@ -71,6 +71,10 @@ pub(crate) fn start_routine(held: &Held) -> Option<String> {
         if code::makes_threads(&bytes[..length], extent.start) {
             return Some(named("thread start"));
         }
+        let whole = bytes.len().min((extent.end - extent.start) as usize);
+        if extent.end - extent.start < 1 << 16 && code::never_returns(&bytes[..whole], extent.start) {
+            return Some(named("never returns"));
+        }
     } else {
         let start = place.address.saturating_sub(128);
         let bytes = image.bytes(start);

@@ -304,6 +304,7 @@ impl Image {
         self.starts.extend(self.frames.iter().map(|extent| extent.start));
         // Code after the end of a function is another's, even if nobody says whose.
         self.starts.extend(self.frames.iter().map(|extent| extent.end));
+        self.starts.extend(self.stubs.iter().map(|extent| extent.start));
         self.starts.sort_unstable();
         self.starts.dedup();
     }
@@ -395,6 +396,15 @@ impl Image {
         }
         let value = u64::from_le_bytes(self.bytes(address).get(..8)?.try_into().ok()?);
         self.is_code(value).then_some(Slot::Address(value))
+    }
+
+    /// The addresses of code in a table.
+    pub(crate) fn table(&self, address: u64) -> impl Iterator<Item = u64> {
+        let entries = (0..512).map(move |index| self.slot(address + index * 8));
+        entries.map_while(|slot| match slot {
+            Some(Slot::Address(address)) if self.is_code(address) => Some(address),
+            _ => None,
+        })
     }
 
     pub(crate) fn exports(&self, name: &str) -> &[Export] {

@@ -125,7 +125,7 @@ impl Judge {
         let mut best = if ends::is_made(ra) { Fit::Made } else { Fit::NoCall };
         for call in calls {
             let fit = match (call, above) {
-                (Target::Unknown | Target::Table, _) => Fit::Indirect,
+                (Target::Unknown | Target::Table(_), _) => Fit::Indirect,
                 (_, Held::File(callee)) => {
                     let images = self.spaces.images_of(pid);
                     self.follower.follow(&ra.image, call, callee, &images)
@@ -149,7 +149,8 @@ impl Judge {
             .iter()
             .flat_map(|bytes| code::calls_before(bytes, ra))
             .collect();
-        let mut best = Fit::NoCall;
+        let pushed = self.spaces.copies().is_java_entry(pid, ra);
+        let mut best = if pushed { Fit::Interpreter } else { Fit::NoCall };
         for call in calls {
             let fit = match (call, above) {
                 (Target::Direct(target), Held::File(callee)) => match self.spaces.find(pid, target) {

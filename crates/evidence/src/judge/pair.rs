@@ -27,6 +27,8 @@ pub(crate) enum Fit {
     Indirect,
     /// A return address that was made, not pushed by a call: of a start routine, or of a signal.
     Made,
+    /// A return address that an interpreter pushed from a table of its own, and jumped.
+    Interpreter,
     /// The return to the kernel after a signal handler.
     Signal,
     /// What was interrupted by a signal, or by the kernel.
@@ -62,6 +64,7 @@ impl Fit {
             Fit::IndirectTail => "via indirect tail call",
             Fit::Indirect => "indirect call",
             Fit::Made => "made return address",
+            Fit::Interpreter => "pushed by the interpreter",
             Fit::Signal => "signal return",
             Fit::Interrupted => "interrupted",
             Fit::NoExtents => "function not delimited",
@@ -120,7 +123,7 @@ impl Follower {
         match target {
             Target::Direct(address) => search.add(caller, address, 0, Fit::Direct),
             Target::Slot(slot) => search.add_slot(caller, slot, 0),
-            Target::Unknown | Target::Table => return Fit::Indirect,
+            Target::Unknown | Target::Table(_) => return Fit::Indirect,
         }
         let mut looked_at = 0;
         while looked_at < search.queue.len() && looked_at < FUNCTIONS {
@@ -171,7 +174,12 @@ impl Follower {
             match target {
                 Target::Direct(target) => search.add(image, target, hops, next),
                 Target::Slot(slot) => search.add_slot(image, slot, hops),
-                Target::Unknown | Target::Table => search.may(Fit::IndirectTail),
+                Target::Table(table) => {
+                    for target in image.table(table).filter(|target| !(start..end).contains(target)) {
+                        search.add(image, target, hops, next);
+                    }
+                }
+                Target::Unknown => search.may(Fit::IndirectTail),
             }
         }
         if leaving.falls_through {
