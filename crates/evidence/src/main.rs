@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p backtrail-evidence -- --help`
 
+mod alternating;
 mod judge;
 mod recipes;
 mod sources;
@@ -35,12 +36,15 @@ enum Chosen {
     },
     /// Record many programs with Backtrail and with perf, judge all stacks, and write docs/stacks.md.
     Stacks(stacks::Options),
+    /// Record programs that alternate between two stacks. Exits with 1 if any recorded stack mixes both.
+    Alternating(alternating::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Chosen::Judge { recording, examples } => judge_recording(&recording, examples),
         Chosen::Stacks(options) => stacks::run(&options),
+        Chosen::Alternating(options) => alternating::run(&options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -71,8 +71,8 @@ static FRAME void common_buffer(leaf *leaf, double until) {
 }
 
 static FRAME int common_recursion(int depth, leaf *leaf, double until) {
-  volatile char room[ROOM];
-  room[0] = 0;
+  char room[ROOM];
+  __asm__ volatile("" ::"r"(room) : "memory");
   if (depth == 1)
     leaf(until);
   else

@@ -189,6 +189,20 @@ impl Judge {
         }
     }
 
+    /// Name of a frame's function, if its file has one for it.
+    pub(crate) fn function(&mut self, pid: u32, frame: &Frame) -> Option<String> {
+        match self.spaces.find(pid, looked_up(frame)) {
+            Held::File(place) => place.image.name_of(place.address).map(str::to_owned),
+            _ => None,
+        }
+    }
+
+    /// A whole stack as text.
+    pub(crate) fn text(&mut self, pid: u32, frames: &[Frame]) -> String {
+        let fits = self.fits(pid, frames).to_vec();
+        self.stack(pid, program_frames(frames), &fits)
+    }
+
     /// Adds a stack to what is known of a program.
     pub(crate) fn add(&mut self, pid: u32, frames: &[Frame], stop: Option<Stop>, verdict: &mut Verdict) {
         let program = program_frames(frames);
