@@ -12,7 +12,8 @@ use rustc_hash::FxHashMap;
 use crate::judge::copies::Copies;
 use crate::judge::{Judge, program_frames};
 
-const SHAPES: [&str; 5] = ["six", "deep", "seam", "alloca", "threads"];
+/// What the program can do.
+pub const SHAPES: [&str; 5] = ["six", "deep", "seam", "alloca", "threads"];
 const PHASES: [u32; 6] = [100, 1_000, 2_000, 5_000, 20_000, 100_000];
 const FREQUENCIES: [u32; 2] = [997, 4_999];
 /// Loops that keep all CPUs busy.
@@ -45,16 +46,19 @@ pub(crate) struct Options {
 
 /// What the stacks of a recording are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) samples: u64,
+pub struct Counts {
+    /// Samples with frames of the program.
+    pub samples: u64,
     /// Stacks with functions of both sides, or with a recursion of a depth that never was.
-    pub(crate) impossible: u64,
+    pub impossible: u64,
     /// Stacks with a return address that follows no call that can lead to the frame above.
-    pub(crate) wrong: u64,
-    pub(crate) complete: u64,
-    pub(crate) cut: u64,
+    pub wrong: u64,
+    /// Stacks that the recorder calls complete.
+    pub complete: u64,
+    /// The others.
+    pub cut: u64,
     /// A stack that is impossible.
-    pub(crate) example: Option<String>,
+    pub example: Option<String>,
 }
 
 /// Records all of them. Returns whether no stack was impossible.
@@ -131,8 +135,11 @@ impl Drop for Load {
     }
 }
 
-/// Records one of the programs, and judges what was recorded.
-pub(crate) fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds: f64) -> Result<Counts, String> {
+/// Records one of the programs, and judges what was recorded: `phase` in microseconds, `frequency` in samples a second.
+///
+/// # Errors
+/// What went wrong, as text: the compiler, the recorder, or its recording.
+pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds: f64) -> Result<Counts, String> {
     let binary = program::ALTERNATING.build().map_err(|missing| missing.to_string())?;
     let folder = scratch();
     let trace = folder.path().join("trace");

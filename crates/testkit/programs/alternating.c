@@ -39,12 +39,17 @@ typedef void leaf(double until);
     STAYS;                                                                                         \
   }                                                                                                \
   static FRAME int side##_recursion(int depth, double until) {                                     \
+    char room[ROOM];                                                                               \
+    int below = 0;                                                                                 \
+    __asm__ volatile("" ::"r"(room) : "memory");                                                   \
     if (depth == 1)                                                                                \
       side##_leaf(until);                                                                          \
     else                                                                                           \
-      depth += side##_recursion(depth - 1, until);                                                 \
+      below = side##_recursion(depth - 1, until);                                                  \
+    /* The way up takes as long as the leaf. */                                                    \
+    side##_spin(until + phase * depth / DEPTH);                                                    \
     STAYS;                                                                                         \
-    return depth;                                                                                  \
+    return depth + below;                                                                          \
   }                                                                                                \
   static FRAME void side##_deep(double until) {                                                    \
     side##_recursion(DEPTH, until);                                                                \

@@ -37,13 +37,7 @@ const STARTS: [&str; 24] = [
 ];
 
 /// Functions with return addresses in them that no call has pushed.
-const MADE: [&str; 5] = [
-    "__start_context",
-    "runtime.goexit",
-    "make_fcontext",
-    "_dl_start_user",
-    "_start",
-];
+const MADE: [&str; 4] = ["__start_context", "runtime.goexit", "make_fcontext", "_dl_start_user"];
 
 /// Functions that run as if they had been called where a signal interrupted.
 const INJECTED: [&str; 4] = [

@@ -122,7 +122,10 @@ impl Judge {
         }
         let before = ra.image.bytes_before(ra.address, code::LONGEST_CALL);
         let calls = code::calls_before(before, ra.address);
-        let mut best = if ends::is_made(ra) { Fit::Made } else { Fit::NoCall };
+        if calls.is_empty() {
+            return if ends::is_made(ra) { Fit::Made } else { Fit::NoCall };
+        }
+        let mut best = Fit::Elsewhere;
         for call in calls {
             let fit = match (call, above) {
                 (Target::Unknown | Target::Table(_), _) => Fit::Indirect,
@@ -194,6 +197,17 @@ impl Judge {
         match self.spaces.find(pid, looked_up(frame)) {
             Held::File(place) => place.image.name_of(place.address).map(str::to_owned),
             _ => None,
+        }
+    }
+
+    /// Where a frame's function starts in its file, by which it is told from others; the address itself if nobody knows.
+    pub(crate) fn function_start(&mut self, pid: u32, frame: &Frame) -> u64 {
+        match self.spaces.find(pid, looked_up(frame)) {
+            Held::File(place) => match place.image.function(place.address) {
+                Some(extent) => looked_up(frame) - (place.address - extent.start),
+                None => frame.address,
+            },
+            _ => frame.address,
         }
     }
 
