@@ -35,6 +35,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod gopclntab;
+pub mod instructions;
 pub mod lines;
 pub mod objects;
 mod plt;
