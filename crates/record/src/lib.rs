@@ -21,9 +21,12 @@
 //! ```
 
 mod arena;
+mod chain;
+mod code;
 mod command;
 mod environment;
 mod error;
+mod holes;
 mod modules;
 mod options;
 mod outcome;

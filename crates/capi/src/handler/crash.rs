@@ -321,6 +321,8 @@ fn reason(stop: Stop) -> &'static [u8] {
         Stop::DidNotAdvance => b"the stack does not go on upwards",
         Stop::NotExpressible(_) => b"a register is not known",
         Stop::Limit => b"too many frames",
+        Stop::NoCall => b"what follows is not a return address",
+        Stop::NoStart => b"the chain of frame pointers ends",
     }
 }
 
