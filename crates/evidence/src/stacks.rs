@@ -55,7 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         .iter()
         .filter(|recipe| options.names.is_empty() || options.names.iter().any(|name| name == recipe.name))
         .collect();
-    if let Some(unknown) = options.names.iter().find(|name| RECIPES.iter().all(|r| r.name != **name)) {
+    if let Some(unknown) = options
+        .names
+        .iter()
+        .find(|name| RECIPES.iter().all(|r| r.name != **name))
+    {
         return Err(format!("no program {unknown}; --list prints all"));
     }
     if options.list {
@@ -218,4 +222,3 @@ fn port(name: &str) -> u16 {
     let index = RECIPES.iter().position(|recipe| recipe.name == name).unwrap_or(0);
     28_300 + index as u16
 }
-

@@ -94,7 +94,10 @@ impl Image {
         let (start, end) = line.split_whitespace().next()?.split_once('-')?;
         let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
         let mut data = vec![0; usize::try_from(end - start).ok()?];
-        fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut data, start).ok()?;
+        fs::File::open("/proc/self/mem")
+            .ok()?
+            .read_exact_at(&mut data, start)
+            .ok()?;
         Image::parse(data, "[vdso]".to_owned(), &[])
     }
 
@@ -164,10 +167,16 @@ impl Image {
             .set_eh_frame(bases(".eh_frame"))
             .set_text(bases(".text"))
             .set_got(bases(".got"));
-        if let Some(data) = file.section_by_name(".eh_frame").and_then(|s| s.uncompressed_data().ok()) {
+        if let Some(data) = file
+            .section_by_name(".eh_frame")
+            .and_then(|s| s.uncompressed_data().ok())
+        {
             self.read_entries(&EhFrame::new(&data, LittleEndian), &bases);
         }
-        if let Some(data) = file.section_by_name(".debug_frame").and_then(|s| s.uncompressed_data().ok()) {
+        if let Some(data) = file
+            .section_by_name(".debug_frame")
+            .and_then(|s| s.uncompressed_data().ok())
+        {
             self.read_entries(&DebugFrame::new(&data, LittleEndian), &bases);
         }
     }
@@ -179,7 +188,9 @@ impl Image {
         let mut entries = section.entries(bases);
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else { continue };
-            let Ok(fde) = partial.parse(S::cie_from_offset) else { continue };
+            let Ok(fde) = partial.parse(S::cie_from_offset) else {
+                continue;
+            };
             let (start, end) = (fde.initial_address(), fde.initial_address().saturating_add(fde.len()));
             let stub = self.stubs.iter().any(|stubs| stubs.contains(start));
             if fde.len() > 0 && !stub && start != 0 {
@@ -271,7 +282,9 @@ impl Image {
             Some(address) => address,
         };
         let header = (word(8), word(32), word(64));
-        let (Some(functions), Some(names), Some(lines)) = header else { return };
+        let (Some(functions), Some(names), Some(lines)) = header else {
+            return;
+        };
         let (names, lines) = (names as usize, lines as usize);
         for index in 0..(functions as usize).min(table.len() / 8) {
             let entry = lines + index * 8;
@@ -441,4 +454,3 @@ fn debug_file(build_id: &[u8]) -> Option<Vec<u8>> {
     let hex: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     fs::read(format!("/usr/lib/debug/.build-id/{first:02x}/{hex}.debug")).ok()
 }
-
