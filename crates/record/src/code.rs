@@ -1,8 +1,9 @@
 //! Code that no table row describes: how its frames are left, and whether what is found there can be return addresses.
 
 use std::cell::RefCell;
+use std::hash::Hash;
 
-use backtrail_arch::{Arch, Call};
+use backtrail_arch::{Arch, Call, Register};
 use backtrail_dwarf::instructions;
 use backtrail_target::sys;
 use backtrail_unwind::{Coverage, Uncovered};
@@ -14,6 +15,9 @@ use crate::spaces::Space;
 
 /// Answers that are kept; with more, all are asked for again.
 const MOST_ANSWERS: usize = 1 << 16;
+
+/// Bytes of the longest function that is asked which registers it keeps.
+const LONGEST_HELPER: u64 = 64 << 10;
 
 /// An address: in a file, whichever process has it mapped, or in memory that a process filled itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +32,7 @@ pub(crate) struct Code {
     frames: RefCell<FxHashMap<Place, Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
+    kept: RefCell<FxHashMap<(Place, Register), bool>>,
 }
 
 /// A process's memory and modules, as far as code is asked for.
@@ -84,6 +89,28 @@ impl Code {
         })
     }
 
+    /// Whether the function at `pc` never changes `register`.
+    pub(crate) fn keeps(&self, process: &Process<'_, '_>, pc: u64, register: Register) -> bool {
+        let Some(mapping) = process.space.find(pc) else {
+            return false;
+        };
+        let Some((frames, bias)) = process.modules.call_frames(mapping) else {
+            return false;
+        };
+        let Some(function) = frames.function_at(pc.wrapping_sub(bias)) else {
+            return false;
+        };
+        let start = function.start.wrapping_add(bias);
+        remembered(&self.kept, (process.place(mapping, start), register), || {
+            let len = (function.end - function.start).min(LONGEST_HELPER);
+            let mut code = vec![0; len as usize];
+            let read = process.read(start, &mut code);
+            read == code.len()
+                && function.end - function.start == len
+                && instructions::keeps(process.arch, &code, start, register)
+        })
+    }
+
     /// Whether `ra` follows a call that can lead to `callee`, or is an address that a run-time system pushes itself.
     pub(crate) fn is_called(&self, process: &Process<'_, '_>, ra: u64, callee: u64) -> bool {
         let Some(mapping) = process.space.find(ra.wrapping_sub(1)) else {
@@ -120,7 +147,7 @@ fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
     is_elsewhere || !is_a_function
 }
 
-fn remembered<T: Copy>(answers: &RefCell<FxHashMap<Place, T>>, place: Place, ask: impl FnOnce() -> T) -> T {
+fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: K, ask: impl FnOnce() -> T) -> T {
     if let Some(&known) = answers.borrow().get(&place) {
         return known;
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use backtrail_arch::Registers;
+use backtrail_arch::{Register, Registers};
 use backtrail_target::proc;
 use backtrail_unwind::{AddressKind, Coverage, Memory, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
@@ -246,6 +246,10 @@ impl Restore for SpaceView<'_, '_> {
             registers: caller.registers,
             signal_frame: caller.signal_frame,
         })
+    }
+
+    fn keeps(&self, pc: u64, register: Register) -> bool {
+        self.code.keeps(&self.process, pc, register)
     }
 }
 
