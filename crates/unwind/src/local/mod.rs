@@ -98,6 +98,11 @@ impl Sink for Addresses<'_> {
     }
 }
 
+/// Whether an address in a module's code follows a call instruction, as every return address does.
+pub fn follows_call(address: u64) -> bool {
+    calls::before(&Published::now(), address).is_some()
+}
+
 #[inline(always)]
 fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit: usize, mut sink: S) -> S {
     let published = Published::now();

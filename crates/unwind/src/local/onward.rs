@@ -1,11 +1,11 @@
 //! Where a walk by rows of program counter, stack pointer and frame pointer ends before the stack does: a row needs another register, or no
 //! table speaks of the code. Both are seldom, so the walk is taken again, slower, with every register that call frame information restores.
 
-use backtrail_arch::Registers;
+use backtrail_arch::{Call, Registers};
 use backtrail_callframe::{Caller, Frame as Whole, Missing, Search, Source, caller};
 
 use super::ARCH;
-use super::calls::{self, Call};
+use super::calls;
 use super::memory::{self, OwnMemory};
 use super::modules::{Module, Published};
 use crate::sink::Sink;
@@ -233,7 +233,7 @@ fn by_row(here: &Here, published: &Published, memory: &mut OwnMemory<'_>) -> Res
 /// Whether a function that begins at `start` can have been called before this return address.
 fn is_called(published: &Published, return_address: u64, start: u64) -> bool {
     match calls::before(published, return_address) {
-        Some(Call::To(target)) => target == start || calls::stub_leads_to(published, target, start),
+        Some(Call::Direct(target)) => target == start || calls::stub_leads_to(published, target, start),
         Some(Call::Indirect) => true,
         None => false,
     }
@@ -250,7 +250,7 @@ fn by_frame_pointer(here: &Here, module: &Module, published: &Published, memory:
     }
     let (saved, ra) = (memory.word(fp)?, ARCH.strip(memory.word(ra_at)?));
     let leads = match calls::before(published, ra)? {
-        Call::To(target) => calls::can_lead_to(published, target, pc),
+        Call::Direct(target) => calls::can_lead_to(published, target, pc),
         Call::Indirect => true,
     };
     // Code that has made no frame yet, or never does, has its return address here; the frame pointer is its caller's then.
