@@ -150,8 +150,8 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
                 }
             }
         }
-        let sp = frame.registers.get(arch.sp);
-        if sp.is_none() || !fde.cie.signal_frame {
+        // Seldom is anything said of it: by signal frames, and by code that jumps to another frame.
+        if row.rule(arch.sp) == Rule::Unspecified {
             frame.registers.set(arch.sp, cfa.wrapping_add_signed(arch.sp_from_cfa));
         }
         Ok(Caller {
