@@ -50,6 +50,7 @@
 #![cfg_attr(not(feature = "local"), forbid(unsafe_code))]
 
 mod cache;
+mod chain;
 mod frame;
 #[doc(hidden)]
 pub mod fuzz;
@@ -61,14 +62,17 @@ pub mod fuzz;
 pub mod local;
 mod memo;
 mod record;
+mod restore;
 mod sink;
 mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
+pub use chain::{Link, link};
 pub use frame::{Frame, Position};
 pub use memo::{Memo, MemoRead, MemoState};
 pub use record::MemoStep;
+pub use restore::{Restore, Restored, step_restoring};
 pub use step::{AddressKind, Stop, step};
 pub use walk::walk;
 
@@ -162,6 +166,12 @@ pub trait Modules {
     /// it was found from.
     fn is_called(&self, _ra: u64, _callee: u64) -> bool {
         true
+    }
+
+    /// Whether the frame at `pc`, whose row is `rule`, is linked into the chain of frame pointers though the row does not
+    /// need one: some compilers always keep it.
+    fn links_frames(&self, _pc: u64, _kind: AddressKind, _rule: &Rule) -> bool {
+        false
     }
 
     /// Whether the coverage of `address` stays what it is as long as a [`RuleCache`] is in use, so that it need not be asked for again.
