@@ -6,11 +6,11 @@ use backtrail_callframe::{Caller, Frame as Whole, Missing, Search, Source, calle
 
 use super::ARCH;
 use super::calls;
-use super::memory::{self, OwnMemory};
+use super::memory::{self, Bounds, OwnMemory};
 use super::modules::{Module, Published};
 use crate::sink::Sink;
 use crate::step::step;
-use crate::{AddressKind, Frame, Memo, MemoState, MemoStep, Memory, Position, RuleCache, Stop};
+use crate::{AddressKind, Frame, Memo, MemoState, MemoStep, Memory, RuleCache, Stop};
 
 /// A module's `.eh_frame`.
 #[derive(Clone, Copy, Debug)]
@@ -85,21 +85,30 @@ pub(super) fn may_go_on(stop: Stop) -> bool {
     matches!(stop, Stop::NotExpressible(_) | Stop::NoTable | Stop::NoModule)
 }
 
-/// Goes on where the walk from `first` has ended before `limit` frames.
+/// Goes on where the walk from `first` has ended before `limit` frames. All that the walk itself has in registers is given by value, or made anew.
 #[cold]
 #[inline(never)]
 pub(super) fn go_on<S: Sink>(
-    first: Position,
-    published: &Published,
-    memory: &mut OwnMemory<'_>,
-    cache: &mut RuleCache<'_>,
+    first: MemoStep,
+    registers: &impl Fn() -> Registers,
+    bounds: &Bounds,
+    published: Published,
     limit: usize,
-    sink: &mut S,
-) -> Stop {
-    let mut from = Here {
-        whole: Whole::new(first.registers),
-        kind: first.kind,
+    mut sink: S,
+) -> S {
+    let mut window = None;
+    let mut memory = OwnMemory::new(bounds, first.sp, &mut window);
+    let from = Here {
+        whole: Whole::new(registers()),
+        kind: first.kind(),
     };
+    let stop = walk(from, &published, &mut memory, limit, &mut sink);
+    sink.end(stop);
+    sink
+}
+
+fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
+    let mut from = first;
     let mut left = limit;
     // The frames of the first stretch were given away already.
     let mut is_first = true;
@@ -121,7 +130,7 @@ pub(super) fn go_on<S: Sink>(
             return Stop::Limit;
         }
         let mut counted = Counted { sink, frames: 0 };
-        let stop = plain(from, published, memory, cache, left, &mut counted);
+        let stop = plain(from, published, memory, left, &mut counted);
         left = left.saturating_sub(counted.frames);
         if !may_go_on(stop) {
             return stop;
@@ -130,19 +139,13 @@ pub(super) fn go_on<S: Sink>(
 }
 
 /// A walk by rows alone that remembers nothing.
-fn plain(
-    from: Here,
-    published: &Published,
-    memory: &mut OwnMemory<'_>,
-    cache: &mut RuleCache<'_>,
-    limit: usize,
-    sink: &mut impl Sink,
-) -> Stop {
+fn plain(from: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
     let mut nothing = MemoState::EMPTY;
     let mut memo = Memo::new(&mut nothing, &mut [], &mut []);
+    let mut no_cache = RuleCache::new(&mut []);
     let registers = || from.whole.registers;
     let first = MemoStep::new(ARCH, &from.whole.registers, from.kind);
-    memo.walk_from(ARCH, first, &registers, published, memory, cache, limit, sink)
+    memo.walk_from(ARCH, first, &registers, published, memory, &mut no_cache, limit, sink)
 }
 
 /// The same steps again, with all registers beside: the frame at which they end, how many frames there are, and why they end.
