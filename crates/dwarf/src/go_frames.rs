@@ -86,7 +86,7 @@ fn framed(function: &Function, code: &[u8]) -> FunctionRows {
             continue;
         }
         let Some(known) = frame else {
-            frame = Frame::find(code, *distance);
+            frame = Frame::find(code, *distance).map(|found| found.kept_in(function, code));
             let Some(found) = frame else {
                 rows.push((pc, by_sp(distance.bytes, None)));
                 continue;
@@ -135,6 +135,8 @@ struct Frame {
     points: u32,
     /// It is restored before the stack pointer, not behind it.
     restored_first: bool,
+    /// In assembly, up to here nothing else is put into it.
+    kept: u32,
 }
 
 impl Frame {
@@ -147,6 +149,7 @@ impl Frame {
                 saved: distance.pc,
                 points: distance.pc + 3,
                 restored_first: false,
+                kept: 0,
             });
         }
         let slot = distance.bytes.checked_sub(WORD)?;
@@ -157,7 +160,16 @@ impl Frame {
             saved: distance.pc + store.len() as u32,
             points: distance.pc + (store.len() + point.len()) as u32,
             restored_first: true,
+            kept: 0,
         })
+    }
+
+    fn kept_in(self, function: &Function, code: &[u8]) -> Frame {
+        let kept = match function.flags & ASSEMBLY {
+            0 => function.size,
+            _ => code::keeps_fp_until(0..code.len() as u64, code, self.points.into()) as u32,
+        };
+        Frame { kept, ..self }
     }
 
     /// The rows of code in which the stack pointer stays at `distance`.
@@ -171,7 +183,12 @@ impl Frame {
     ) {
         let on_stack = by_sp(distance, Some(Location::saved(-16)));
         if function.flags & ASSEMBLY != 0 {
-            rows.push((range.start, on_stack));
+            if range.start < self.kept {
+                rows.push((range.start, by_fp()));
+            }
+            if self.kept < range.end {
+                rows.push((range.start.max(self.kept), on_stack));
+            }
             return;
         }
         rows.push((range.start, by_fp()));
@@ -365,7 +382,10 @@ mod tests {
         assert_eq!(shape(&code, &distances, 0), expected);
         // Assembly may use the register for anything, once it is saved.
         let by_hand = shape(&code, &distances, ASSEMBLY);
-        assert_eq!(by_hand[2], (8, Some(by_sp(24, SAVED))));
+        assert_eq!(by_hand[2..4], [(4, Some(by_fp())), (13, Some(by_sp(8, SAVED)))]);
+        let mut uses = code;
+        uses[8] = 0x5d;
+        assert_eq!(shape(&uses, &distances, ASSEMBLY)[3], (8, Some(by_sp(24, SAVED))));
         // What makes no frame in a known way has rows of the stack pointer alone.
         let other = [0x90; 15];
         let rules = shape(&other, &distances, 0);
