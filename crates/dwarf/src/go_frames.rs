@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(shape(&code, &distances, 0), expected);
         // Assembly may use the register for anything, once it is saved.
         let by_hand = shape(&code, &distances, ASSEMBLY);
-        assert_eq!(by_hand[2..4], [(4, Some(by_fp())), (13, Some(by_sp(8, SAVED)))]);
+        assert_eq!(by_hand[2..], [(4, Some(by_fp())), (14, Some(by_sp(0, None)))]);
         let mut uses = code;
         uses[8] = 0x5d;
         assert_eq!(shape(&uses, &distances, ASSEMBLY)[3], (8, Some(by_sp(24, SAVED))));

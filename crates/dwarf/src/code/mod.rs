@@ -44,15 +44,18 @@ pub(crate) fn rows(input: &Input<'_>) -> Vec<FunctionRows> {
 /// How far this code, in which the frame pointer has been set at `from`, leaves it alone: all ways that lead there included.
 pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 {
     let steps = instruction::decode(range.clone(), bytes);
-    let sets_fp = |step: &&Step| {
+    let returns = |index: usize| steps.get(index + 1).is_some_and(|next| next.flow == Flow::Return);
+    let sets_fp = |(index, step): &(usize, &Step)| {
         let written = match step.effect {
-            Effect::Pop(Some(to)) | Effect::Move { to, .. } | Effect::Load { to, .. } => to == RBP,
-            Effect::Leave => true,
+            Effect::Pop(Some(to)) => to == RBP && !returns(*index),
+            Effect::Move { to, .. } | Effect::Load { to, .. } => to == RBP,
+            Effect::Leave => !returns(*index),
             _ => false,
         };
         step.address >= from && (written || step.writes & 1 << RBP != 0)
     };
-    let Some(end) = steps.iter().find(sets_fp).map(|step| step.address) else {
+    let set = steps.iter().enumerate().find(sets_fp);
+    let Some(end) = set.map(|(_, step)| step.address) else {
         return range.end;
     };
     let leads_back = |step: &Step| match step.flow {
