@@ -43,6 +43,7 @@ pub mod objects;
 mod plt;
 mod reader;
 pub mod registers;
+mod roots;
 mod sections;
 pub mod sizes;
 pub mod split;

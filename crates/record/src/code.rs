@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::hash::Hash;
+use std::ops::Range;
 
-use backtrail_arch::{Arch, Call, Register};
+use backtrail_arch::{Arch, Call, InstructionSet, Register};
 use backtrail_dwarf::instructions;
 use backtrail_target::sys;
 use backtrail_unwind::{Coverage, Uncovered};
@@ -142,9 +143,30 @@ fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
         callee.module != mapping.module && matches!(process.modules.coverage(callee), Coverage::Table(_))
     });
     let function = process.modules.function_at(mapping, target);
-    let is_a_function = function.is_some_and(|function| function.start == target && !function.contains(&callee));
+    let Some(function) = function.filter(|function| function.start == target && !function.contains(&callee)) else {
+        return true;
+    };
+    let callee = callee_mapping.and_then(|mapping| process.modules.function_at(mapping, callee));
     // What leads to another module is a linkage stub, whose callee nobody sees here.
-    is_elsewhere || !is_a_function
+    is_elsewhere || callee.is_some_and(|callee| jumps(process, function, callee.start))
+}
+
+/// Whether there is a jump to `target` in a function: it may end in calling that.
+fn jumps(process: &Process<'_, '_>, function: Range<u64>, target: u64) -> bool {
+    const LONGEST: u64 = 1 << 16;
+    const JUMP: u8 = 0xe9;
+    if process.arch.instructions != InstructionSet::X86_64 || function.end - function.start > LONGEST {
+        return false;
+    }
+    let mut code = vec![0; (function.end - function.start) as usize];
+    let read = process.read(function.start, &mut code);
+    code[..read].windows(5).enumerate().any(|(at, bytes)| match bytes {
+        [JUMP, distance @ ..] => distance.try_into().is_ok_and(|distance| {
+            let end = function.start + at as u64 + 5;
+            end.wrapping_add_signed(i32::from_le_bytes(distance).into()) == target
+        }),
+        _ => false,
+    })
 }
 
 fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: K, ask: impl FnOnce() -> T) -> T {

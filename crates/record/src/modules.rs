@@ -349,7 +349,8 @@ fn call_frames(image: &Image<'_>) -> Option<CallFrames<Vec<u8>>> {
         bytes: section.data.into_owned(),
     };
     let section = image.eh_frame().ok().flatten();
-    let section = section.or_else(|| debug_frame::of_image(image))?;
+    let debug = || debug_frame::of_image(image).filter(|_| !tables::exceeds_call_frames(image));
+    let section = section.or_else(debug)?;
     let header = image.eh_frame_hdr().ok().flatten();
     Some(CallFrames::new(image, held(section), header.map(held)))
 }
