@@ -49,6 +49,8 @@ pub(crate) enum Fit {
     NotCode,
     /// The call leads elsewhere.
     Elsewhere,
+    /// The call is indirect, and nothing holds the address of the function above.
+    NeverHeld,
     /// An interrupted instruction after a frame that nothing interrupted.
     StrayPc,
 }
@@ -75,6 +77,7 @@ impl Fit {
             Fit::NoCall => "WRONG: no call before",
             Fit::NotCode => "WRONG: no code",
             Fit::Elsewhere => "WRONG: calls another",
+            Fit::NeverHeld => "WRONG: address never taken",
             Fit::StrayPc => "WRONG: stray pc",
         }
     }
@@ -123,7 +126,7 @@ impl Follower {
         match target {
             Target::Direct(address) => search.add(caller, address, 0, Fit::Direct),
             Target::Slot(slot) => search.add_slot(caller, slot, 0),
-            Target::Unknown | Target::Table(_) => return Fit::Indirect,
+            Target::Unknown | Target::Table(_) => return indirect(callee),
         }
         let mut looked_at = 0;
         while looked_at < search.queue.len() && looked_at < FUNCTIONS {
@@ -190,6 +193,19 @@ impl Follower {
             search.may(Fit::NoExtents);
         }
     }
+}
+
+/// What can be said of an indirect call: nothing may be able to lead it to the function above.
+pub(crate) fn indirect(callee: &Place) -> Fit {
+    let image = &callee.image;
+    let [Some(extent), symbol] = image.extents(callee.address) else {
+        return Fit::Indirect;
+    };
+    let never = |extent| image.may_be_entered(extent) == Some(false);
+    if never(extent) && symbol.is_none_or(never) {
+        return Fit::NeverHeld;
+    }
+    Fit::Indirect
 }
 
 struct Search<'s> {
