@@ -80,7 +80,14 @@ pub(crate) enum PerfStacks {
 pub(crate) fn perf(data: &Path, how: PerfStacks, judge: &mut Judge, wanted: &[&str]) -> Result<Judged, String> {
     let mut script = Command::new("perf");
     script
-        .args(["script", "--no-inline", "--max-stack", "20000", "-F", "comm,pid,tid,time,event,ip"])
+        .args([
+            "script",
+            "--no-inline",
+            "--max-stack",
+            "20000",
+            "-F",
+            "comm,pid,tid,time,event,ip",
+        ])
         .args(["--show-mmap-events", "--show-task-events", "--show-lost-events", "-i"])
         .arg(data)
         .stderr(Stdio::null())
@@ -134,7 +141,10 @@ impl PerfScript<'_> {
             return;
         }
         if line.starts_with(|c: char| c.is_whitespace()) && self.pid.is_some() {
-            let address = line.split_whitespace().next().and_then(|word| u64::from_str_radix(word, 16).ok());
+            let address = line
+                .split_whitespace()
+                .next()
+                .and_then(|word| u64::from_str_radix(word, 16).ok());
             if let Some(address) = address {
                 self.frame(address);
             }
@@ -151,7 +161,11 @@ impl PerfScript<'_> {
 
     fn event(&mut self, event: &str) -> Option<()> {
         if let Some(rest) = event.strip_prefix("MMAP") {
-            let (pid, rest) = rest.split_once(": [")?.0.split_once(' ').map_or(("", rest), |(_, p)| (p, rest));
+            let (pid, rest) = rest
+                .split_once(": [")?
+                .0
+                .split_once(' ')
+                .map_or(("", rest), |(_, p)| (p, rest));
             let pid: u32 = pid.split('/').next()?.trim().parse().ok()?;
             let inside = rest.split_once('[')?.1;
             let (range, rest) = inside.split_once(']')?;
@@ -162,7 +176,8 @@ impl PerfScript<'_> {
             let (start, length, offset) = (hex(start)?, hex(length.trim_end_matches(')'))?, hex(offset)?);
             let (access, path) = rest.trim_start_matches(':').trim().split_once(' ')?;
             if access.contains('x') && !is_kernel_address(start) {
-                self.judge.mapping(pid, start, start.saturating_add(length), offset, path);
+                self.judge
+                    .mapping(pid, start, start.saturating_add(length), offset, path);
             }
         } else if let Some(rest) = event.strip_prefix("COMM") {
             let exec = rest.starts_with(" exec");
@@ -285,7 +300,11 @@ impl SamplyThread<'_> {
                 // Code without a file: below the first library.
                 _ => 0x10_0000,
             };
-            let kind = if frames.is_empty() { FrameKind::Pc } else { FrameKind::Ra };
+            let kind = if frames.is_empty() {
+                FrameKind::Pc
+            } else {
+                FrameKind::Ra
+            };
             // Of return addresses, samply keeps the byte before.
             let address = address + u64::from(kind == FrameKind::Ra);
             frames.push(Frame { kind, address });

@@ -55,7 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         .iter()
         .filter(|recipe| options.names.is_empty() || options.names.iter().any(|name| name == recipe.name))
         .collect();
-    if let Some(unknown) = options.names.iter().find(|name| RECIPES.iter().all(|r| r.name != **name)) {
+    if let Some(unknown) = options
+        .names
+        .iter()
+        .find(|name| RECIPES.iter().all(|r| r.name != **name))
+    {
         return Err(format!("no program {unknown}; --list prints all"));
     }
     if options.list {
@@ -198,7 +202,10 @@ impl Bench<'_> {
         command::run(&mut record, LIMIT).map_err(|missing| missing.to_string())?;
         let copies = watcher.finish();
         let wanted = self.recipe.processes;
-        let mut all = vec![(format!("perf {form}"), sources::perf(&data, how, &mut Judge::new(copies), wanted)?)];
+        let mut all = vec![(
+            format!("perf {form}"),
+            sources::perf(&data, how, &mut Judge::new(copies), wanted)?,
+        )];
         if how == PerfStacks::Dwarf && is_there("samply") {
             let profile = self.folder.join("samply.json");
             let mut import = Command::new("samply");
@@ -232,4 +239,3 @@ fn port(name: &str) -> u16 {
     let index = RECIPES.iter().position(|recipe| recipe.name == name).unwrap_or(0);
     28_300 + index as u16
 }
-

@@ -260,7 +260,9 @@ impl Judge {
                 None => {
                     verdict.false_ends += 1;
                     let last = self.describe(pid, &program[program.len() - 1]);
-                    verdict.example(format!("ends as complete in {last}"), || self.stack(pid, program, &fits));
+                    verdict.example(format!("ends as complete in {last}"), || {
+                        self.stack(pid, program, &fits)
+                    });
                 }
             },
             Some(stop) => {
@@ -286,7 +288,11 @@ impl Judge {
                 0 => "",
                 _ => fits[index - 1].name(),
             };
-            text.push_str(&format!("    {:#x} {} [{how}]\n", frame.address, self.describe(pid, frame)));
+            text.push_str(&format!(
+                "    {:#x} {} [{how}]\n",
+                frame.address,
+                self.describe(pid, frame)
+            ));
         }
         text
     }

@@ -125,7 +125,8 @@ impl Follower {
         };
         match target {
             Target::Direct(address) => search.add(caller, address, 0, Fit::Direct),
-            Target::Slot(slot) => search.add_slot(caller, slot, 0),
+            Target::Slot(slot) if caller.is_got(slot) => search.add_slot(caller, slot, 0),
+            Target::Slot(_) => return indirect(callee),
             Target::Unknown | Target::Table(_) => return indirect(callee),
         }
         let mut looked_at = 0;
@@ -176,9 +177,15 @@ impl Follower {
         for &target in &leaving.jumps {
             match target {
                 Target::Direct(target) => search.add(image, target, hops, next),
-                Target::Slot(slot) => search.add_slot(image, slot, hops),
+                Target::Slot(slot) if image.is_got(slot) => search.add_slot(image, slot, hops),
+                Target::Slot(_) => search.may(Fit::IndirectTail),
                 Target::Table(table) => {
-                    for target in image.table(table).filter(|target| !(start..end).contains(target)) {
+                    let outside: Vec<u64> = image.table(table).filter(|to| !(start..end).contains(to)).collect();
+                    // A table of functions, or of records that have functions among other things.
+                    if !outside.is_empty() || image.table(table).next().is_none() {
+                        search.may(Fit::IndirectTail);
+                    }
+                    for target in outside {
                         search.add(image, target, hops, next);
                     }
                 }

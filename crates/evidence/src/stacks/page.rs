@@ -35,7 +35,11 @@ pub(super) fn keep(
     (own, verdict): (&Judged, &Verdict),
     others: &[(Judged, Verdict)],
 ) -> Result<(), String> {
-    let stops: Vec<String> = verdict.stops.iter().map(|(stop, count)| format!("{stop} {count}")).collect();
+    let stops: Vec<String> = verdict
+        .stops
+        .iter()
+        .map(|(stop, count)| format!("{stop} {count}"))
+        .collect();
     let mut row = format!(
         "| {name} | {} | {} | {:.2} % | {} | {} | {} | {} | {:.1} % |",
         own.samples,
@@ -44,7 +48,11 @@ pub(super) fn keep(
         verdict.wrong,
         verdict.false_ends,
         own.late,
-        if stops.is_empty() { "none".to_owned() } else { stops.join(", ") },
+        if stops.is_empty() {
+            "none".to_owned()
+        } else {
+            stops.join(", ")
+        },
         verdict.unproved(),
     );
     for (judged, verdict) in others {
@@ -55,7 +63,11 @@ pub(super) fn keep(
             verdict.wrong
         ));
     }
-    let ends: Vec<String> = verdict.ends.iter().map(|(end, count)| format!("{end} {count}")).collect();
+    let ends: Vec<String> = verdict
+        .ends
+        .iter()
+        .map(|(end, count)| format!("{end} {count}"))
+        .collect();
     fs::write(folder.join("row"), row)
         .and_then(|()| fs::write(folder.join("ends"), format!("| {name} | {} |", ends.join(", "))))
         .map_err(|error| error.to_string())
@@ -65,7 +77,9 @@ pub(super) fn keep(
 pub(super) fn write() -> Result<(), String> {
     let output = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
-        output.map_or(String::new(), |out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
+        output.map_or(String::new(), |out| {
+            String::from_utf8_lossy(&out.stdout).trim().to_owned()
+        })
     };
     let mut page = format!(
         "{HEAD}\n{}, Linux {}, {} CPUs, {}.\n\n",
@@ -88,7 +102,10 @@ pub(super) fn write() -> Result<(), String> {
         }
     }
     if !skipped.is_empty() {
-        page.push_str(&format!("\nNot run, because something they need was missing: {}.\n", skipped.join(", ")));
+        page.push_str(&format!(
+            "\nNot run, because something they need was missing: {}.\n",
+            skipped.join(", ")
+        ));
     }
     page.push_str("\n## Where complete stacks end\n\n| program | start routines |\n|---|---|\n");
     for recipe in RECIPES {
