@@ -8,7 +8,7 @@ use backtrail_testkit::place;
 /// The crates by layer; a crate depends on lower layers only, and on none of its own.
 const LAYERS: [&[&str]; 7] = [
     &["wire", "arch"],
-    &["sframe", "cbf", "trace", "ctype"],
+    &["sframe", "cbf", "trace", "ctype", "callframe"],
     &["unwind", "elf", "recording", "args"],
     &["dwarf", "target"],
     &["record", "profile"],

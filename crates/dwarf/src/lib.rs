@@ -31,9 +31,11 @@ pub mod build;
 pub mod cache;
 pub mod cfi;
 pub mod check;
+mod code;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+mod go_frames;
 mod gopclntab;
 pub mod instructions;
 pub mod lines;

@@ -27,7 +27,7 @@ use crate::gopclntab;
 use crate::plt;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v4";
+const CACHE_FOLDER: &str = "sframe-v5";
 
 const TRAILER_BYTES: usize = 16;
 
@@ -78,6 +78,11 @@ pub fn abi(image: &Image<'_>) -> Abi {
     }
 }
 
+/// Whether the table of a module says more than its call frame information does, even of what that describes.
+pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
+    gopclntab::section(image).is_some()
+}
+
 /// The module's own `.sframe`, where it has one that makes sense.
 pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let own = image.sframe().ok().flatten();
@@ -111,7 +116,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v4` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v5` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(cache::folder);

@@ -8,6 +8,7 @@ use backtrail_target::sys;
 use backtrail_unwind::{Coverage, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::made::Made;
 use crate::modules::{Mapping, Modules};
 use crate::spaces::Space;
 
@@ -26,6 +27,7 @@ enum Place {
 pub(crate) struct Code {
     frames: RefCell<FxHashMap<Place, Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
+    made: RefCell<Made>,
 }
 
 /// A process's memory and modules, as far as code is asked for.
@@ -82,7 +84,7 @@ impl Code {
         })
     }
 
-    /// Whether `ra` follows a call that can lead to `callee`.
+    /// Whether `ra` follows a call that can lead to `callee`, or is an address that a run-time system pushes itself.
     pub(crate) fn is_called(&self, process: &Process<'_, '_>, ra: u64, callee: u64) -> bool {
         let Some(mapping) = process.space.find(ra.wrapping_sub(1)) else {
             return false;
@@ -95,7 +97,7 @@ impl Code {
             process.arch.call_before(ra, &before[..read]).filter(|_| read == len)
         });
         match call {
-            None => false,
+            None => !process.modules.is_file(mapping) && self.made.borrow_mut().has(process, ra),
             Some(Call::Indirect) => true,
             Some(Call::Direct(target)) => may_lead_to(process, target, callee),
         }

@@ -400,7 +400,9 @@ impl ModuleSet {
     ) -> Module {
         let own = tables::own_section(image);
         let section = image.eh_frame().ok().flatten();
-        let frames = section.or_else(|| debug_frame::of_image(image)).map(|section| {
+        let exceeds = tables::exceeds_call_frames(image);
+        let debug = || debug_frame::of_image(image).filter(|_| !exceeds);
+        let frames = section.or_else(debug).map(|section| {
             let header = image.eh_frame_hdr().ok().flatten();
             CallFrames::new(
                 image,
@@ -409,7 +411,7 @@ impl ModuleSet {
             )
         });
         let table = OnceCell::new();
-        let origin = if own.is_none() && frames.is_some() && file.is_some() {
+        let origin = if own.is_none() && frames.is_some() && file.is_some() && !exceeds {
             Some(TableOrigin::Converted)
         } else {
             let made = self.table(path, image);

@@ -232,13 +232,15 @@ fn rule_step(
     // A leaf on a machine with a link register may have no frame at all, and glibc's vfork keeps its return address in a register;
     // nothing else keeps SP. A signal may have come from another stack.
     let may_stay = kind == AddressKind::Pc && (arch.link_register || !rule.ra.deref);
-    if !signal_frame && (caller_sp < sp || caller_sp == sp && !may_stay) {
+    let advances = caller_sp > sp || caller_sp == sp && may_stay;
+    let switches = switches_stacks(arch, rule);
+    if !signal_frame && !advances && !switches {
         return Err(Stop::DidNotAdvance);
     }
     let ra = arch.strip(evaluate(rule.ra, Some(cfa), registers, memory)?);
     let fp = match rule.fp {
         None => registers.get(arch.fp),
-        Some(location) if is_popped(arch, location, registers, sp, cfa) => registers.get(arch.fp),
+        Some(location) if !switches && is_popped(arch, location, registers, sp, cfa) => registers.get(arch.fp),
         Some(location) => match evaluate(location, Some(cfa), registers, memory) {
             Ok(fp) => Some(fp),
             // In an epilogue the register is popped, and compilers go on saying that it is saved in a slot which by now
@@ -253,6 +255,13 @@ fn rule_step(
     }
     become_caller(arch, registers, ra, caller_sp, fp);
     Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
+}
+
+/// Whether the caller's frame lies in another stack: FP leads there, and the return address counts from FP too rather than
+/// from the CFA. Go's runtime calls so from a goroutine's stack into its thread's.
+fn switches_stacks(arch: &Arch, rule: &Rule) -> bool {
+    let by_fp = |location: Location| location.base == Base::Register(arch.fp.0);
+    by_fp(rule.cfa) && by_fp(rule.ra) && rule.ra.deref
 }
 
 /// Whether FP, said to be saved where FP itself points, has been restored: what it points to does not lie in this frame. In epilogues of functions that

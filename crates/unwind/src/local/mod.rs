@@ -7,14 +7,18 @@
 //! Your duties: [`publish`] the tables of the modules before, and again after modules have come. Nothing else has to be prepared.
 #![allow(unsafe_code)]
 
+mod calls;
 mod memory;
 mod modules;
+mod onward;
 mod registers;
 mod syscall;
 mod thread;
 
+pub use backtrail_callframe::{Entries, Search, Source, is_searchable};
 pub use memory::read_words;
 pub use modules::{Arrivals, Identity, Module, Snapshot, is_published, publish, wait_for_unknown_module};
+pub use onward::CallFrames;
 pub use registers::{Captured, position_of};
 pub use syscall::call as system_call;
 
@@ -119,6 +123,13 @@ fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit
             if modules.is_partial() {
                 memo.clear();
             }
+            let stop = match onward::may_go_on(stop) {
+                true => {
+                    let first = position(first, registers);
+                    onward::go_on(first, &published, &mut memory, &mut cache, limit, &mut sink)
+                }
+                false => stop,
+            };
             sink.end(stop);
             sink
         }
@@ -151,6 +162,20 @@ fn walk_without<S: Sink>(
         limit,
         &mut sink,
     );
+    let stop = match onward::may_go_on(stop) {
+        true => {
+            let first = position(first, registers);
+            onward::go_on(first, &published, &mut memory, &mut cache, limit, &mut sink)
+        }
+        false => stop,
+    };
     sink.end(stop);
     sink
+}
+
+fn position(first: MemoStep, registers: &impl Fn() -> Registers) -> Position {
+    Position {
+        registers: registers(),
+        kind: first.kind(),
+    }
 }
