@@ -146,6 +146,35 @@ fn table(jump: &Instruction, before: &[Instruction; 8]) -> Option<u64> {
     Some(base.ip_rel_memory_address().wrapping_add(load.memory_displacement64()))
 }
 
+/// Addresses that code takes or jumps to: `lea`, immediate operands, and jumps that `leaves` says lead to another function.
+pub(crate) fn addresses(code: &[u8], start: u64, leaves: impl Fn(u64, u64) -> bool) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        if instruction.is_jmp_short_or_near() || instruction.is_jcc_short_or_near() {
+            let to = instruction.near_branch_target();
+            if leaves(instruction.ip(), to) {
+                found.push(to);
+            }
+            continue;
+        }
+        if instruction.mnemonic() == Mnemonic::Lea && instruction.is_ip_rel_memory_operand() {
+            found.push(instruction.ip_rel_memory_address());
+        }
+        for operand in 0..instruction.op_count() {
+            if matches!(
+                instruction.op_kind(operand),
+                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+            ) {
+                found.push(instruction.immediate(operand));
+            }
+        }
+    }
+    found
+}
+
 /// The numbers of system calls that make threads.
 const CLONE: u64 = 56;
 const CLONE3: u64 = 435;

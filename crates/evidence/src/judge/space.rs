@@ -99,6 +99,16 @@ impl Spaces {
         }
     }
 
+    /// A process has a whole file mapped, its lowest segment at `base`.
+    pub(crate) fn library(&mut self, pid: u32, path: &str, base: u64) {
+        let Some(image) = self.image(path, &[]) else { return };
+        for (address, end, _) in image.code() {
+            let bias = base.wrapping_sub(image.base);
+            let (start, end) = (address.wrapping_add(bias), end.wrapping_add(bias));
+            self.map(pid, start, end, address, Some(Rc::clone(&image)));
+        }
+    }
+
     /// A process has a part of a file mapped.
     pub(crate) fn mapping(&mut self, pid: u32, start: u64, end: u64, offset: u64, path: &str) {
         let image = self.image(path, &[]);

@@ -16,6 +16,8 @@ const HEAD: &str = "\
 Made by `cargo run --release -p backtrail-evidence -- stacks`.
 Each program runs for some seconds under `backtrail record`, then again under `perf record -g` and
 `perf record --call-graph dwarf`, at 997 Hz. `crates/evidence/src/recipes.rs` has the commands.
+samply needs hardware counters to record; its column is what `samply import` makes of perf's samples with copies of
+stacks (8 KiB each, perf's default), without the code that programs make at run time.
 
 *Complete* is the strict rule, the same for all recorders: the outermost frame is in a start routine
 (`_start`, the start of a thread, a fibre or a goroutine), and no frame is wrong. *Wrong* counts the stacks
@@ -88,7 +90,8 @@ pub(super) fn write() -> Result<(), String> {
     );
     page.push_str(
         "| program | samples | lost | complete | wrong | false end | read late | cut | indirect | perf -g: samples | complete | wrong \
-         | perf dwarf: samples | complete | wrong |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         | perf dwarf: samples | complete | wrong | samply: samples | complete | wrong |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let kept = |name: &str, file: &str| fs::read_to_string(super::folder(name).join(file)).ok();
     let mut skipped = Vec::new();
