@@ -92,6 +92,7 @@ mod tests {
             pid,
             base: 0x1000,
             size: 0x1000,
+            mapped: None,
             position_independent: true,
             path: path.into(),
             build_id: Vec::new(),

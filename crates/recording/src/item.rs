@@ -1,5 +1,7 @@
 //! What a recording tells, in the order of time.
 
+use std::ops::Range;
+
 /// Why a stack ends where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -92,12 +94,24 @@ pub struct Module {
     pub base: u64,
     /// Bytes from there to the end of its last segment.
     pub size: u64,
-    /// Whether its addresses are relative to the base; a fixed-position executable's are absolute.
+    /// The addresses of this mapping of the file. Programs map parts of a file again elsewhere, each with a base of its
+    /// own. `None` stands for all from the base to the last segment.
+    pub mapped: Option<Range<u64>>,
+    /// Whether its addresses are relative to the base; those of a fixed-position executable are absolute where it was
+    /// linked to be.
     pub position_independent: bool,
     /// Path, as the process saw it; `[vdso]` and the like for what is no file.
     pub path: String,
     /// Build id; empty where it has none.
     pub build_id: Vec<u8>,
+}
+
+impl Module {
+    /// The addresses that are the module's.
+    pub fn addresses(&self) -> Range<u64> {
+        let whole = self.base..self.base.saturating_add(self.size);
+        self.mapped.clone().unwrap_or(whole)
+    }
 }
 
 /// A thread's name.

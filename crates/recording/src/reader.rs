@@ -223,11 +223,18 @@ impl ItemDecoder {
                 return None;
             }
             class::BIN_INFO => {
+                let (base, size) = (number(field::BADDR)?, number(field::MEMSZ)?);
+                // Older recordings have whole modules only.
+                let mapped = match (number(field::MAPPED_START), number(field::MAPPED_END)) {
+                    (Some(start), Some(end)) => Some(start..end),
+                    _ => None,
+                };
                 let module = Module {
                     time,
                     pid,
-                    base: number(field::BADDR)?,
-                    size: number(field::MEMSZ)?,
+                    base,
+                    size,
+                    mapped: mapped.filter(|mapped| *mapped != (base..base.saturating_add(size))),
                     position_independent: number(field::IS_PIC)? != 0,
                     path: text(field::PATH)?,
                     build_id: Vec::new(),

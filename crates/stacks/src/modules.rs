@@ -596,18 +596,27 @@ impl<'s> Space<'s> {
             };
             recorded.extend(told);
         }
-        recorded.sort_by_key(|module| module.base);
+        recorded.sort_by_key(|module| module.addresses().start);
         recorded.dedup();
         recorded
     }
 
     fn told(&self, mapping: &Mapping, module: &Module) -> Option<Recorded> {
+        let bias = module.bias(mapping)?;
+        let base = bias.wrapping_add(module.base_vaddr);
+        let first = first_mapping(self.snapshot, mapping);
+        // A part that the process has mapped again elsewhere; the file's other pages are not beside it.
+        let is_piece = match module.position_independent {
+            true => first.file_offset != 0 || first.start != base,
+            false => bias != 0,
+        };
         Some(Recorded {
             time: 0,
             pid: self.snapshot.pid,
-            base: module.bias(mapping)?.wrapping_add(module.base_vaddr),
+            base,
             size: module.mem_size,
-            position_independent: module.position_independent,
+            mapped: is_piece.then_some(mapping.start..mapping.end),
+            position_independent: module.position_independent || bias != 0,
             path: mapping.path.clone(),
             build_id: module.build_id.clone(),
         })
@@ -625,6 +634,7 @@ impl<'s> Space<'s> {
             pid: self.snapshot.pid,
             base,
             size: mapping.end.saturating_sub(base),
+            mapped: (first.file_offset != 0).then_some(mapping.start..mapping.end),
             position_independent: true,
             path: mapping.path.clone(),
             build_id: build_id_in_memory(self.snapshot, first),

@@ -15,6 +15,7 @@ fn module(pid: u32, base: u64, path: &str) -> Item<'static> {
         pid,
         base,
         size: 0x1_0000,
+        mapped: None,
         position_independent: true,
         path: path.into(),
         build_id: Vec::new(),

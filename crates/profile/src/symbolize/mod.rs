@@ -96,8 +96,10 @@ pub struct Symbolizer {
 /// What a location is the same for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    /// In a file: bytes from the base, or the address itself in a fixed-position one.
+    /// In a file: bytes from its base.
     File(FileId, u64),
+    /// In a file: the address that it was linked to have.
+    Fixed(FileId, u64),
     /// In a process, outside its files or in a mapping that it filled itself.
     Process(u32, u64),
     Kernel(u64),
@@ -175,9 +177,9 @@ impl Symbolizer {
         for (kind, address) in frames {
             let address = looked_up(kind, address);
             let place = self.place(pid, self.modules.find(pid, address), address);
-            if let (Place::File(file, offset), false) = (place, self.known.contains_key(&place)) {
+            if let (Place::File(file, _) | Place::Fixed(file, _), false) = (place, self.known.contains_key(&place)) {
                 self.open(file);
-                expected.entry(file).or_default().push(self.svma(file, offset));
+                expected.entry(file).or_default().push(self.svma(place));
             }
         }
         let symbols = expected
@@ -198,7 +200,7 @@ impl Symbolizer {
             return id;
         }
         let location = match (place, mapping) {
-            (Place::File(file, offset), _) => self.in_file(file, offset),
+            (Place::File(file, _) | Place::Fixed(file, _), _) => self.in_file(file, place),
             (Place::Process(..), mapping) => self.in_process(pid, mapping, address),
             (Place::Kernel(_), mapping) => self.in_kernel(mapping, address),
         };
@@ -230,14 +232,14 @@ impl Symbolizer {
             return Place::Kernel(address);
         }
         match mapping {
-            Some(Mapping { base, file }) => {
+            Some(Mapping { base, relative, file }) => {
                 let described = self.modules.file(file);
                 if described.is_anonymous() && described.path != "[vdso]" {
                     Place::Process(pid, address)
-                } else if described.position_independent {
-                    Place::File(file, address - base)
+                } else if relative {
+                    Place::File(file, address.wrapping_sub(base))
                 } else {
-                    Place::File(file, address)
+                    Place::Fixed(file, address)
                 }
             }
             None => Place::Process(pid, address),
@@ -265,24 +267,29 @@ impl Symbolizer {
         self.files.get(id.0 as usize)?.as_ref()?.as_deref().ok()
     }
 
-    /// What the module's file calls the address of a [`Place::File`].
-    fn svma(&self, id: FileId, offset: u64) -> u64 {
-        match self.symbols(id) {
-            Some(symbols) if self.modules.file(id).position_independent => offset.wrapping_add(symbols.base_vaddr()),
-            _ => offset,
+    /// What the module's file calls an address.
+    fn svma(&self, place: Place) -> u64 {
+        match place {
+            Place::File(file, offset) => match self.symbols(file) {
+                Some(symbols) => offset.wrapping_add(symbols.base_vaddr()),
+                None => offset,
+            },
+            Place::Fixed(_, address) | Place::Process(_, address) | Place::Kernel(address) => address,
         }
     }
 
-    fn in_file(&mut self, id: FileId, offset: u64) -> Location {
+    fn in_file(&mut self, id: FileId, place: Place) -> Location {
         self.open(id);
-        let svma = self.svma(id, offset);
+        let svma = self.svma(place);
         let module = self.modules.file(id).display_name();
-        let calls = self.symbols(id).and_then(|symbols| symbols.lookup(svma));
+        let symbols = self.symbols(id);
+        let calls = symbols.and_then(|symbols| symbols.lookup(svma));
         let calls = calls.filter(|calls| !calls.is_empty());
+        let start = || symbols.and_then(|symbols| symbols.start(svma));
         Location {
             module: module.to_string(),
             origin: Origin::File,
-            calls: calls.unwrap_or_else(|| vec![unnamed(module, svma)]),
+            calls: calls.unwrap_or_else(|| vec![in_function(module, svma, start())]),
         }
     }
 
@@ -358,6 +365,14 @@ fn named(function: &str, offset: u64) -> Call {
         function: crate::demangle::demangle(function).into_owned(),
         offset: Some(offset),
         ..Call::default()
+    }
+}
+
+/// A call of a function without a name, which is called after where it begins, if that is known.
+fn in_function(module: &str, address: u64, start: Option<u64>) -> Call {
+    Call {
+        offset: start.map(|start| address - start),
+        ..unnamed(module, start.unwrap_or(address))
     }
 }
 

@@ -12,6 +12,7 @@ fn module(pid: u32, base: u64, path: &str, position_independent: bool) -> Module
         pid,
         base,
         size: 0x10_000,
+        mapped: None,
         position_independent,
         path: path.into(),
         build_id: Vec::new(),
@@ -39,6 +40,7 @@ impl Setting {
                 0x1000,
                 &[(0x1000, "f10"), (0x1100, "f11"), (0x1200, "f12"), (0x1300, "")],
             )
+            .with_file("/stripped", 0x1000, &[(0x1100, "?"), (0x1200, "")])
             .counting(&lookups);
         Setting {
             symbolizer: Symbolizer::with_source(Box::new(source), system),
@@ -87,6 +89,36 @@ fn fixed_position_files_are_asked_for_the_address_itself() {
     let mut setting = Setting::new("");
     setting.symbolizer.map(&module(1, 0x1000, "/good", false));
     assert_eq!(setting.name(1, FrameKind::Pc, 0x1234), pair("good", "f12"));
+}
+
+#[test]
+fn a_function_without_a_name_is_called_after_its_start() {
+    let mut setting = Setting::new("");
+    setting.symbolizer.map(&module(1, 0x60_0000, "/stripped", true));
+    let mut place = |address| {
+        let id = setting.symbolizer.resolve(1, FrameKind::Pc, address);
+        let call = &setting.symbolizer.location(id).calls[0];
+        (call.function.clone(), call.offset)
+    };
+    assert_eq!(place(0x60_0135), ("stripped+0x1100".to_string(), Some(0x35)));
+    assert_eq!(place(0x60_013f), ("stripped+0x1100".to_string(), Some(0x3f)));
+    assert_eq!(place(0x60_0200), ("stripped+0x1200".to_string(), None));
+}
+
+/// V8 maps its functions a second time, from a fixed-position file too.
+#[test]
+fn a_piece_of_a_file_counts_from_its_own_base() {
+    let mut setting = Setting::new("");
+    setting.symbolizer.map(&module(1, 0x1000, "/good", false));
+    let mut piece = module(1, 0x7f00_0000, "/good", true);
+    piece.mapped = Some(0x7f00_0200..0x7f00_0300);
+    setting.symbolizer.map(&piece);
+    assert_eq!(setting.name(1, FrameKind::Pc, 0x1210), pair("good", "f12"));
+    assert_eq!(setting.name(1, FrameKind::Pc, 0x7f00_0210), pair("good", "f12"));
+    assert_eq!(
+        setting.name(1, FrameKind::Pc, 0x7f00_0110),
+        pair("[anon]", "[unknown]+0x7f000110")
+    );
 }
 
 #[test]
