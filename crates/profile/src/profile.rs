@@ -171,6 +171,9 @@ impl Profile {
 
     fn add_sample(&mut self, sample: &Sample<'_>) {
         self.summary.count(sample);
+        if self.symbolizer.advance(sample.pid, sample.time) {
+            self.located.remove(&sample.pid);
+        }
         *self.stops.entry(sample.stop).or_default() += 1;
         self.path.clear();
         let process = self.processes.process_name(sample.pid);

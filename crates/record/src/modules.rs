@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use backtrail_dwarf::tables::{self, Tables};
 use backtrail_elf::{CodeSegments, Image, MappedFile};
-use backtrail_recording::Module as Recorded;
+use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_target::proc::{DELETED, VDSO, is_file};
 use backtrail_target::{proc, sys};
@@ -194,6 +194,25 @@ impl<'a> Modules<'a> {
             path,
             build_id,
         })
+    }
+
+    /// Whether it is a mapping of what says which code the process makes at run time.
+    pub(crate) fn is_jit_dump(&self, mapping: &Mapping) -> bool {
+        is_jit_dump(&self.modules[mapping.module.0 as usize].path)
+    }
+
+    /// What a recording says of a mapping that [is one](Self::is_jit_dump): its path.
+    pub(crate) fn describe_jit_dump(&self, mapping: &Mapping, time: u64, pid: u32) -> Recorded {
+        Recorded {
+            time,
+            pid,
+            base: mapping.start,
+            size: mapping.end - mapping.start,
+            mapped: None,
+            position_independent: true,
+            path: self.modules[mapping.module.0 as usize].path.clone(),
+            build_id: Vec::new(),
+        }
     }
 
     fn contents(&self, index: ModuleIndex) -> &Contents<'a> {

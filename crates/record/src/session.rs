@@ -376,10 +376,18 @@ impl<'a> Session<'a> {
                 continue;
             }
             self.touched.push(mapping.id);
-            if self.writer.announce_module(pid, mapping.id)
-                && let Some(module) = self.modules.describe(mapping, time, pid)
-            {
-                self.writer.module(tid, &module)?;
+            if self.writer.announce_module(pid, mapping.id) {
+                if let Some(module) = self.modules.describe(mapping, time, pid) {
+                    self.writer.module(tid, &module)?;
+                    continue;
+                }
+                // Code made at run time: what it is called may be in a file that the process has mapped.
+                for dump in space.mappings().filter(|mapping| self.modules.is_jit_dump(mapping)) {
+                    if self.writer.announce_module(pid, dump.id) {
+                        self.writer
+                            .module(tid, &self.modules.describe_jit_dump(dump, time, pid))?;
+                    }
+                }
             }
         }
         if self.writer.announce_name(tid) {

@@ -114,6 +114,14 @@ impl Module {
     }
 }
 
+/// Whether a file with this path says what code a program makes while it runs: `jit-PID.dump`, which programs map so that
+/// those who watch mappings find it.
+pub fn is_jit_dump(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let number = name.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// A thread's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadName {

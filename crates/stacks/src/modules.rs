@@ -13,7 +13,7 @@ use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Caller, Held};
 use backtrail_dwarf::tables::{self, TableOrigin, Tables};
 use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols};
-use backtrail_recording::Module as Recorded;
+use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
 use backtrail_target::proc::{self, DELETED, VDSO, is_file};
@@ -588,6 +588,11 @@ impl<'s> Space<'s> {
     pub(crate) fn recorded(&self) -> Vec<Recorded> {
         let mut recorded: Vec<Recorded> = Vec::new();
         for (mapping, module) in self.snapshot.mappings.iter().zip(&self.modules) {
+            if is_jit_dump(&mapping.path) {
+                // No frame lies in it; it has the names of code made at run time.
+                recorded.push(self.told_without_file(mapping));
+                continue;
+            }
             let Some(module) = module.get() else { continue };
             let told = match module {
                 Some(module) => self.told(mapping, module),

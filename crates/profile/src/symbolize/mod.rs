@@ -3,29 +3,31 @@
 //! Every address gets a name, if only `module+0xoffset`. Each distinct place of a file is resolved once, however many
 //! processes map the file.
 
+mod jitdump;
 mod kallsyms;
 mod notes;
 mod object;
 mod perf_map;
 mod remembered;
+mod run_time;
 mod source;
 
 use std::fs;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use backtrail_elf::Symbols;
-use backtrail_recording::{FrameKind, Module, is_kernel_address};
+use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+pub(crate) use jitdump::{JitCode, JitDump};
 pub use kallsyms::{Kallsyms, KernelFunction};
 pub use perf_map::PerfMap;
 pub use source::Call;
 
 use crate::modules::{File, FileId, Mapping, Modules};
 use notes::{Notes, Trouble};
+use run_time::RunTimeCode;
 use source::{ModuleSymbols, SymbolSource, Unavailable};
 
 /// Where code comes from.
@@ -64,7 +66,7 @@ impl LocationId {
 /// Where the machine keeps names that are in no module's file.
 #[derive(Clone, Debug)]
 pub struct SystemFiles {
-    /// The folder with the `perf-PID.map` files.
+    /// The folder with the `perf-PID.map` files, and `jit-PID.dump` files of which no mapping is known.
     pub perf_maps: PathBuf,
     /// The kernel's table of its symbols.
     pub kallsyms: PathBuf,
@@ -86,7 +88,7 @@ pub struct Symbolizer {
     system: SystemFiles,
     /// By [`FileId`]; `None` where nobody has asked yet.
     files: Vec<Option<Result<Box<dyn ModuleSymbols>, Unavailable>>>,
-    perf_maps: FxHashMap<u32, Option<PerfMap>>,
+    run_time: RunTimeCode,
     kallsyms: Option<Kallsyms>,
     known: FxHashMap<Place, LocationId>,
     locations: Vec<Location>,
@@ -100,6 +102,8 @@ enum Place {
     File(FileId, u64),
     /// In a file: the address that it was linked to have.
     Fixed(FileId, u64),
+    /// In a function of a jitdump: the dump, the number of the change that put it there, bytes from its start.
+    Jit(u32, u32, u64),
     /// In a process, outside its files or in a mapping that it filled itself.
     Process(u32, u64),
     Kernel(u64),
@@ -153,7 +157,7 @@ impl Symbolizer {
             source,
             system,
             files: Vec::new(),
-            perf_maps: FxHashMap::default(),
+            run_time: RunTimeCode::default(),
             kallsyms: None,
             known: FxHashMap::default(),
             locations: Vec::new(),
@@ -163,12 +167,23 @@ impl Symbolizer {
 
     /// A file was mapped.
     pub fn map(&mut self, module: &Module) {
-        self.modules.map(module);
+        if is_jit_dump(&module.path) {
+            self.run_time.map(module.pid, &module.path, &mut self.notes);
+        } else {
+            self.modules.map(module);
+        }
     }
 
     /// The process started another program, or ended.
     pub fn clear(&mut self, pid: u32) {
         self.modules.clear(pid);
+        self.run_time.clear(pid);
+    }
+
+    /// What is asked of this process next is of this time, in nanoseconds of the monotonic clock. Returns whether addresses of its
+    /// may have other names from now on. Nobody who has but one time needs to call it.
+    pub fn advance(&mut self, pid: u32, time: u64) -> bool {
+        self.run_time.advance(pid, time)
     }
 
     /// These frames will be asked for: what the files of their modules know of them is read now, side by side, and no more of it than they need.
@@ -195,12 +210,16 @@ impl Symbolizer {
         debug_assert_ne!(kind, FrameKind::Omitted);
         let address = looked_up(kind, address);
         let mapping = self.modules.find(pid, address);
+        if mapping.is_none_or(|mapping| self.modules.file(mapping.file).is_anonymous()) {
+            self.run_time.find_dump(&self.system.perf_maps, pid, &mut self.notes);
+        }
         let place = self.place(pid, mapping, address);
         if let Some(&id) = self.known.get(&place) {
             return id;
         }
         let location = match (place, mapping) {
             (Place::File(file, _) | Place::Fixed(file, _), _) => self.in_file(file, place),
+            (Place::Jit(dump, change, offset), _) => self.run_time.location(dump, change, offset),
             (Place::Process(..), mapping) => self.in_process(pid, mapping, address),
             (Place::Kernel(_), mapping) => self.in_kernel(mapping, address),
         };
@@ -235,13 +254,21 @@ impl Symbolizer {
             Some(Mapping { base, relative, file }) => {
                 let described = self.modules.file(file);
                 if described.is_anonymous() && described.path != "[vdso]" {
-                    Place::Process(pid, address)
+                    self.in_memory(pid, address)
                 } else if relative {
                     Place::File(file, address.wrapping_sub(base))
                 } else {
                     Place::Fixed(file, address)
                 }
             }
+            None => self.in_memory(pid, address),
+        }
+    }
+
+    /// The place of an address outside of files.
+    fn in_memory(&self, pid: u32, address: u64) -> Place {
+        match self.run_time.find(pid, address) {
+            Some((dump, change, offset)) => Place::Jit(dump, change, offset),
             None => Place::Process(pid, address),
         }
     }
@@ -274,7 +301,10 @@ impl Symbolizer {
                 Some(symbols) => offset.wrapping_add(symbols.base_vaddr()),
                 None => offset,
             },
-            Place::Fixed(_, address) | Place::Process(_, address) | Place::Kernel(address) => address,
+            Place::Jit(.., address)
+            | Place::Fixed(_, address)
+            | Place::Process(_, address)
+            | Place::Kernel(address) => address,
         }
     }
 
@@ -294,11 +324,8 @@ impl Symbolizer {
     }
 
     fn in_process(&mut self, pid: u32, mapping: Option<Mapping>, address: u64) -> Location {
-        let map = self
-            .perf_maps
-            .entry(pid)
-            .or_insert_with(|| read_perf_map(&self.system.perf_maps, pid, &mut self.notes));
-        if let Some((name, offset)) = map.as_ref().and_then(|map| map.lookup(address)) {
+        let map = self.run_time.perf_map(&self.system.perf_maps, pid, &mut self.notes);
+        if let Some((name, offset)) = map.and_then(|map| map.lookup(address)) {
             return Location {
                 module: "[jit]".into(),
                 origin: Origin::Generated,
@@ -381,27 +408,6 @@ fn unnamed(module: &str, offset: u64) -> Call {
         function: format!("{module}+{offset:#x}"),
         ..Call::default()
     }
-}
-
-/// A perf map is a text of some MB; beyond this it is no longer read, so that a file that somebody left in a folder
-/// where everybody may write can't take all memory.
-const MAX_PERF_MAP: u64 = 1 << 30;
-
-fn read_perf_map(folder: &Path, pid: u32, notes: &mut Notes) -> Option<PerfMap> {
-    let path = folder.join(format!("perf-{pid}.map"));
-    let metadata = fs::metadata(&path).ok()?;
-    // Everybody may write to the folder. A map of another user could give a process false names.
-    let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
-    let trusted = metadata.is_file() && (own == 0 || metadata.uid() == own || metadata.uid() == 0);
-    if !trusted {
-        notes.add(Trouble::ForeignPerfMap, &path.to_string_lossy());
-        return None;
-    }
-    let mut data = Vec::new();
-    fs::File::open(&path)
-        .and_then(|file| file.take(MAX_PERF_MAP).read_to_end(&mut data))
-        .ok()?;
-    Some(PerfMap::parse(&data))
 }
 
 fn read_kallsyms(path: &Path, notes: &mut Notes) -> Kallsyms {
