@@ -390,14 +390,23 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        if self.writer.announce_name(tid) {
-            let name = self
-                .names
-                .entry(tid)
-                .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
-            self.writer.thread_name(time, pid, tid, name)?;
+        self.announce_name(time, pid, tid)?;
+        // The process is called after its first thread, which may never run.
+        if pid != tid && pid != 0 {
+            self.announce_name(time, pid, pid)?;
         }
         Ok(())
+    }
+
+    fn announce_name(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
+        if !self.writer.announce_name(tid) {
+            return Ok(());
+        }
+        let name = self
+            .names
+            .entry(tid)
+            .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
+        self.writer.thread_name(time, pid, tid, name)
     }
 }
 

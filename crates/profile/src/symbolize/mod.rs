@@ -109,6 +109,10 @@ enum Place {
     Kernel(u64),
 }
 
+/// Below lie, of what is negative, addresses that no CPU has, and the kernel's data: its code is at the top of the address space, of 52 bits
+/// (AArch64) or less.
+const LOWEST_KERNEL_CODE: u64 = 0xfff0 << 48;
+
 impl Default for Symbolizer {
     fn default() -> Self {
         Self::new(SystemFiles::default())
@@ -209,11 +213,27 @@ impl Symbolizer {
     pub fn resolve(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
         debug_assert_ne!(kind, FrameKind::Omitted);
         let address = looked_up(kind, address);
+        if is_kernel_address(address) && address < LOWEST_KERNEL_CODE {
+            return self.locate(Place::Process(pid, address), None, pid, address);
+        }
         let mapping = self.modules.find(pid, address);
         if mapping.is_none_or(|mapping| self.modules.file(mapping.file).is_anonymous()) {
             self.run_time.find_dump(&self.system.perf_maps, pid, &mut self.notes);
         }
         let place = self.place(pid, mapping, address);
+        self.locate(place, mapping, pid, address)
+    }
+
+    /// The same for a frame that is further out than a user's: the kernel has none there, so an address of its is no code.
+    pub fn resolve_outside_kernel(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
+        let address = looked_up(kind, address);
+        match is_kernel_address(address) {
+            true => self.locate(Place::Process(pid, address), None, pid, address),
+            false => self.resolve(pid, FrameKind::Pc, address),
+        }
+    }
+
+    fn locate(&mut self, place: Place, mapping: Option<Mapping>, pid: u32, address: u64) -> LocationId {
         if let Some(&id) = self.known.get(&place) {
             return id;
         }

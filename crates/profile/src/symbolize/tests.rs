@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::invented::Invented;
+use super::jitdump::tests::MadeUp;
 use super::*;
 
 fn module(pid: u32, base: u64, path: &str, position_independent: bool) -> Module {
@@ -195,6 +196,63 @@ fn a_hidden_kernel_table_is_noted() {
         pair("[ext4]", "[ext4]+0x20")
     );
     assert_eq!(setting.symbolizer.notes().len(), 1);
+}
+
+/// What a walk that has lost its way meets.
+#[test]
+fn garbage_is_not_the_kernels() {
+    for kallsyms in ["", "ffffffff81000000 T _text\nffffffff81000100 T do_idle\n"] {
+        let mut setting = Setting::new(kallsyms);
+        assert_eq!(
+            setting.name(5, FrameKind::Pc, 0xd1e4_0000_8100_0108),
+            pair("[anon]", "[unknown]+0xd1e4000081000108")
+        );
+        let id = setting
+            .symbolizer
+            .resolve_outside_kernel(5, FrameKind::Ra, 0xffff_ffff_8100_0108);
+        let call = &setting.symbolizer.location(id).calls[0];
+        assert_eq!(call.function, "[unknown]+0xffffffff81000107");
+    }
+}
+
+/// A function that is compiled anew has its name from then on.
+#[test]
+fn code_made_at_run_time_is_named_by_the_jitdump_of_its_time() {
+    let mut setting = Setting::new("");
+    let dump = MadeUp::new(7, 0)
+        .load(100, 0x5000, 0x40, 1, "_ZN4slow3runEv")
+        .load(200, 0x5000, 0x80, 2, "fast");
+    let path = setting.folder.path().join("jit-7.dump");
+    fs::write(&path, dump.0).unwrap();
+    setting.symbolizer.advance(7, 50);
+    setting
+        .symbolizer
+        .map(&module(7, 0x9_0000, path.to_str().unwrap(), true));
+    assert_eq!(
+        setting.name(7, FrameKind::Pc, 0x5010),
+        pair("[anon]", "[unknown]+0x5010")
+    );
+    assert!(setting.symbolizer.advance(7, 150));
+    assert_eq!(setting.name(7, FrameKind::Pc, 0x5010), pair("[jit]", "slow::run()"));
+    assert!(setting.symbolizer.advance(7, 250));
+    assert!(!setting.symbolizer.advance(7, 260));
+    assert_eq!(setting.name(7, FrameKind::Pc, 0x5010), pair("[jit]", "fast"));
+    // A process that shares its code knows where it has the names from; others don't.
+    assert_eq!(
+        setting.name(8, FrameKind::Pc, 0x5010),
+        pair("[anon]", "[unknown]+0x5010")
+    );
+    // Who has but one time gets the last names.
+    let mut setting = Setting::new("");
+    let dump = MadeUp::new(7, 0).load(100, 0x5000, 0x40, 1, "late");
+    fs::write(setting.folder.path().join("jit-7.dump"), &dump.0).unwrap();
+    fs::write(setting.folder.path().join("jit-9.dump"), &dump.0).unwrap();
+    assert_eq!(setting.name(7, FrameKind::Pc, 0x5010), pair("[jit]", "late"));
+    assert_eq!(
+        setting.name(9, FrameKind::Pc, 0x5010),
+        pair("[anon]", "[unknown]+0x5010"),
+        "another process's"
+    );
 }
 
 #[test]
