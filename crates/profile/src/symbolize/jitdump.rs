@@ -16,7 +16,8 @@
 //! | 3, close | nothing: the end |
 //! | 4, unwinding info | not read |
 //!
-//! Debug info is of the next load at its address. A file `\xff` is that of the entry before. V8 counts its lines' addresses from an ELF header of
+//! Debug info is of the next load at its address. For code of its baseline compiler V8 (node 20) writes other bytes than it says; so lines are taken only if
+//! all of them are in their function. A file `\xff` is that of the entry before. V8 counts its lines' addresses from an ELF header of
 //! 64 bytes that perf puts before the code when it makes files of it.
 
 use std::rc::Rc;
@@ -232,38 +233,41 @@ impl Reading {
         });
     }
 
-    /// Gives the function that was loaded last the lines that came before it.
+    /// Gives the function that was loaded last the lines that came before it, if they make sense.
     fn take_lines(&mut self, bytes: Bytes<'_>, loaded: Bytes<'_>) -> Option<()> {
-        let start = loaded.u64(16).ok()?;
+        let (start, size) = (loaded.u64(16).ok()?, loaded.u64(24).ok()?);
         let (_, begin, len) = self.debug.take().filter(|(address, ..)| *address == start)?;
         let entries = Bytes::new(bytes.slice(begin, len).ok()?, bytes.endian());
         let mut cursor = entries.cursor(8);
         let count = cursor.u64().ok()?;
-        let mut file = None;
+        let (before, mut file) = (self.dump.lines.len(), None);
         for _ in 0..count {
-            let Some(line) = self.line(&mut cursor, start, &mut file) else {
-                break;
-            };
-            self.dump.lines.extend(line);
+            let line = self.line(&mut cursor, start, &mut file);
+            match line.filter(|line| line.offset <= size.saturating_add(ELF_HEADER)) {
+                Some(line) => self.dump.lines.push(line),
+                None => {
+                    self.dump.lines.truncate(before);
+                    break;
+                }
+            }
         }
         let end = self.dump.lines.len();
         self.dump.functions.last_mut()?.lines_end = end;
         Some(())
     }
 
-    /// An entry of debug info, if it is of the function; `None` at the end of the record.
-    fn line(&mut self, cursor: &mut Cursor<'_>, start: u64, file: &mut Option<u32>) -> Option<Option<Line>> {
+    /// An entry of debug info; `None` if the record ends, or it is of what lies before the function.
+    fn line(&mut self, cursor: &mut Cursor<'_>, start: u64, file: &mut Option<u32>) -> Option<Line> {
         let (address, line, _) = (cursor.u64().ok()?, cursor.u32().ok()?, cursor.u32().ok()?);
         let name = cursor.c_str().ok()?;
         if name != b"\xff" {
             *file = Some(self.file(&String::from_utf8_lossy(name))?);
         }
-        Some(
-            address
-                .checked_sub(start)
-                .zip(*file)
-                .map(|(offset, file)| Line { offset, line, file }),
-        )
+        Some(Line {
+            offset: address.checked_sub(start)?,
+            line,
+            file: (*file)?,
+        })
     }
 
     fn file(&mut self, name: &str) -> Option<u32> {
@@ -427,17 +431,19 @@ pub(crate) mod tests {
         let mut code = MadeUp::new(7, 0)
             .debug(
                 0x1000,
-                &[(0x1010, 12, b"\xff"), (0x1000, 11, b"a.js"), (0x1018, 13, b"\xff")],
+                &[(0x1010, 12, b"a.js"), (0x1000, 11, b"\xff"), (0x1018, 13, b"\xff")],
             )
             .load(1, 0x1000, 0x40, 1, "first")
             .debug(0x9000, &[(0x9000, 9, b"a.js")])
             .load(1, 0x2000, 0x40, 2, "second")
+            .debug(0x3000, &[(0x3000, 1, b"a.js"), (0x9000, 2, b"a.js")])
+            .load(1, 0x3000, 0x40, 3, "third, with a line elsewhere")
             .code();
         code.advance(1);
         let line = |address| name(&code, address).expect("a function").1;
         assert_eq!(
-            [0x1000, 0x1017, 0x1018, 0x103f, 0x2000].map(line),
-            [Some(11), Some(11), Some(13), Some(13), None]
+            [0x1000, 0x1017, 0x1018, 0x103f, 0x2000, 0x3000].map(line),
+            [Some(11), Some(12), Some(13), Some(13), None, None]
         );
     }
 
