@@ -21,6 +21,8 @@ pub struct Options {
     /// Stacks that end early are put under a frame that says why, `[incomplete: no_table]`: their outermost frame is not
     /// where the program began. Those of which outer frames were read later are put under `[read late]`.
     pub mark_incomplete: bool,
+    /// Nanoseconds that the recording's times are ahead of the monotonic clock, by which jitdumps count.
+    pub clock_offset: u64,
     /// Where to look for names that are in no module's file.
     pub system: SystemFiles,
 }
@@ -31,6 +33,7 @@ impl Default for Options {
             process_root: true,
             thread_root: false,
             mark_incomplete: true,
+            clock_offset: 0,
             system: SystemFiles::default(),
         }
     }
@@ -176,7 +179,8 @@ impl Profile {
 
     fn add_sample(&mut self, sample: &Sample<'_>) {
         self.summary.count(sample);
-        if self.symbolizer.advance(sample.pid, sample.time) {
+        let monotonic = sample.time.saturating_sub(self.options.clock_offset);
+        if self.symbolizer.advance(sample.pid, monotonic) {
             self.located.remove(&sample.pid);
         }
         *self.stops.entry(sample.stop).or_default() += 1;
