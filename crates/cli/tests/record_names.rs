@@ -105,6 +105,60 @@ fn code_made_at_run_time_has_the_name_of_its_time() {
     );
 }
 
+/// The same holds for a look at a process, and of its core.
+#[test]
+fn live_stacks_and_cores_have_these_names_too() {
+    let Some(setup) = setup() else { return };
+    let folder = setup.folder.path().to_str().expect("a path").to_owned();
+    let programs: [(&str, &program::Program, [&str; 2], &[&str]); 3] = [
+        (
+            "remapped",
+            &program::REMAPPED,
+            ["30", "again"],
+            &["mapped_twice", "caller"],
+        ),
+        (
+            "remapped_fixed",
+            &program::REMAPPED_FIXED,
+            ["30", "again"],
+            &["mapped_twice", "caller"],
+        ),
+        (
+            "jit_dump",
+            &program::JIT_DUMP,
+            [&folder, "90"],
+            &["compiled_first", "run_for"],
+        ),
+    ];
+    for (name, program, arguments, chain) in programs {
+        let Some(workload) = available(workload::built(name, program, &arguments)) else {
+            return;
+        };
+        let running = command::start(&mut workload.command(), LIMIT).expect("it was just built");
+        let has_chain = |target: &str| {
+            let mut stack = setup.backtrail.command(["stack", "--json", target]);
+            let told = command::run(&mut stack, LIMIT).expect("it runs").stdout;
+            let json: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
+            let frames = json["threads"][0]["frames"].as_array().cloned().unwrap_or_default();
+            let names: Vec<&str> = frames.iter().filter_map(|frame| frame["function"].as_str()).collect();
+            names.windows(chain.len()).any(|part| part == chain)
+        };
+        // It measures how fast it is before.
+        let pid = running.pid().to_string();
+        let shown = (0..100).any(|_| {
+            sleep(Duration::from_millis(100));
+            has_chain(&pid)
+        });
+        assert!(shown, "{name}: {chain:?} is not in its stack");
+        let mut gcore = std::process::Command::new("gcore");
+        gcore.arg("-o").arg(setup.path("core")).arg(&pid);
+        if let Some(made) = available(command::run(&mut gcore, LIMIT)) {
+            let core = setup.path(&format!("core.{pid}"));
+            assert!(has_chain(core.to_str().expect("a path")), "{name}: {}", made.describe());
+        }
+    }
+}
+
 /// The first thread of a program of threads may never run while it is recorded.
 #[test]
 fn a_process_that_ran_already_has_its_name() {

@@ -1,7 +1,7 @@
-/* remapped [SECONDS]
+/* remapped [SECONDS [again]]
  *
  * Half of the time in a function where the loader put it, and half in a second mapping of the same part of the file, as V8 maps its functions again
- * near the code that it makes. */
+ * near the code that it makes; with a second argument all of the time there. */
 #define _GNU_SOURCE
 #include "common.h"
 #include <fcntl.h>
@@ -42,9 +42,8 @@ int main(int argc, char **argv) {
     memcpy(&there, &second, sizeof there);
 
     uint64_t rounds = rounds_per_ms();
-    double half = now() + seconds / 2;
+    double begin = now(), half = argc > 2 ? begin : begin + seconds / 2;
     while (now() < half) caller(mapped_twice, rounds);
-    double stop = now() + seconds / 2;
-    while (now() < stop) caller(there, rounds);
+    while (now() < begin + seconds) caller(there, rounds);
     return 0;
 }
