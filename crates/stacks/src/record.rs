@@ -243,7 +243,7 @@ mod tests {
                 _ => How::EhFrame,
             },
         });
-        let module = |base, path: &str, position_independent| Module {
+        let module = |base: u64, path: &str, position_independent: bool| Module {
             time: 0,
             pid: 12,
             base,
