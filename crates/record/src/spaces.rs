@@ -31,6 +31,11 @@ impl Space {
         self.generation
     }
 
+    /// All mappings, by rising address.
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        self.mappings.iter()
+    }
+
     /// The mapping that holds `address`.
     pub(crate) fn find(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
