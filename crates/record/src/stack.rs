@@ -129,16 +129,14 @@ impl StackWalker {
     /// The program's frames, after those of the kernel.
     fn walk_program(&mut self, sample: &Sample<'_>, program: &Program<'_>, view: &SpaceView<'_, '_>) -> Stop {
         let kernel = self.frames.len();
-        let mut stop = self.walk_by_tables(program, view);
-        if matches!(
-            stop,
-            backtrail_unwind::Stop::NotExpressible(_) | backtrail_unwind::Stop::NoTable
-        ) {
+        let watched = self.watches.renew(program.tid, program.time);
+        let mut stop = self.walk_with(0, program, view);
+        for index in 1..watched {
+            if !matches!(stop, backtrail_unwind::Stop::Unreadable(_)) {
+                break;
+            }
             self.frames.truncate(kernel);
-            stop = self.walk_restoring(program, view);
-        }
-        if self.read_apart {
-            self.watches.was_useful(program.tid);
+            stop = self.walk_with(index, program, view);
         }
         let backtrail_unwind::Stop::Unreadable(address) = stop else {
             return reason(stop);
@@ -177,8 +175,30 @@ impl StackWalker {
         }
     }
 
-    fn walk_by_tables(&mut self, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
-        let beyond = self.watches.beyond(program.tid, program.time);
+    /// Walks with what the thread's watch of this index knows to lie beyond the copy.
+    fn walk_with(&mut self, watch: usize, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
+        let begin = self.frames.len();
+        let mut stop = self.walk_by_tables(watch, program, view);
+        if matches!(
+            stop,
+            backtrail_unwind::Stop::NotExpressible(_) | backtrail_unwind::Stop::NoTable
+        ) {
+            self.frames.truncate(begin);
+            stop = self.walk_restoring(watch, program, view);
+        }
+        if self.read_apart {
+            self.watches.was_useful(program.tid, watch);
+        }
+        stop
+    }
+
+    fn walk_by_tables(
+        &mut self,
+        watch: usize,
+        program: &Program<'_>,
+        view: &SpaceView<'_, '_>,
+    ) -> backtrail_unwind::Stop {
+        let beyond = self.watches.beyond(program.tid, program.time, watch);
         let mut memory = SampledStack::new(program.sp, program.copy, beyond);
         let walker = Walker {
             tid: program.tid,
@@ -201,8 +221,13 @@ impl StackWalker {
     }
 
     /// The walk again with all registers that can be known: a few stacks have rows that stand on others than tables restore.
-    fn walk_restoring(&mut self, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
-        let beyond = self.watches.beyond(program.tid, program.time);
+    fn walk_restoring(
+        &mut self,
+        watch: usize,
+        program: &Program<'_>,
+        view: &SpaceView<'_, '_>,
+    ) -> backtrail_unwind::Stop {
+        let beyond = self.watches.beyond(program.tid, program.time, watch);
         let mut memory = SampledStack::new(program.sp, program.copy, beyond);
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
