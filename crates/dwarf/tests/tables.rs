@@ -83,12 +83,7 @@ fn the_table_of_a_function_says_what_that_of_its_module_does() {
                         if matches!(by_module, Some((None, _))) && row(&table) != by_module {
                             continue;
                         }
-                        assert_eq!(
-                            row(&table),
-                            by_module,
-                            "{}: {svma:#x}",
-                            path.display()
-                        );
+                        assert_eq!(row(&table), by_module, "{}: {svma:#x}", path.display());
                         same += 1;
                     }
                     None => missing += usize::from(svma < end && asked.describes(svma)),
