@@ -1,9 +1,10 @@
 //! Code that no table row describes: how its frames are left, and whether what is found there can be return addresses.
 
 use std::cell::RefCell;
+use std::hash::Hash;
 use std::ops::Range;
 
-use backtrail_arch::{Arch, Call, InstructionSet};
+use backtrail_arch::{Arch, Call, InstructionSet, Register};
 use backtrail_dwarf::instructions;
 use backtrail_target::sys;
 use backtrail_unwind::{Coverage, Uncovered};
@@ -15,6 +16,9 @@ use crate::spaces::Space;
 
 /// Answers that are kept; with more, all are asked for again.
 const MOST_ANSWERS: usize = 1 << 16;
+
+/// Bytes of the longest function that is asked which registers it keeps.
+const LONGEST_HELPER: u64 = 64 << 10;
 
 /// An address: in a file, whichever process has it mapped, or in memory that a process filled itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +33,7 @@ pub(crate) struct Code {
     frames: RefCell<FxHashMap<Place, Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
+    kept: RefCell<FxHashMap<(Place, Register), bool>>,
 }
 
 /// A process's memory and modules, as far as code is asked for.
@@ -82,6 +87,28 @@ impl Code {
             code.truncate(read);
             let rule = instructions::rule(process.arch, &code, start, pc);
             rule.map_or(Uncovered::FramePointer, Uncovered::Rule)
+        })
+    }
+
+    /// Whether the function at `pc` never changes `register`.
+    pub(crate) fn keeps(&self, process: &Process<'_, '_>, pc: u64, register: Register) -> bool {
+        let Some(mapping) = process.space.find(pc) else {
+            return false;
+        };
+        let Some((frames, bias)) = process.modules.call_frames(mapping) else {
+            return false;
+        };
+        let Some(function) = frames.function_at(pc.wrapping_sub(bias)) else {
+            return false;
+        };
+        let start = function.start.wrapping_add(bias);
+        remembered(&self.kept, (process.place(mapping, start), register), || {
+            let len = (function.end - function.start).min(LONGEST_HELPER);
+            let mut code = vec![0; len as usize];
+            let read = process.read(start, &mut code);
+            read == code.len()
+                && function.end - function.start == len
+                && instructions::keeps(process.arch, &code, start, register)
         })
     }
 
@@ -142,7 +169,7 @@ fn jumps(process: &Process<'_, '_>, function: Range<u64>, target: u64) -> bool {
     })
 }
 
-fn remembered<T: Copy>(answers: &RefCell<FxHashMap<Place, T>>, place: Place, ask: impl FnOnce() -> T) -> T {
+fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: K, ask: impl FnOnce() -> T) -> T {
     if let Some(&known) = answers.borrow().get(&place) {
         return known;
     }
