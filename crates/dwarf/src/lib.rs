@@ -28,6 +28,7 @@
 pub mod arguments;
 mod asked;
 pub mod build;
+mod by_hand;
 pub mod cache;
 pub mod cfi;
 pub mod check;
