@@ -29,12 +29,14 @@ fn frame(arch: &Arch, pc: u64) -> Frame {
         .map(Register)
         .filter(|register| *register != arch.ra)
     {
-        registers.set(register, AT + u64::from(register.0) * 64);
+        registers.set(register, AT + 0x800 + u64::from(register.0) * 64);
     }
+    // Frames lie above it.
+    registers.set(arch.sp, AT);
     let mut frame = Frame::new(registers);
     // Some are only what callees have left.
     frame.registers.forget(Register(0));
-    frame.left.set(Register(0), AT);
+    frame.left.set(Register(0), AT + 0x800);
     frame
 }
 
@@ -48,8 +50,8 @@ pub fn callers(data: &[u8]) -> usize {
             let caller = caller(arch, search, &frame(arch, pc), pc, &mut Bytes(data), word);
             found += usize::from(caller.is_ok());
         };
-        let entries = Entries::new(AT, end, &mut Bytes(data));
-        for (start, fde) in entries.take(MOST) {
+        let mut source = Bytes(data);
+        for (start, fde) in Entries::new(AT, end, &mut source).take(MOST) {
             for pc in [start, start.wrapping_add(5), start.wrapping_add(40)] {
                 ask(&Search::List(&[(start, fde)]), pc);
             }
