@@ -19,7 +19,11 @@ fn alternating_stacks_are_not_mixed() {
         for phase in [200, 2_000, 20_000] {
             let counts = alternating::record(Path::new(BACKTRAIL), shape, phase, 997, 0.4).expect("it can be recorded");
             let example = counts.example.unwrap_or_default();
-            assert_eq!((counts.impossible, counts.wrong), (0, 0), "{shape}, phases of {phase} µs:\n{example}");
+            assert_eq!(
+                (counts.impossible, counts.wrong),
+                (0, 0),
+                "{shape}, phases of {phase} µs:\n{example}"
+            );
             assert!(counts.samples > 0, "{shape}, phases of {phase} µs: no samples");
         }
     }
@@ -39,7 +43,10 @@ fn the_judge_finds_damaged_stacks() {
     };
     let mut record = Command::new(BACKTRAIL);
     record.args(["record", "-q", "-F", "4999", "-o"]).arg(&trace).arg("--");
-    record.arg(compiler).args(["-quiet", "-O2", "-o", "/dev/null"]).arg(&source);
+    record
+        .arg(compiler)
+        .args(["-quiet", "-O2", "-o", "/dev/null"])
+        .arg(&source);
     let finished = command::run(&mut record, Duration::from_secs(120)).expect("the binary is there");
     assert!(finished.status.success(), "{}", finished.describe());
     let outcome = corruption::of(&trace).expect("it is a recording");

@@ -67,10 +67,14 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         Some(binary) => binary.clone(),
         None => place::release("backtrail", "backtrail")?,
     };
-    let shapes = SHAPES.iter().filter(|s| options.shape.is_empty() || options.shape.iter().any(|o| o == **s));
+    let shapes = SHAPES
+        .iter()
+        .filter(|s| options.shape.is_empty() || options.shape.iter().any(|o| o == **s));
     let or = |given: &[u32], all: &[u32]| if given.is_empty() { all.to_vec() } else { given.to_vec() };
     let mut total = Counts::default();
-    println!("| shape | phase | Hz | load | samples | impossible | wrong | complete | cut |\n|---|---|---|---|---|---|---|---|---|");
+    println!(
+        "| shape | phase | Hz | load | samples | impossible | wrong | complete | cut |\n|---|---|---|---|---|---|---|---|---|"
+    );
     for shape in shapes {
         for phase in or(&options.phase, &PHASES) {
             for frequency in or(&options.frequency, &FREQUENCIES) {
@@ -144,8 +148,13 @@ pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds
     let folder = scratch();
     let trace = folder.path().join("trace");
     let mut record = Command::new(backtrail);
-    record.args(["record", "-q", "-F", &frequency.to_string(), "-o"]).arg(&trace).arg("--");
-    record.arg(binary).args([shape, &phase.to_string(), &seconds.to_string()]);
+    record
+        .args(["record", "-q", "-F", &frequency.to_string(), "-o"])
+        .arg(&trace)
+        .arg("--");
+    record
+        .arg(binary)
+        .args([shape, &phase.to_string(), &seconds.to_string()]);
     let finished = command::run(&mut record, Duration::from_secs_f64(seconds * 10.0 + 60.0))
         .map_err(|missing| missing.to_string())?;
     if !finished.status.success() {

@@ -52,7 +52,11 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (damage, found) in &self.by_damage {
             let share = found.found as f64 * 100.0 / found.all.max(1) as f64;
-            writeln!(f, "{damage:?}: {} damaged, {} found ({share:.1} %)", found.all, found.found)?;
+            writeln!(
+                f,
+                "{damage:?}: {} damaged, {} found ({share:.1} %)",
+                found.all, found.found
+            )?;
             for (fit, count) in &found.missed {
                 writeln!(f, "    not found: {fit} {count}")?;
             }

@@ -49,11 +49,17 @@ enum Chosen {
 /// The command.
 pub fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Chosen::Judge { recording, corrupt: true, .. } => corruption::of(&recording).map(|outcome| {
+        Chosen::Judge {
+            recording,
+            corrupt: true,
+            ..
+        } => corruption::of(&recording).map(|outcome| {
             print!("{outcome}");
             true
         }),
-        Chosen::Judge { recording, examples, .. } => judge_recording(&recording, examples),
+        Chosen::Judge {
+            recording, examples, ..
+        } => judge_recording(&recording, examples),
         Chosen::Stacks(options) => stacks::run(&options),
         Chosen::Alternating(options) => alternating::run(&options),
     };
@@ -71,7 +77,10 @@ pub fn main() -> ExitCode {
 fn judge_recording(recording: &std::path::Path, examples: usize) -> Result<bool, String> {
     let mut judge = Judge::new(Copies::default());
     let judged = sources::recording(recording, &mut judge, &[])?;
-    println!("samples {}, lost {}, read late {}", judged.samples, judged.lost, judged.late);
+    println!(
+        "samples {}, lost {}, read late {}",
+        judged.samples, judged.lost, judged.late
+    );
     for problem in &judged.problems {
         println!("{problem}");
     }

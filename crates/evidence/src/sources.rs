@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use backtrail_recording::{Frame, FrameKind, Item, Reader, Stop, is_kernel_address};
 use rustc_hash::FxHashMap;
+use serde_json::Value;
 
 use crate::judge::{Judge, Verdict};
 
@@ -79,7 +80,14 @@ pub(crate) enum PerfStacks {
 pub(crate) fn perf(data: &Path, how: PerfStacks, judge: &mut Judge, wanted: &[&str]) -> Result<Judged, String> {
     let mut script = Command::new("perf");
     script
-        .args(["script", "--no-inline", "--max-stack", "20000", "-F", "comm,pid,tid,time,event,ip"])
+        .args([
+            "script",
+            "--no-inline",
+            "--max-stack",
+            "20000",
+            "-F",
+            "comm,pid,tid,time,event,ip",
+        ])
         .args(["--show-mmap-events", "--show-task-events", "--show-lost-events", "-i"])
         .arg(data)
         .stderr(Stdio::null())
@@ -133,7 +141,10 @@ impl PerfScript<'_> {
             return;
         }
         if line.starts_with(|c: char| c.is_whitespace()) && self.pid.is_some() {
-            let address = line.split_whitespace().next().and_then(|word| u64::from_str_radix(word, 16).ok());
+            let address = line
+                .split_whitespace()
+                .next()
+                .and_then(|word| u64::from_str_radix(word, 16).ok());
             if let Some(address) = address {
                 self.frame(address);
             }
@@ -150,7 +161,11 @@ impl PerfScript<'_> {
 
     fn event(&mut self, event: &str) -> Option<()> {
         if let Some(rest) = event.strip_prefix("MMAP") {
-            let (pid, rest) = rest.split_once(": [")?.0.split_once(' ').map_or(("", rest), |(_, p)| (p, rest));
+            let (pid, rest) = rest
+                .split_once(": [")?
+                .0
+                .split_once(' ')
+                .map_or(("", rest), |(_, p)| (p, rest));
             let pid: u32 = pid.split('/').next()?.trim().parse().ok()?;
             let inside = rest.split_once('[')?.1;
             let (range, rest) = inside.split_once(']')?;
@@ -161,7 +176,8 @@ impl PerfScript<'_> {
             let (start, length, offset) = (hex(start)?, hex(length.trim_end_matches(')'))?, hex(offset)?);
             let (access, path) = rest.trim_start_matches(':').trim().split_once(' ')?;
             if access.contains('x') && !is_kernel_address(start) {
-                self.judge.mapping(pid, start, start.saturating_add(length), offset, path);
+                self.judge
+                    .mapping(pid, start, start.saturating_add(length), offset, path);
             }
         } else if let Some(rest) = event.strip_prefix("COMM") {
             let exec = rest.starts_with(" exec");
@@ -217,5 +233,82 @@ impl PerfScript<'_> {
         let stop = if whole { Stop::EndOfStack } else { Stop::Unreadable };
         let verdict = self.judged.by_process.entry(name).or_default();
         self.judge.add(pid, &frames, Some(stop), verdict);
+    }
+}
+
+/// Judges what samply makes of a file of samples: `profile` is what `samply import` writes.
+pub(crate) fn samply(profile: &Path, judge: &mut Judge, wanted: &[&str]) -> Result<Judged, String> {
+    let text = std::fs::read(profile).map_err(|error| format!("{}: {error}", profile.display()))?;
+    let profile: Value = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", profile.display()))?;
+    let mut judged = Judged::default();
+    for (number, thread) in list(&profile["threads"]).iter().enumerate() {
+        let name = thread["processName"].as_str().unwrap_or("?").to_owned();
+        if !wanted.is_empty() && !wanted.contains(&&*name) {
+            continue;
+        }
+        // Addresses are those of files: each thread gets a space of its own, in which every file has a place.
+        let pid = number as u32 + 1;
+        for (index, library) in list(&profile["libs"]).iter().enumerate() {
+            judge.library(pid, library["path"].as_str().unwrap_or(""), place_of(index as u64));
+        }
+        let stacks = SamplyThread { thread };
+        let verdict = judged.by_process.entry(name).or_default();
+        for (index, stack) in list(&thread["samples"]["stack"]).iter().enumerate() {
+            let weight = thread["samples"]["weight"][index].as_u64().unwrap_or(1);
+            let frames = stacks.frames(stack.as_u64());
+            for _ in 0..weight {
+                judged.samples += 1;
+                let whole = judge.end(pid, crate::judge::program_frames(&frames)).is_some();
+                let stop = if whole { Stop::EndOfStack } else { Stop::Unreadable };
+                judge.add(pid, &frames, Some(stop), verdict);
+            }
+        }
+    }
+    Ok(judged)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Where a library's first byte is put.
+fn place_of(index: u64) -> u64 {
+    (index + 1) << 32
+}
+
+struct SamplyThread<'p> {
+    thread: &'p Value,
+}
+
+impl SamplyThread<'_> {
+    fn frames(&self, mut stack: Option<u64>) -> Vec<Frame> {
+        let table = |name: &str, column: &str, row: u64| self.thread[name][column][row as usize].clone();
+        let mut frames = Vec::new();
+        while let Some(at) = stack {
+            let frame = table("stackTable", "frame", at).as_u64().unwrap_or(0);
+            stack = table("stackTable", "prefix", at).as_u64();
+            let function = table("frameTable", "func", frame).as_u64().unwrap_or(0);
+            let resource = table("funcTable", "resource", function).as_u64();
+            let library = resource.and_then(|resource| table("resourceTable", "lib", resource).as_u64());
+            let offset = table("frameTable", "address", frame).as_u64();
+            let inlined = table("frameTable", "inlineDepth", frame).as_u64().unwrap_or(0) > 0;
+            if inlined {
+                continue;
+            }
+            let address = match (library, offset) {
+                (Some(library), Some(offset)) => place_of(library) + offset,
+                // Code without a file: below the first library.
+                _ => 0x10_0000,
+            };
+            let kind = if frames.is_empty() {
+                FrameKind::Pc
+            } else {
+                FrameKind::Ra
+            };
+            // Of return addresses, samply keeps the byte before.
+            let address = address + u64::from(kind == FrameKind::Ra);
+            frames.push(Frame { kind, address });
+        }
+        frames
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use backtrail_testkit::{command, perf as perf_tool, place};
 
-use crate::judge::copies::Watcher;
+use crate::judge::copies::{Copies, Watcher};
 use crate::judge::{Judge, Verdict};
 use crate::recipes::{RECIPES, Recipe};
 use crate::sources::{self, Judged, PerfStacks};
@@ -55,7 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         .iter()
         .filter(|recipe| options.names.is_empty() || options.names.iter().any(|name| name == recipe.name))
         .collect();
-    if let Some(unknown) = options.names.iter().find(|name| RECIPES.iter().all(|r| r.name != **name)) {
+    if let Some(unknown) = options
+        .names
+        .iter()
+        .find(|name| RECIPES.iter().all(|r| r.name != **name))
+    {
         return Err(format!("no program {unknown}; --list prints all"));
     }
     if options.list {
@@ -157,10 +161,11 @@ impl Bench<'_> {
         let mut others = Vec::new();
         if !options.alone {
             for (form, how) in [("fp", PerfStacks::FramePointers), ("dwarf", PerfStacks::Dwarf)] {
-                let judged = self.record_perf(form, how)?;
-                let verdict = merged(&judged);
-                println!("  perf {form}: {}", verdict.describe(0));
-                others.push((judged, verdict));
+                for (name, judged) in self.record_perf(form, how)? {
+                    let verdict = merged(&judged);
+                    println!("  {name}: {}", verdict.describe(0));
+                    others.push((judged, verdict));
+                }
             }
         }
         page::keep(&self.folder, self.recipe.name, (&own, &own_verdict), &others)?;
@@ -187,7 +192,8 @@ impl Bench<'_> {
         sources::recording(&trace, &mut Judge::new(copies), self.recipe.processes)
     }
 
-    fn record_perf(&self, form: &str, how: PerfStacks) -> Result<Judged, String> {
+    /// perf's stacks; and samply's of the same samples, if it can unwind them.
+    fn record_perf(&self, form: &str, how: PerfStacks) -> Result<Vec<(String, Judged)>, String> {
         let data = self.folder.join("perf.data");
         let mark = format!("{}-{form}-{}", self.recipe.name, std::process::id());
         let mut record = perf_tool::record(&data, FREQUENCY, Some(form), &self.command());
@@ -195,9 +201,24 @@ impl Bench<'_> {
         let watcher = Watcher::start(format!("{MARK}={mark}"));
         command::run(&mut record, LIMIT).map_err(|missing| missing.to_string())?;
         let copies = watcher.finish();
-        let judged = sources::perf(&data, how, &mut Judge::new(copies), self.recipe.processes);
+        let wanted = self.recipe.processes;
+        let mut all = vec![(
+            format!("perf {form}"),
+            sources::perf(&data, how, &mut Judge::new(copies), wanted)?,
+        )];
+        if how == PerfStacks::Dwarf && is_there("samply") {
+            let profile = self.folder.join("samply.json");
+            let mut import = Command::new("samply");
+            import.args(["import", "--save-only", "-o"]).arg(&profile).arg(&data);
+            self.shell(&mut import, "samply");
+            command::run(&mut import, LIMIT).map_err(|missing| missing.to_string())?;
+            match sources::samply(&profile, &mut Judge::new(Copies::default()), wanted) {
+                Ok(judged) => all.push(("samply".to_owned(), judged)),
+                Err(error) => println!("  {error}"),
+            }
+        }
         let _ = fs::remove_file(&data);
-        judged
+        Ok(all)
     }
 }
 
@@ -218,4 +239,3 @@ fn port(name: &str) -> u16 {
     let index = RECIPES.iter().position(|recipe| recipe.name == name).unwrap_or(0);
     28_300 + index as u16
 }
-

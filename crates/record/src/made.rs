@@ -11,8 +11,10 @@ use crate::code::Process;
 
 /// Processes that are remembered; with more, all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
+/// The most that is read of one mapping: the kernel may have joined a module's data with other memory.
+const MOST_OF_MAPPING: u64 = 4 << 20;
 /// The most that is read of a process's data.
-const MOST_DATA: u64 = 32 << 20;
+const MOST_DATA: u64 = 64 << 20;
 
 /// What the modules of a process have in their data.
 #[derive(Debug, Default)]
@@ -60,7 +62,7 @@ fn read(process: &Process<'_, '_>) -> FxHashSet<u64> {
     let mut left = MOST_DATA;
     let mut found = FxHashSet::default();
     for map in data(&maps) {
-        let len = (map.end - map.start).min(left);
+        let len = (map.end - map.start).min(MOST_OF_MAPPING).min(left);
         left -= len;
         let mut bytes = vec![0; len as usize];
         let read = sys::read_process(process.pid as i32, map.start, &mut bytes).unwrap_or(0);
@@ -70,16 +72,21 @@ fn read(process: &Process<'_, '_>) -> FxHashSet<u64> {
     found
 }
 
-/// What modules may write to: mappings of their files, and the memory without a file that follows them.
-fn data(maps: &[MapsEntry]) -> impl Iterator<Item = &MapsEntry> {
-    let mut follows = 0;
-    maps.iter().filter(move |map| {
-        let belongs = is_file(&map.path) || map.path.is_empty() && map.start == follows;
-        if belongs {
-            follows = map.end;
-        }
-        belongs && map.writable && !map.executable
-    })
+/// What modules may write to: mappings of files that have code, and the memory without a file right after these.
+fn data(maps: &[MapsEntry]) -> Vec<&MapsEntry> {
+    let code = maps.iter().filter(|map| map.executable && is_file(&map.path));
+    let modules: FxHashSet<&str> = code.map(|map| &map.path[..]).collect();
+    let belongs = |index: usize| {
+        let map = &maps[index];
+        let before = index.checked_sub(1).map(|before| &maps[before]);
+        let is_bss = |before: &MapsEntry| before.end == map.start && modules.contains(&before.path[..]);
+        modules.contains(&map.path[..]) || map.path.is_empty() && before.is_some_and(is_bss)
+    };
+    let writable = (0..maps.len()).filter(|&index| maps[index].writable && !maps[index].executable);
+    writable
+        .filter(|&index| belongs(index))
+        .map(|index| &maps[index])
+        .collect()
 }
 
 #[cfg(test)]
@@ -88,24 +95,25 @@ mod tests {
 
     #[test]
     fn data_is_what_modules_may_write() {
-        let entry = |start, end, path: &str, writable| MapsEntry {
+        let entry = |start, end, path: &str, permissions: &str| MapsEntry {
             start,
             end,
-            writable,
-            executable: false,
+            writable: permissions.contains('w'),
+            executable: permissions.contains('x'),
             file_offset: 0,
             device: (0, 0),
             inode: 0,
             path: path.to_owned(),
         };
         let maps = [
-            entry(0x1000, 0x2000, "/lib/a.so", false),
-            entry(0x2000, 0x3000, "/lib/a.so", true),
-            entry(0x3000, 0x4000, "", true),
-            entry(0x8000, 0x9000, "", true),
-            entry(0x9000, 0xa000, "[stack]", true),
+            entry(0x1000, 0x2000, "/lib/a.so", "x"),
+            entry(0x2000, 0x3000, "/lib/a.so", "w"),
+            entry(0x3000, 0x4000, "", "w"),
+            entry(0x4000, 0x5000, "/an/archive", "w"),
+            entry(0x5000, 0x6000, "", "w"),
+            entry(0x9000, 0xa000, "[stack]", "w"),
         ];
-        let starts: Vec<u64> = data(&maps).map(|map| map.start).collect();
+        let starts: Vec<u64> = data(&maps).iter().map(|map| map.start).collect();
         assert_eq!(starts, [0x2000, 0x3000]);
     }
 }

@@ -41,9 +41,7 @@ fn target(instruction: &Instruction) -> Target {
         OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {
             Target::Direct(instruction.near_branch_target())
         }
-        OpKind::Memory if instruction.is_ip_rel_memory_operand() => {
-            Target::Slot(instruction.ip_rel_memory_address())
-        }
+        OpKind::Memory if instruction.is_ip_rel_memory_operand() => Target::Slot(instruction.ip_rel_memory_address()),
         _ => Target::Unknown,
     }
 }
@@ -148,6 +146,35 @@ fn table(jump: &Instruction, before: &[Instruction; 8]) -> Option<u64> {
     Some(base.ip_rel_memory_address().wrapping_add(load.memory_displacement64()))
 }
 
+/// Addresses that code takes or jumps to: `lea`, immediate operands, and jumps that `leaves` says lead to another function.
+pub(crate) fn addresses(code: &[u8], start: u64, leaves: impl Fn(u64, u64) -> bool) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        if instruction.is_jmp_short_or_near() || instruction.is_jcc_short_or_near() {
+            let to = instruction.near_branch_target();
+            if leaves(instruction.ip(), to) {
+                found.push(to);
+            }
+            continue;
+        }
+        if instruction.mnemonic() == Mnemonic::Lea && instruction.is_ip_rel_memory_operand() {
+            found.push(instruction.ip_rel_memory_address());
+        }
+        for operand in 0..instruction.op_count() {
+            if matches!(
+                instruction.op_kind(operand),
+                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+            ) {
+                found.push(instruction.immediate(operand));
+            }
+        }
+    }
+    found
+}
+
 /// The numbers of system calls that make threads.
 const CLONE: u64 = 56;
 const CLONE3: u64 = 435;
@@ -173,7 +200,12 @@ pub(crate) fn makes_threads(code: &[u8], start: u64) -> bool {
         let sets = instruction.mnemonic() == Mnemonic::Mov
             && instruction.op0_kind() == OpKind::Register
             && matches!(instruction.op0_register(), Register::EAX | Register::RAX | Register::AL);
-        if sets && matches!(instruction.op1_kind(), OpKind::Immediate8 | OpKind::Immediate32 | OpKind::Immediate32to64) {
+        if sets
+            && matches!(
+                instruction.op1_kind(),
+                OpKind::Immediate8 | OpKind::Immediate32 | OpKind::Immediate32to64
+            )
+        {
             number |= matches!(instruction.immediate(1), CLONE | CLONE3);
         }
         if number && instruction.mnemonic() == Mnemonic::Syscall {
@@ -225,7 +257,9 @@ mod tests {
     fn thread_makers_and_signal_returns_are_known_by_their_code() {
         assert!(makes_threads(&[0xb8, 0xb3, 1, 0, 0, 0x0f, 0x05], 0));
         assert!(!makes_threads(&[0xb8, 0x01, 0, 0, 0, 0x0f, 0x05], 0));
-        assert!(restores_from_signal(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x90]));
+        assert!(restores_from_signal(&[
+            0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x90
+        ]));
         assert!(!restores_from_signal(&[0x48, 0xc7, 0xc0, 0x0e, 0, 0, 0, 0x0f, 0x05]));
     }
 }

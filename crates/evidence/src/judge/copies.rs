@@ -71,7 +71,8 @@ impl Copies {
 
     /// Whether memory that belongs to no file is there.
     pub(crate) fn is_generated(&self, pid: u32, address: u64) -> bool {
-        self.find(pid, address).is_some_and(|mapped| !mapped.elf && mapped.path != "[vdso]")
+        self.find(pid, address)
+            .is_some_and(|mapped| !mapped.elf && mapped.path != "[vdso]")
     }
 
     fn find(&self, pid: u32, address: u64) -> Option<&Mapped> {
@@ -264,7 +265,9 @@ fn marked(variable: &str) -> Vec<u32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid: &u32| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|&byte| byte == 0).any(|one| one == variable.as_bytes())
+            environment
+                .split(|&byte| byte == 0)
+                .any(|one| one == variable.as_bytes())
         })
         .collect()
 }
@@ -277,7 +280,10 @@ mod tests {
     fn lines_of_maps_are_read() {
         let line = "7f0000001000-7f0000003000 r-xp 00001000 fe:01 1234                       /usr/lib/a b.so";
         let mapped = executable(line).expect("it is executable");
-        assert_eq!((mapped.start, mapped.end, mapped.offset), (0x7f00_0000_1000, 0x7f00_0000_3000, 0x1000));
+        assert_eq!(
+            (mapped.start, mapped.end, mapped.offset),
+            (0x7f00_0000_1000, 0x7f00_0000_3000, 0x1000)
+        );
         assert_eq!(mapped.path, "/usr/lib/a b.so");
         let generated = executable("10000-20000 rwxp 00000000 00:00 0").expect("it is executable");
         assert!(!generated.elf);

@@ -2,6 +2,7 @@
 //!
 //! Nothing here uses the project's own tables or its ELF reader: what judges must not share the mistakes of what is judged.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -10,6 +11,8 @@ use gimli::{BaseAddresses, CieOrFde, DebugFrame, EhFrame, LittleEndian, UnwindSe
 use object::read::elf::{ElfFile64, Rela, SectionHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind, elf};
 use rustc_hash::FxHashMap;
+
+use super::code;
 
 /// Code of one function, as the file's symbols or call frame information delimit it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,8 +79,14 @@ pub(crate) struct Image {
     starts: Vec<u64>,
     /// Sections of stubs.
     stubs: Vec<Extent>,
+    /// Sections of slots that only the dynamic linker writes.
+    got: Vec<Extent>,
     slots: FxHashMap<u64, Slot>,
     exports: FxHashMap<String, Vec<Export>>,
+    /// Whether the compiler is one whose ways to keep addresses are all known here.
+    gcc: bool,
+    /// Sorted addresses of code that something holds or jumps to; made when they are first asked for.
+    held: OnceCell<Vec<u64>>,
 }
 
 impl Image {
@@ -94,7 +103,10 @@ impl Image {
         let (start, end) = line.split_whitespace().next()?.split_once('-')?;
         let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
         let mut data = vec![0; usize::try_from(end - start).ok()?];
-        fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut data, start).ok()?;
+        fs::File::open("/proc/self/mem")
+            .ok()?
+            .read_exact_at(&mut data, start)
+            .ok()?;
         Image::parse(data, "[vdso]".to_owned(), &[])
     }
 
@@ -114,8 +126,11 @@ impl Image {
             symbols: Vec::new(),
             starts: Vec::new(),
             stubs: Vec::new(),
+            got: Vec::new(),
             slots: FxHashMap::default(),
             exports: FxHashMap::default(),
+            gcc: is_of_gcc(&file),
+            held: OnceCell::new(),
         };
         image.read_segments(&file);
         image.read_frames(&file);
@@ -149,11 +164,14 @@ impl Image {
         self.base = self.segments.iter().map(|s| s.address).min().unwrap_or(0) & !4095;
         for section in file.sections() {
             let name = section.name().unwrap_or("");
+            let extent = Extent {
+                start: section.address(),
+                end: section.address().saturating_add(section.size()),
+            };
             if name.starts_with(".plt") || name.starts_with(".iplt") {
-                self.stubs.push(Extent {
-                    start: section.address(),
-                    end: section.address() + section.size(),
-                });
+                self.stubs.push(extent);
+            } else if name.starts_with(".got") {
+                self.got.push(extent);
             }
         }
     }
@@ -164,10 +182,16 @@ impl Image {
             .set_eh_frame(bases(".eh_frame"))
             .set_text(bases(".text"))
             .set_got(bases(".got"));
-        if let Some(data) = file.section_by_name(".eh_frame").and_then(|s| s.uncompressed_data().ok()) {
+        if let Some(data) = file
+            .section_by_name(".eh_frame")
+            .and_then(|s| s.uncompressed_data().ok())
+        {
             self.read_entries(&EhFrame::new(&data, LittleEndian), &bases);
         }
-        if let Some(data) = file.section_by_name(".debug_frame").and_then(|s| s.uncompressed_data().ok()) {
+        if let Some(data) = file
+            .section_by_name(".debug_frame")
+            .and_then(|s| s.uncompressed_data().ok())
+        {
             self.read_entries(&DebugFrame::new(&data, LittleEndian), &bases);
         }
     }
@@ -179,7 +203,9 @@ impl Image {
         let mut entries = section.entries(bases);
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else { continue };
-            let Ok(fde) = partial.parse(S::cie_from_offset) else { continue };
+            let Ok(fde) = partial.parse(S::cie_from_offset) else {
+                continue;
+            };
             let (start, end) = (fde.initial_address(), fde.initial_address().saturating_add(fde.len()));
             let stub = self.stubs.iter().any(|stubs| stubs.contains(start));
             if fde.len() > 0 && !stub && start != 0 {
@@ -271,7 +297,9 @@ impl Image {
             Some(address) => address,
         };
         let header = (word(8), word(32), word(64));
-        let (Some(functions), Some(names), Some(lines)) = header else { return };
+        let (Some(functions), Some(names), Some(lines)) = header else {
+            return;
+        };
         let (names, lines) = (names as usize, lines as usize);
         for index in 0..(functions as usize).min(table.len() / 8) {
             let entry = lines + index * 8;
@@ -390,6 +418,11 @@ impl Image {
         self.starts.get(index).copied().unwrap_or(end).min(end)
     }
 
+    /// Whether only the dynamic linker writes a slot: what other variables hold, only the running program knows.
+    pub(crate) fn is_got(&self, slot: u64) -> bool {
+        self.got.iter().any(|section| section.contains(slot))
+    }
+
     pub(crate) fn slot(&self, address: u64) -> Option<Slot> {
         if let Some(slot) = self.slots.get(&address) {
             return Some(slot.clone());
@@ -409,6 +442,52 @@ impl Image {
 
     pub(crate) fn exports(&self, name: &str) -> &[Export] {
         self.exports.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether an indirect call may lead into these addresses: something holds an address in there, or jumps to it. `None` where that can't be known.
+    pub(crate) fn may_be_entered(&self, extent: &Extent) -> Option<bool> {
+        if !self.gcc {
+            return None;
+        }
+        let held = self.held.get_or_init(|| self.held_addresses());
+        let index = held.partition_point(|&address| address < extent.start);
+        Some(held.get(index).is_some_and(|&address| address < extent.end))
+    }
+
+    fn held_addresses(&self) -> Vec<u64> {
+        let mut held: Vec<u64> = self
+            .slots
+            .values()
+            .filter_map(|slot| match slot {
+                Slot::Address(address) | Slot::Resolver(address) => Some(*address),
+                Slot::Symbol(_) => None,
+            })
+            .collect();
+        held.extend(self.exports.values().flatten().map(|export| export.address));
+        held.push(self.entry);
+        for segment in &self.segments {
+            let bytes = self.bytes(segment.address);
+            let skip = (segment.address.wrapping_neg() & 7) as usize;
+            let words = bytes.get(skip..).unwrap_or(&[]).chunks_exact(8);
+            held.extend(words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())));
+            if segment.executable {
+                held.extend(code::addresses(bytes, segment.address, |from, to| {
+                    self.is_other_function(from, to)
+                }));
+            }
+        }
+        held.retain(|&address| self.is_code(address));
+        held.sort_unstable();
+        held.dedup();
+        held
+    }
+
+    fn is_other_function(&self, from: u64, to: u64) -> bool {
+        let [frame, symbol] = self.extents(from);
+        match frame.or(symbol) {
+            Some(extent) => !extent.contains(to),
+            None => true,
+        }
     }
 
     /// Name of the function at an address, as well as it is known.
@@ -435,10 +514,20 @@ fn bases_text(file: &ElfFile64<'_, Endianness>) -> u64 {
     file.section_by_name(".text").map_or(0, |section| section.address())
 }
 
+fn is_of_gcc(file: &ElfFile64<'_, Endianness>) -> bool {
+    let Some(comment) = file.section_by_name(".comment").and_then(|section| section.data().ok()) else {
+        return false;
+    };
+    let comment = String::from_utf8_lossy(comment).into_owned();
+    let other = ["clang", "rustc", "LLD", "ldc", "GHC"]
+        .iter()
+        .any(|other| comment.contains(other));
+    comment.contains("GCC") && !other && file.section_by_name(".gopclntab").is_none()
+}
+
 /// The file of debug information that belongs to a build ID, from where distributions install it.
 fn debug_file(build_id: &[u8]) -> Option<Vec<u8>> {
     let (first, rest) = build_id.split_first()?;
     let hex: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     fs::read(format!("/usr/lib/debug/.build-id/{first:02x}/{hex}.debug")).ok()
 }
-

@@ -50,6 +50,11 @@ impl Judge {
         self.known.remove(&pid);
     }
 
+    /// A whole file lies at an address.
+    pub(crate) fn library(&mut self, pid: u32, path: &str, base: u64) {
+        self.spaces.library(pid, path, base);
+    }
+
     pub(crate) fn forget(&mut self, pid: u32) {
         self.spaces.forget(pid);
         self.known.remove(&pid);
@@ -128,6 +133,7 @@ impl Judge {
         let mut best = Fit::Elsewhere;
         for call in calls {
             let fit = match (call, above) {
+                (Target::Unknown | Target::Table(_), Held::File(callee)) => pair::indirect(callee),
                 (Target::Unknown | Target::Table(_), _) => Fit::Indirect,
                 (_, Held::File(callee)) => {
                     let images = self.spaces.images_of(pid);
@@ -165,6 +171,7 @@ impl Judge {
                     _ => Fit::Generated,
                 },
                 (Target::Direct(_), _) => Fit::Generated,
+                (_, Held::File(callee)) => pair::indirect(callee),
                 _ => Fit::Indirect,
             };
             best = if best.is_wrong() { fit } else { best.min(fit) };
@@ -253,7 +260,9 @@ impl Judge {
                 None => {
                     verdict.false_ends += 1;
                     let last = self.describe(pid, &program[program.len() - 1]);
-                    verdict.example(format!("ends as complete in {last}"), || self.stack(pid, program, &fits));
+                    verdict.example(format!("ends as complete in {last}"), || {
+                        self.stack(pid, program, &fits)
+                    });
                 }
             },
             Some(stop) => {
@@ -279,7 +288,11 @@ impl Judge {
                 0 => "",
                 _ => fits[index - 1].name(),
             };
-            text.push_str(&format!("    {:#x} {} [{how}]\n", frame.address, self.describe(pid, frame)));
+            text.push_str(&format!(
+                "    {:#x} {} [{how}]\n",
+                frame.address,
+                self.describe(pid, frame)
+            ));
         }
         text
     }

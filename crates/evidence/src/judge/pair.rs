@@ -49,6 +49,8 @@ pub(crate) enum Fit {
     NotCode,
     /// The call leads elsewhere.
     Elsewhere,
+    /// The call is indirect, and nothing holds the address of the function above.
+    NeverHeld,
     /// An interrupted instruction after a frame that nothing interrupted.
     StrayPc,
 }
@@ -75,6 +77,7 @@ impl Fit {
             Fit::NoCall => "WRONG: no call before",
             Fit::NotCode => "WRONG: no code",
             Fit::Elsewhere => "WRONG: calls another",
+            Fit::NeverHeld => "WRONG: address never taken",
             Fit::StrayPc => "WRONG: stray pc",
         }
     }
@@ -122,8 +125,9 @@ impl Follower {
         };
         match target {
             Target::Direct(address) => search.add(caller, address, 0, Fit::Direct),
-            Target::Slot(slot) => search.add_slot(caller, slot, 0),
-            Target::Unknown | Target::Table(_) => return Fit::Indirect,
+            Target::Slot(slot) if caller.is_got(slot) => search.add_slot(caller, slot, 0),
+            Target::Slot(_) => return indirect(callee),
+            Target::Unknown | Target::Table(_) => return indirect(callee),
         }
         let mut looked_at = 0;
         while looked_at < search.queue.len() && looked_at < FUNCTIONS {
@@ -173,9 +177,15 @@ impl Follower {
         for &target in &leaving.jumps {
             match target {
                 Target::Direct(target) => search.add(image, target, hops, next),
-                Target::Slot(slot) => search.add_slot(image, slot, hops),
+                Target::Slot(slot) if image.is_got(slot) => search.add_slot(image, slot, hops),
+                Target::Slot(_) => search.may(Fit::IndirectTail),
                 Target::Table(table) => {
-                    for target in image.table(table).filter(|target| !(start..end).contains(target)) {
+                    let outside: Vec<u64> = image.table(table).filter(|to| !(start..end).contains(to)).collect();
+                    // A table of functions, or of records that have functions among other things.
+                    if !outside.is_empty() || image.table(table).next().is_none() {
+                        search.may(Fit::IndirectTail);
+                    }
+                    for target in outside {
                         search.add(image, target, hops, next);
                     }
                 }
@@ -190,6 +200,19 @@ impl Follower {
             search.may(Fit::NoExtents);
         }
     }
+}
+
+/// What can be said of an indirect call: nothing may be able to lead it to the function above.
+pub(crate) fn indirect(callee: &Place) -> Fit {
+    let image = &callee.image;
+    let [Some(extent), symbol] = image.extents(callee.address) else {
+        return Fit::Indirect;
+    };
+    let never = |extent| image.may_be_entered(extent) == Some(false);
+    if never(extent) && symbol.is_none_or(never) {
+        return Fit::NeverHeld;
+    }
+    Fit::Indirect
 }
 
 struct Search<'s> {

@@ -83,7 +83,13 @@ impl Spaces {
     pub(crate) fn module(&mut self, module: &Module) {
         let image = self.image(&module.path, &module.build_id);
         let Some(found) = &image else {
-            self.map(module.pid, module.base, module.base.saturating_add(module.size), 0, None);
+            self.map(
+                module.pid,
+                module.base,
+                module.base.saturating_add(module.size),
+                0,
+                None,
+            );
             return;
         };
         let bias = module.base.wrapping_sub(found.base);
@@ -93,11 +99,27 @@ impl Spaces {
         }
     }
 
+    /// A process has a whole file mapped, its lowest segment at `base`.
+    pub(crate) fn library(&mut self, pid: u32, path: &str, base: u64) {
+        let Some(image) = self.image(path, &[]) else { return };
+        for (address, end, _) in image.code() {
+            let bias = base.wrapping_sub(image.base);
+            let (start, end) = (address.wrapping_add(bias), end.wrapping_add(bias));
+            self.map(pid, start, end, address, Some(Rc::clone(&image)));
+        }
+    }
+
     /// A process has a part of a file mapped.
     pub(crate) fn mapping(&mut self, pid: u32, start: u64, end: u64, offset: u64, path: &str) {
         let image = self.image(path, &[]);
         let address = image.as_ref().and_then(|image| image.address_of(offset));
-        self.map(pid, start, end, address.unwrap_or(0), image.filter(|_| address.is_some()));
+        self.map(
+            pid,
+            start,
+            end,
+            address.unwrap_or(0),
+            image.filter(|_| address.is_some()),
+        );
     }
 
     fn map(&mut self, pid: u32, start: u64, end: u64, address: u64, image: Option<Rc<Image>>) {
@@ -161,7 +183,13 @@ impl Spaces {
     /// The files that a process has mapped.
     pub(crate) fn images_of(&self, pid: u32) -> Vec<Rc<Image>> {
         let mut images: Vec<Rc<Image>> = Vec::new();
-        for image in self.processes.get(&pid).into_iter().flatten().filter_map(|r| r.image.as_ref()) {
+        for image in self
+            .processes
+            .get(&pid)
+            .into_iter()
+            .flatten()
+            .filter_map(|r| r.image.as_ref())
+        {
             if !images.iter().any(|known| Rc::ptr_eq(known, image)) {
                 images.push(Rc::clone(image));
             }

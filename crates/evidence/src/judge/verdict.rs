@@ -76,8 +76,17 @@ impl Verdict {
     /// Share of the calls that only the program knows the target of, in percent.
     pub(crate) fn unproved(&self) -> f64 {
         let all: u64 = self.fits.values().sum();
-        let proved: u64 = self.fits.iter().filter(|(fit, _)| fit.is_proved()).map(|(_, n)| n).sum();
-        if all == 0 { 0.0 } else { (all - proved) as f64 * 100.0 / all as f64 }
+        let proved: u64 = self
+            .fits
+            .iter()
+            .filter(|(fit, _)| fit.is_proved())
+            .map(|(_, n)| n)
+            .sum();
+        if all == 0 {
+            0.0
+        } else {
+            (all - proved) as f64 * 100.0 / all as f64
+        }
     }
 
     /// Everything, as text, with as many examples of each kind as `examples`.
@@ -97,7 +106,10 @@ impl Verdict {
         };
         let mut fits = self.fits.iter().map(|(fit, &n)| (fit.name().to_owned(), n));
         text.push_str(&format!("  frames: {}\n", list(&mut fits)));
-        text.push_str(&format!("  ends: {}\n", list(&mut self.ends.iter().map(|(e, &n)| (e.clone(), n)))));
+        text.push_str(&format!(
+            "  ends: {}\n",
+            list(&mut self.ends.iter().map(|(e, &n)| (e.clone(), n)))
+        ));
         let mut stops = self.stops.iter().map(|(&stop, &n)| (stop.to_owned(), n));
         text.push_str(&format!("  cut: {}\n", list(&mut stops)));
         let mut wrong: Vec<_> = self.examples.iter().collect();

@@ -16,6 +16,8 @@ const HEAD: &str = "\
 Made by `cargo run --release -p backtrail-evidence -- stacks`.
 Each program runs for some seconds under `backtrail record`, then again under `perf record -g` and
 `perf record --call-graph dwarf`, at 997 Hz. `crates/evidence/src/recipes.rs` has the commands.
+samply needs hardware counters to record; its column is what `samply import` makes of perf's samples with copies of
+stacks (8 KiB each, perf's default), without the code that programs make at run time.
 
 *Complete* is the strict rule, the same for all recorders: the outermost frame is in a start routine
 (`_start`, the start of a thread, a fibre or a goroutine), and no frame is wrong. *Wrong* counts the stacks
@@ -33,7 +35,11 @@ pub(super) fn keep(
     (own, verdict): (&Judged, &Verdict),
     others: &[(Judged, Verdict)],
 ) -> Result<(), String> {
-    let stops: Vec<String> = verdict.stops.iter().map(|(stop, count)| format!("{stop} {count}")).collect();
+    let stops: Vec<String> = verdict
+        .stops
+        .iter()
+        .map(|(stop, count)| format!("{stop} {count}"))
+        .collect();
     let mut row = format!(
         "| {name} | {} | {} | {:.2} % | {} | {} | {} | {} | {:.1} % |",
         own.samples,
@@ -42,7 +48,11 @@ pub(super) fn keep(
         verdict.wrong,
         verdict.false_ends,
         own.late,
-        if stops.is_empty() { "none".to_owned() } else { stops.join(", ") },
+        if stops.is_empty() {
+            "none".to_owned()
+        } else {
+            stops.join(", ")
+        },
         verdict.unproved(),
     );
     for (judged, verdict) in others {
@@ -53,7 +63,11 @@ pub(super) fn keep(
             verdict.wrong
         ));
     }
-    let ends: Vec<String> = verdict.ends.iter().map(|(end, count)| format!("{end} {count}")).collect();
+    let ends: Vec<String> = verdict
+        .ends
+        .iter()
+        .map(|(end, count)| format!("{end} {count}"))
+        .collect();
     fs::write(folder.join("row"), row)
         .and_then(|()| fs::write(folder.join("ends"), format!("| {name} | {} |", ends.join(", "))))
         .map_err(|error| error.to_string())
@@ -63,7 +77,9 @@ pub(super) fn keep(
 pub(super) fn write() -> Result<(), String> {
     let output = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
-        output.map_or(String::new(), |out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
+        output.map_or(String::new(), |out| {
+            String::from_utf8_lossy(&out.stdout).trim().to_owned()
+        })
     };
     let mut page = format!(
         "{HEAD}\n{}, Linux {}, {} CPUs, {}.\n\n",
@@ -74,7 +90,8 @@ pub(super) fn write() -> Result<(), String> {
     );
     page.push_str(
         "| program | samples | lost | complete | wrong | false end | read late | cut | indirect | perf -g: samples | complete | wrong \
-         | perf dwarf: samples | complete | wrong |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         | perf dwarf: samples | complete | wrong | samply: samples | complete | wrong |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let kept = |name: &str, file: &str| fs::read_to_string(super::folder(name).join(file)).ok();
     let mut skipped = Vec::new();
@@ -85,7 +102,10 @@ pub(super) fn write() -> Result<(), String> {
         }
     }
     if !skipped.is_empty() {
-        page.push_str(&format!("\nNot run, because something they need was missing: {}.\n", skipped.join(", ")));
+        page.push_str(&format!(
+            "\nNot run, because something they need was missing: {}.\n",
+            skipped.join(", ")
+        ));
     }
     page.push_str("\n## Where complete stacks end\n\n| program | start routines |\n|---|---|\n");
     for recipe in RECIPES {
