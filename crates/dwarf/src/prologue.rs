@@ -48,7 +48,12 @@ fn padding_len(bytes: &[u8]) -> usize {
         let rest = bytes.get(len..).unwrap_or_default();
         // `66` may come before any of them, many times.
         let prefixes = rest.iter().take_while(|byte| **byte == 0x66).count();
-        let form = |rest: &[u8]| PADDING.iter().find(|form| rest.starts_with(form)).map(|form| form.len());
+        let form = |rest: &[u8]| {
+            PADDING
+                .iter()
+                .find(|form| rest.starts_with(form))
+                .map(|form| form.len())
+        };
         let found = form(rest).or_else(|| Some(prefixes + form(rest.get(prefixes..)?)?));
         match found {
             Some(bytes) => len += bytes,
@@ -61,8 +66,10 @@ fn padding_len(bytes: &[u8]) -> usize {
 /// Whether code begins as a function that makes room on the stack.
 fn begins_function(bytes: &[u8]) -> bool {
     const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
-    matches!(bytes, [0x53 | 0x55, ..] | [0x41, 0x54..=0x57, ..] | [0x48, 0x83 | 0x81, 0xec, ..])
-        || bytes.starts_with(ENDBR64)
+    matches!(
+        bytes,
+        [0x53 | 0x55, ..] | [0x41, 0x54..=0x57, ..] | [0x48, 0x83 | 0x81, 0xec, ..]
+    ) || bytes.starts_with(ENDBR64)
 }
 
 /// The start of the function at `pc`: the nearest before it that can be seen.
@@ -240,7 +247,9 @@ mod tests {
         let mut code = vec![0x90; 13];
         code.extend([0xc3, 0x66, 0x90]);
         // push r13; movslq rax, esi; push r12; lea r13, [rdx+rax*8+8]; mov r12, rdx; push rbp; mov rbp, rax; push rbx; mov rbx, rdi
-        code.extend([0x41, 0x55, 0x48, 0x63, 0xc6, 0x41, 0x54, 0x4c, 0x8d, 0x6c, 0xc2, 0x08, 0x49, 0x89, 0xd4]);
+        code.extend([
+            0x41, 0x55, 0x48, 0x63, 0xc6, 0x41, 0x54, 0x4c, 0x8d, 0x6c, 0xc2, 0x08, 0x49, 0x89, 0xd4,
+        ]);
         code.extend([0x55, 0x48, 0x89, 0xc5, 0x53, 0x48, 0x89, 0xfb, 0x48, 0x83, 0xec, 0x08]);
         // call rbx; mov edi, eax; call exit; padding; push rbx: the next function
         code.extend([0xff, 0xd3, 0x89, 0xc7, 0xe8, 0, 0, 0, 0]);
@@ -254,7 +263,12 @@ mod tests {
     fn a_function_that_never_returns() {
         let code = stage2();
         let at = |offset: u64| rule(&ARCH, &code, START, START + offset);
-        for (offset, cfa, saved) in [(18, 16, None), (32, 32, Some(-32)), (45, 48, Some(-32)), (52, 48, Some(-32))] {
+        for (offset, cfa, saved) in [
+            (18, 16, None),
+            (32, 32, Some(-32)),
+            (45, 48, Some(-32)),
+            (52, 48, Some(-32)),
+        ] {
             let rule = at(offset).unwrap();
             assert_eq!(rule.cfa, Location::register(ARCH.sp.0, cfa), "{offset}");
             assert_eq!(rule.fp.map(|fp| fp.offset), saved, "{offset}");
