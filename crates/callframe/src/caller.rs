@@ -150,8 +150,8 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
                 }
             }
         }
-        let sp = frame.registers.get(arch.sp);
-        if sp.is_none() || !fde.cie.signal_frame {
+        // Seldom is anything said of it: by signal frames, and by code that jumps to another frame.
+        if row.rule(arch.sp) == Rule::Unspecified {
             frame.registers.set(arch.sp, cfa.wrapping_add_signed(arch.sp_from_cfa));
         }
         Ok(Caller {
@@ -189,7 +189,10 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
         match self.frame.registers.get(self.arch.sp) {
             // In an epilogue the register has been popped, and compilers go on saying that it is saved where nothing is kept any
             // more (gcc 12 on x86-64).
-            Some(sp) if slot < sp && sp - slot > self.arch.red_zone => self.register(register),
+            Some(sp) if slot < sp && sp - slot > self.arch.red_zone => {
+                let is_popped = register != self.arch.ra || self.arch.link_register;
+                is_popped.then(|| self.register(register))?
+            }
             _ => self.word(slot),
         }
     }

@@ -173,3 +173,76 @@ fn plain(opcode: u8, stack: &mut Stack) -> Option<()> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Code([u64; 32]);
+
+    impl Source for Code {
+        fn copy(&mut self, address: u64, words: &mut [u64]) -> usize {
+            let from = self.0.get(address as usize / 8..).unwrap_or_default();
+            for (word, from) in words.iter_mut().zip(from) {
+                *word = *from;
+            }
+            from.len().min(words.len())
+        }
+    }
+
+    struct Machine;
+
+    impl Values for Machine {
+        fn register(&mut self, register: Register) -> Option<u64> {
+            Some(1000 * u64::from(register.0) + 12)
+        }
+
+        fn word(&mut self, address: u64) -> Option<u64> {
+            Some(!address)
+        }
+    }
+
+    fn value(bytes: &[u8], cfa: Option<u64>) -> Option<u64> {
+        let mut code = Code([0; 32]);
+        for (at, byte) in bytes.iter().enumerate() {
+            let mut word = code.0[at / 8].to_ne_bytes();
+            word[at % 8] = *byte;
+            code.0[at / 8] = u64::from_ne_bytes(word);
+        }
+        let all = Cursor {
+            at: 0,
+            end: bytes.len() as u64,
+        };
+        evaluate(all, cfa, &mut Reader::new(&mut code), &mut Machine)
+    }
+
+    #[test]
+    fn operations() {
+        for (bytes, cfa, expected) in [
+            // The rule of x86-64's linkage tables: rsp + 8 + ((rip & 15) >= 11) * 8.
+            (
+                &[0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22][..],
+                None,
+                Some(7028),
+            ),
+            (&[0x77, 0x78, 0x06], None, Some(!7004)),
+            (&[0x94, 4], Some(1), Some(0xffff_fffe)),
+            (&[0x31, 0x32, 0x16, 0x1c], None, Some(1)),
+            (&[0x31, 0x32, 0x33, 0x17, 0x1c], None, Some(1u64.wrapping_sub(2))),
+            (&[0x35, 0x12, 0x1e, 0x14], Some(7), Some(7)),
+            (&[0x12, 0x14, 0x22], Some(7), Some(14)),
+            (&[0x09, 0xff, 0x11, 0x7f, 0x29], None, Some(1)),
+            (&[0x0a, 1, 2, 0x23, 0x81, 1], None, Some(0x282)),
+            (&[0x35, 0x30, 0x1b], None, None),
+            // Skips one operation, and goes back for ever.
+            (&[0x31, 0x2f, 1, 0, 0x32], None, Some(1)),
+            (&[0x2f, 0xfd, 0xff], None, None),
+            (&[0x22], None, None),
+            (&[0xff], None, None),
+            (&[], None, None),
+        ] {
+            assert_eq!(value(bytes, cfa), expected, "{bytes:x?}");
+        }
+        assert_eq!(value(&[0x31; 17], None), None);
+    }
+}

@@ -73,7 +73,10 @@ fn read(arguments: &Report) -> Result<Profiled, Failure> {
         ReadError::NoRecording => Failure::of(&arguments.trace, error),
     };
     let mut reader = Reader::open(&arguments.trace).map_err(failed)?;
-    let mut profile = Profile::new(Options::default());
+    let mut profile = Profile::new(Options {
+        clock_offset: reader.clock_offset(),
+        ..Options::default()
+    });
     while let Some(item) = reader.next().map_err(failed)? {
         profile.add(&item);
     }

@@ -82,6 +82,7 @@ fn modules(report: &str) -> Vec<Module> {
                     pid: PID,
                     base,
                     size: end.saturating_sub(base),
+                    mapped: None,
                     position_independent: bias != 0,
                     path: path.to_owned(),
                     build_id,

@@ -1,5 +1,7 @@
 //! What fuzzing runs: every function that reads untrusted bytes.
 
+use std::borrow::Cow;
+
 use backtrail_arch::{Registers, aarch64, s390x, x86_64};
 use backtrail_ctype::link;
 use backtrail_elf::{File, Image, Kind, SectionData, edit};
@@ -8,6 +10,7 @@ use backtrail_sframe::{Section, Version};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::cfi::{self, EhFrame};
+use crate::go_names::GoNames;
 use crate::registers::{CallFrames, Held};
 use crate::whole::Whole;
 use crate::{build, check, gopclntab, objects, tables, types};
@@ -43,6 +46,24 @@ pub fn go_tables(data: &[u8]) {
         for function in functions {
             assert!(function.rows.is_sorted_by(|one, next| one.start < next.start));
             assert!(function.rows.iter().all(|row| row.start < function.size));
+        }
+    }
+}
+
+/// Reads `data` as a `.gopclntab` with names, and as the memory that inlined calls are in, and asks for addresses all over it.
+pub fn go_names(data: &[u8]) {
+    for base in [0, 0x40_0000] {
+        let memory = vec![(base, data)];
+        let Some(names) = GoNames::parse(Cow::Borrowed(data), Endian::Little, memory) else {
+            return;
+        };
+        for address in (base..base + 4096).step_by(61) {
+            let calls = names.lookup(address);
+            assert!(
+                calls
+                    .iter()
+                    .all(|call| call.start <= address && !call.function.is_empty())
+            );
         }
     }
 }

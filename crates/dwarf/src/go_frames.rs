@@ -7,7 +7,7 @@
 //!
 //! `runtime.systemstack`, `asmcgocall` and `cgocallback` load the stack pointer of another stack. From Go 1.21 on their
 //! frame pointer stays what it was, and leads back; before, the first two have no frame, and nothing in the thread's own
-//! stack leads back: what runs there has no rows. `mcall` leaves its goroutine for good: nothing returns there.
+//! stack leads back. `mcall` leaves its goroutine for good: nothing returns there.
 
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
@@ -25,6 +25,11 @@ const ASSEMBLY: u8 = 4;
 /// DWARF numbers (System V AMD64 ABI, figure 3.36).
 const RBP: u8 = 6;
 const RSP: u8 = 7;
+const RETURN_ADDRESS: u8 = 16;
+
+/// A frame to which nothing in the stack at hand leads back: it stands on what is in no register. Without a row, its instructions
+/// would be read, which know nothing of other stacks.
+const LOST: Rule = Rule::new(Location::register(RETURN_ADDRESS, 0), Location::saved(-8));
 
 /// From the return address to the CFA, in bytes.
 const WORD: i32 = 8;
@@ -58,7 +63,7 @@ pub(crate) fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<Functio
                 signal_frame: true,
                 ..framed(&function, bytes)
             }),
-            _ if function.flags & SP_WRITE != 0 => rows.extend(switching(&function, bytes)),
+            _ if function.flags & SP_WRITE != 0 => rows.push(switching(&function, bytes)),
             _ => rows.push(framed(&function, bytes)),
         }
     }
@@ -81,7 +86,7 @@ fn framed(function: &Function, code: &[u8]) -> FunctionRows {
             continue;
         }
         let Some(known) = frame else {
-            frame = Frame::find(code, *distance);
+            frame = Frame::find(code, *distance).map(|found| found.kept_in(function, code));
             let Some(found) = frame else {
                 rows.push((pc, by_sp(distance.bytes, None)));
                 continue;
@@ -130,6 +135,8 @@ struct Frame {
     points: u32,
     /// It is restored before the stack pointer, not behind it.
     restored_first: bool,
+    /// In assembly, up to here nothing else is put into it.
+    kept: u32,
 }
 
 impl Frame {
@@ -142,6 +149,7 @@ impl Frame {
                 saved: distance.pc,
                 points: distance.pc + 3,
                 restored_first: false,
+                kept: 0,
             });
         }
         let slot = distance.bytes.checked_sub(WORD)?;
@@ -152,7 +160,16 @@ impl Frame {
             saved: distance.pc + store.len() as u32,
             points: distance.pc + (store.len() + point.len()) as u32,
             restored_first: true,
+            kept: 0,
         })
+    }
+
+    fn kept_in(self, function: &Function, code: &[u8]) -> Frame {
+        let kept = match function.flags & ASSEMBLY {
+            0 => function.size,
+            _ => code::keeps_fp_until(0..code.len() as u64, code, self.points.into()) as u32,
+        };
+        Frame { kept, ..self }
     }
 
     /// The rows of code in which the stack pointer stays at `distance`.
@@ -166,7 +183,12 @@ impl Frame {
     ) {
         let on_stack = by_sp(distance, Some(Location::saved(-16)));
         if function.flags & ASSEMBLY != 0 {
-            rows.push((range.start, on_stack));
+            if range.start < self.kept {
+                rows.push((range.start, by_fp()));
+            }
+            if self.kept < range.end {
+                rows.push((range.start.max(self.kept), on_stack));
+            }
             return;
         }
         rows.push((range.start, by_fp()));
@@ -286,38 +308,33 @@ fn restorer(image: &Image<'_>, function: &Function, before: Option<&mut Function
 }
 
 /// The rows of a function that switches stacks, as its instructions tell them.
-fn switching(function: &Function, bytes: &[u8]) -> Vec<FunctionRows> {
-    let range = function.start..function.start + u64::from(function.size);
-    let mut rows = code::rows(&Input {
-        range: range.clone(),
+fn switching(function: &Function, bytes: &[u8]) -> FunctionRows {
+    let end = function.start + u64::from(function.size);
+    let known = code::rows(&Input {
+        range: function.start..end,
         bytes,
         entries: &[function.start],
     });
-    if function.name == "runtime.mcall" {
-        rows.extend(gaps(&rows, range, |start, size| {
-            FunctionRows::new(start, size, vec![Row { start: 0, rule: None }])
-        }));
-        rows.sort_by_key(|rows| rows.start);
-    }
-    rows
-}
-
-/// What `rows`, which are in order, leave of `range`.
-fn gaps(
-    rows: &[FunctionRows],
-    range: std::ops::Range<u64>,
-    fill: impl Fn(u64, u32) -> FunctionRows,
-) -> Vec<FunctionRows> {
-    let mut start = range.start;
-    let mut filled = Vec::new();
-    let ends = rows.iter().map(|rows| (rows.start, cfi::end_of(rows)));
-    for (next, end) in ends.chain([(range.end, range.end)]) {
-        if start < next {
-            filled.push(fill(start, (next - start) as u32));
+    let elsewhere = match function.name.as_str() {
+        "runtime.mcall" => None,
+        _ => Some(LOST),
+    };
+    let mut rows = Vec::new();
+    let mut reached = function.start;
+    for piece in &known {
+        if reached < piece.start {
+            rows.push(((reached - function.start) as u32, elsewhere));
         }
-        start = start.max(end);
+        let offset = (piece.start - function.start) as u32;
+        rows.extend(piece.rows.iter().map(|row| (offset + row.start, row.rule)));
+        reached = cfi::end_of(piece);
     }
-    filled
+    if reached < end {
+        rows.push(((reached - function.start) as u32, elsewhere));
+    }
+    rows.dedup_by(|next, before| next.1 == before.1);
+    let rows = rows.into_iter().map(|(start, rule)| Row { start, rule });
+    FunctionRows::new(function.start, function.size, rows.collect())
 }
 
 #[cfg(test)]
@@ -365,7 +382,10 @@ mod tests {
         assert_eq!(shape(&code, &distances, 0), expected);
         // Assembly may use the register for anything, once it is saved.
         let by_hand = shape(&code, &distances, ASSEMBLY);
-        assert_eq!(by_hand[2], (8, Some(by_sp(24, SAVED))));
+        assert_eq!(by_hand[2..], [(4, Some(by_fp())), (14, Some(by_sp(0, None)))]);
+        let mut uses = code;
+        uses[8] = 0x5d;
+        assert_eq!(shape(&uses, &distances, ASSEMBLY)[3], (8, Some(by_sp(24, SAVED))));
         // What makes no frame in a known way has rows of the stack pointer alone.
         let other = [0x90; 15];
         let rules = shape(&other, &distances, 0);

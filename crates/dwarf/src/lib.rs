@@ -3,7 +3,7 @@
 //! [`cfi`] turns call frame information (`.eh_frame`) into SFrame rows and reports what rows cannot say, [`build`] makes
 //! them a table, and [`check`] holds any table against call frame information; [`tables`] gives each module the one
 //! table that sampling uses; [`registers`] gives a caller all registers that can be known; [`lines`] tells functions, inlined calls and source lines; [`types`] makes compact C types;
-//! [`split`] finds the rest of units that is in other files;
+//! [`go_names`] has what Go's programs keep of these when they are stripped; [`starts`] tells where functions without symbols begin; [`split`] finds the rest of units that is in other files;
 //! [`cache`] keeps what took long.
 //!
 //! ```
@@ -36,6 +36,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod go_frames;
+pub mod go_names;
 mod gopclntab;
 pub mod instructions;
 pub mod lines;
@@ -43,9 +44,11 @@ pub mod objects;
 mod plt;
 mod reader;
 pub mod registers;
+mod roots;
 mod sections;
 pub mod sizes;
 pub mod split;
+pub mod starts;
 pub mod tables;
 pub mod types;
 mod undescribed;

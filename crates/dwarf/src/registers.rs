@@ -161,6 +161,14 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         self.known_row(&self.section(), svma).is_some()
     }
 
+    /// The code of the function that an FDE describes at this address.
+    pub fn function_at(&self, svma: u64) -> Option<Range<u64>> {
+        let section = self.section();
+        let fde = self.fde(&section, self.offset(&section, svma)?)?;
+        let range = fde.initial_address()..fde.initial_address().checked_add(fde.len())?;
+        range.contains(&svma).then_some(range)
+    }
+
     fn known_row(&self, section: &gimli::EhFrame<Slice<'_>>, svma: u64) -> Option<Rc<Row>> {
         if let Some(known) = self.rows.borrow().get(&svma) {
             return known.clone();

@@ -25,6 +25,7 @@ use crate::cfi::{self, Converted, EhFrame, debug_frame};
 pub use crate::error::Error;
 use crate::gopclntab;
 use crate::plt;
+use crate::roots;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
 const CACHE_FOLDER: &str = "sframe-v5";
@@ -106,6 +107,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     }
     plt::add(&mut converted, image);
     gopclntab::add(&mut converted, image);
+    roots::add(&mut converted, image);
     converted
 }
 

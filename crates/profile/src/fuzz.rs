@@ -1,5 +1,8 @@
 //! Fuzz targets as plain functions, run briefly by the tests and for long by cargo-fuzz.
 
+use std::rc::Rc;
+
+use crate::symbolize::{JitCode, JitDump};
 use crate::{Kallsyms, PerfMap};
 
 /// Any bytes as a perf map: every line's start and end can be asked for, and what is found lies where it was written.
@@ -12,6 +15,30 @@ pub fn perf_map(data: &[u8]) {
             assert!(offset <= address);
         }
     }
+}
+
+/// Any bytes as a jitdump: every address in it can be asked for at every of its times.
+pub fn jit_dump(data: &[u8]) {
+    let Some(dump) = JitDump::parse(data) else {
+        return;
+    };
+    assert!(dump.len() * 16 <= data.len());
+    let words = data.chunks_exact(8).take(512);
+    let words: Vec<u64> = words
+        .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
+        .collect();
+    let mut code = JitCode::new(Rc::new(dump));
+    let mut times: Vec<u64> = words.iter().copied().chain([u64::MAX]).collect();
+    times.sort_unstable();
+    for time in times.into_iter().step_by(1 + words.len() / 8) {
+        code.advance(time);
+        for &address in &words {
+            if let Some((change, offset)) = code.find(address) {
+                assert!(offset <= address && code.function(change, offset).is_some());
+            }
+        }
+    }
+    assert!(!code.advance(0));
 }
 
 /// Any bytes as `/proc/kallsyms`: as for perf maps.

@@ -14,8 +14,6 @@ pub struct File {
     pub path: String,
     /// Build id; empty where it has none.
     pub build_id: Vec<u8>,
-    /// Whether its addresses are relative to where it is mapped; a fixed-position executable's are absolute.
-    pub position_independent: bool,
 }
 
 impl File {
@@ -24,7 +22,6 @@ impl File {
         File {
             path: module.path.clone(),
             build_id: module.build_id.clone(),
-            position_independent: module.position_independent,
         }
     }
 
@@ -55,6 +52,8 @@ pub(crate) struct FileId(pub(crate) u32);
 pub(crate) struct Mapping {
     /// Where its first byte lies.
     pub(crate) base: u64,
+    /// Whether addresses count from there; those of a fixed-position executable are the file's own.
+    pub(crate) relative: bool,
     /// The file.
     pub(crate) file: FileId,
 }
@@ -73,14 +72,16 @@ impl Modules {
     pub(crate) fn map(&mut self, module: &Module) {
         let mapping = Mapping {
             base: module.base,
+            relative: module.position_independent,
             file: self.intern(File::of(module)),
         };
+        let addresses = module.addresses();
         let space = if is_kernel_address(module.base) {
             &mut self.kernel
         } else {
             self.processes.entry(module.pid).or_default()
         };
-        space.insert(module.base, module.base.saturating_add(module.size), mapping);
+        space.insert(addresses.start, addresses.end, mapping);
     }
 
     /// The process started another program: nothing of it is mapped any more.
@@ -126,6 +127,7 @@ mod tests {
             pid,
             base,
             size,
+            mapped: None,
             position_independent: true,
             path: path.into(),
             build_id: Vec::new(),
@@ -146,6 +148,21 @@ mod tests {
         assert_eq!(path_at(&modules, 1, 0x2000), Some(("/b", 0x2000)));
         assert_eq!(path_at(&modules, 1, 0x3000), Some(("/a", 0x1000)));
         assert_eq!(path_at(&modules, 1, 0x4000), None);
+    }
+
+    #[test]
+    fn a_piece_that_is_mapped_again_has_a_base_of_its_own_and_covers_nothing_else() {
+        let mut modules = Modules::default();
+        modules.map(&module(1, 0x40_0000, 0x10_0000, "/a"));
+        modules.map(&module(1, 0x79_0000, 0x1000, "/b"));
+        let mut piece = module(1, 0x70_0000, 0x10_0000, "/a");
+        piece.mapped = Some(0x78_0000..0x78_2000);
+        modules.map(&piece);
+        assert_eq!(path_at(&modules, 1, 0x48_0000), Some(("/a", 0x40_0000)));
+        assert_eq!(path_at(&modules, 1, 0x78_1fff), Some(("/a", 0x70_0000)));
+        assert_eq!(path_at(&modules, 1, 0x79_0000), Some(("/b", 0x79_0000)));
+        assert_eq!(path_at(&modules, 1, 0x78_2000), None);
+        assert_eq!(path_at(&modules, 1, 0x70_0000), None);
     }
 
     #[test]

@@ -13,23 +13,27 @@ use crate::modules::File;
 pub(crate) struct Processes {
     /// By thread; a process is called as its first thread, whose number is the process's.
     names: FxHashMap<u32, String>,
-    /// What a process that nobody named is called: its first file.
+    /// What a process that nobody named is called: its first file that is no library.
     first_files: FxHashMap<u32, String>,
+    /// What a process without either is called: the thread that was named first.
+    first_threads: FxHashMap<u32, u32>,
     /// Processes that have ended, whose numbers may come again.
     ended: FxHashSet<u32>,
 }
 
 impl Processes {
     /// A thread has a name.
-    pub(crate) fn named(&mut self, tid: u32, name: &str) {
+    pub(crate) fn named(&mut self, pid: u32, tid: u32, name: &str) {
         self.names.insert(tid, name.to_string());
+        self.first_threads.entry(pid).or_insert(tid);
     }
 
-    /// A file was mapped: the first one of a program is the program.
+    /// A file was mapped: the first one of a program is the program. What is known of a process that ran already is what its stacks
+    /// reached into, libraries first.
     pub(crate) fn mapped(&mut self, module: &Module) {
         if let Entry::Vacant(vacant) = self.first_files.entry(module.pid) {
             let file = File::of(module);
-            if !file.is_anonymous() {
+            if !file.is_anonymous() && !is_library(file.display_name()) {
                 vacant.insert(file.display_name().to_string());
             }
         }
@@ -38,6 +42,7 @@ impl Processes {
     /// The process runs another program now, whose name comes later.
     pub(crate) fn executed(&mut self, pid: u32) {
         self.first_files.remove(&pid);
+        self.first_threads.remove(&pid);
     }
 
     /// A process or thread began. Says whether it is a process with a number that another one had before.
@@ -50,6 +55,7 @@ impl Processes {
         let is_reused = pid == tid && self.ended.remove(&pid);
         if pid == tid {
             self.first_files.remove(&pid);
+            self.first_threads.remove(&pid);
             if let Some(file) = self.first_files.get(&parent).cloned() {
                 self.first_files.insert(pid, file);
             }
@@ -66,7 +72,9 @@ impl Processes {
 
     /// What the process is called.
     pub(crate) fn process_name(&self, pid: u32) -> Cow<'_, str> {
-        match self.names.get(&pid).or_else(|| self.first_files.get(&pid)) {
+        let of_thread = || self.names.get(self.first_threads.get(&pid)?);
+        let name = self.names.get(&pid).or_else(|| self.first_files.get(&pid));
+        match name.or_else(of_thread) {
             Some(name) if !name.trim().is_empty() => name.into(),
             _ => format!("[pid {pid}]").into(),
         }
@@ -82,6 +90,11 @@ impl Processes {
     }
 }
 
+/// Whether a file of this name is a library: `libc.so.6`, `_json.cpython-311-x86_64-linux-gnu.so`.
+fn is_library(name: &str) -> bool {
+    name.ends_with(".so") || name.contains(".so.")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +105,7 @@ mod tests {
             pid,
             base: 0x1000,
             size: 0x1000,
+            mapped: None,
             position_independent: true,
             path: path.into(),
             build_id: Vec::new(),
@@ -106,19 +120,36 @@ mod tests {
         mapped(&mut processes, 5, "/usr/bin/git");
         mapped(&mut processes, 5, "/lib/libc.so.6");
         assert_eq!(processes.process_name(5), "git");
-        processes.named(5, "git-gc");
+        processes.named(5, 5, "git-gc");
         assert_eq!(processes.process_name(5), "git-gc");
         assert_eq!(processes.thread_name(5, 5), "git-gc");
         assert_eq!(processes.thread_name(5, 6), "[tid 6]");
     }
 
+    /// Of a process that ran before the recording, stacks may reach into libraries first, and its first thread may never run.
+    #[test]
+    fn a_process_is_not_called_after_a_library() {
+        let mut processes = Processes::default();
+        mapped(&mut processes, 5, "/lib/x86_64-linux-gnu/libc.so.6");
+        assert_eq!(processes.process_name(5), "[pid 5]");
+        processes.named(5, 7, "worker");
+        processes.named(5, 8, "writer");
+        assert_eq!(processes.process_name(5), "worker");
+        mapped(&mut processes, 5, "/usr/lib/python3/_json.cpython-311.so");
+        mapped(&mut processes, 5, "/usr/bin/python3.11");
+        assert_eq!(processes.process_name(5), "python3.11");
+        assert_eq!(processes.thread_name(5, 7), "worker");
+        processes.named(5, 5, "python3");
+        assert_eq!(processes.process_name(5), "python3");
+    }
+
     #[test]
     fn children_are_called_as_their_parents_until_they_are_named() {
         let mut processes = Processes::default();
-        processes.named(5, "make");
+        processes.named(5, 5, "make");
         assert!(!processes.forked(9, 9, 5));
         assert_eq!(processes.process_name(9), "make");
-        processes.named(9, "cc");
+        processes.named(9, 9, "cc");
         assert_eq!(processes.process_name(9), "cc");
         processes.forked(9, 10, 9);
         assert_eq!(processes.thread_name(9, 10), "cc");

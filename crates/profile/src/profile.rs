@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use backtrail_recording::{Frame, FrameKind, Item, Sample, Stop};
+use backtrail_recording::{Frame, FrameKind, Item, Sample, Stop, is_kernel_address};
 use rustc_hash::FxHashMap;
 
 use crate::calls::Calls;
@@ -19,8 +19,10 @@ pub struct Options {
     /// Each stack begins with the name of its thread (after that of its process).
     pub thread_root: bool,
     /// Stacks that end early are put under a frame that says why, `[incomplete: no_table]`: their outermost frame is not
-    /// where the program began.
+    /// where the program began. Those of which outer frames were read later are put under `[read late]`.
     pub mark_incomplete: bool,
+    /// Nanoseconds that the recording's times are ahead of the monotonic clock, by which jitdumps count.
+    pub clock_offset: u64,
     /// Where to look for names that are in no module's file.
     pub system: SystemFiles,
 }
@@ -31,6 +33,7 @@ impl Default for Options {
             process_root: true,
             thread_root: false,
             mark_incomplete: true,
+            clock_offset: 0,
             system: SystemFiles::default(),
         }
     }
@@ -38,6 +41,9 @@ impl Default for Options {
 
 /// The frame above a stack of which only the leaf is known.
 pub const STACK_LOST: &str = "[stack lost]";
+/// The frame above a stack whose outer frames were read from the running process after the sample was taken: they may be of another
+/// moment.
+pub const READ_LATE: &str = "[read late]";
 /// The frame that stands for frames that the recorder left out.
 pub const OMITTED: &str = "[frames omitted]";
 /// The frame of a sample without any.
@@ -67,6 +73,7 @@ pub struct Profile {
 #[derive(Debug)]
 struct Markers {
     lost: LabelId,
+    late: LabelId,
     omitted: LabelId,
     no_stack: LabelId,
     incomplete: [LabelId; Stop::ALL.len()],
@@ -84,6 +91,7 @@ impl Profile {
         let mut marker = |text: &str| tree.label(text, LabelKind::Marker);
         let markers = Markers {
             lost: marker(STACK_LOST),
+            late: marker(READ_LATE),
             omitted: marker(OMITTED),
             no_stack: marker(NO_STACK),
             incomplete: Stop::ALL.map(|stop| marker(&format!("[incomplete: {}]", stop.name()))),
@@ -110,7 +118,7 @@ impl Profile {
         match item {
             Item::Module(module) => {
                 self.symbolizer.map(module);
-                if backtrail_recording::is_kernel_address(module.base) {
+                if is_kernel_address(module.base) {
                     self.located.clear();
                 } else {
                     self.located.remove(&module.pid);
@@ -121,7 +129,7 @@ impl Profile {
                 self.forget_modules(*pid);
                 self.processes.executed(*pid);
             }
-            Item::ThreadName(name) => self.processes.named(name.tid, &name.name),
+            Item::ThreadName(name) => self.processes.named(name.pid, name.tid, &name.name),
             Item::Fork { pid, tid, parent, .. } => {
                 // A process number that is used again must not show what the earlier process had mapped.
                 if self.processes.forked(*pid, *tid, *parent) {
@@ -171,6 +179,10 @@ impl Profile {
 
     fn add_sample(&mut self, sample: &Sample<'_>) {
         self.summary.count(sample);
+        let monotonic = sample.time.saturating_sub(self.options.clock_offset);
+        if self.symbolizer.advance(sample.pid, monotonic) {
+            self.located.remove(&sample.pid);
+        }
         *self.stops.entry(sample.stop).or_default() += 1;
         self.path.clear();
         let process = self.processes.process_name(sample.pid);
@@ -180,6 +192,9 @@ impl Profile {
         if self.options.thread_root {
             let thread = self.processes.thread_name(sample.pid, sample.tid);
             self.path.push(self.tree.label(&thread, LabelKind::Marker));
+        }
+        if sample.live && self.options.mark_incomplete {
+            self.path.push(self.markers.late);
         }
         match sample.stop {
             None => self.path.push(self.markers.lost),
@@ -197,8 +212,10 @@ impl Profile {
             self.path.push(self.markers.no_stack);
         }
         let mut leaf = None;
-        for frame in sample.frames.iter().rev() {
-            leaf = self.add_frame(sample.pid, frame);
+        let user = sample.frames.iter().position(|frame| !is_kernel_address(frame.address));
+        let user = user.unwrap_or(sample.frames.len());
+        for (index, frame) in sample.frames.iter().enumerate().rev() {
+            leaf = self.add_frame(sample.pid, frame, index < user);
         }
         if let Some(location) = leaf {
             *self.leaves.entry(location).or_default() += 1;
@@ -208,18 +225,22 @@ impl Profile {
     }
 
     /// Puts the calls of a frame on the path.
-    fn add_frame(&mut self, pid: u32, frame: &Frame) -> Option<LocationId> {
+    fn add_frame(&mut self, pid: u32, frame: &Frame, in_kernel: bool) -> Option<LocationId> {
         if frame.kind == FrameKind::Omitted {
             self.path.push(self.markers.omitted);
             return None;
         }
         let symbolizer = &mut self.symbolizer;
-        let location = *self
-            .located
-            .entry(pid)
-            .or_default()
-            .entry((frame.kind, frame.address))
-            .or_insert_with(|| symbolizer.resolve(pid, frame.kind, frame.address));
+        let location = if is_kernel_address(frame.address) && !in_kernel {
+            symbolizer.resolve_outside_kernel(pid, frame.kind, frame.address)
+        } else {
+            *self
+                .located
+                .entry(pid)
+                .or_default()
+                .entry((frame.kind, frame.address))
+                .or_insert_with(|| symbolizer.resolve(pid, frame.kind, frame.address))
+        };
         let calls = self.functions.of(location, symbolizer, &mut self.tree);
         for function in calls {
             let function = self.functions.calls[function];

@@ -45,6 +45,15 @@ fn perf_map() {
     run(fuzz::perf_map, PERF_MAP);
 }
 
+/// Two functions of V8, the first with lines, one of which moves.
+#[test]
+fn jit_dump() {
+    run(
+        fuzz::jit_dump,
+        include_bytes!("../../../fuzz/seeds/jit_dump/lines_and_moves"),
+    );
+}
+
 #[test]
 fn kallsyms() {
     run(fuzz::kallsyms, KALLSYMS);

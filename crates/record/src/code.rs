@@ -1,8 +1,10 @@
 //! Code that no table row describes: how its frames are left, and whether what is found there can be return addresses.
 
 use std::cell::RefCell;
+use std::hash::Hash;
+use std::ops::Range;
 
-use backtrail_arch::{Arch, Call};
+use backtrail_arch::{Arch, Call, InstructionSet, Register};
 use backtrail_dwarf::instructions;
 use backtrail_target::sys;
 use backtrail_unwind::{Coverage, Uncovered};
@@ -14,6 +16,9 @@ use crate::spaces::Space;
 
 /// Answers that are kept; with more, all are asked for again.
 const MOST_ANSWERS: usize = 1 << 16;
+
+/// Bytes of the longest function that is asked which registers it keeps.
+const LONGEST_HELPER: u64 = 64 << 10;
 
 /// An address: in a file, whichever process has it mapped, or in memory that a process filled itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +33,7 @@ pub(crate) struct Code {
     frames: RefCell<FxHashMap<Place, Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
+    kept: RefCell<FxHashMap<(Place, Register), bool>>,
 }
 
 /// A process's memory and modules, as far as code is asked for.
@@ -84,6 +90,28 @@ impl Code {
         })
     }
 
+    /// Whether the function at `pc` never changes `register`.
+    pub(crate) fn keeps(&self, process: &Process<'_, '_>, pc: u64, register: Register) -> bool {
+        let Some(mapping) = process.space.find(pc) else {
+            return false;
+        };
+        let Some((frames, bias)) = process.modules.call_frames(mapping) else {
+            return false;
+        };
+        let Some(function) = frames.function_at(pc.wrapping_sub(bias)) else {
+            return false;
+        };
+        let start = function.start.wrapping_add(bias);
+        remembered(&self.kept, (process.place(mapping, start), register), || {
+            let len = (function.end - function.start).min(LONGEST_HELPER);
+            let mut code = vec![0; len as usize];
+            let read = process.read(start, &mut code);
+            read == code.len()
+                && function.end - function.start == len
+                && instructions::keeps(process.arch, &code, start, register)
+        })
+    }
+
     /// Whether `ra` follows a call that can lead to `callee`, or is an address that a run-time system pushes itself.
     pub(crate) fn is_called(&self, process: &Process<'_, '_>, ra: u64, callee: u64) -> bool {
         let Some(mapping) = process.space.find(ra.wrapping_sub(1)) else {
@@ -115,12 +143,33 @@ fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
         callee.module != mapping.module && matches!(process.modules.coverage(callee), Coverage::Table(_))
     });
     let function = process.modules.function_at(mapping, target);
-    let is_a_function = function.is_some_and(|function| function.start == target && !function.contains(&callee));
+    let Some(function) = function.filter(|function| function.start == target && !function.contains(&callee)) else {
+        return true;
+    };
+    let callee = callee_mapping.and_then(|mapping| process.modules.function_at(mapping, callee));
     // What leads to another module is a linkage stub, whose callee nobody sees here.
-    is_elsewhere || !is_a_function
+    is_elsewhere || callee.is_some_and(|callee| jumps(process, function, callee.start))
 }
 
-fn remembered<T: Copy>(answers: &RefCell<FxHashMap<Place, T>>, place: Place, ask: impl FnOnce() -> T) -> T {
+/// Whether there is a jump to `target` in a function: it may end in calling that.
+fn jumps(process: &Process<'_, '_>, function: Range<u64>, target: u64) -> bool {
+    const LONGEST: u64 = 1 << 16;
+    const JUMP: u8 = 0xe9;
+    if process.arch.instructions != InstructionSet::X86_64 || function.end - function.start > LONGEST {
+        return false;
+    }
+    let mut code = vec![0; (function.end - function.start) as usize];
+    let read = process.read(function.start, &mut code);
+    code[..read].windows(5).enumerate().any(|(at, bytes)| match bytes {
+        [JUMP, distance @ ..] => distance.try_into().is_ok_and(|distance| {
+            let end = function.start + at as u64 + 5;
+            end.wrapping_add_signed(i32::from_le_bytes(distance).into()) == target
+        }),
+        _ => false,
+    })
+}
+
+fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: K, ask: impl FnOnce() -> T) -> T {
     if let Some(&known) = answers.borrow().get(&place) {
         return known;
     }

@@ -11,8 +11,10 @@ use crate::code::Process;
 
 /// Processes that are remembered; with more, all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
+/// The most that is read of one mapping: the kernel may have joined a module's data with other memory.
+const MOST_OF_MAPPING: u64 = 4 << 20;
 /// The most that is read of a process's data.
-const MOST_DATA: u64 = 32 << 20;
+const MOST_DATA: u64 = 64 << 20;
 
 /// What the modules of a process have in their data.
 #[derive(Debug, Default)]
@@ -60,7 +62,7 @@ fn read(process: &Process<'_, '_>) -> FxHashSet<u64> {
     let mut left = MOST_DATA;
     let mut found = FxHashSet::default();
     for map in data(&maps) {
-        let len = (map.end - map.start).min(left);
+        let len = (map.end - map.start).min(MOST_OF_MAPPING).min(left);
         left -= len;
         let mut bytes = vec![0; len as usize];
         let read = sys::read_process(process.pid as i32, map.start, &mut bytes).unwrap_or(0);

@@ -10,7 +10,7 @@ use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, Tables};
 use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData};
-use backtrail_recording::Module as Recorded;
+use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_target::proc::{DELETED, VDSO, is_file};
 use backtrail_target::{proc, sys};
@@ -207,7 +207,8 @@ impl<'a> Modules<'a> {
                 pid,
                 base: bias.wrapping_add(elf.base_vaddr),
                 size: elf.mem_size,
-                position_independent: elf.position_independent,
+                mapped: Some(mapping.start..mapping.end),
+                position_independent: elf.position_independent || bias != 0,
                 path,
                 build_id: elf.build_id.clone(),
             });
@@ -221,10 +222,30 @@ impl<'a> Modules<'a> {
             pid,
             base: mapping.start.wrapping_sub(mapping.file_offset),
             size: mapping.file_offset.saturating_add(mapping.end - mapping.start),
+            mapped: Some(mapping.start..mapping.end),
             position_independent: true,
             path,
             build_id,
         })
+    }
+
+    /// Whether it is a mapping of what says which code the process makes at run time.
+    pub(crate) fn is_jit_dump(&self, mapping: &Mapping) -> bool {
+        is_jit_dump(&self.modules[mapping.module.0 as usize].path)
+    }
+
+    /// What a recording says of a mapping that [is one](Self::is_jit_dump): its path.
+    pub(crate) fn describe_jit_dump(&self, mapping: &Mapping, time: u64, pid: u32) -> Recorded {
+        Recorded {
+            time,
+            pid,
+            base: mapping.start,
+            size: mapping.end - mapping.start,
+            mapped: None,
+            position_independent: true,
+            path: self.modules[mapping.module.0 as usize].path.clone(),
+            build_id: Vec::new(),
+        }
     }
 
     fn contents(&self, index: ModuleIndex) -> &Contents<'a> {
@@ -349,7 +370,8 @@ fn call_frames(image: &Image<'_>) -> Option<CallFrames<Vec<u8>>> {
         bytes: section.data.into_owned(),
     };
     let section = image.eh_frame().ok().flatten();
-    let section = section.or_else(|| debug_frame::of_image(image))?;
+    let debug = || debug_frame::of_image(image).filter(|_| !tables::exceeds_call_frames(image));
+    let section = section.or_else(debug)?;
     let header = image.eh_frame_hdr().ok().flatten();
     Some(CallFrames::new(image, held(section), header.map(held)))
 }
@@ -367,6 +389,7 @@ pub(crate) fn kernel() -> Option<Recorded> {
         pid: NO_PROCESS,
         base: proc::kernel_start()?,
         size: KERNEL_SIZE,
+        mapped: None,
         position_independent: true,
         path: "[kernel.kallsyms]".to_owned(),
         build_id: backtrail_elf::build_id_of_notes(&notes).unwrap_or_default().to_vec(),

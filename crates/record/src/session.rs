@@ -397,20 +397,37 @@ impl<'a> Session<'a> {
                 continue;
             }
             self.touched.push(mapping.id);
-            if self.writer.announce_module(pid, mapping.id)
-                && let Some(module) = self.modules.describe(mapping, time, pid)
-            {
-                self.writer.module(tid, &module)?;
+            if self.writer.announce_module(pid, mapping.id) {
+                if let Some(module) = self.modules.describe(mapping, time, pid) {
+                    self.writer.module(tid, &module)?;
+                    continue;
+                }
+                // Code made at run time: what it is called may be in a file that the process has mapped.
+                for dump in space.mappings().filter(|mapping| self.modules.is_jit_dump(mapping)) {
+                    if self.writer.announce_module(pid, dump.id) {
+                        self.writer
+                            .module(tid, &self.modules.describe_jit_dump(dump, time, pid))?;
+                    }
+                }
             }
         }
-        if self.writer.announce_name(tid) {
-            let name = self
-                .names
-                .entry(tid)
-                .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
-            self.writer.thread_name(time, pid, tid, name)?;
+        self.announce_name(time, pid, tid)?;
+        // The process is called after its first thread, which may never run.
+        if pid != tid && pid != 0 {
+            self.announce_name(time, pid, pid)?;
         }
         Ok(())
+    }
+
+    fn announce_name(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
+        if !self.writer.announce_name(tid) {
+            return Ok(());
+        }
+        let name = self
+            .names
+            .entry(tid)
+            .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
+        self.writer.thread_name(time, pid, tid, name)
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use backtrail_arch::Registers;
+use backtrail_arch::{Register, Registers};
 use backtrail_target::proc;
 use backtrail_unwind::{AddressKind, Coverage, Memory, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
@@ -29,6 +29,11 @@ impl Space {
     /// A number that changes whenever something is mapped; a forked child has its parent's.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// All mappings, by rising address.
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        self.mappings.iter()
     }
 
     /// The mapping that holds `address`.
@@ -246,6 +251,10 @@ impl Restore for SpaceView<'_, '_> {
             registers: caller.registers,
             signal_frame: caller.signal_frame,
         })
+    }
+
+    fn keeps(&self, pc: u64, register: Register) -> bool {
+        self.code.keeps(&self.process, pc, register)
     }
 }
 

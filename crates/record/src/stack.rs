@@ -4,7 +4,7 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
-use backtrail_unwind::{AddressKind, CacheEntry, Position, RuleCache, step_restoring};
+use backtrail_unwind::{AddressKind, CacheEntry, Position, RuleCache, keep_register, step_restoring};
 
 use crate::chain;
 use crate::holes::{Holes, ShortCopy};
@@ -170,14 +170,21 @@ impl StackWalker {
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
         let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
-        let mut left = LONGEST_WALK;
+        let mut callees = 0;
         let stop = loop {
             kept.push(recorded(registers.pc, kind));
-            left -= 1;
-            if left == 0 {
+            if callees == LONGEST_WALK {
                 break backtrail_unwind::Stop::Limit;
             }
-            match step_restoring(self.arch, &mut registers, kind, view, &mut memory, &mut cache) {
+            let mut stepped = step_restoring(self.arch, &mut registers, kind, view, &mut memory, &mut cache);
+            if let Err(backtrail_unwind::Stop::NotExpressible(needed)) = stepped
+                && callees == 1
+                && keep_register(needed, &program.registers, &mut registers, view)
+            {
+                stepped = step_restoring(self.arch, &mut registers, kind, view, &mut memory, &mut cache);
+            }
+            callees += 1;
+            match stepped {
                 Ok((next, _)) => kind = next,
                 Err(stop) => break stop,
             }

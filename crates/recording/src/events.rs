@@ -76,6 +76,8 @@ pub(crate) mod field {
     pub(crate) const IS_PIC: &str = "is_pic";
     pub(crate) const HAS_BUILD_ID: &str = "has_build_id";
     pub(crate) const HAS_DEBUG_LINK: &str = "has_debug_link";
+    pub(crate) const MAPPED_START: &str = "mapped_start";
+    pub(crate) const MAPPED_END: &str = "mapped_end";
     pub(crate) const BUILD_ID: &str = "build_id";
     pub(crate) const NAME: &str = "name";
     pub(crate) const PARENT_PID: &str = "parent_pid";
@@ -186,7 +188,9 @@ fn common_events() -> Vec<(u64, Struct)> {
                 .with(field::PATH, FieldClass::String(Encoding::Utf8))
                 .with(field::IS_PIC, number(8))
                 .with(field::HAS_BUILD_ID, number(8))
-                .with(field::HAS_DEBUG_LINK, number(8)),
+                .with(field::HAS_DEBUG_LINK, number(8))
+                .with(field::MAPPED_START, word())
+                .with(field::MAPPED_END, word()),
         ),
         (
             class::BUILD_ID,

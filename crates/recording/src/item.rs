@@ -1,5 +1,7 @@
 //! What a recording tells, in the order of time.
 
+use std::ops::Range;
+
 /// Why a stack ends where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -104,12 +106,32 @@ pub struct Module {
     pub base: u64,
     /// Bytes from there to the end of its last segment.
     pub size: u64,
-    /// Whether its addresses are relative to the base; a fixed-position executable's are absolute.
+    /// The addresses of this mapping of the file. Programs map parts of a file again elsewhere, each with a base of its
+    /// own. `None` stands for all from the base to the last segment.
+    pub mapped: Option<Range<u64>>,
+    /// Whether its addresses are relative to the base; those of a fixed-position executable are absolute where it was
+    /// linked to be.
     pub position_independent: bool,
     /// Path, as the process saw it; `[vdso]` and the like for what is no file.
     pub path: String,
     /// Build id; empty where it has none.
     pub build_id: Vec<u8>,
+}
+
+impl Module {
+    /// The addresses that are the module's.
+    pub fn addresses(&self) -> Range<u64> {
+        let whole = self.base..self.base.saturating_add(self.size);
+        self.mapped.clone().unwrap_or(whole)
+    }
+}
+
+/// Whether a file with this path says what code a program makes while it runs: `jit-PID.dump`, which programs map so that
+/// those who watch mappings find it.
+pub fn is_jit_dump(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let number = name.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// A thread's name.

@@ -44,8 +44,11 @@ impl Shifts {
         Some(shift.to.wrapping_add(number - shift.start))
     }
 
-    fn is_target(&self, to: u64) -> bool {
-        self.0.iter().any(|shift| shift.to == to)
+    /// The number that is shifted to `to`, by one of the shifts into the `size` numbers from there on.
+    fn origin_of(&self, to: u64, size: u64) -> Option<u64> {
+        let into = |shift: &&Shift| shift.to.checked_sub(to).is_some_and(|offset| offset < size);
+        let shift = self.0.iter().find(into)?;
+        Some(shift.start.wrapping_sub(shift.to - to))
     }
 }
 
@@ -71,11 +74,22 @@ impl Places {
     /// The place of a module, whose addresses in its process are kept there from now on. `None` where there is no room.
     pub(crate) fn place(&mut self, module: &Module) -> Option<u64> {
         let shifts = self.processes.entry(module.pid).or_default();
+        let mapped = module.addresses();
+        let offset = mapped.start.checked_sub(module.base)?;
+        let len = mapped.end.checked_sub(mapped.start)?;
+        // What lies beyond the module's end has no numbers there.
+        let len = len.min(module.size.checked_sub(offset)?);
         for copy in 0.. {
             let key = (module.path.clone(), module.build_id.clone(), module.size, copy);
             let place = match self.by_module.get(&key) {
-                // The same file, loaded twice into one process.
-                Some(&place) if shifts.is_target(place) && shifts.find(module.base) != Some(place) => continue,
+                // The same file with another base in one process.
+                Some(&place)
+                    if shifts
+                        .origin_of(place, module.size)
+                        .is_some_and(|base| base != module.base) =>
+                {
+                    continue;
+                }
                 Some(&place) => place,
                 None => {
                     let place = self.next;
@@ -88,7 +102,7 @@ impl Places {
                     place
                 }
             };
-            shifts.insert(module.base, module.size, place);
+            shifts.insert(mapped.start, len, place + offset);
             return Some(place);
         }
         None
@@ -184,6 +198,7 @@ mod tests {
             pid,
             base,
             size,
+            mapped: None,
             position_independent: true,
             path: path.to_owned(),
             build_id: vec![1],
@@ -234,6 +249,34 @@ mod tests {
         assert_eq!(places.of(1).number(0x10_1008), b + 8);
         places.forget_process(1);
         assert_eq!(places.of(1).number(0x10_1008), 0x10_1008 + ESCAPE);
+    }
+
+    /// A part that is mapped again elsewhere has numbers of its own, and covers only itself.
+    #[test]
+    fn pieces_with_another_base_come_back() {
+        let (mut places, mut bases) = (Places::default(), Bases::default());
+        let pieces = [
+            (0x40_0000, 0x44_0000..0x48_0000),
+            (0x7f00_0000_0000, 0x7f00_0004_0000..0x7f00_0008_0000),
+        ];
+        for (base, mapped) in pieces {
+            let mut piece = module(1, "/a", base, 0x10_0000);
+            piece.mapped = Some(mapped);
+            let place = places.place(&piece).unwrap();
+            bases.insert(1, place, piece.size, base);
+        }
+        let keep = |address| places.of(1).number(address);
+        assert!(keep(0x44_0008) < PLACES_END && keep(0x7f00_0004_0008) < PLACES_END);
+        assert_ne!(keep(0x44_0008), keep(0x7f00_0004_0008));
+        for address in [
+            0x44_0008,
+            0x40_0008,
+            0x7f00_0004_0008,
+            0x7f00_0008_0000,
+            0x7f00_0000_0008,
+        ] {
+            assert_eq!(bases.address(1, keep(address)), Some(address), "{address:#x}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ const FRAME_LIMIT: usize = 1 << 16;
 pub struct Reader {
     events: Events,
     decoder: ItemDecoder,
+    clock_offset: u64,
 }
 
 /// Why a trace cannot be read as a recording.
@@ -61,7 +62,14 @@ impl Reader {
         if !classes.any(|class| class.name == class::NAMES[class::SAMPLE as usize]) {
             return Err(ReadError::NoRecording);
         }
+        let clock = trace.description().clocks.first();
+        let seconds = clock.and_then(|clock| u64::try_from(clock.offset_seconds).ok());
+        let cycles = clock.map_or(0, |clock| clock.offset_cycles);
         Ok(Reader {
+            clock_offset: seconds
+                .unwrap_or(0)
+                .saturating_mul(1_000_000_000)
+                .saturating_add(cycles),
             events: trace.events(Options {
                 // What follows a damaged packet may refer to what was in it.
                 recover: Recover::EndStream,
@@ -83,6 +91,11 @@ impl Reader {
             }
         }
         Ok(None)
+    }
+
+    /// Nanoseconds that the times of items are ahead of the monotonic clock of the machine that was recorded.
+    pub fn clock_offset(&self) -> u64 {
+        self.clock_offset
     }
 
     /// Bytes of the streams.
@@ -223,11 +236,18 @@ impl ItemDecoder {
                 return None;
             }
             class::BIN_INFO => {
+                let (base, size) = (number(field::BADDR)?, number(field::MEMSZ)?);
+                // Older recordings have whole modules only.
+                let mapped = match (number(field::MAPPED_START), number(field::MAPPED_END)) {
+                    (Some(start), Some(end)) => Some(start..end),
+                    _ => None,
+                };
                 let module = Module {
                     time,
                     pid,
-                    base: number(field::BADDR)?,
-                    size: number(field::MEMSZ)?,
+                    base,
+                    size,
+                    mapped: mapped.filter(|mapped| *mapped != (base..base.saturating_add(size))),
                     position_independent: number(field::IS_PIC)? != 0,
                     path: text(field::PATH)?,
                     build_id: Vec::new(),

@@ -99,6 +99,7 @@ fn module_of(pid: u32, time: u64) -> Module {
         pid,
         base: base_of(pid),
         size: 0x8000,
+        mapped: None,
         position_independent: true,
         path: "/program".to_owned(),
         build_id: vec![1, 2, 3],
@@ -195,6 +196,7 @@ fn everything_else_comes_back() {
         pid: 9,
         base: BASE,
         size: 4096,
+        mapped: None,
         position_independent: true,
         path: path.to_owned(),
         build_id: build_id.to_vec(),
@@ -205,6 +207,11 @@ fn everything_else_comes_back() {
     writer.lost(0, 4, 77).unwrap();
     writer.module(9, &module("/with build id", &[1, 2, 3])).unwrap();
     writer.module(9, &module("/without", &[])).unwrap();
+    let piece = Module {
+        mapped: Some(BASE + 4096..BASE + 8192),
+        ..module("/piece", &[])
+    };
+    writer.module(9, &piece).unwrap();
     writer.exit(6, 10, 10).unwrap();
     writer.flush().unwrap();
     let (samples, others, problems) = read(&trace);
@@ -226,6 +233,7 @@ fn everything_else_comes_back() {
         Item::Lost { time: 4, count: 77 },
         Item::Module(module("/with build id", &[1, 2, 3])),
         Item::Module(module("/without", &[])),
+        Item::Module(piece),
         Item::Exit {
             time: 6,
             pid: 10,

@@ -13,7 +13,7 @@ use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, TableOrigin, Tables};
 use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols};
-use backtrail_recording::Module as Recorded;
+use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
 use backtrail_target::proc::{self, DELETED, VDSO, is_file};
@@ -581,6 +581,11 @@ impl<'s> Space<'s> {
     pub(crate) fn recorded(&self) -> Vec<Recorded> {
         let mut recorded: Vec<Recorded> = Vec::new();
         for (mapping, module) in self.snapshot.mappings.iter().zip(&self.modules) {
+            if is_jit_dump(&mapping.path) {
+                // No frame lies in it; it has the names of code made at run time.
+                recorded.push(self.told_without_file(mapping));
+                continue;
+            }
             let Some(module) = module.get() else { continue };
             let told = match module {
                 Some(module) => self.told(mapping, module),
@@ -589,18 +594,27 @@ impl<'s> Space<'s> {
             };
             recorded.extend(told);
         }
-        recorded.sort_by_key(|module| module.base);
+        recorded.sort_by_key(|module| module.addresses().start);
         recorded.dedup();
         recorded
     }
 
     fn told(&self, mapping: &Mapping, module: &Module) -> Option<Recorded> {
+        let bias = module.bias(mapping)?;
+        let base = bias.wrapping_add(module.base_vaddr);
+        let first = first_mapping(self.snapshot, mapping);
+        // A part that the process has mapped again elsewhere; the file's other pages are not beside it.
+        let is_piece = match module.position_independent {
+            true => first.file_offset != 0 || first.start != base,
+            false => bias != 0,
+        };
         Some(Recorded {
             time: 0,
             pid: self.snapshot.pid,
-            base: module.bias(mapping)?.wrapping_add(module.base_vaddr),
+            base,
             size: module.mem_size,
-            position_independent: module.position_independent,
+            mapped: is_piece.then_some(mapping.start..mapping.end),
+            position_independent: module.position_independent || bias != 0,
             path: mapping.path.clone(),
             build_id: module.build_id.clone(),
         })
@@ -618,6 +632,7 @@ impl<'s> Space<'s> {
             pid: self.snapshot.pid,
             base,
             size: mapping.end.saturating_sub(base),
+            mapped: (first.file_offset != 0).then_some(mapping.start..mapping.end),
             position_independent: true,
             path: mapping.path.clone(),
             build_id: build_id_in_memory(self.snapshot, first),

@@ -139,7 +139,7 @@ fn calls(process: &Process, symbolizer: &mut Symbolizer, frame: &Frame) -> Vec<N
 }
 
 fn module_at(modules: &[Module], address: u64) -> Option<&Module> {
-    let index = modules.partition_point(|module| module.base <= address);
+    let index = modules.partition_point(|module| module.addresses().start <= address);
     let module = modules.get(index.checked_sub(1)?)?;
-    (address - module.base < module.size).then_some(module)
+    module.addresses().contains(&address).then_some(module)
 }

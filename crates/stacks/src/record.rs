@@ -2,7 +2,9 @@
 //! Compact ImageMap (CIF), in JSON as Swift has it (`architecture`, `backtrace`, `imageMap`), and beside them what those
 //! formats cannot say: threads, why each stack ends, and how each frame was found.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 
 use backtrail_cbf::cif::{self, Image, ImageMap};
 use backtrail_cbf::{Decoder, Encoder, End as CbfEnd, Frame as CbfFrame, WordSize};
@@ -62,6 +64,10 @@ pub fn to_json(process: &Process) -> Value {
     };
     let modules = process.modules.iter().enumerate();
     let fixed = modules.filter(|(_, module)| !module.position_independent);
+    let pieces = process.modules.iter().enumerate().filter_map(|(index, module)| {
+        let mapped = module.mapped.as_ref()?;
+        Some((index, mapped.start, mapped.end))
+    });
     json!({
         "architecture": process.architecture,
         "pid": process.pid,
@@ -71,6 +77,8 @@ pub fn to_json(process: &Process) -> Value {
         "imageMap": STANDARD_NO_PAD.encode(cif::encode(&map)),
         // Not in the map: modules whose addresses are not relative to their base.
         "fixedImages": fixed.map(|(index, _)| index).collect::<Vec<_>>(),
+        // Neither: mappings of a part of a module, with a base of their own.
+        "pieces": pieces.collect::<Vec<_>>(),
     })
 }
 
@@ -118,17 +126,22 @@ pub fn parse(text: &[u8]) -> Result<Process, Error> {
     let map = cif::decode(&map).map_err(Error::Modules)?;
     let fixed = value["fixedImages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let fixed: Vec<u64> = fixed.iter().filter_map(Value::as_u64).collect();
+    let pieces = value["pieces"].as_array().into_iter().flatten();
+    let pieces: HashMap<u64, Range<u64>> = pieces
+        .filter_map(|piece| Some((piece[0].as_u64()?, piece[1].as_u64()?..piece[2].as_u64()?)))
+        .collect();
     let modules = map.images.into_iter().enumerate().map(|(index, image)| Module {
         time: 0,
         pid,
         base: image.base,
         size: image.end_of_text - image.base,
+        mapped: pieces.get(&(index as u64)).cloned(),
         position_independent: !fixed.contains(&(index as u64)),
         path: image.path,
         build_id: image.build_id,
     });
     let mut modules: Vec<Module> = modules.collect();
-    modules.sort_by_key(|module| module.base);
+    modules.sort_by_key(|module| module.addresses().start);
     let threads = value["threads"].as_array().ok_or(Error::Field("threads", None))?;
     let mut left = MOST_FRAMES;
     let threads = threads.iter().enumerate().map(|(index, value)| {
@@ -230,11 +243,12 @@ mod tests {
                 _ => How::EhFrame,
             },
         });
-        let module = |base, path: &str, position_independent| Module {
+        let module = |base: u64, path: &str, position_independent: bool| Module {
             time: 0,
             pid: 12,
             base,
             size: 0x9000,
+            mapped: (!position_independent).then_some(base + 0x1000..base + 0x2000),
             position_independent,
             path: path.to_owned(),
             build_id: vec![1, 2, 3],

@@ -72,6 +72,24 @@ pub const FORKER: Program = c("forker", "forker.c");
 pub const ALTERNATING: Program = c("alternating", "alternating.c");
 /// Code made at run time.
 pub const JIT: Program = c("jit", "jit.c");
+/// Code made at run time that a jitdump tells of.
+pub const JIT_DUMP: Program = c("jit_dump", "jit_dump.c");
+/// A part of its own file, mapped a second time.
+pub const REMAPPED: Program = c("remapped", "remapped.c");
+/// The same at a fixed address.
+pub const REMAPPED_FIXED: Program = Program {
+    name: "remapped_fixed",
+    source: "remapped.c",
+    flags: &["-O2", "-g", "-fomit-frame-pointer", "-no-pie"],
+    libraries: &[],
+};
+/// Known shares of time in known call chains, without the names.
+pub const SHARES_STRIPPED: Program = Program {
+    name: "shares_stripped",
+    source: "shares.c",
+    flags: &["-O2", "-fomit-frame-pointer", "-pthread", "-s"],
+    libraries: &[],
+};
 /// Loads, unloads, removes and replaces libraries.
 pub const DLOPEN: Program = Program {
     name: "dlopen",

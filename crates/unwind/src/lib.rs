@@ -72,7 +72,7 @@ pub use chain::{Link, link};
 pub use frame::{Frame, Position};
 pub use memo::{Memo, MemoRead, MemoState};
 pub use record::MemoStep;
-pub use restore::{Restore, Restored, step_restoring};
+pub use restore::{Restore, Restored, keep_register, step_restoring};
 pub use step::{AddressKind, Stop, step};
 pub use walk::walk;
 

@@ -18,6 +18,23 @@ pub struct Restored {
 pub trait Restore: Modules {
     /// The caller of a frame with these registers; `address` is looked up, as the process has it.
     fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored>;
+
+    /// Whether the function at `pc` never changes `register`, whatever the calling convention allows.
+    fn keeps(&self, _pc: u64, _register: Register) -> bool {
+        false
+    }
+}
+
+/// Gives `caller` a register that it needs and that its callee, the innermost function, has left alone. Returns whether
+/// that is so.
+pub fn keep_register(register: Register, callee: &Registers, caller: &mut Registers, modules: &impl Restore) -> bool {
+    match callee.get(register) {
+        Some(value) if modules.keeps(callee.pc, register) => {
+            caller.set(register, value);
+            true
+        }
+        _ => false,
+    }
 }
 
 /// What [`step`] does; the caller keeps what else is known of its registers, and code whose rows tables can't express is

@@ -15,7 +15,7 @@ use std::ops::Range;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
-use instruction::{Flow, Number, RBP, RSP, Step, dwarf};
+use instruction::{Effect, Flow, Number, RBP, RSP, Step, dwarf};
 
 /// Passes of the reading backwards, which needs as many as loops nest, and one more.
 const MAX_PASSES: usize = 32;
@@ -39,6 +39,30 @@ pub(crate) fn rows(input: &Input<'_>) -> Vec<FunctionRows> {
     let onwards = reading.onwards();
     let backwards = reading.backwards();
     reading.rows(&onwards, &backwards)
+}
+
+/// How far this code, in which the frame pointer has been set at `from`, leaves it alone: all ways that lead there included.
+pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 {
+    let steps = instruction::decode(range.clone(), bytes);
+    let returns = |index: usize| steps.get(index + 1).is_some_and(|next| next.flow == Flow::Return);
+    let sets_fp = |(index, step): &(usize, &Step)| {
+        let written = match step.effect {
+            Effect::Pop(Some(to)) => to == RBP && !returns(*index),
+            Effect::Move { to, .. } | Effect::Load { to, .. } => to == RBP,
+            Effect::Leave => !returns(*index),
+            _ => false,
+        };
+        step.address >= from && (written || step.writes & 1 << RBP != 0)
+    };
+    let set = steps.iter().enumerate().find(sets_fp);
+    let Some(end) = set.map(|(_, step)| step.address) else {
+        return range.end;
+    };
+    let leads_back = |step: &Step| match step.flow {
+        Flow::Jump(target) | Flow::Branch(target) => step.address >= end && (from..=end).contains(&target),
+        _ => false,
+    };
+    if steps.iter().any(leads_back) { from } else { end }
 }
 
 struct Reading<'a> {

@@ -86,6 +86,16 @@ impl Report {
             summary.samples,
             summary.complete_fraction() * 100.0
         );
+        let mut share = |what: &str, samples: u64| {
+            let percent = samples as f64 * 100.0 / summary.samples as f64;
+            text.push_str(&format!(", {percent:.1} % {what}"));
+        };
+        if summary.live > 0 {
+            share("read late", summary.live);
+        }
+        for (reason, samples) in summary.incomplete() {
+            share(reason, samples);
+        }
         if summary.lost > 0 {
             text.push_str(&format!(", {} lost", summary.lost));
         }

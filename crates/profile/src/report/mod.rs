@@ -5,6 +5,8 @@ mod folded;
 mod json;
 mod table;
 
+use std::cmp::Reverse;
+
 use backtrail_recording::{FrameKind, Sample, Stop};
 
 pub use table::TableOptions;
@@ -74,6 +76,14 @@ impl Summary {
             .count() as u64;
         let (first, last) = self.times.unwrap_or((sample.time, sample.time));
         self.times = Some((first.min(sample.time), last.max(sample.time)));
+    }
+
+    /// Why stacks are not complete, by name, and how many, the most frequent first.
+    pub fn incomplete(&self) -> Vec<(&'static str, u64)> {
+        let mut reasons = self.stops.clone();
+        reasons.retain(|&(name, samples)| name != Stop::EndOfStack.name() && samples > 0);
+        reasons.sort_by_key(|&(_, samples)| Reverse(samples));
+        reasons
     }
 
     /// The fraction of samples with complete stacks, 0 to 1; 0 where there are no samples.

@@ -128,6 +128,14 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     let counted = |(name, samples): (&str, u64)| format!("{} {samples}", printable(name));
     let stops: Vec<String> = summary.stops.iter().map(|&stop| counted(stop)).collect();
     push_wrapped(text, "stops: ", stops.iter().map(String::as_str), ", ", width);
+    if summary.live > 0 {
+        let share = percent(summary.live, summary.samples);
+        let late = [
+            format!("{} samples, {share:.1} %:", summary.live),
+            "their outer frames were read from the running process after the sample".to_owned(),
+        ];
+        push_wrapped(text, "read late: ", late.iter().map(String::as_str), " ", width);
+    }
     const NAMED_PROCESSES: usize = 10;
     let mut processes: Vec<String> = summary
         .processes

@@ -15,6 +15,7 @@ fn module(pid: u32, base: u64, path: &str) -> Item<'static> {
         pid,
         base,
         size: 0x1_0000,
+        mapped: None,
         position_independent: true,
         path: path.into(),
         build_id: Vec::new(),
@@ -46,6 +47,7 @@ fn frames(addresses: &[u64]) -> Vec<Frame> {
 struct Recording {
     profile: Profile,
     time: u64,
+    live: bool,
     _folder: tempfile::TempDir,
 }
 
@@ -77,6 +79,7 @@ impl Recording {
         let mut recording = Recording {
             profile: Profile::with_symbolizer(options, symbolizer),
             time: 1_000_000_000,
+            live: false,
             _folder: folder,
         };
         recording.add(module(10, BASE, "/opt/app/bin/server"));
@@ -98,7 +101,7 @@ impl Recording {
             tid,
             frames,
             stop,
-            live: false,
+            live: self.live,
             passed: &[],
         }));
     }
@@ -206,6 +209,68 @@ processes: server 12
 ";
     let table = text(|out| report.write_table(out, &TableOptions::default()));
     assert_eq!(table, expected);
+}
+
+/// Samples of which frames were read later are a class of their own everywhere.
+#[test]
+fn what_was_read_late_and_why_stacks_end_is_shown_in_every_form() {
+    let mut recording = Recording::new(Options::default());
+    for _ in 0..6 {
+        recording.stack(&[PARSE, MAIN, START]);
+    }
+    recording.sample(10, &frames(&[PARSE, MAIN]), Some(Stop::Unreadable));
+    recording.live = true;
+    for _ in 0..2 {
+        recording.stack(&[PARSE, MAIN, START]);
+    }
+    recording.sample(10, &frames(&[PARSE, MAIN]), Some(Stop::Limit));
+    let report = recording.profile.finish(0);
+    assert_eq!(
+        folded(&report),
+        "server;[incomplete: unreadable];main;parse<[u8: 8]> 1\n\
+         server;[read late];[incomplete: limit];main;parse<[u8: 8]> 1\n\
+         server;[read late];_start;main;parse<[u8: 8]> 2\n\
+         server;_start;main;parse<[u8: 8]> 6\n"
+    );
+    let table = text(|out| report.write_table(out, &TableOptions::default()));
+    let late = "read late: 3 samples, 30.0 %: their outer frames were read from the running process after the sample";
+    assert!(table.replace("\n  ", " ").contains(late), "{table}");
+    let graph = text(|out| report.write_flame_graph(out, "title"));
+    let subtitle = "10 samples, 80.0 % complete stacks, 30.0 % read late, 10.0 % unreadable, 10.0 % limit";
+    assert!(graph.contains(subtitle), "{graph}");
+    assert!(graph.contains("[read late]"));
+    let json: serde_json::Value = serde_json::from_str(&text(|out| report.write_json(out))).unwrap();
+    assert_eq!((&json["live"], &json["stops"]["limit"]), (&3.into(), &1.into()));
+}
+
+/// Every reason that a recorder knows is shown.
+#[test]
+fn each_stop_has_its_frame() {
+    for stop in Stop::ALL {
+        let mut recording = Recording::new(Options::default());
+        recording.sample(10, &frames(&[PARSE]), Some(stop));
+        let report = recording.profile.finish(0);
+        let marked = folded(&report).contains(&format!("[incomplete: {}]", stop.name()));
+        assert_eq!(
+            marked,
+            !matches!(stop, Stop::EndOfStack | Stop::NoUserStack),
+            "{stop:?}"
+        );
+        assert_eq!(report.summary().stops, [(stop.name(), 1)]);
+        assert_eq!(report.summary().incomplete().is_empty(), stop == Stop::EndOfStack);
+    }
+}
+
+/// An address of the kernel further out than a user's is none: the kernel does not return there.
+#[test]
+fn only_the_innermost_frames_are_the_kernels() {
+    let mut recording = Recording::new(Options::default());
+    let garbage = [KERNEL + 0x208, PARSE, KERNEL + 0x110, u64::MAX];
+    recording.sample(10, &frames(&garbage), Some(Stop::NoModule));
+    assert_eq!(
+        folded_of(recording),
+        "server;[incomplete: no_module];[unknown]+0xfffffffffffffffe;[unknown]+0xffffffff8100010f;parse<[u8: 8]>;vfs_read 1\n"
+    );
 }
 
 #[test]
@@ -387,7 +452,7 @@ fn a_child_has_its_own_modules_and_its_parents_name() {
             tid: 20,
             frames: &frames(&[MAIN]),
             stop: Some(Stop::EndOfStack),
-            live: true,
+            live: false,
             passed: &[],
         }));
     };
@@ -396,7 +461,6 @@ fn a_child_has_its_own_modules_and_its_parents_name() {
     sample(&mut recording);
     let report = recording.profile.finish(0);
     assert_eq!(folded(&report), "server;[unknown]+0x50001110 1\nserver;main 1\n");
-    assert_eq!(report.summary().live, 2);
 }
 
 #[test]

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::modules::File;
 
+/// The name of a function that has none, but a start.
+pub(crate) const STRIPPED: &str = "?";
+
 /// Files with functions of the tests' making; all other files are missing.
 #[derive(Default)]
 pub(crate) struct Invented {
@@ -63,6 +66,9 @@ impl ModuleSymbols for InventedFile {
     fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
         self.lookups.fetch_add(1, Ordering::Relaxed);
         let (start, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
+        if names == &[STRIPPED] {
+            return None;
+        }
         let calls = names.iter().enumerate().map(|(depth, name)| Call {
             function: name.split('@').next().unwrap_or(name).to_string(),
             offset: Some(svma - start),
@@ -72,5 +78,10 @@ impl ModuleSymbols for InventedFile {
             inlined: depth + 1 < names.len(),
         });
         Some(calls.collect())
+    }
+
+    fn start(&self, svma: u64) -> Option<u64> {
+        let (start, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
+        (names == &[STRIPPED]).then_some(*start)
     }
 }

@@ -3,29 +3,31 @@
 //! Every address gets a name, if only `module+0xoffset`. Each distinct place of a file is resolved once, however many
 //! processes map the file.
 
+mod jitdump;
 mod kallsyms;
 mod notes;
 mod object;
 mod perf_map;
 mod remembered;
+mod run_time;
 mod source;
 
 use std::fs;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use backtrail_elf::Symbols;
-use backtrail_recording::{FrameKind, Module, is_kernel_address};
+use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+pub(crate) use jitdump::{JitCode, JitDump};
 pub use kallsyms::{Kallsyms, KernelFunction};
 pub use perf_map::PerfMap;
 pub use source::Call;
 
 use crate::modules::{File, FileId, Mapping, Modules};
 use notes::{Notes, Trouble};
+use run_time::RunTimeCode;
 use source::{ModuleSymbols, SymbolSource, Unavailable};
 
 /// Where code comes from.
@@ -64,7 +66,7 @@ impl LocationId {
 /// Where the machine keeps names that are in no module's file.
 #[derive(Clone, Debug)]
 pub struct SystemFiles {
-    /// The folder with the `perf-PID.map` files.
+    /// The folder with the `perf-PID.map` files, and `jit-PID.dump` files of which no mapping is known.
     pub perf_maps: PathBuf,
     /// The kernel's table of its symbols.
     pub kallsyms: PathBuf,
@@ -86,7 +88,7 @@ pub struct Symbolizer {
     system: SystemFiles,
     /// By [`FileId`]; `None` where nobody has asked yet.
     files: Vec<Option<Result<Box<dyn ModuleSymbols>, Unavailable>>>,
-    perf_maps: FxHashMap<u32, Option<PerfMap>>,
+    run_time: RunTimeCode,
     kallsyms: Option<Kallsyms>,
     known: FxHashMap<Place, LocationId>,
     locations: Vec<Location>,
@@ -96,12 +98,20 @@ pub struct Symbolizer {
 /// What a location is the same for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    /// In a file: bytes from the base, or the address itself in a fixed-position one.
+    /// In a file: bytes from its base.
     File(FileId, u64),
+    /// In a file: the address that it was linked to have.
+    Fixed(FileId, u64),
+    /// In a function of a jitdump: the dump, the number of the change that put it there, bytes from its start.
+    Jit(u32, u32, u64),
     /// In a process, outside its files or in a mapping that it filled itself.
     Process(u32, u64),
     Kernel(u64),
 }
+
+/// Below lie, of what is negative, addresses that no CPU has, and the kernel's data: its code is at the top of the address space, of 52 bits
+/// (AArch64) or less.
+const LOWEST_KERNEL_CODE: u64 = 0xfff0 << 48;
 
 impl Default for Symbolizer {
     fn default() -> Self {
@@ -151,7 +161,7 @@ impl Symbolizer {
             source,
             system,
             files: Vec::new(),
-            perf_maps: FxHashMap::default(),
+            run_time: RunTimeCode::default(),
             kallsyms: None,
             known: FxHashMap::default(),
             locations: Vec::new(),
@@ -161,12 +171,23 @@ impl Symbolizer {
 
     /// A file was mapped.
     pub fn map(&mut self, module: &Module) {
-        self.modules.map(module);
+        if is_jit_dump(&module.path) {
+            self.run_time.map(module.pid, &module.path, &mut self.notes);
+        } else {
+            self.modules.map(module);
+        }
     }
 
     /// The process started another program, or ended.
     pub fn clear(&mut self, pid: u32) {
         self.modules.clear(pid);
+        self.run_time.clear(pid);
+    }
+
+    /// What is asked of this process next is of this time, in nanoseconds of the monotonic clock. Returns whether addresses of its
+    /// may have other names from now on. Nobody who has but one time needs to call it.
+    pub fn advance(&mut self, pid: u32, time: u64) -> bool {
+        self.run_time.advance(pid, time)
     }
 
     /// These frames will be asked for: what the files of their modules know of them is read now, side by side, and no more of it than they need.
@@ -175,9 +196,9 @@ impl Symbolizer {
         for (kind, address) in frames {
             let address = looked_up(kind, address);
             let place = self.place(pid, self.modules.find(pid, address), address);
-            if let (Place::File(file, offset), false) = (place, self.known.contains_key(&place)) {
+            if let (Place::File(file, _) | Place::Fixed(file, _), false) = (place, self.known.contains_key(&place)) {
                 self.open(file);
-                expected.entry(file).or_default().push(self.svma(file, offset));
+                expected.entry(file).or_default().push(self.svma(place));
             }
         }
         let symbols = expected
@@ -192,13 +213,33 @@ impl Symbolizer {
     pub fn resolve(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
         debug_assert_ne!(kind, FrameKind::Omitted);
         let address = looked_up(kind, address);
+        if is_kernel_address(address) && address < LOWEST_KERNEL_CODE {
+            return self.locate(Place::Process(pid, address), None, pid, address);
+        }
         let mapping = self.modules.find(pid, address);
+        if mapping.is_none_or(|mapping| self.modules.file(mapping.file).is_anonymous()) {
+            self.run_time.find_dump(&self.system.perf_maps, pid, &mut self.notes);
+        }
         let place = self.place(pid, mapping, address);
+        self.locate(place, mapping, pid, address)
+    }
+
+    /// The same for a frame that is further out than a user's: the kernel has none there, so an address of its is no code.
+    pub fn resolve_outside_kernel(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
+        let address = looked_up(kind, address);
+        match is_kernel_address(address) {
+            true => self.locate(Place::Process(pid, address), None, pid, address),
+            false => self.resolve(pid, FrameKind::Pc, address),
+        }
+    }
+
+    fn locate(&mut self, place: Place, mapping: Option<Mapping>, pid: u32, address: u64) -> LocationId {
         if let Some(&id) = self.known.get(&place) {
             return id;
         }
         let location = match (place, mapping) {
-            (Place::File(file, offset), _) => self.in_file(file, offset),
+            (Place::File(file, _) | Place::Fixed(file, _), _) => self.in_file(file, place),
+            (Place::Jit(dump, change, offset), _) => self.run_time.location(dump, change, offset),
             (Place::Process(..), mapping) => self.in_process(pid, mapping, address),
             (Place::Kernel(_), mapping) => self.in_kernel(mapping, address),
         };
@@ -230,16 +271,24 @@ impl Symbolizer {
             return Place::Kernel(address);
         }
         match mapping {
-            Some(Mapping { base, file }) => {
+            Some(Mapping { base, relative, file }) => {
                 let described = self.modules.file(file);
                 if described.is_anonymous() && described.path != "[vdso]" {
-                    Place::Process(pid, address)
-                } else if described.position_independent {
-                    Place::File(file, address - base)
+                    self.in_memory(pid, address)
+                } else if relative {
+                    Place::File(file, address.wrapping_sub(base))
                 } else {
-                    Place::File(file, address)
+                    Place::Fixed(file, address)
                 }
             }
+            None => self.in_memory(pid, address),
+        }
+    }
+
+    /// The place of an address outside of files.
+    fn in_memory(&self, pid: u32, address: u64) -> Place {
+        match self.run_time.find(pid, address) {
+            Some((dump, change, offset)) => Place::Jit(dump, change, offset),
             None => Place::Process(pid, address),
         }
     }
@@ -265,33 +314,38 @@ impl Symbolizer {
         self.files.get(id.0 as usize)?.as_ref()?.as_deref().ok()
     }
 
-    /// What the module's file calls the address of a [`Place::File`].
-    fn svma(&self, id: FileId, offset: u64) -> u64 {
-        match self.symbols(id) {
-            Some(symbols) if self.modules.file(id).position_independent => offset.wrapping_add(symbols.base_vaddr()),
-            _ => offset,
+    /// What the module's file calls an address.
+    fn svma(&self, place: Place) -> u64 {
+        match place {
+            Place::File(file, offset) => match self.symbols(file) {
+                Some(symbols) => offset.wrapping_add(symbols.base_vaddr()),
+                None => offset,
+            },
+            Place::Jit(.., address)
+            | Place::Fixed(_, address)
+            | Place::Process(_, address)
+            | Place::Kernel(address) => address,
         }
     }
 
-    fn in_file(&mut self, id: FileId, offset: u64) -> Location {
+    fn in_file(&mut self, id: FileId, place: Place) -> Location {
         self.open(id);
-        let svma = self.svma(id, offset);
+        let svma = self.svma(place);
         let module = self.modules.file(id).display_name();
-        let calls = self.symbols(id).and_then(|symbols| symbols.lookup(svma));
+        let symbols = self.symbols(id);
+        let calls = symbols.and_then(|symbols| symbols.lookup(svma));
         let calls = calls.filter(|calls| !calls.is_empty());
+        let start = || symbols.and_then(|symbols| symbols.start(svma));
         Location {
             module: module.to_string(),
             origin: Origin::File,
-            calls: calls.unwrap_or_else(|| vec![unnamed(module, svma)]),
+            calls: calls.unwrap_or_else(|| vec![in_function(module, svma, start())]),
         }
     }
 
     fn in_process(&mut self, pid: u32, mapping: Option<Mapping>, address: u64) -> Location {
-        let map = self
-            .perf_maps
-            .entry(pid)
-            .or_insert_with(|| read_perf_map(&self.system.perf_maps, pid, &mut self.notes));
-        if let Some((name, offset)) = map.as_ref().and_then(|map| map.lookup(address)) {
+        let map = self.run_time.perf_map(&self.system.perf_maps, pid, &mut self.notes);
+        if let Some((name, offset)) = map.and_then(|map| map.lookup(address)) {
             return Location {
                 module: "[jit]".into(),
                 origin: Origin::Generated,
@@ -361,32 +415,19 @@ fn named(function: &str, offset: u64) -> Call {
     }
 }
 
+/// A call of a function without a name, which is called after where it begins, if that is known.
+fn in_function(module: &str, address: u64, start: Option<u64>) -> Call {
+    Call {
+        offset: start.map(|start| address - start),
+        ..unnamed(module, start.unwrap_or(address))
+    }
+}
+
 fn unnamed(module: &str, offset: u64) -> Call {
     Call {
         function: format!("{module}+{offset:#x}"),
         ..Call::default()
     }
-}
-
-/// A perf map is a text of some MB; beyond this it is no longer read, so that a file that somebody left in a folder
-/// where everybody may write can't take all memory.
-const MAX_PERF_MAP: u64 = 1 << 30;
-
-fn read_perf_map(folder: &Path, pid: u32, notes: &mut Notes) -> Option<PerfMap> {
-    let path = folder.join(format!("perf-{pid}.map"));
-    let metadata = fs::metadata(&path).ok()?;
-    // Everybody may write to the folder. A map of another user could give a process false names.
-    let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
-    let trusted = metadata.is_file() && (own == 0 || metadata.uid() == own || metadata.uid() == 0);
-    if !trusted {
-        notes.add(Trouble::ForeignPerfMap, &path.to_string_lossy());
-        return None;
-    }
-    let mut data = Vec::new();
-    fs::File::open(&path)
-        .and_then(|file| file.take(MAX_PERF_MAP).read_to_end(&mut data))
-        .ok()?;
-    Some(PerfMap::parse(&data))
 }
 
 fn read_kallsyms(path: &Path, notes: &mut Notes) -> Kallsyms {

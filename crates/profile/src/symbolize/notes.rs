@@ -9,8 +9,10 @@ use super::source::Unavailable;
 pub(super) enum Trouble {
     /// A module's file can't be used.
     File(Unavailable),
-    /// A perf map belongs to somebody else, or is no file.
-    ForeignPerfMap,
+    /// A perf map or a jitdump belongs to somebody else, or is no file.
+    Foreign,
+    /// A jitdump that a recorded program mapped is not there any more, or is none.
+    NoJitDump,
     /// The kernel tells no addresses.
     NoKallsyms,
     /// The kernel was loaded elsewhere when the recording was made.
@@ -49,7 +51,10 @@ impl Notes {
                     }
                     // There is nothing that a user could bring back.
                     Trouble::File(Unavailable::NoFile) => return None,
-                    Trouble::ForeignPerfMap => format!("not used, owned by another user or not a file: {paths}"),
+                    Trouble::Foreign => format!("not used, owned by another user or not a file: {paths}"),
+                    Trouble::NoJitDump => {
+                        format!("not readable, so that code made at run time has no names from it: {paths}")
+                    }
                     Trouble::NoKallsyms => "kernel functions have no names: /proc/kallsyms shows no addresses here \
                          (kernel.kptr_restrict)"
                         .to_string(),

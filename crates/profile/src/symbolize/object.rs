@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use backtrail_dwarf::cache;
+use backtrail_dwarf::go_names::{GoCall, GoNames};
 use backtrail_dwarf::lines::{DebugSections, Lines};
+use backtrail_dwarf::starts::FunctionStarts;
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::{Image, MappedFile, Symbols};
 
@@ -150,6 +152,7 @@ impl Files {
             base_vaddr: image.base_vaddr(),
             remembered: Mutex::new(Remembered::read(entry, files.stamp)),
             names: OnceLock::new(),
+            starts: OnceLock::new(),
             files: Some(files),
         })
     }
@@ -175,7 +178,11 @@ impl Files {
         };
         let (sections, symbols) = rayon::join(sections, symbols);
         let lines = sections.and_then(|sections| Lines::new(Box::leak(Box::new(sections))).ok());
-        Names { symbols, lines }
+        Names {
+            symbols,
+            lines,
+            go: GoNames::of_image(&image),
+        }
     }
 }
 
@@ -220,6 +227,8 @@ struct ObjectSymbols {
     remembered: Mutex<Remembered>,
     /// Read when something is asked that is not remembered.
     names: OnceLock<Names>,
+    /// Read when something without a name is asked.
+    starts: OnceLock<Option<FunctionStarts<'static>>>,
     files: Option<&'static Files>,
 }
 
@@ -227,6 +236,8 @@ struct ObjectSymbols {
 struct Names {
     symbols: Symbols,
     lines: Option<Lines<'static>>,
+    /// What stripped programs of Go keep.
+    go: Option<GoNames<'static>>,
 }
 
 impl ObjectSymbols {
@@ -234,7 +245,11 @@ impl ObjectSymbols {
         ObjectSymbols {
             base_vaddr,
             remembered: Mutex::default(),
-            names: OnceLock::from(Names { symbols, lines: None }),
+            names: OnceLock::from(Names {
+                symbols,
+                ..Names::default()
+            }),
+            starts: OnceLock::new(),
             files: None,
         }
     }
@@ -263,6 +278,11 @@ impl ModuleSymbols for ObjectSymbols {
         let calls = self.names(&[]).lookup(svma);
         self.remembered().put(svma, calls.as_deref().unwrap_or_default());
         calls
+    }
+
+    fn start(&self, svma: u64) -> Option<u64> {
+        let read = || FunctionStarts::of_image(&Image::parse(self.files?.module.bytes()).ok()?);
+        self.starts.get_or_init(read).as_ref()?.start(svma)
     }
 
     fn expect(&self, svmas: &[u64]) {
@@ -294,8 +314,16 @@ impl Names {
                 inlined: true,
             })
             .collect();
+        if calls.is_empty()
+            && let Some(go) = &self.go
+        {
+            calls = go.lookup(svma).into_iter().map(|call| of_go(call, svma)).collect();
+        }
         let mut outermost = calls.pop().unwrap_or_default();
         outermost.inlined = false;
+        for call in &mut calls {
+            call.offset = None;
+        }
         // The symbol knows more than the debugging information: which clone it is (`.cold`, `.constprop.0`).
         if let Some(symbol) = symbol {
             outermost.function = demangle(&symbol.name).into_owned();
@@ -308,5 +336,15 @@ impl Names {
         calls.retain(|call| !call.function.is_empty());
         calls.push(outermost);
         Some(calls)
+    }
+}
+
+fn of_go(call: GoCall, svma: u64) -> Call {
+    Call {
+        function: call.function,
+        offset: Some(svma - call.start),
+        file: call.file,
+        line: call.line,
+        inlined: true,
     }
 }

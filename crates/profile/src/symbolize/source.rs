@@ -29,6 +29,11 @@ pub(crate) trait ModuleSymbols: Sync {
     /// The calls at a stated virtual memory address, the innermost first; `None` where nothing is known.
     fn lookup(&self, svma: u64) -> Option<Vec<Call>>;
 
+    /// Where the function begins that has a stated virtual memory address without a name.
+    fn start(&self, _svma: u64) -> Option<u64> {
+        None
+    }
+
     /// These addresses will be looked up: what they need may be read now.
     fn expect(&self, _svmas: &[u64]) {}
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::invented::Invented;
+use super::jitdump::tests::MadeUp;
 use super::*;
 
 fn module(pid: u32, base: u64, path: &str, position_independent: bool) -> Module {
@@ -12,6 +13,7 @@ fn module(pid: u32, base: u64, path: &str, position_independent: bool) -> Module
         pid,
         base,
         size: 0x10_000,
+        mapped: None,
         position_independent,
         path: path.into(),
         build_id: Vec::new(),
@@ -39,6 +41,7 @@ impl Setting {
                 0x1000,
                 &[(0x1000, "f10"), (0x1100, "f11"), (0x1200, "f12"), (0x1300, "")],
             )
+            .with_file("/stripped", 0x1000, &[(0x1100, "?"), (0x1200, "")])
             .counting(&lookups);
         Setting {
             symbolizer: Symbolizer::with_source(Box::new(source), system),
@@ -87,6 +90,36 @@ fn fixed_position_files_are_asked_for_the_address_itself() {
     let mut setting = Setting::new("");
     setting.symbolizer.map(&module(1, 0x1000, "/good", false));
     assert_eq!(setting.name(1, FrameKind::Pc, 0x1234), pair("good", "f12"));
+}
+
+#[test]
+fn a_function_without_a_name_is_called_after_its_start() {
+    let mut setting = Setting::new("");
+    setting.symbolizer.map(&module(1, 0x60_0000, "/stripped", true));
+    let mut place = |address| {
+        let id = setting.symbolizer.resolve(1, FrameKind::Pc, address);
+        let call = &setting.symbolizer.location(id).calls[0];
+        (call.function.clone(), call.offset)
+    };
+    assert_eq!(place(0x60_0135), ("stripped+0x1100".to_string(), Some(0x35)));
+    assert_eq!(place(0x60_013f), ("stripped+0x1100".to_string(), Some(0x3f)));
+    assert_eq!(place(0x60_0200), ("stripped+0x1200".to_string(), None));
+}
+
+/// V8 maps its functions a second time, from a fixed-position file too.
+#[test]
+fn a_piece_of_a_file_counts_from_its_own_base() {
+    let mut setting = Setting::new("");
+    setting.symbolizer.map(&module(1, 0x1000, "/good", false));
+    let mut piece = module(1, 0x7f00_0000, "/good", true);
+    piece.mapped = Some(0x7f00_0200..0x7f00_0300);
+    setting.symbolizer.map(&piece);
+    assert_eq!(setting.name(1, FrameKind::Pc, 0x1210), pair("good", "f12"));
+    assert_eq!(setting.name(1, FrameKind::Pc, 0x7f00_0210), pair("good", "f12"));
+    assert_eq!(
+        setting.name(1, FrameKind::Pc, 0x7f00_0110),
+        pair("[anon]", "[unknown]+0x7f000110")
+    );
 }
 
 #[test]
@@ -163,6 +196,63 @@ fn a_hidden_kernel_table_is_noted() {
         pair("[ext4]", "[ext4]+0x20")
     );
     assert_eq!(setting.symbolizer.notes().len(), 1);
+}
+
+/// What a walk that has lost its way meets.
+#[test]
+fn garbage_is_not_the_kernels() {
+    for kallsyms in ["", "ffffffff81000000 T _text\nffffffff81000100 T do_idle\n"] {
+        let mut setting = Setting::new(kallsyms);
+        assert_eq!(
+            setting.name(5, FrameKind::Pc, 0xd1e4_0000_8100_0108),
+            pair("[anon]", "[unknown]+0xd1e4000081000108")
+        );
+        let id = setting
+            .symbolizer
+            .resolve_outside_kernel(5, FrameKind::Ra, 0xffff_ffff_8100_0108);
+        let call = &setting.symbolizer.location(id).calls[0];
+        assert_eq!(call.function, "[unknown]+0xffffffff81000107");
+    }
+}
+
+/// A function that is compiled anew has its name from then on.
+#[test]
+fn code_made_at_run_time_is_named_by_the_jitdump_of_its_time() {
+    let mut setting = Setting::new("");
+    let dump = MadeUp::new(7, 0)
+        .load(100, 0x5000, 0x40, 1, "_ZN4slow3runEv")
+        .load(200, 0x5000, 0x80, 2, "fast");
+    let path = setting.folder.path().join("jit-7.dump");
+    fs::write(&path, dump.0).unwrap();
+    setting.symbolizer.advance(7, 50);
+    setting
+        .symbolizer
+        .map(&module(7, 0x9_0000, path.to_str().unwrap(), true));
+    assert_eq!(
+        setting.name(7, FrameKind::Pc, 0x5010),
+        pair("[anon]", "[unknown]+0x5010")
+    );
+    assert!(setting.symbolizer.advance(7, 150));
+    assert_eq!(setting.name(7, FrameKind::Pc, 0x5010), pair("[jit]", "slow::run()"));
+    assert!(setting.symbolizer.advance(7, 250));
+    assert!(!setting.symbolizer.advance(7, 260));
+    assert_eq!(setting.name(7, FrameKind::Pc, 0x5010), pair("[jit]", "fast"));
+    // A process that shares its code knows where it has the names from; others don't.
+    assert_eq!(
+        setting.name(8, FrameKind::Pc, 0x5010),
+        pair("[anon]", "[unknown]+0x5010")
+    );
+    // Who has but one time gets the last names.
+    let mut setting = Setting::new("");
+    let dump = MadeUp::new(7, 0).load(100, 0x5000, 0x40, 1, "late");
+    fs::write(setting.folder.path().join("jit-7.dump"), &dump.0).unwrap();
+    fs::write(setting.folder.path().join("jit-9.dump"), &dump.0).unwrap();
+    assert_eq!(setting.name(7, FrameKind::Pc, 0x5010), pair("[jit]", "late"));
+    assert_eq!(
+        setting.name(9, FrameKind::Pc, 0x5010),
+        pair("[anon]", "[unknown]+0x5010"),
+        "another process's"
+    );
 }
 
 #[test]

@@ -84,6 +84,7 @@ impl Common {
 
     pub(super) fn module(&mut self, time: u64, tid: u32, module: &Module) -> Result<(), WriteError> {
         let pid = module.pid;
+        let mapped = module.addresses();
         self.last.forget_process(pid);
         self.event(class::BIN_INFO, time, pid, tid, |event| {
             event.u64(module.base);
@@ -92,6 +93,8 @@ impl Common {
             event.u8(module.position_independent.into());
             event.u8((!module.build_id.is_empty()).into());
             event.u8(0);
+            event.u64(mapped.start);
+            event.u64(mapped.end);
         })?;
         if !module.build_id.is_empty() {
             self.event(class::BUILD_ID, time, pid, tid, |event| {

@@ -98,6 +98,11 @@ impl Sink for Addresses<'_> {
     }
 }
 
+/// Whether an address in a module's code follows a call instruction, as every return address does.
+pub fn follows_call(address: u64) -> bool {
+    calls::before(&Published::now(), address).is_some()
+}
+
 #[inline(always)]
 fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit: usize, mut sink: S) -> S {
     let published = Published::now();
@@ -123,15 +128,13 @@ fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit
             if modules.is_partial() {
                 memo.clear();
             }
-            let stop = match onward::may_go_on(stop) {
-                true => {
-                    let first = position(first, registers);
-                    onward::go_on(first, &published, &mut memory, &mut cache, limit, &mut sink)
+            match onward::may_go_on(stop) {
+                true => onward::go_on(first, registers, state.bounds(), published, limit, sink),
+                false => {
+                    sink.end(stop);
+                    sink
                 }
-                false => stop,
-            };
-            sink.end(stop);
-            sink
+            }
         }
         Lent::Bounds(bounds) => walk_without(bounds, published, first, registers, limit, sink),
     })
@@ -162,20 +165,11 @@ fn walk_without<S: Sink>(
         limit,
         &mut sink,
     );
-    let stop = match onward::may_go_on(stop) {
-        true => {
-            let first = position(first, registers);
-            onward::go_on(first, &published, &mut memory, &mut cache, limit, &mut sink)
+    match onward::may_go_on(stop) {
+        true => onward::go_on(first, registers, bounds, published, limit, sink),
+        false => {
+            sink.end(stop);
+            sink
         }
-        false => stop,
-    };
-    sink.end(stop);
-    sink
-}
-
-fn position(first: MemoStep, registers: &impl Fn() -> Registers) -> Position {
-    Position {
-        registers: registers(),
-        kind: first.kind(),
     }
 }

@@ -1,16 +1,16 @@
 //! Where a walk by rows of program counter, stack pointer and frame pointer ends before the stack does: a row needs another register, or no
 //! table speaks of the code. Both are seldom, so the walk is taken again, slower, with every register that call frame information restores.
 
-use backtrail_arch::Registers;
+use backtrail_arch::{Call, Registers};
 use backtrail_callframe::{Caller, Frame as Whole, Missing, Search, Source, caller};
 
 use super::ARCH;
-use super::calls::{self, Call};
-use super::memory::{self, OwnMemory};
+use super::calls;
+use super::memory::{self, Bounds, OwnMemory};
 use super::modules::{Module, Published};
 use crate::sink::Sink;
 use crate::step::step;
-use crate::{AddressKind, Frame, Memo, MemoState, MemoStep, Memory, Position, RuleCache, Stop};
+use crate::{AddressKind, Frame, Memo, MemoState, MemoStep, Memory, RuleCache, Stop};
 
 /// A module's `.eh_frame`.
 #[derive(Clone, Copy, Debug)]
@@ -85,21 +85,30 @@ pub(super) fn may_go_on(stop: Stop) -> bool {
     matches!(stop, Stop::NotExpressible(_) | Stop::NoTable | Stop::NoModule)
 }
 
-/// Goes on where the walk from `first` has ended before `limit` frames.
+/// Goes on where the walk from `first` has ended before `limit` frames. All that the walk itself has in registers is given by value, or made anew.
 #[cold]
 #[inline(never)]
 pub(super) fn go_on<S: Sink>(
-    first: Position,
-    published: &Published,
-    memory: &mut OwnMemory<'_>,
-    cache: &mut RuleCache<'_>,
+    first: MemoStep,
+    registers: &impl Fn() -> Registers,
+    bounds: &Bounds,
+    published: Published,
     limit: usize,
-    sink: &mut S,
-) -> Stop {
-    let mut from = Here {
-        whole: Whole::new(first.registers),
-        kind: first.kind,
+    mut sink: S,
+) -> S {
+    let mut window = None;
+    let mut memory = OwnMemory::new(bounds, first.sp, &mut window);
+    let from = Here {
+        whole: Whole::new(registers()),
+        kind: first.kind(),
     };
+    let stop = walk(from, &published, &mut memory, limit, &mut sink);
+    sink.end(stop);
+    sink
+}
+
+fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
+    let mut from = first;
     let mut left = limit;
     // The frames of the first stretch were given away already.
     let mut is_first = true;
@@ -121,7 +130,7 @@ pub(super) fn go_on<S: Sink>(
             return Stop::Limit;
         }
         let mut counted = Counted { sink, frames: 0 };
-        let stop = plain(from, published, memory, cache, left, &mut counted);
+        let stop = plain(from, published, memory, left, &mut counted);
         left = left.saturating_sub(counted.frames);
         if !may_go_on(stop) {
             return stop;
@@ -130,19 +139,13 @@ pub(super) fn go_on<S: Sink>(
 }
 
 /// A walk by rows alone that remembers nothing.
-fn plain(
-    from: Here,
-    published: &Published,
-    memory: &mut OwnMemory<'_>,
-    cache: &mut RuleCache<'_>,
-    limit: usize,
-    sink: &mut impl Sink,
-) -> Stop {
+fn plain(from: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
     let mut nothing = MemoState::EMPTY;
     let mut memo = Memo::new(&mut nothing, &mut [], &mut []);
+    let mut no_cache = RuleCache::new(&mut []);
     let registers = || from.whole.registers;
     let first = MemoStep::new(ARCH, &from.whole.registers, from.kind);
-    memo.walk_from(ARCH, first, &registers, published, memory, cache, limit, sink)
+    memo.walk_from(ARCH, first, &registers, published, memory, &mut no_cache, limit, sink)
 }
 
 /// The same steps again, with all registers beside: the frame at which they end, how many frames there are, and why they end.
@@ -233,7 +236,7 @@ fn by_row(here: &Here, published: &Published, memory: &mut OwnMemory<'_>) -> Res
 /// Whether a function that begins at `start` can have been called before this return address.
 fn is_called(published: &Published, return_address: u64, start: u64) -> bool {
     match calls::before(published, return_address) {
-        Some(Call::To(target)) => target == start || calls::stub_leads_to(published, target, start),
+        Some(Call::Direct(target)) => target == start || calls::stub_leads_to(published, target, start),
         Some(Call::Indirect) => true,
         None => false,
     }
@@ -250,7 +253,7 @@ fn by_frame_pointer(here: &Here, module: &Module, published: &Published, memory:
     }
     let (saved, ra) = (memory.word(fp)?, ARCH.strip(memory.word(ra_at)?));
     let leads = match calls::before(published, ra)? {
-        Call::To(target) => calls::can_lead_to(published, target, pc),
+        Call::Direct(target) => calls::can_lead_to(published, target, pc),
         Call::Indirect => true,
     };
     // Code that has made no frame yet, or never does, has its return address here; the frame pointer is its caller's then.

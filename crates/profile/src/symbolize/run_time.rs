@@ -1,0 +1,166 @@
+//! Code that processes make while they run: their jitdumps and perf maps.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::jitdump::{JitCode, JitDump};
+use super::notes::{Notes, Trouble};
+use super::perf_map::PerfMap;
+use super::source::Call;
+use super::{Location, Origin};
+use crate::demangle::demangle;
+
+/// Perf maps are texts of some MB, jitdumps have the code too. Beyond this they are not read any further, so that a file that
+/// somebody left in a folder where everybody may write can't take all memory.
+const LONGEST: u64 = 1 << 30;
+
+/// What is known of all processes.
+#[derive(Default)]
+pub(super) struct RunTimeCode {
+    perf_maps: FxHashMap<u32, Option<PerfMap>>,
+    /// By path; `None` for those that can't be used.
+    read: FxHashMap<String, Option<Rc<JitDump>>>,
+    /// All dumps, by number.
+    dumps: Vec<Dump>,
+    processes: FxHashMap<u32, Process>,
+}
+
+struct Dump {
+    path: String,
+    code: JitCode,
+}
+
+#[derive(Default)]
+struct Process {
+    /// Numbers of its dumps.
+    dumps: Vec<u32>,
+    /// When it is, once somebody has said so.
+    time: Option<u64>,
+    /// Whether it was looked for a dump that no mapping is known of.
+    searched: bool,
+}
+
+impl RunTimeCode {
+    /// A process has mapped the dump at a path.
+    pub(super) fn map(&mut self, pid: u32, path: &str, notes: &mut Notes) {
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        let dump = self.read.entry(path.to_owned()).or_insert_with(|| {
+            let dump = read_trusted(Path::new(path), notes).and_then(|data| JitDump::parse(&data));
+            if dump.is_none() {
+                notes.add(Trouble::NoJitDump, path);
+            }
+            dump.map(Rc::new)
+        });
+        if let Some(dump) = dump.clone() {
+            self.add(pid, path, dump);
+        }
+    }
+
+    /// Takes the dump of a process from the folder of perf maps, if none is known from its mappings. Its number may have been another
+    /// process's before, so that the dump has to say that it is its.
+    pub(super) fn find_dump(&mut self, folder: &Path, pid: u32, notes: &mut Notes) {
+        let process = self.processes.entry(pid).or_default();
+        if process.searched || !process.dumps.is_empty() {
+            return;
+        }
+        process.searched = true;
+        let path = folder.join(format!("jit-{pid}.dump"));
+        let dump = read_trusted(&path, notes).and_then(|data| JitDump::parse(&data));
+        if let Some(dump) = dump.filter(|dump| dump.process() == pid) {
+            self.add(pid, &path.to_string_lossy(), Rc::new(dump));
+        }
+    }
+
+    fn add(&mut self, pid: u32, path: &str, dump: Rc<JitDump>) {
+        let process = self.processes.entry(pid).or_default();
+        let dumps = &self.dumps;
+        if process.dumps.iter().any(|&number| dumps[number as usize].path == path) {
+            return;
+        }
+        let mut code = JitCode::new(dump);
+        code.advance(process.time.unwrap_or(u64::MAX));
+        process.dumps.push(self.dumps.len() as u32);
+        self.dumps.push(Dump {
+            path: path.to_owned(),
+            code,
+        });
+    }
+
+    /// The process runs another program, or has ended.
+    pub(super) fn clear(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// Goes on to a time, and returns whether anything is different from then on.
+    pub(super) fn advance(&mut self, pid: u32, time: u64) -> bool {
+        let process = self.processes.entry(pid).or_default();
+        process.time = Some(time);
+        let dumps = &mut self.dumps;
+        // Each has to go on, whatever the others say.
+        process.dumps.iter().fold(false, |changed, &number| {
+            dumps[number as usize].code.advance(time) | changed
+        })
+    }
+
+    /// The dump, the change and the distance from the function's start for an address.
+    pub(super) fn find(&self, pid: u32, address: u64) -> Option<(u32, u32, u64)> {
+        let dumps = &self.processes.get(&pid)?.dumps;
+        dumps.iter().rev().find_map(|&number| {
+            let (change, offset) = self.dumps[number as usize].code.find(address)?;
+            Some((number, change, offset))
+        })
+    }
+
+    /// What is known of a place that was [found](Self::find).
+    pub(super) fn location(&self, dump: u32, change: u32, offset: u64) -> Location {
+        let function = self
+            .dumps
+            .get(dump as usize)
+            .and_then(|dump| dump.code.function(change, offset));
+        let call = function.map(|function| Call {
+            function: match function.name {
+                "" => "[unnamed]".to_owned(),
+                name => demangle(name).into_owned(),
+            },
+            offset: Some(offset),
+            file: function.line.map(|(file, _)| file.to_owned()),
+            line: function.line.map(|(_, line)| line),
+            inlined: false,
+        });
+        Location {
+            module: "[jit]".into(),
+            origin: Origin::Generated,
+            calls: vec![call.unwrap_or_default()],
+        }
+    }
+
+    /// The perf map of a process.
+    pub(super) fn perf_map(&mut self, folder: &Path, pid: u32, notes: &mut Notes) -> Option<&PerfMap> {
+        let read = || {
+            let data = read_trusted(&folder.join(format!("perf-{pid}.map")), notes)?;
+            Some(PerfMap::parse(&data))
+        };
+        self.perf_maps.entry(pid).or_insert_with(read).as_ref()
+    }
+}
+
+/// The content of a file with names, if it can be believed. Everybody may write to the folders that they are in, and one of another user
+/// could give a process false names.
+fn read_trusted(path: &Path, notes: &mut Notes) -> Option<Vec<u8>> {
+    let metadata = fs::metadata(path).ok()?;
+    let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    let trusted = metadata.is_file() && (own == 0 || metadata.uid() == own || metadata.uid() == 0);
+    if !trusted {
+        notes.add(Trouble::Foreign, &path.to_string_lossy());
+        return None;
+    }
+    let mut data = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(LONGEST).read_to_end(&mut data).ok()?;
+    Some(data)
+}
