@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 pub mod aarch64;
+mod calls;
 mod registers;
 pub mod s390x;
 pub mod x86_64;
 
+pub use calls::{Call, InstructionSet};
 pub use registers::{REGISTERS, Registers};
 
 /// A register by its DWARF number, as the CPU's ABI supplement assigns it.
@@ -70,6 +72,8 @@ impl UserRegisters {
 pub struct Arch {
     /// The name that `uname -m` prints.
     pub name: &'static str,
+    /// How its instructions are encoded.
+    pub instructions: InstructionSet,
     /// Bytes of an address on the stack.
     pub pointer_bytes: u8,
     /// Stack pointer.

@@ -1,4 +1,4 @@
-/* Backtrail: backtraces of the calling thread, without frame pointers and without DWARF at run time.
+/* Backtrail: backtraces of the calling thread, without frame pointers, by tables made beforehand.
  *
  *     backtrail_init(NULL);                      once, at the start, and again after dlopen
  *     int n = backtrail_backtrace(buffer, 64);   wherever you are, in a signal handler too

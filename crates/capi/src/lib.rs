@@ -7,6 +7,7 @@
 mod arrivals;
 mod crash;
 mod follow;
+mod frames;
 mod handler;
 mod register;
 mod types;

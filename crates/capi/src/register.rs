@@ -13,9 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use backtrail_dwarf::tables::Tables;
 use backtrail_elf::Image;
 use backtrail_sframe::{Index, Section};
-use backtrail_unwind::local::{Arrivals, Identity, Module, Snapshot, publish};
+use backtrail_unwind::local::{Arrivals, CallFrames, Identity, Module, Snapshot, publish};
 
 use crate::arrivals::{self, Count};
+use crate::frames;
 use crate::handler::names::{self, Named};
 
 /// Modules beyond this are not converted.
@@ -36,6 +37,8 @@ struct Made {
 struct Registry {
     tables: HashMap<u64, Made>,
     names: HashMap<Vec<u8>, &'static [u8]>,
+    /// Call frame information that had to be listed, by content and bias.
+    lists: HashMap<(u64, u64), Option<CallFrames>>,
     /// What the loader has loaded.
     loaded: Vec<(Module, Named)>,
     /// Code made at run time.
@@ -146,6 +149,9 @@ impl Registry {
                 *self.tables.entry(module.content).or_insert(Made { section, index, id })
             }
         };
+        let listed = || frames::by_list(&module.parsed()?, module.bias);
+        let list = self.lists.entry((module.content, module.bias));
+        let call_frames = module.call_frames.or_else(|| *list.or_insert_with(listed));
         let name = self.kept(&module.name);
         let build_id = self.kept(&module.build_id);
         for &(start, end) in &module.code {
@@ -157,6 +163,8 @@ impl Registry {
                 bias: module.bias,
                 id: made.id,
                 identity: module.identity,
+                call_frames,
+                keeps_frame_pointers: false,
             };
             let bias = module.bias;
             let named = Named {
@@ -191,6 +199,8 @@ impl Registry {
             bias: 0,
             id: u32::MAX,
             identity: None,
+            call_frames: None,
+            keeps_frame_pointers: true,
         });
         let mut modules: Vec<Module> = self.loaded.iter().map(|(module, _)| *module).chain(code).collect();
         modules.sort_by_key(|module| module.start);
@@ -205,7 +215,7 @@ impl Registry {
 }
 
 fn table(module: &Loaded, tables: &Tables) -> Option<Section<'static>> {
-    let image = Image::parse_memory(module.image.as_deref()?, module.lowest).ok()?;
+    let image = module.parsed()?;
     let table = tables.load(&image).ok()?;
     Section::parse(table.bytes.leak(), table.address).ok()
 }
@@ -232,6 +242,13 @@ struct Loaded {
     content: u64,
     /// A copy of what its tables are in; `None` where its table is known.
     image: Option<Vec<u8>>,
+    call_frames: Option<CallFrames>,
+}
+
+impl Loaded {
+    fn parsed(&self) -> Option<Image<'_>> {
+        Image::parse_memory(self.image.as_deref()?, self.lowest).ok()
+    }
 }
 
 /// What the loader has told.
@@ -316,6 +333,7 @@ impl Seen<'_> {
             identity,
             content,
             image,
+            call_frames: frames::by_header(headers, info.dlpi_addr),
         });
     }
 }
@@ -438,6 +456,8 @@ const CODE_TELLS: bool = cfg!(target_arch = "aarch64");
 /// The module as it lies in memory, without code that holds none of its tables.
 fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8> {
     let mut image = vec![0; (end - first) as usize];
+    // Nothing says where `.eh_frame` is: `gcc -static`.
+    let is_searched = !headers.iter().any(|header| header.p_type == libc::PT_GNU_EH_FRAME);
     let is_wanted = |load: &&libc::Elf64_Phdr| {
         let has_table = |header: &libc::Elf64_Phdr| {
             matches!(header.p_type, libc::PT_GNU_EH_FRAME | PT_GNU_SFRAME) && holds(load, header)
@@ -445,7 +465,7 @@ fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8
         let is_code = load.p_flags & libc::PF_X != 0;
         load.p_type == libc::PT_LOAD
             && load.p_flags & libc::PF_R != 0
-            && (!is_code || CODE_TELLS || load.p_offset == 0 || headers.iter().any(has_table))
+            && (!is_code || CODE_TELLS || is_searched || load.p_offset == 0 || headers.iter().any(has_table))
     };
     for load in headers.iter().filter(is_wanted) {
         // SAFETY: a readable segment, which the loader keeps while it tells of it.

@@ -117,6 +117,33 @@ fn every_way_to_crash_is_reported_and_kills_by_its_own_signal() {
     }
 }
 
+/// Without `PT_GNU_EH_FRAME`.
+#[test]
+fn crashes_of_static_programs() {
+    let flags = [FLAGS, &["-static"]].concat();
+    let Some(program) = compile("crash.c", &flags, Link::Static) else {
+        return;
+    };
+    for (how, signal, name, expected) in [
+        ("segv", libc::SIGSEGV, "SIGSEGV", &["touch", "die", "main"][..]),
+        ("null", libc::SIGSEGV, "SIGSEGV", &["call_null", "die", "main"]),
+        ("abort", libc::SIGABRT, "SIGABRT", &["die", "main"]),
+        ("heap", libc::SIGABRT, "SIGABRT", &["corrupt", "die", "main"]),
+    ] {
+        let report = Report::of(&program, how, signal, name);
+        let functions = report.functions(&program);
+        if functions.is_empty() {
+            return;
+        }
+        assert!(
+            has_in_order(&functions, expected),
+            "{how}: {functions:?} {:?}",
+            report.lines
+        );
+        assert_eq!(report.line("end: "), "the outermost frame", "{how}: {:?}", report.lines);
+    }
+}
+
 #[test]
 fn a_fault_is_told_with_its_address_and_modules_with_their_build_ids() {
     let Some(program) = compile(

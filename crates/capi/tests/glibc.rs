@@ -3,7 +3,7 @@
 mod common;
 
 use backtrail_testkit::skip;
-use common::{Link, compared, compile, run};
+use common::{Link, Program, compared, compile, run};
 
 const WITHOUT: &[&str] = &["-fomit-frame-pointer"];
 
@@ -21,6 +21,42 @@ fn plain_c() {
         let (count, depth) = compared(&program, &["plain"]);
         assert!(count > 200 && depth > 200, "{count} stacks, {depth} deep");
     }
+}
+
+/// `gcc -static` leaves no `PT_GNU_EH_FRAME`, and nothing but a search finds `.eh_frame`.
+#[test]
+fn static_programs() {
+    for flags in [
+        &["-fomit-frame-pointer", "-static"][..],
+        &["-fomit-frame-pointer", "-static", "-s"],
+        &["-fno-omit-frame-pointer", "-static"],
+        &["-fomit-frame-pointer", "-static-pie"],
+    ] {
+        let Some(program) = compile("frames.c", flags, Link::Static) else {
+            return;
+        };
+        for without_sections in [false, true] {
+            if without_sections {
+                take_section_headers(&program);
+            }
+            let (count, depth) = compared(&program, &["plain"]);
+            assert!(count > 200 && depth > 200, "{flags:?}: {count} stacks, {depth} deep");
+            let (count, depth) = compared(&program, &["signals"]);
+            assert!(count > 150 && depth > 30, "{flags:?}: {count} stacks, {depth} deep");
+        }
+        let (count, _) = compared(&program, &["threads"]);
+        assert!(count > 1000, "{flags:?}: {count}");
+    }
+}
+
+/// As `sstrip` leaves a program.
+fn take_section_headers(program: &Program) {
+    const E_SHOFF: usize = 0x28;
+    const E_SHNUM: usize = 0x3c;
+    let mut bytes = std::fs::read(&program.path).unwrap();
+    bytes[E_SHOFF..E_SHOFF + 8].fill(0);
+    bytes[E_SHNUM..E_SHNUM + 4].fill(0);
+    std::fs::write(&program.path, bytes).unwrap();
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub fn audited_capture() -> handler::capture::Backtrace {
 fn audited(name: &str, more: &str) -> std::path::PathBuf {
     let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)).as_the_workspace();
     compiler.library("libc");
-    for folder in ["wire", "arch", "sframe", "cbf"] {
+    for folder in ["wire", "arch", "callframe", "sframe", "cbf"] {
         compiler.dependency(folder, &["-Funsafe_code"]);
     }
     compiler.dependency("unwind", &["--cfg", "feature=\"local\""]);

@@ -147,22 +147,39 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
     /// give it back unchanged ([`Arch::preserved`]).
     pub fn caller(&self, registers: &Registers, svma: u64, word: impl FnMut(u64) -> Option<u64>) -> Option<Caller> {
         let section = self.section();
-        let known = self.rows.borrow().get(&svma).cloned();
-        let row = known.unwrap_or_else(|| {
-            let row = self.row(&section, svma).map(Rc::new);
-            let mut rows = self.rows.borrow_mut();
-            if rows.len() >= MOST_ROWS {
-                rows.clear();
-            }
-            rows.insert(svma, row.clone());
-            row
-        })?;
+        let row = self.known_row(&section, svma)?;
         let machine = Target {
             arch: self.arch,
             registers,
             word,
         };
         caller(&section, &row, machine)
+    }
+
+    /// Whether an FDE describes the code at this address.
+    pub fn describes(&self, svma: u64) -> bool {
+        self.known_row(&self.section(), svma).is_some()
+    }
+
+    /// The code of the function that an FDE describes at this address.
+    pub fn function_at(&self, svma: u64) -> Option<Range<u64>> {
+        let section = self.section();
+        let fde = self.fde(&section, self.offset(&section, svma)?)?;
+        let range = fde.initial_address()..fde.initial_address().checked_add(fde.len())?;
+        range.contains(&svma).then_some(range)
+    }
+
+    fn known_row(&self, section: &gimli::EhFrame<Slice<'_>>, svma: u64) -> Option<Rc<Row>> {
+        if let Some(known) = self.rows.borrow().get(&svma) {
+            return known.clone();
+        }
+        let row = self.row(section, svma).map(Rc::new);
+        let mut rows = self.rows.borrow_mut();
+        if rows.len() >= MOST_ROWS {
+            rows.clear();
+        }
+        rows.insert(svma, row.clone());
+        row
     }
 
     fn section(&self) -> gimli::EhFrame<Slice<'_>> {

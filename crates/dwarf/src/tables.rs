@@ -25,9 +25,10 @@ use crate::cfi::{self, Converted, EhFrame, debug_frame};
 pub use crate::error::Error;
 use crate::gopclntab;
 use crate::plt;
+use crate::roots;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v4";
+const CACHE_FOLDER: &str = "sframe-v5";
 
 const TRAILER_BYTES: usize = 16;
 
@@ -78,6 +79,11 @@ pub fn abi(image: &Image<'_>) -> Abi {
     }
 }
 
+/// Whether the table of a module says more than its call frame information does, even of what that describes.
+pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
+    gopclntab::section(image).is_some()
+}
+
 /// The module's own `.sframe`, where it has one that makes sense.
 pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let own = image.sframe().ok().flatten();
@@ -101,6 +107,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     }
     plt::add(&mut converted, image);
     gopclntab::add(&mut converted, image);
+    roots::add(&mut converted, image);
     converted
 }
 
@@ -111,7 +118,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v4` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v5` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(cache::folder);

@@ -24,6 +24,7 @@ pub mod core;
 pub mod debugfile;
 mod dynamic;
 pub mod edit;
+mod eh_frame_search;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;

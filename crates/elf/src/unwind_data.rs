@@ -5,12 +5,14 @@ use std::borrow::Cow;
 use backtrail_wire::Bytes;
 
 use crate::constants::*;
+use crate::eh_frame_search;
 use crate::header::to_usize;
 use crate::{Error, ErrorKind, Image, Kind, Result, Section, SectionData};
 
 impl<'a> Image<'a> {
     /// `.eh_frame`: by its section, else by the pointer in `.eh_frame_hdr`, up to the zero terminator or the end of
-    /// the segment (LSB 5.0, section 10.6). In a relocatable file its relocations are applied.
+    /// the segment (LSB 5.0, section 10.6). In a relocatable file its relocations are applied. A program linked with
+    /// `gcc -static` has no such pointer; without section headers the loaded segments are searched.
     ///
     /// Fails where a relocatable file has several: no known tool makes them, and one alone would not be all.
     pub fn eh_frame(&self) -> Result<Option<SectionData<'a>>> {
@@ -28,7 +30,7 @@ impl<'a> Image<'a> {
             return Ok(Some(found));
         }
         let Some(header) = self.eh_frame_hdr()? else {
-            return Ok(None);
+            return Ok(eh_frame_search::search(self));
         };
         let Some(address) = eh_frame_pointer(Bytes::new(&header.data, self.endian()), header.address) else {
             return Ok(None);

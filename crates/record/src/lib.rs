@@ -21,9 +21,13 @@
 //! ```
 
 mod arena;
+mod chain;
+mod code;
 mod command;
 mod environment;
 mod error;
+mod holes;
+mod made;
 mod modules;
 mod options;
 mod outcome;

@@ -3,10 +3,13 @@
 use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
+use backtrail_dwarf::cfi::debug_frame;
+use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile};
+use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_target::proc::{DELETED, VDSO, is_file};
@@ -90,6 +93,8 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) position_independent: bool,
     code: CodeSegments,
     table: Option<Section<'a>>,
+    /// Its call frame information, read when a stack needs registers that tables don't restore.
+    frames: OnceCell<Option<Box<CallFrames<Vec<u8>>>>>,
 }
 
 /// All modules of a recording.
@@ -158,6 +163,34 @@ impl<'a> Modules<'a> {
         }
     }
 
+    /// The function of a table that begins at an address of a mapping, as addresses of the process.
+    pub(crate) fn function_at(&self, mapping: &Mapping, address: u64) -> Option<Range<u64>> {
+        let Coverage::Table(table) = self.coverage(mapping) else {
+            return None;
+        };
+        let found = table.section.lookup(address.wrapping_sub(table.bias)).ok()??;
+        let start = found.function.start.wrapping_add(table.bias);
+        Some(start..start.saturating_add(found.function.size.into()))
+    }
+
+    /// The call frame information of a mapping's file, and what its addresses are less than the process's.
+    pub(crate) fn call_frames(&self, mapping: &Mapping) -> Option<(&CallFrames<Vec<u8>>, u64)> {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return None;
+        };
+        let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
+        let module = &self.modules[mapping.module.0 as usize];
+        let frames = elf
+            .frames
+            .get_or_init(|| self.with_image(module, call_frames).flatten().map(Box::new));
+        Some((frames.as_deref()?, bias))
+    }
+
+    /// Whether a mapping is one of a file's code, the same in every process.
+    pub(crate) fn is_file(&self, mapping: &Mapping) -> bool {
+        matches!(self.contents(mapping.module), Contents::Elf(_))
+    }
+
     /// What a recording says of the module behind a mapping; `None` for memory without a file.
     pub(crate) fn describe(&self, mapping: &Mapping, time: u64, pid: u32) -> Option<Recorded> {
         let module = &self.modules[mapping.module.0 as usize];
@@ -224,13 +257,18 @@ impl<'a> Modules<'a> {
 
     /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
     fn load(&self, module: &Module<'_>) -> Option<ElfModule<'a>> {
+        self.with_image(module, |image| self.keep(plain_path(module), image))
+    }
+
+    /// Has the image of a module looked at: its file's, if that is still there, else what the process has mapped.
+    fn with_image<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
         if module.path == VDSO {
-            return self.load_from_memory(VDSO, &vdso().unwrap_or(module.at), 0);
+            return look_at_memory(&vdso().unwrap_or(module.at), look);
         }
         if !is_file(&module.path) {
             return None;
         }
-        let path = module.path.strip_suffix(DELETED).unwrap_or(&module.path);
+        let path = plain_path(module);
         let mut unreadable = None;
         for candidate in proc::mapped_file(module.at.pid, module.at.start, module.at.end, path) {
             let Ok(file) = File::open(&candidate) else {
@@ -254,19 +292,8 @@ impl<'a> Modules<'a> {
             {
                 continue;
             }
-            let wanted = image
-                .segments()
-                .iter()
-                .map(|segment| segment.offset.saturating_add(segment.filesz))
-                .max();
-            let len = file.bytes().len() as u64;
-            if let Some(end) = wanted.filter(|&end| end > len) {
-                self.tell(
-                    path,
-                    format_args!("file ends at offset {len:#x}, its segments at {end:#x}"),
-                );
-            }
-            return Some(self.keep(path, &image));
+            self.check_length(path, &image, file.bytes().len() as u64);
+            return Some(look(&image));
         }
         if let Some(error) = unreadable {
             self.tell(path, error);
@@ -275,20 +302,20 @@ impl<'a> Modules<'a> {
         // The file has gone; its pages have not.
         let at = &module.at;
         let whole = whole_file_mapping(at, &module.path).unwrap_or(*at);
-        self.load_from_memory(path, &whole, whole.file_offset)
+        look_at_memory(&whole, look)
     }
 
-    /// Reads an image as it lies in a process.
-    fn load_from_memory(&self, path: &str, at: &MappedAt, file_offset: u64) -> Option<ElfModule<'a>> {
-        if file_offset != 0 {
-            return None;
+    fn check_length(&self, path: &str, image: &Image<'_>, len: u64) {
+        let ends = image
+            .segments()
+            .iter()
+            .map(|segment| segment.offset.saturating_add(segment.filesz));
+        if let Some(end) = ends.max().filter(|&end| end > len) {
+            self.tell(
+                path,
+                format_args!("file ends at offset {len:#x}, its segments at {end:#x}"),
+            );
         }
-        let len = at.end.checked_sub(at.start)?.min(LONGEST_IMAGE);
-        let mut bytes = vec![0; usize::try_from(len).ok()?];
-        let read = sys::read_process(at.pid as i32, at.start, &mut bytes).ok()?;
-        bytes.truncate(read);
-        let image = Image::parse_memory(&bytes, at.start).ok()?;
-        Some(self.keep(path, &image))
     }
 
     fn keep(&self, path: &str, image: &Image<'_>) -> ElfModule<'a> {
@@ -315,8 +342,38 @@ impl<'a> Modules<'a> {
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
             table,
+            frames: OnceCell::new(),
         }
     }
+}
+
+fn plain_path<'m>(module: &'m Module<'_>) -> &'m str {
+    module.path.strip_suffix(DELETED).unwrap_or(&module.path)
+}
+
+/// Has an image looked at as it lies in a process.
+fn look_at_memory<T>(at: &MappedAt, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
+    if at.file_offset != 0 {
+        return None;
+    }
+    let len = at.end.checked_sub(at.start)?.min(LONGEST_IMAGE);
+    let mut bytes = vec![0; usize::try_from(len).ok()?];
+    let read = sys::read_process(at.pid as i32, at.start, &mut bytes).ok()?;
+    bytes.truncate(read);
+    let image = Image::parse_memory(&bytes, at.start).ok()?;
+    Some(look(&image))
+}
+
+fn call_frames(image: &Image<'_>) -> Option<CallFrames<Vec<u8>>> {
+    let held = |section: SectionData<'_>| Held {
+        address: section.address,
+        bytes: section.data.into_owned(),
+    };
+    let section = image.eh_frame().ok().flatten();
+    let debug = || debug_frame::of_image(image).filter(|_| !tables::exceeds_call_frames(image));
+    let section = section.or_else(debug)?;
+    let header = image.eh_frame_hdr().ok().flatten();
+    Some(CallFrames::new(image, held(section), header.map(held)))
 }
 
 /// The process that the kernel's code is told of: none.

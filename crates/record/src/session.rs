@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Arena;
+use crate::code::{Code, Process};
 use crate::command::Subject;
 use crate::environment;
 use crate::modules::{self, FileKey, MappedAt, Modules};
@@ -25,8 +26,9 @@ use crate::{Error, Incomplete, Options, Outcome, Target};
 
 /// How long the recorder sleeps at most: what bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// The same while stacks are deeper than their copies: the deeper parts are read from the running process and change.
-const LONGEST_SLEEP_LIVE: Duration = Duration::from_millis(16);
+/// The same for a while after something has begun: until the pages are present that a new stack lacks, its samples are cut.
+const ATTENTIVE_SLEEP: Duration = Duration::from_millis(4);
+const ATTENTIVE: Duration = Duration::from_millis(250);
 /// How long what was recorded may wait in memory before it is written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -57,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let writer = create_writer(options, &sampler)?;
     let tables = Tables::open(options.cache.clone());
     let arena = Arena::default();
-    let mut session = Session::new(Modules::new(&tables, &arena), writer);
+    let mut session = Session::new(Modules::new(&tables, &arena), sampler.stack_bytes(), writer);
     if let Trigger::Entries(_) = options.trigger {
         session.passing = Abi::of(Arch::native().name).map_or(&[], Abi::general_registers);
     }
@@ -132,6 +134,9 @@ struct Session<'a> {
     modules: Modules<'a>,
     spaces: Spaces,
     walker: StackWalker,
+    code: Code,
+    /// Bytes of stack that a sample's copy has at most.
+    stack_bytes: u32,
     writer: Writer,
     /// What is told before the first sample in the kernel, which a program may never be met in.
     kernel: OnceCell<Option<Module>>,
@@ -143,25 +148,27 @@ struct Session<'a> {
     passing: &'static [u8],
     /// What they are in the call at hand.
     passed: Vec<u64>,
-    /// Whether one of the samples at hand was read from the running process.
-    live: bool,
+    /// Whether something has begun since this was last asked.
+    has_news: bool,
     outcome: Outcome,
     failure: Option<WriteError>,
 }
 
 impl<'a> Session<'a> {
-    fn new(modules: Modules<'a>, writer: Writer) -> Self {
+    fn new(modules: Modules<'a>, stack_bytes: u32, writer: Writer) -> Self {
         Session {
             modules,
             spaces: Spaces::default(),
             walker: StackWalker::new(),
+            code: Code::default(),
+            stack_bytes,
             writer,
             kernel: OnceCell::new(),
             names: FxHashMap::default(),
             touched: Vec::new(),
             passing: &[],
             passed: Vec::new(),
-            live: false,
+            has_news: false,
             outcome: Outcome::default(),
             failure: None,
         }
@@ -182,6 +189,7 @@ impl<'a> Session<'a> {
             self.failure = Some(WriteError::from(error));
         }
         let mut last_flush = begin;
+        let mut attentive_until = begin + ATTENTIVE;
         let mut interrupted = false;
         loop {
             let now = Instant::now();
@@ -190,10 +198,15 @@ impl<'a> Session<'a> {
             }
             let mut others = vec![signals.as_fd()];
             others.extend(subject.descriptors());
-            let longest = if self.live { LONGEST_SLEEP_LIVE } else { LONGEST_SLEEP };
+            let longest = match now < attentive_until {
+                true => ATTENTIVE_SLEEP,
+                false => LONGEST_SLEEP,
+            };
             sampler.wait(&others, end.map_or(longest, |end| longest.min(end - now)));
-            self.live = false;
             self.drain(sampler);
+            if std::mem::take(&mut self.has_news) {
+                attentive_until = now + ATTENTIVE;
+            }
             if last_flush.elapsed() >= FLUSH_INTERVAL {
                 last_flush = Instant::now();
                 let flushed = self.writer.flush();
@@ -254,12 +267,14 @@ impl<'a> Session<'a> {
                 self.names.insert(tid, String::from_utf8_lossy(name).into());
                 self.writer.forget_name(tid);
                 if exec {
+                    self.has_news = true;
                     self.spaces.exec(pid);
                     self.writer.exec(time, pid)?;
                 }
                 Ok(())
             }
             Record::Fork(task) => {
+                self.has_news = true;
                 self.spaces.fork(task.parent_pid, task.pid);
                 if task.parent_pid != task.pid {
                     self.writer.forget_process(task.pid);
@@ -314,22 +329,16 @@ impl<'a> Session<'a> {
 
     fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
         let (pid, tid) = (sample.pid, sample.tid);
-        let mut space = self.spaces.get(pid, &mut self.modules);
-        let mut walked = self
-            .walker
-            .walk(time, sample, space.generation(), &SpaceView::new(space, &self.modules));
+        let mut stop = self.walk(time, sample);
         // A mapping may have been among records that were lost, or older than the recording.
-        if walked.stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
-            space = self.spaces.get(pid, &mut self.modules);
-            walked = self
-                .walker
-                .walk(time, sample, space.generation(), &SpaceView::new(space, &self.modules));
+        if stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
+            stop = self.walk(time, sample);
         }
-        let walked = self.walker.without_gone_program(sample, walked);
-        self.live |= walked.live;
+        let stop = self.walker.without_gone_program(sample, stop);
+        self.has_news |= stop == Stop::BeyondCopy;
         self.announce(time, pid, tid)?;
         self.outcome.samples += 1;
-        self.outcome.stops[walked.stop as usize] += 1;
+        self.outcome.stops[stop as usize] += 1;
         self.outcome.frames += self.walker.frames.len() as u64;
         self.passed.clear();
         if let UserState::Native { registers, .. } = &sample.user {
@@ -344,11 +353,23 @@ impl<'a> Session<'a> {
                 pid,
                 tid,
                 frames: &self.walker.frames,
-                stop: Some(walked.stop),
-                live: walked.live,
+                stop: Some(stop),
+                live: false,
                 passed: &self.passed,
             },
         )
+    }
+
+    fn walk(&mut self, time: u64, sample: &perf::Sample<'_>) -> Stop {
+        let space = self.spaces.get(sample.pid, &mut self.modules);
+        let process = Process {
+            pid: sample.pid,
+            arch: Arch::native(),
+            space,
+            modules: &self.modules,
+        };
+        let view = SpaceView::new(process, &self.code);
+        self.walker.walk(time, sample, self.stack_bytes, &view)
     }
 
     /// Tells what a reader has to know of the stack at hand: the modules that it reaches into, and the thread's name.

@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
+use backtrail_arch::{Register, Registers};
 use backtrail_target::proc;
-use backtrail_unwind::Coverage;
+use backtrail_unwind::{AddressKind, Coverage, Memory, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::code::{Code, Process};
 use crate::modules::{FileKey, MappedAt, Mapping, Modules};
 
 /// One process.
@@ -195,19 +197,24 @@ impl Spaces {
 
 /// What the unwinder asks while it walks one process's stack.
 pub(crate) struct SpaceView<'v, 'a> {
-    space: &'v Space,
-    modules: &'v Modules<'a>,
+    process: Process<'v, 'a>,
+    code: &'v Code,
     /// The last answer and the addresses that it is for: a frame's caller is mostly in the same module.
     last: Cell<Option<(Range<u64>, Coverage<'v>)>>,
 }
 
 impl<'v, 'a> SpaceView<'v, 'a> {
-    pub(crate) fn new(space: &'v Space, modules: &'v Modules<'a>) -> Self {
+    pub(crate) fn new(process: Process<'v, 'a>, code: &'v Code) -> Self {
         SpaceView {
-            space,
-            modules,
+            process,
+            code,
             last: Cell::new(None),
         }
+    }
+
+    /// A number that changes whenever the process has other modules.
+    pub(crate) fn generation(&self) -> u64 {
+        self.process.space.generation()
     }
 }
 
@@ -221,12 +228,36 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
                 return coverage;
             }
         }
-        let Some(mapping) = self.space.find(address) else {
+        let Some(mapping) = self.process.space.find(address) else {
             return Coverage::NoModule;
         };
-        let coverage = self.modules.coverage(mapping);
+        let coverage = self.process.modules.coverage(mapping);
         self.last.set(Some((mapping.start..mapping.end, coverage)));
         coverage
+    }
+
+    fn uncovered(&self, pc: u64, kind: AddressKind, _in_table: bool) -> Uncovered {
+        self.code.uncovered(&self.process, pc, kind == AddressKind::Ra)
+    }
+
+    fn is_called(&self, ra: u64, callee: u64) -> bool {
+        self.code.is_called(&self.process, ra, callee)
+    }
+}
+
+impl Restore for SpaceView<'_, '_> {
+    fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored> {
+        let Process { space, modules, .. } = self.process;
+        let (frames, bias) = modules.call_frames(space.find(address)?)?;
+        let caller = frames.caller(callee, address.wrapping_sub(bias), |address| memory.word(address))?;
+        Some(Restored {
+            registers: caller.registers,
+            signal_frame: caller.signal_frame,
+        })
+    }
+
+    fn keeps(&self, pc: u64, register: Register) -> bool {
+        self.code.keeps(&self.process, pc, register)
     }
 }
 

@@ -4,9 +4,11 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
-use backtrail_target::stack::LiveBuffer;
-use backtrail_unwind::{AddressKind, CacheEntry, Modules, Position, RuleCache};
+use backtrail_unwind::{AddressKind, CacheEntry, Position, RuleCache, keep_register, step_restoring};
 
+use crate::chain;
+use crate::holes::{Holes, ShortCopy};
+use crate::spaces::SpaceView;
 use crate::walks::{Walker, Walks};
 
 /// Frames that are kept at each end of a stack; what lies between is counted, not kept.
@@ -16,22 +18,26 @@ const LONGEST_WALK: usize = 1 << 20;
 /// Rules that are remembered.
 const CACHED_RULES: usize = 1 << 15;
 
+/// Bytes above the stack pointer within which what can't be read is taken for a part of the stack that was not copied.
+const LARGEST_STACK: u64 = 1 << 30;
+
 /// Walks stacks; its memory is kept from sample to sample.
 pub(crate) struct StackWalker {
     arch: &'static Arch,
     cache: Vec<CacheEntry>,
-    live: LiveBuffer,
     walks: Walks,
+    holes: Holes,
+    /// The chain of frame pointers of the sample at hand.
+    chain: Vec<u64>,
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
 }
 
-/// How a walk ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walked {
-    pub(crate) stop: Stop,
-    /// Whether outer frames were read from the running process.
-    pub(crate) live: bool,
+/// A sample of a program: where it was, and the copy of its stack.
+struct Program<'s> {
+    registers: Registers,
+    sp: u64,
+    copy: &'s [u8],
 }
 
 impl StackWalker {
@@ -39,32 +45,30 @@ impl StackWalker {
         StackWalker {
             arch: Arch::native(),
             cache: vec![CacheEntry::EMPTY; CACHED_RULES],
-            live: LiveBuffer::default(),
             walks: Walks::default(),
+            holes: Holes::default(),
+            chain: Vec::new(),
             frames: Vec::new(),
         }
     }
 
-    /// The last walk again, without a user stack that is none: in execve, and while a process ends, the registers are
+    /// The last walk's end again, without a user stack that is none: in execve, and while a process ends, the registers are
     /// still those of a program whose memory is gone.
-    pub(crate) fn without_gone_program(&mut self, sample: &Sample<'_>, walked: Walked) -> Walked {
+    pub(crate) fn without_gone_program(&mut self, sample: &Sample<'_>, stop: Stop) -> Stop {
         let kernel = sample.kernel_frames().count();
         let UserState::Native { stack, .. } = sample.user else {
-            return walked;
+            return stop;
         };
-        let gone = match walked.stop {
+        let gone = match stop {
             Stop::NoModule => true,
-            Stop::NoTable | Stop::Unreadable => stack.is_empty(),
+            Stop::NoTable | Stop::Unreadable | Stop::BeyondCopy => stack.is_empty(),
             _ => false,
         };
         if kernel == 0 || self.frames.len() != kernel + 1 || !gone {
-            return walked;
+            return stop;
         }
         self.frames.truncate(kernel);
-        Walked {
-            stop: Stop::NoUserStack,
-            live: false,
-        }
+        Stop::NoUserStack
     }
 
     /// Forgets the last walks: more than a moment has passed since.
@@ -72,9 +76,9 @@ impl StackWalker {
         self.walks = Walks::default();
     }
 
-    /// Walks the stack of a sample that was taken at `time`: the kernel's frames as the kernel found them, then the program's. `generation` changes whenever
-    /// the process has other modules.
-    pub(crate) fn walk(&mut self, time: u64, sample: &Sample<'_>, generation: u64, modules: &impl Modules) -> Walked {
+    /// Walks the stack of a sample that was taken at `time`: the kernel's frames as the kernel found them, then the
+    /// program's. Copies hold up to `stack_bytes`.
+    pub(crate) fn walk(&mut self, time: u64, sample: &Sample<'_>, stack_bytes: u32, view: &SpaceView<'_, '_>) -> Stop {
         self.frames.clear();
         for (index, address) in sample.kernel_frames().enumerate() {
             let kind = if index == 0 { FrameKind::Pc } else { FrameKind::Ra };
@@ -82,7 +86,23 @@ impl StackWalker {
         }
         let stop = match sample.user {
             UserState::Native { registers, stack } => {
-                return self.walk_program(time, sample, registers, stack, generation, modules);
+                let program = Program {
+                    registers,
+                    sp: registers.get(self.arch.sp).unwrap_or(0),
+                    copy: stack,
+                };
+                let stop = self.walk_program(sample, &program, view);
+                let missing = u64::from(stack_bytes).saturating_sub(stack.len() as u64);
+                if stop == Stop::BeyondCopy && missing > 0 {
+                    self.holes.mend(ShortCopy {
+                        time,
+                        pid: sample.pid,
+                        tid: sample.tid,
+                        end: program.sp.saturating_add(stack.len() as u64),
+                        wanted: program.sp.saturating_add(stack_bytes.into()),
+                    });
+                }
+                return stop;
             }
             UserState::Foreign => Stop::NotExpressible,
             UserState::None => Stop::NoUserStack,
@@ -93,58 +113,94 @@ impl StackWalker {
                 address: sample.ip,
             });
         }
-        Walked { stop, live: false }
+        stop
     }
 
-    /// The program's frames, behind those of the kernel.
-    fn walk_program(
-        &mut self,
-        time: u64,
-        sample: &Sample<'_>,
-        registers: Registers,
-        copy: &[u8],
-        generation: u64,
-        modules: &impl Modules,
-    ) -> Walked {
-        let sp = registers.get(self.arch.sp).unwrap_or(0);
-        let mut memory = SampledStack::new(sample.pid as i32, time, sp, copy, &mut self.live);
-        let mut cache = RuleCache::new(&mut self.cache);
-        let walker = Walker {
-            tid: sample.tid,
-            generation,
-        };
+    /// The program's frames, after those of the kernel.
+    fn walk_program(&mut self, sample: &Sample<'_>, program: &Program<'_>, view: &SpaceView<'_, '_>) -> Stop {
         let kernel = self.frames.len();
-        let stop = loop {
-            let mut kept = TwoEnds::new(&mut self.frames);
-            let stop = self.walks.walk(
-                walker,
-                self.arch,
-                &Position::interrupted(registers),
-                modules,
-                &mut memory,
-                &mut cache,
-                LONGEST_WALK,
-                |frame| {
-                    kept.push(Frame {
-                        kind: match frame.kind {
-                            AddressKind::Pc => FrameKind::Pc,
-                            AddressKind::Ra => FrameKind::Ra,
-                        },
-                        address: frame.address,
-                    });
-                },
-            );
-            kept.finish();
-            let may_go_on = matches!(stop, backtrail_unwind::Stop::Unreadable(_)) && memory.ask_process();
-            if !may_go_on {
-                break stop;
-            }
+        let mut stop = self.walk_by_tables(sample.tid, program, view);
+        if matches!(
+            stop,
+            backtrail_unwind::Stop::NotExpressible(_) | backtrail_unwind::Stop::NoTable
+        ) {
             self.frames.truncate(kernel);
-        };
-        Walked {
-            stop: reason(stop),
-            live: memory.was_live(),
+            stop = self.walk_restoring(program, view);
         }
+        let backtrail_unwind::Stop::Unreadable(address) = stop else {
+            return reason(stop);
+        };
+        self.chain.clear();
+        self.chain.extend(sample.frame_pointer_chain());
+        let mut user = self.frames.split_off(kernel);
+        let mut cache = RuleCache::new(&mut self.cache);
+        let further = chain::go_on(self.arch, &mut user, &self.chain, view, &mut cache);
+        self.frames.append(&mut user);
+        let is_beyond = address >= program.sp && address - program.sp < LARGEST_STACK;
+        match further {
+            Some(stop) => reason(stop),
+            None if is_beyond => Stop::BeyondCopy,
+            None => Stop::Unreadable,
+        }
+    }
+
+    fn walk_by_tables(&mut self, tid: u32, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
+        let walker = Walker {
+            tid,
+            generation: view.generation(),
+        };
+        let mut kept = TwoEnds::new(&mut self.frames);
+        let stop = self.walks.walk(
+            walker,
+            self.arch,
+            &Position::interrupted(program.registers),
+            view,
+            &mut SampledStack::new(program.sp, program.copy),
+            &mut RuleCache::new(&mut self.cache),
+            LONGEST_WALK,
+            |frame| kept.push(recorded(frame.address, frame.kind)),
+        );
+        kept.finish();
+        stop
+    }
+
+    /// The walk again with all registers that can be known: a few stacks have rows that stand on others than tables restore.
+    fn walk_restoring(&mut self, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
+        let mut memory = SampledStack::new(program.sp, program.copy);
+        let mut cache = RuleCache::new(&mut self.cache);
+        let mut kept = TwoEnds::new(&mut self.frames);
+        let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
+        let mut callees = 0;
+        let stop = loop {
+            kept.push(recorded(registers.pc, kind));
+            if callees == LONGEST_WALK {
+                break backtrail_unwind::Stop::Limit;
+            }
+            let mut stepped = step_restoring(self.arch, &mut registers, kind, view, &mut memory, &mut cache);
+            if let Err(backtrail_unwind::Stop::NotExpressible(needed)) = stepped
+                && callees == 1
+                && keep_register(needed, &program.registers, &mut registers, view)
+            {
+                stepped = step_restoring(self.arch, &mut registers, kind, view, &mut memory, &mut cache);
+            }
+            callees += 1;
+            match stepped {
+                Ok((next, _)) => kind = next,
+                Err(stop) => break stop,
+            }
+        };
+        kept.finish();
+        stop
+    }
+}
+
+fn recorded(address: u64, kind: AddressKind) -> Frame {
+    Frame {
+        kind: match kind {
+            AddressKind::Pc => FrameKind::Pc,
+            AddressKind::Ra => FrameKind::Ra,
+        },
+        address,
     }
 }
 
@@ -157,6 +213,8 @@ fn reason(stop: backtrail_unwind::Stop) -> Stop {
         backtrail_unwind::Stop::DidNotAdvance => Stop::DidNotAdvance,
         backtrail_unwind::Stop::NotExpressible(_) => Stop::NotExpressible,
         backtrail_unwind::Stop::Limit => Stop::Limit,
+        backtrail_unwind::Stop::NoCall => Stop::NoCall,
+        backtrail_unwind::Stop::NoStart => Stop::NoStart,
     }
 }
 

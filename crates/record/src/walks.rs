@@ -149,7 +149,7 @@ mod tests {
     fn other_modules_are_another_walk() {
         let mut walks = Walks::default();
         for _ in 0..2 {
-            assert_eq!(walk(&mut walks, 1, 0, 50), (51, Stop::EndOfStack));
+            assert_eq!(walk(&mut walks, 1, 0, 50), (51, Stop::NoStart));
             assert_eq!(walk(&mut walks, 1, 1, 50), (8, Stop::NoModule));
         }
     }
@@ -159,7 +159,7 @@ mod tests {
         let mut walks = Walks::default();
         for frames in [10, 200, 3000, 2 * MOST_STEPS as u64, 5] {
             for _ in 0..20 {
-                assert_eq!(walk(&mut walks, 1, 0, frames), (frames as usize + 1, Stop::EndOfStack));
+                assert_eq!(walk(&mut walks, 1, 0, frames), (frames as usize + 1, Stop::NoStart));
             }
             let (room, frames) = (walks.by_thread[&1].steps.len(), frames as usize);
             assert!(

@@ -22,11 +22,17 @@ pub enum Stop {
     Limit = 6,
     /// There was no user stack to walk (a kernel thread, or a process that was ending).
     NoUserStack = 7,
+    /// The caller's frame lies beyond the copy of the stack that came with the sample: what is there later is not what was.
+    BeyondCopy = 8,
+    /// What stands for a return address, found without a table row, follows no call that leads here.
+    NoCall = 9,
+    /// A chain of frame pointers ends in code that no table names as the start of a stack.
+    NoStart = 10,
 }
 
 impl Stop {
     /// All of them, by number.
-    pub const ALL: [Stop; 8] = [
+    pub const ALL: [Stop; 11] = [
         Stop::EndOfStack,
         Stop::NoModule,
         Stop::NoTable,
@@ -35,6 +41,9 @@ impl Stop {
         Stop::NotExpressible,
         Stop::Limit,
         Stop::NoUserStack,
+        Stop::BeyondCopy,
+        Stop::NoCall,
+        Stop::NoStart,
     ];
 
     /// The reason with this number.
@@ -53,6 +62,9 @@ impl Stop {
             Stop::NotExpressible => "not_expressible",
             Stop::Limit => "limit",
             Stop::NoUserStack => "no_user_stack",
+            Stop::BeyondCopy => "beyond_copy",
+            Stop::NoCall => "no_call",
+            Stop::NoStart => "no_start",
         }
     }
 }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::{Frame, FrameKind, Stop};
 
 /// Numbers below are roots: what a stack's outermost frame stands on.
-pub const FIRST_NODE: u32 = 16;
+pub const FIRST_NODE: u32 = 64;
 
 /// Why a stack ends, and whether outer frames were read from the running process, as the number of a root.
 pub fn root(stop: Stop, live: bool) -> u32 {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use backtrail_arch::Registers;
 use backtrail_dwarf::cfi::debug_frame;
-use backtrail_dwarf::registers::{CallFrames, Caller, Held};
+use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, TableOrigin, Tables};
 use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
@@ -18,7 +18,7 @@ use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
 use backtrail_target::proc::{self, DELETED, VDSO, is_file};
 use backtrail_target::snapshot::{Mapping, Pages};
-use backtrail_unwind::{Coverage, Memory, Modules, Table};
+use backtrail_unwind::{Coverage, Memory, Modules, Restore, Restored, Table};
 
 use crate::arguments::Source;
 use crate::process::How;
@@ -400,7 +400,9 @@ impl ModuleSet {
     ) -> Module {
         let own = tables::own_section(image);
         let section = image.eh_frame().ok().flatten();
-        let frames = section.or_else(|| debug_frame::of_image(image)).map(|section| {
+        let exceeds = tables::exceeds_call_frames(image);
+        let debug = || debug_frame::of_image(image).filter(|_| !exceeds);
+        let frames = section.or_else(debug).map(|section| {
             let header = image.eh_frame_hdr().ok().flatten();
             CallFrames::new(
                 image,
@@ -409,7 +411,7 @@ impl ModuleSet {
             )
         });
         let table = OnceCell::new();
-        let origin = if own.is_none() && frames.is_some() && file.is_some() {
+        let origin = if own.is_none() && frames.is_some() && file.is_some() && !exceeds {
             Some(TableOrigin::Converted)
         } else {
             let made = self.table(path, image);
@@ -544,15 +546,6 @@ impl<'s> Space<'s> {
         }
     }
 
-    /// The caller of a frame with these registers by its call frame information; `address` is looked up.
-    pub(crate) fn caller(&self, registers: &Registers, address: u64, memory: &mut impl Memory) -> Option<Caller> {
-        let (mapping, module) = self.find(address)?;
-        let module = module?;
-        let svma = address.wrapping_sub(module.bias(mapping)?);
-        let frames = module.frames.as_ref()?;
-        frames.caller(registers, svma, |address| memory.word(address))
-    }
-
     /// The table of arguments of the module with this address, the module's number, and how far it is from where its file says.
     pub(crate) fn arguments_of(&self, address: u64) -> Option<(&Source, u32, u64)> {
         let (mapping, module) = self.find(address)?;
@@ -662,5 +655,19 @@ impl Modules for Space<'_> {
             })
         });
         table.map_or(Coverage::FramePointer, Coverage::Table)
+    }
+}
+
+impl Restore for Space<'_> {
+    fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored> {
+        let (mapping, module) = self.find(address)?;
+        let module = module?;
+        let svma = address.wrapping_sub(module.bias(mapping)?);
+        let frames = module.frames.as_ref()?;
+        let caller = frames.caller(callee, svma, |address| memory.word(address))?;
+        Some(Restored {
+            registers: caller.registers,
+            signal_frame: caller.signal_frame,
+        })
     }
 }

@@ -167,7 +167,7 @@ impl End {
     /// The stack is complete.
     pub const COMPLETE: End = End::Stop(Stop::EndOfStack);
 
-    const NAMES: [(&'static str, End); 9] = [
+    const NAMES: [(&'static str, End); 11] = [
         ("end_of_stack", End::COMPLETE),
         ("no_module", End::Stop(Stop::NoModule)),
         ("no_table", End::Stop(Stop::NoTable)),
@@ -178,6 +178,8 @@ impl End {
             End::Stop(Stop::NotExpressible(backtrail_arch::Register(0))),
         ),
         ("limit", End::Stop(Stop::Limit)),
+        ("no_call", End::Stop(Stop::NoCall)),
+        ("no_start", End::Stop(Stop::NoStart)),
         ("uninterruptible", End::NotStopped(NotStopped::Uninterruptible)),
         ("not_stopped", End::NotStopped(NotStopped::Late)),
     ];

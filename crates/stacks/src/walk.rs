@@ -1,9 +1,9 @@
 //! From a snapshot to stacks.
 
-use backtrail_arch::{Arch, REGISTERS, Register, Registers};
+use backtrail_arch::Registers;
 use backtrail_target::Snapshot;
 use backtrail_target::snapshot::{SnapshotMemory, Thread};
-use backtrail_unwind::{AddressKind, CacheEntry, Coverage, Memory, Modules, RuleCache, Stop, step};
+use backtrail_unwind::{AddressKind, CacheEntry, Coverage, Memory, Modules, RuleCache, Stop, step, step_restoring};
 
 use crate::arguments;
 use crate::modules::{ModuleSet, Space};
@@ -137,44 +137,20 @@ impl Walk<'_, '_, '_> {
             AddressKind::Pc => registers.pc,
             AddressKind::Ra => registers.pc.wrapping_sub(1),
         };
-        let callee = *registers;
-        let stepped = step(
-            self.snapshot.arch,
-            registers,
-            kind,
-            self.space,
-            &mut self.memory,
-            self.cache,
-        );
+        let (arch, space) = (self.snapshot.arch, self.space);
+        let stepped = match self.restores {
+            true => step_restoring(arch, registers, kind, space, &mut self.memory, self.cache),
+            false => step(arch, registers, kind, space, &mut self.memory, self.cache).map(|kind| (kind, false)),
+        };
         match stepped {
-            Ok(kind) => {
-                if self.restores
-                    && let Some(caller) = self.space.caller(&callee, address, &mut self.memory)
-                {
-                    complete(self.snapshot.arch, registers, &caller.registers);
-                }
-                Ok((kind, self.space.how(address)))
-            }
-            Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable)) if self.restores => {
-                *registers = self.beyond_tables(&callee, kind, address).ok_or(stop)?;
-                Ok((AddressKind::Ra, How::EhFrame))
-            }
+            Ok((kind, true)) => Ok((kind, How::EhFrame)),
+            Ok((kind, false)) => Ok((kind, space.how(address))),
             Err(Stop::NoModule) if kind == AddressKind::Pc => {
                 self.called_nothing(registers).ok_or(Stop::NoModule)?;
                 Ok((AddressKind::Ra, How::FramePointer))
             }
             Err(stop) => Err(stop),
         }
-    }
-
-    /// The caller of code that no row can describe.
-    fn beyond_tables(&mut self, callee: &Registers, kind: AddressKind, address: u64) -> Option<Registers> {
-        let arch = self.snapshot.arch;
-        let caller = self.space.caller(callee, address, &mut self.memory)?;
-        let (sp, caller_sp) = (callee.get(arch.sp)?, caller.registers.get(arch.sp)?);
-        let may_stay = kind == AddressKind::Pc && arch.link_register;
-        let advances = caller_sp > sp || may_stay && caller_sp == sp;
-        (advances && !caller.signal_frame && caller.registers.pc != 0).then_some(caller.registers)
     }
 
     /// A call to an address without code, a null pointer mostly, has done nothing but to leave its return address.
@@ -193,17 +169,5 @@ impl Walk<'_, '_, '_> {
         registers.pc = ra;
         registers.set(arch.sp, caller_sp);
         Some(())
-    }
-}
-
-/// Gives a frame what else is known of its registers, if it is the same frame.
-fn complete(arch: &Arch, registers: &mut Registers, others: &Registers) {
-    if (registers.pc, registers.get(arch.sp)) != (others.pc, others.get(arch.sp)) {
-        return;
-    }
-    for register in (0..REGISTERS as u8).map(Register) {
-        if let (None, Some(value)) = (registers.get(register), others.get(register)) {
-            registers.set(register, value);
-        }
     }
 }

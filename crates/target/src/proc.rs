@@ -12,6 +12,8 @@ pub struct MapsEntry {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
+    /// Whether it may be written to.
+    pub writable: bool,
     /// Whether code may run there.
     pub executable: bool,
     /// Offset in the file.
@@ -114,6 +116,7 @@ fn maps_entry(line: &str) -> Option<MapsEntry> {
     Some(MapsEntry {
         start: hex(start)?,
         end: hex(end)?,
+        writable: permissions.as_bytes().get(1) == Some(&b'w'),
         executable: permissions.as_bytes().get(2) == Some(&b'x'),
         file_offset: hex(file_offset)?,
         device: (hex32(major)?, hex32(minor)?),

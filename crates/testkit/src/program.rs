@@ -68,6 +68,8 @@ pub const SIGNALS: Program = c("signals", "signals.c");
 pub const SHARES: Program = c("shares", "shares.c");
 /// Short-lived children.
 pub const FORKER: Program = c("forker", "forker.c");
+/// Two stacks in turn, whose functions have names that tell them apart.
+pub const ALTERNATING: Program = c("alternating", "alternating.c");
 /// Code made at run time.
 pub const JIT: Program = c("jit", "jit.c");
 /// Code made at run time that a jitdump tells of.

@@ -50,6 +50,7 @@
 #![cfg_attr(not(feature = "local"), forbid(unsafe_code))]
 
 mod cache;
+mod chain;
 mod frame;
 #[doc(hidden)]
 pub mod fuzz;
@@ -61,18 +62,21 @@ pub mod fuzz;
 pub mod local;
 mod memo;
 mod record;
+mod restore;
 mod sink;
 mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
+pub use chain::{Link, link};
 pub use frame::{Frame, Position};
 pub use memo::{Memo, MemoRead, MemoState};
 pub use record::MemoStep;
+pub use restore::{Restore, Restored, keep_register, step_restoring};
 pub use step::{AddressKind, Stop, step};
 pub use walk::walk;
 
-use backtrail_sframe::{Index, Section};
+use backtrail_sframe::{Index, Rule, Section};
 
 /// Reads the memory of the program that is unwound.
 pub trait Memory {
@@ -124,10 +128,21 @@ pub struct Table<'t> {
 pub enum Coverage<'t> {
     /// A module with a table.
     Table(Table<'t>),
-    /// Code without any table, such as code made at run time: frame pointers are followed.
+    /// Code without any table, such as code made at run time: see [`Modules::uncovered`].
     FramePointer,
     /// Not code that is known.
     NoModule,
+}
+
+/// How to leave a frame that no table row describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uncovered {
+    /// Nobody knows: the walk stops.
+    Unknown,
+    /// By the chain of saved frame pointers.
+    FramePointer,
+    /// By this rule, which the instructions show.
+    Rule(Rule),
 }
 
 /// Says which module's table covers an address.
@@ -137,6 +152,27 @@ pub trait Modules {
 
     /// The coverage of `address`.
     fn coverage(&self, address: u64) -> Coverage<'_>;
+
+    /// How to leave the frame at `pc`, which no table row describes; `in_table` if its module has a table that
+    /// leaves it out.
+    fn uncovered(&self, _pc: u64, _kind: AddressKind, in_table: bool) -> Uncovered {
+        match in_table {
+            true => Uncovered::Unknown,
+            false => Uncovered::FramePointer,
+        }
+    }
+
+    /// Whether `ra`, found without a table row, follows a call that can lead to `callee`, an address in the frame that
+    /// it was found from.
+    fn is_called(&self, _ra: u64, _callee: u64) -> bool {
+        true
+    }
+
+    /// Whether the frame at `pc`, whose row is `rule`, is linked into the chain of frame pointers though the row does not
+    /// need one: some compilers always keep it.
+    fn links_frames(&self, _pc: u64, _kind: AddressKind, _rule: &Rule) -> bool {
+        false
+    }
 
     /// Whether the coverage of `address` stays what it is as long as a [`RuleCache`] is in use, so that it need not be asked for again.
     fn is_lasting(&self, _address: u64) -> bool {

@@ -306,15 +306,9 @@ impl<'m> Memo<'m> {
                 known = Known::Few;
                 continue;
             }
-            match self.step(arch, here, &mut known, registers, &found, memory) {
+            match self.step(arch, here, &mut known, registers, &found, modules, memory) {
                 Ok(caller) => here = caller,
-                Err(stop) => {
-                    let rejoined = match stop {
-                        Stop::Unreadable(_) if again == 0 => self.rejoin(arch, &here, memory, left, sink),
-                        _ => None,
-                    };
-                    return rejoined.unwrap_or_else(|| self.end(found.is_narrow(arch), stop));
-                }
+                Err(stop) => return self.end(found.is_narrow(arch), stop),
             }
         }
     }
@@ -370,6 +364,7 @@ impl<'m> Memo<'m> {
         known: &mut Known,
         first: &impl Fn() -> Registers,
         found: &Found,
+        modules: &impl Modules,
         memory: &mut impl Memory,
     ) -> Result<MemoStep, Stop> {
         let mut registers = match known {
@@ -380,7 +375,7 @@ impl<'m> Memo<'m> {
         self.pending = 0;
         let is_narrow = found.is_narrow(arch);
         let mut noted = Noted { memory, memo: self };
-        match follow(arch, &mut registers, here.kind(), found, &mut noted) {
+        match follow(arch, &mut registers, here.kind(), found, modules, &mut noted) {
             Ok(kind) => {
                 let mut caller = MemoStep::new(arch, &registers, kind);
                 if is_narrow {
@@ -403,30 +398,6 @@ impl<'m> Memo<'m> {
         self.push_step(end);
         self.keep(0, 0, Some(stop).filter(|_| self.noting));
         stop
-    }
-
-    /// What the step at hand cannot read is still known to a memory that takes it for the same as what the last walk has read
-    /// ([`Memory::is`]). The table of places forgets most frames of a deep stack, so that here all of them are searched.
-    #[cold]
-    #[inline(never)]
-    fn rejoin(
-        &mut self,
-        arch: &Arch,
-        here: &MemoStep,
-        memory: &mut impl Memory,
-        left: usize,
-        sink: &mut impl Sink,
-    ) -> Option<Stop> {
-        let kept = (0..self.state.steps).rev().find(|place| self.is_joined(*place, here))?;
-        self.drop_kept(kept);
-        let (rest, end) = self.follow(arch, kept, memory, left);
-        let end = end?;
-        // The step has come to nothing: what it read is no frame's.
-        self.new_reads += usize::from(self.pending);
-        self.pending = 0;
-        sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
-        self.keep(kept, self.state.reads, self.state.stop);
-        Some(self.reason(end))
     }
 
     /// The words that the step at hand has read go into its frame, if that has room for them.

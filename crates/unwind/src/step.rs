@@ -4,7 +4,7 @@ use backtrail_arch::{Arch, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
 
 use crate::cache::{PackedRule, TableRule};
-use crate::{Coverage, Memory, Modules, RuleCache, Table};
+use crate::{Coverage, Memory, Modules, RuleCache, Table, Uncovered};
 
 /// What a frame's program counter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub enum AddressKind {
 /// Why a stack ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// The outermost frame: its table says so, or a frame-pointer chain ends in 0.
+    /// The outermost frame: its table says so, or has a return address of 0 for it.
     EndOfStack,
     /// The address lies in no module.
     NoModule,
@@ -33,6 +33,10 @@ pub enum Stop {
     NotExpressible(Register),
     /// More frames than the caller's limit.
     Limit,
+    /// What stands for a return address, found without a table row, follows no call that leads here.
+    NoCall,
+    /// A chain of frame pointers ends in code that no table names as the start of a stack.
+    NoStart,
 }
 
 /// Turns the `registers` of a frame into its caller's, and says what the caller's program counter is. Where that fails
@@ -46,7 +50,7 @@ pub fn step(
     cache: &mut RuleCache<'_>,
 ) -> Result<AddressKind, Stop> {
     let found = find(arch, registers.pc, kind, modules, cache);
-    follow(arch, registers, kind, &found, memory)
+    follow(arch, registers, kind, &found, modules, memory)
 }
 
 /// What says how to leave a frame.
@@ -166,19 +170,47 @@ pub(crate) fn follow(
     registers: &mut Registers,
     kind: AddressKind,
     found: &Found,
+    modules: &impl Modules,
     memory: &mut impl Memory,
 ) -> Result<AddressKind, Stop> {
     let rule = match found {
         Found::Packed(packed) => packed.unpack(arch),
         Found::Rule(rule) => *rule,
-        Found::FramePointer => return frame_pointer_step(arch, registers, memory),
+        Found::FramePointer => return uncovered_step(arch, registers, kind, false, modules, memory),
         Found::NoModule => return Err(Stop::NoModule),
     };
     match rule {
         TableRule::Caller { rule, signal_frame } => rule_step(arch, registers, kind, &rule, signal_frame, memory),
         TableRule::Signal => signal_step(arch, registers, memory),
         TableRule::Outermost => Err(Stop::EndOfStack),
-        TableRule::NotCovered => Err(Stop::NoTable),
+        TableRule::NotCovered => uncovered_step(arch, registers, kind, true, modules, memory),
+    }
+}
+
+/// A step out of code that no table row describes. What it leads to is believed only if it follows a call, and a chain
+/// that merely ends is no proof of a whole stack.
+fn uncovered_step(
+    arch: &Arch,
+    registers: &mut Registers,
+    kind: AddressKind,
+    in_table: bool,
+    modules: &impl Modules,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
+    let mut caller = *registers;
+    let stepped = match modules.uncovered(registers.pc, kind, in_table) {
+        Uncovered::Unknown => return Err(Stop::NoTable),
+        Uncovered::FramePointer => frame_pointer_step(arch, &mut caller, memory),
+        Uncovered::Rule(rule) => rule_step(arch, &mut caller, kind, &rule, false, memory),
+    };
+    match stepped {
+        Ok(_) if !modules.is_called(caller.pc, registers.pc) => Err(Stop::NoCall),
+        Ok(kind) => {
+            *registers = caller;
+            Ok(kind)
+        }
+        Err(Stop::EndOfStack) => Err(Stop::NoStart),
+        Err(stop) => Err(stop),
     }
 }
 
@@ -200,13 +232,15 @@ fn rule_step(
     // A leaf on a machine with a link register may have no frame at all, and glibc's vfork keeps its return address in a register;
     // nothing else keeps SP. A signal may have come from another stack.
     let may_stay = kind == AddressKind::Pc && (arch.link_register || !rule.ra.deref);
-    if !signal_frame && (caller_sp < sp || caller_sp == sp && !may_stay) {
+    let advances = caller_sp > sp || caller_sp == sp && may_stay;
+    let switches = switches_stacks(arch, rule);
+    if !signal_frame && !advances && !switches {
         return Err(Stop::DidNotAdvance);
     }
     let ra = arch.strip(evaluate(rule.ra, Some(cfa), registers, memory)?);
     let fp = match rule.fp {
         None => registers.get(arch.fp),
-        Some(location) if is_popped(arch, location, registers, sp, cfa) => registers.get(arch.fp),
+        Some(location) if !switches && is_popped(arch, location, registers, sp, cfa) => registers.get(arch.fp),
         Some(location) => match evaluate(location, Some(cfa), registers, memory) {
             Ok(fp) => Some(fp),
             // In an epilogue the register is popped, and compilers go on saying that it is saved in a slot which by now
@@ -221,6 +255,13 @@ fn rule_step(
     }
     become_caller(arch, registers, ra, caller_sp, fp);
     Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
+}
+
+/// Whether the caller's frame lies in another stack: FP leads there, and the return address counts from FP too rather than
+/// from the CFA. Go's runtime calls so from a goroutine's stack into its thread's.
+fn switches_stacks(arch: &Arch, rule: &Rule) -> bool {
+    let by_fp = |location: Location| location.base == Base::Register(arch.fp.0);
+    by_fp(rule.cfa) && by_fp(rule.ra) && rule.ra.deref
 }
 
 /// Whether FP, said to be saved where FP itself points, has been restored: what it points to does not lie in this frame. In epilogues of functions that

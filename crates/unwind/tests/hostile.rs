@@ -164,6 +164,8 @@ fn stacks_that_are_none() {
         bias: 0,
         id: 1,
         identity: None,
+        call_frames: None,
+        keeps_frame_pointers: true,
     };
     publish(Box::leak(Box::new(Snapshot {
         modules: vec![module].leak(),

@@ -27,7 +27,7 @@ const CALLS: &str = include_str!("audited/calls.txt");
 
 fn compiler(name: &str) -> Compiler {
     let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
-    for folder in ["wire", "arch", "sframe"] {
+    for folder in ["wire", "arch", "callframe", "sframe"] {
         compiler.dependency(folder, &["-Funsafe_code"]);
     }
     compiler.dependency("unwind", &["--cfg", "feature=\"local\""]);

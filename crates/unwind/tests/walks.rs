@@ -6,7 +6,8 @@ use backtrail_arch::{Arch, Register, Registers, aarch64, x86_64};
 use backtrail_sframe::write::{FunctionRows, Options, section};
 use backtrail_sframe::{Base, Location, Row, Rule, Section, constants};
 use backtrail_unwind::{
-    AddressKind, CacheEntry, Coverage, Frame, Memory, Modules, Position, RuleCache, Stop, Table, walk,
+    AddressKind, CacheEntry, Coverage, Frame, Link, Memory, Modules, Position, RuleCache, Stop, Table, Uncovered, link,
+    step, walk,
 };
 
 /// Where the one module lies.
@@ -201,7 +202,7 @@ fn code_without_a_table_by_frame_pointers() {
     let expected = [0x4444, 0x5555, BIAS + 0x2010, BIAS + 0x3010];
     assert_eq!(frames.iter().map(|frame| frame.address).collect::<Vec<_>>(), expected);
     for (fp, stop) in [
-        (0, Stop::EndOfStack),
+        (0, Stop::NoStart),
         (0x7ff8, Stop::DidNotAdvance),
         (0x8011, Stop::DidNotAdvance),
         (u64::MAX - 7, Stop::DidNotAdvance),
@@ -212,6 +213,93 @@ fn code_without_a_table_by_frame_pointers() {
             stop
         );
     }
+}
+
+/// Modules that know what no table says.
+struct Knowing {
+    tables: OneModule,
+    uncovered: Uncovered,
+    called: bool,
+}
+
+impl Modules for Knowing {
+    fn coverage(&self, address: u64) -> Coverage<'_> {
+        self.tables.coverage(address)
+    }
+
+    fn uncovered(&self, _pc: u64, _kind: AddressKind, _in_table: bool) -> Uncovered {
+        self.uncovered
+    }
+
+    fn is_called(&self, _ra: u64, _callee: u64) -> bool {
+        self.called
+    }
+}
+
+#[test]
+fn what_no_table_says_is_proved() {
+    let arch = &x86_64::ARCH;
+    let code = |uncovered, called| Knowing {
+        tables: three_functions(),
+        uncovered,
+        called,
+    };
+    // By its frame pointer the caller would be 0x5555, by a rule of the instructions 0x6666.
+    let words = [(0x8008, 0x6666), (0x8010, 0x8040), (0x8018, 0x5555)];
+    let by_rule = Uncovered::Rule(sp_rule(16, None));
+    for (modules, pc, expected) in [
+        (code(Uncovered::FramePointer, true), 0x4444, Ok(0x5555)),
+        (code(Uncovered::FramePointer, false), 0x4444, Err(Stop::NoCall)),
+        (code(by_rule, true), 0x4444, Ok(0x6666)),
+        (code(by_rule, false), 0x4444, Err(Stop::NoCall)),
+        (code(Uncovered::Unknown, true), 0x4444, Err(Stop::NoTable)),
+        // A hole in a table.
+        (code(Uncovered::FramePointer, true), BIAS + 0x2800, Ok(0x5555)),
+        (code(Uncovered::Unknown, true), BIAS + 0x2800, Err(Stop::NoTable)),
+    ] {
+        let from = registers(arch, pc, 0x8000, 0x8010);
+        let mut found = from;
+        let mut memory = Words(BTreeMap::from(words));
+        let mut cache = RuleCache::new(&mut []);
+        let kind = step(arch, &mut found, AddressKind::Pc, &modules, &mut memory, &mut cache);
+        assert_eq!(kind.map(|_| found.pc), expected, "at {pc:#x}");
+        assert!(kind.is_ok() || found == from, "registers stay as they were");
+    }
+}
+
+#[test]
+fn chains_of_frame_pointers_pass_through_ordinary_frames() {
+    let arch = &x86_64::ARCH;
+    let fp_rule = Rule {
+        cfa: at(Base::Register(6), 16, false),
+        ..sp_rule(16, Some(-16))
+    };
+    let tables = module(
+        &[
+            function(0x1000, &[(0, Some(fp_rule))]),
+            function(0x2000, &[(0, Some(sp_rule(16, Some(-16))))]),
+            function(0x3000, &[(0, None)]),
+        ],
+        constants::Abi::Amd64Little,
+    );
+    let mut modules = Knowing {
+        tables,
+        uncovered: Uncovered::FramePointer,
+        called: true,
+    };
+    let of = |modules: &Knowing, pc| link(arch, pc, AddressKind::Ra, modules, &mut RuleCache::new(&mut []));
+    assert_eq!(of(&modules, BIAS + 0x1010), Link::Frame);
+    assert_eq!(
+        of(&modules, BIAS + 0x2010),
+        Link::Unknown,
+        "it keeps something else there"
+    );
+    assert_eq!(of(&modules, BIAS + 0x3010), Link::Outermost);
+    assert_eq!(of(&modules, 0x4444), Link::Uncovered);
+    modules.uncovered = Uncovered::Rule(sp_rule(16, None));
+    assert_eq!(of(&modules, 0x4444), Link::Unknown);
+    modules.uncovered = Uncovered::Rule(fp_rule);
+    assert_eq!(of(&modules, 0x4444), Link::Uncovered);
 }
 
 /// The interrupted code has realigned its stack: its frame is found through r10, which only the signal frame tells.

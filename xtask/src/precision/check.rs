@@ -489,6 +489,8 @@ fn stopped(stop: Stop) -> Fault {
         Stop::Unreadable(_) => Fault::Stopped("unreadable"),
         Stop::DidNotAdvance => Fault::Stopped("did not advance"),
         Stop::NotExpressible(_) => Fault::Stopped("register not known"),
+        Stop::NoCall => Fault::Stopped("no call"),
+        Stop::NoStart => Fault::Stopped("no start"),
         Stop::Limit => Fault::Stopped("limit"),
     }
 }

@@ -8,6 +8,7 @@ mod aarch64;
 mod causes;
 mod check;
 mod cpu;
+mod in_process;
 mod page;
 mod programs;
 mod ptrace;
@@ -74,8 +75,11 @@ const OWN: [Way; 2] = [
     },
 ];
 
+/// The name of what the C library does in its own process.
+const IN_PROCESS: &str = "in-process";
+
 /// Steps everything, prints what was seen, and writes it down. With names only those programs, or with a limit only so many instructions of each, and
-/// nothing is written.
+/// nothing is written; but `in-process` alone replaces its part of the document.
 pub(crate) fn run(names: &[String], limit: Option<u64>, only: Option<&str>) -> Result<(), String> {
     let bounds = Bounds {
         instructions: limit.unwrap_or(BOUNDS.instructions),
@@ -103,7 +107,13 @@ pub(crate) fn run(names: &[String], limit: Option<u64>, only: Option<&str>) -> R
     let native = all(&native, &|subject| step_native(subject, bounds))?;
     let emulated = all(&emulated, &|subject| step_emulated(subject, bounds))?;
     let file = place::workspace().join("docs/precision.md");
-    let page = page_of([&native, &emulated], &fs::read_to_string(&file).unwrap_or_default());
+    let is_in_process_wanted = names.is_empty() && only.is_none() || names.iter().any(|name| name == IN_PROCESS);
+    let (in_process, differing) = match is_in_process_wanted && cfg!(target_arch = "x86_64") {
+        true => in_process::run()?,
+        false => Default::default(),
+    };
+    let before = fs::read_to_string(&file).unwrap_or_default();
+    let page = page_of([&native, &emulated], &in_process, &before);
     println!("{page}{:.0} seconds", started.elapsed().as_secs_f64());
     let mut broken: Vec<String> = native
         .iter()
@@ -111,7 +121,8 @@ pub(crate) fn run(names: &[String], limit: Option<u64>, only: Option<&str>) -> R
         .flat_map(page::Result::unexplained)
         .collect();
     broken.extend(disagreements(native.iter().chain(&emulated)));
-    if names.is_empty() && limit.is_none() {
+    broken.extend(differing);
+    if names.iter().all(|name| name == IN_PROCESS) && limit.is_none() {
         fs::write(file, &page).map_err(|error| error.to_string())?;
         for (results, promised) in [&native, &emulated].into_iter().zip(PROMISED) {
             let sum: u64 = results.iter().map(|result| result.instructions).sum();
@@ -127,14 +138,17 @@ pub(crate) fn run(names: &[String], limit: Option<u64>, only: Option<&str>) -> R
 }
 
 /// The document; of a machine that was left out with what it said before.
-fn page_of(results: [&[page::Result]; 2], before: &str) -> String {
+fn page_of(results: [&[page::Result]; 2], in_process: &str, before: &str) -> String {
     let mut page = String::from(include_str!("page.md"));
+    let old = |title: &str| {
+        let old = before.split_once(title).map_or("not stepped yet\n", |(_, old)| old);
+        old.split_once("\n## ").map_or(old, |(old, _)| old)
+    };
     for (machine, results) in MACHINES.into_iter().zip(results) {
         let title = format!("\n## {machine}, ");
         page.push_str(&title);
         if results.is_empty() {
-            let old = before.split_once(&title).map_or("not stepped yet\n", |(_, old)| old);
-            page.push_str(old.split_once("\n## ").map_or(old, |(old, _)| old));
+            page.push_str(old(&title));
             continue;
         }
         page.push_str(&format!(
@@ -148,6 +162,9 @@ fn page_of(results: [&[page::Result]; 2], before: &str) -> String {
             page::exceptions(results)
         ));
     }
+    let title = "\n## In process, x86-64\n\n";
+    page.push_str(title);
+    page.push_str(if in_process.is_empty() { old(title) } else { in_process });
     page
 }
 

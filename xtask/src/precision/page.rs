@@ -150,12 +150,12 @@ fn addresses(all: &[u64]) -> String {
 }
 
 /// Never rounded up: 100.000 % means all.
-fn percent(part: u64, all: u64) -> String {
+pub(super) fn percent(part: u64, all: u64) -> String {
     let thousandths = (u128::from(part) * 100_000).checked_div(u128::from(all)).unwrap_or(0);
     format!("{}.{:03} %", thousandths / 1000, thousandths % 1000)
 }
 
-fn number(value: u64) -> String {
+pub(super) fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {

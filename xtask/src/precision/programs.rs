@@ -168,7 +168,7 @@ fn compile(compiler: Compiler, sources: &[&str], more: &[&str], to: &Path) -> Re
     done(&mut compile)
 }
 
-fn done(build: &mut Command) -> Result<(), Missing> {
+pub(super) fn done(build: &mut Command) -> Result<(), Missing> {
     let finished = command::run(build, LIMIT)?;
     match finished.status.success() {
         true => Ok(()),

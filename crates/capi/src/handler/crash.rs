@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use backtrail_arch::{REGISTERS, Register};
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
-use backtrail_unwind::local::{position_of, read_words, walk};
+use backtrail_unwind::local::{follows_call, position_of, read_words, walk};
 use backtrail_unwind::{AddressKind, Frame, Position, Stop};
 
 use super::line::Line;
@@ -162,7 +162,7 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
     // SAFETY: as our caller promises.
     let position = unsafe { position_of(ucontext) };
     write_registers(&outputs, &position);
-    write_stack(&outputs, &position);
+    write_stack(&outputs, &position, address);
     for module in names::all_named() {
         outputs.line(|line| {
             line.push(b"module: 0x");
@@ -203,10 +203,10 @@ fn write_registers(outputs: &Outputs, position: &Position) {
     });
 }
 
-fn write_stack(outputs: &Outputs, position: &Position) {
+fn write_stack(outputs: &Outputs, position: &Position, address: u64) {
     let mut cbf = [0; CBF_BYTES];
     let mut report = StackReport::new(outputs, &mut cbf);
-    let stop = walk_stack(position, |frame| report.take(frame));
+    let stop = walk_stack(position, address, |frame| report.take(frame));
     report.write_outer();
     outputs.line(|line| {
         line.push(b"end: ");
@@ -219,10 +219,11 @@ fn write_stack(outputs: &Outputs, position: &Position) {
     });
 }
 
-fn walk_stack(position: &Position, mut visit: impl FnMut(Frame)) -> Stop {
+fn walk_stack(position: &Position, address: u64, mut visit: impl FnMut(Frame)) -> Stop {
     let stop = walk(position, usize::MAX, &mut visit);
     // A call of no code has left its return address, and nothing else.
     if stop == Stop::NoModule
+        && address == position.registers.pc
         && let Some(caller) = caller_of_nothing(position)
     {
         let mut is_first = true;
@@ -321,6 +322,8 @@ fn reason(stop: Stop) -> &'static [u8] {
         Stop::DidNotAdvance => b"the stack does not go on upwards",
         Stop::NotExpressible(_) => b"a register is not known",
         Stop::Limit => b"too many frames",
+        Stop::NoCall => b"what follows is not a return address",
+        Stop::NoStart => b"the chain of frame pointers ends",
     }
 }
 
@@ -342,6 +345,9 @@ fn caller_of_nothing(position: &Position) -> Option<Position> {
             [registers.pc] = word;
             registers.set(arch.sp, sp.wrapping_add(8));
         }
+    }
+    if !follows_call(registers.pc) {
+        return None;
     }
     Some(Position {
         registers,

@@ -40,7 +40,7 @@ pub(crate) struct Program {
 /// Compiles `source`, of this folder of programs. `None`, and said aloud, where there is no compiler.
 pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Program> {
     let folder = scratch();
-    let path = folder.path().join(source.split('.').next().expect("a name"));
+    let path = folder.path().join(Path::new(source).file_stem().expect("a name"));
     let compiler = if source.ends_with(".cc") { "g++" } else { "cc" };
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let mut compile = Command::new(compiler);

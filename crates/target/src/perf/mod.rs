@@ -5,5 +5,4 @@ mod records;
 mod sampler;
 
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
-pub(crate) use sampler::monotonic_ns;
 pub use sampler::{Entry, OpenError, Options, Sampler, Trigger, raise_open_files};

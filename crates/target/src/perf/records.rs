@@ -43,6 +43,8 @@ const SAMPLE_ID: usize = 24;
 const PROT_EXEC: u32 = 4;
 /// Callchain entries from here up are markers (`PERF_CONTEXT_MAX`), not addresses.
 const CONTEXT_MARKERS: u64 = -4095i64 as u64;
+/// `PERF_CONTEXT_USER`: what follows are the program's frames.
+const CONTEXT_USER: u64 = -512i64 as u64;
 const REGS_ABI_64: u64 = 2;
 
 /// What identifies a mapped file.
@@ -119,18 +121,28 @@ pub struct Sample<'a> {
     pub tid: u32,
     /// The user side.
     pub user: UserState<'a>,
-    kernel_chain: &'a [u8],
+    /// The call chain as the kernel found it, with its markers.
+    chain: &'a [u8],
 }
 
 impl Sample<'_> {
     /// The kernel's frames, the innermost first; none where the program itself was interrupted.
     pub fn kernel_frames(&self) -> impl Iterator<Item = u64> {
-        self.kernel_chain
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|word| u64::from_ne_bytes(*word))
-            .filter(|&address| address < CONTEXT_MARKERS)
+        let words = self.chain().take_while(|&word| word != CONTEXT_USER);
+        words.filter(|&address| address < CONTEXT_MARKERS)
+    }
+
+    /// The program's frames by its chain of frame pointers, the innermost first, as the kernel followed it at the moment
+    /// of the sample: right as far as each function keeps a frame pointer, and at most as long as
+    /// `kernel.perf_event_max_stack` says.
+    pub fn frame_pointer_chain(&self) -> impl Iterator<Item = u64> {
+        let words = self.chain().skip_while(|&word| word != CONTEXT_USER);
+        words.filter(|&address| address < CONTEXT_MARKERS)
+    }
+
+    fn chain(&self) -> impl Iterator<Item = u64> {
+        let words = self.chain.as_chunks::<8>().0.iter();
+        words.map(|word| u64::from_ne_bytes(*word))
     }
 }
 
@@ -253,7 +265,7 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
     let _time = cursor.u64()?;
     let (_cpu, _reserved) = (cursor.u32()?, cursor.u32()?);
     let chain_len = cursor.u64()?;
-    let kernel_chain = cursor.slice((chain_len as usize).saturating_mul(8))?;
+    let chain = cursor.slice((chain_len as usize).saturating_mul(8))?;
     let abi = cursor.u64()?;
     let mut registers = Registers::new(0);
     if abi != 0 {
@@ -286,6 +298,6 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
         pid,
         tid,
         user,
-        kernel_chain,
+        chain,
     })
 }

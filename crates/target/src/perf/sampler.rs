@@ -179,6 +179,7 @@ pub struct Sampler {
     rings: Vec<CpuRing>,
     arch: &'static Arch,
     kernel: bool,
+    stack_bytes: u32,
     /// Behind the rings, whose events are on them.
     _probes: Probes,
 }
@@ -237,6 +238,7 @@ impl Sampler {
             rings,
             arch,
             kernel: attributes.kernel,
+            stack_bytes: attributes.stack_bytes,
             _probes: probes,
         })
     }
@@ -244,6 +246,11 @@ impl Sampler {
     /// Whether time in the kernel is sampled too.
     pub fn samples_kernel(&self) -> bool {
         self.kernel
+    }
+
+    /// Bytes of stack that a sample's copy has at most.
+    pub fn stack_bytes(&self) -> u32 {
+        self.stack_bytes
     }
 
     /// The CPUs, in the order of [`Sampler::drain`]'s index.
@@ -460,7 +467,7 @@ fn map_ring(event: OwnedFd, ring_bytes: &mut usize) -> Result<Ring, OpenError> {
 }
 
 /// Nanoseconds of the clock that records have their time from.
-pub(crate) fn monotonic_ns() -> u64 {
+fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -34,7 +34,6 @@ mod flag {
     pub(super) const TASK: u64 = 1 << 13;
     pub(super) const WATERMARK: u64 = 1 << 14;
     pub(super) const SAMPLE_ID_ALL: u64 = 1 << 18;
-    pub(super) const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
     pub(super) const MMAP2: u64 = 1 << 23;
     pub(super) const COMM_EXEC: u64 = 1 << 24;
     pub(super) const USE_CLOCKID: u64 = 1 << 25;
@@ -103,7 +102,6 @@ impl Attributes {
             | flag::EXCLUDE_HV
             | flag::WATERMARK
             | flag::SAMPLE_ID_ALL
-            | flag::EXCLUDE_CALLCHAIN_USER
             | flag::USE_CLOCKID;
         if !self.kernel {
             flags |= flag::EXCLUDE_KERNEL;

@@ -1,6 +1,7 @@
 //! `process_vm_readv(2)`.
 
 use std::io;
+use std::ops::Range;
 
 /// Pages in one call: what one vector of the kernel takes without allocating (`UIO_FASTIOV`).
 const PAGES_A_CALL: usize = 8;
@@ -52,6 +53,36 @@ pub fn read_process(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usi
         }
     }
     Ok(done)
+}
+
+/// Reads a byte of each page in `range` of process `pid`, which makes those present that never were. Ends at the first one
+/// that can't be read.
+pub fn touch_pages(pid: i32, range: Range<u64>) {
+    let page = rustix::param::page_size() as u64;
+    let mut next = range.start - range.start % page;
+    let mut bytes = [0_u8; PAGES_A_CALL];
+    while next < range.end {
+        let mut remote = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 1,
+        }; PAGES_A_CALL];
+        let mut elements = 0;
+        while elements < PAGES_A_CALL && next < range.end {
+            remote[elements].iov_base = next as *mut libc::c_void;
+            next = next.saturating_add(page);
+            elements += 1;
+        }
+        let local = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: elements,
+        };
+        // SAFETY: `local` describes the first `elements` bytes of `bytes`, which nobody else uses; the remote elements are
+        // addresses of the other process that the kernel checks.
+        let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), elements as libc::c_ulong, 0) };
+        if read < elements as isize {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]

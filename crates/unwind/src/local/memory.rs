@@ -152,6 +152,13 @@ impl<'w> OwnMemory<'w> {
         }
     }
 
+    /// Whether a word lies in the thread's own stack, or in the alternate one on which the walk has begun.
+    pub(super) fn is_of_stack(&mut self, address: u64) -> bool {
+        let (low, high) = self.bounds.direct(address);
+        self.stack = Words::new(low, high);
+        self.stack.holds(address) || self.signal_stack.holds(address)
+    }
+
     /// A word that does not lie in the stack as far as that is known; it may be known better then.
     #[inline(always)]
     fn elsewhere(&mut self, address: u64) -> Option<u64> {
@@ -243,6 +250,16 @@ impl Words {
 unsafe fn load(address: u64) -> u64 {
     // SAFETY: as our caller promises.
     unsafe { core::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
+}
+
+/// Loads words as bits.
+///
+/// # Safety
+/// All of them are readable.
+pub(super) unsafe fn load_words(address: u64, words: &mut [u64]) {
+    let from = core::ptr::with_exposed_provenance::<u64>(address as usize);
+    // SAFETY: as our caller promises; the words are ours to write.
+    unsafe { core::ptr::copy_nonoverlapping(from.cast::<u8>(), words.as_mut_ptr().cast(), words.len() * 8) };
 }
 
 impl Memory for OwnMemory<'_> {

@@ -7,14 +7,18 @@
 //! Your duties: [`publish`] the tables of the modules before, and again after modules have come. Nothing else has to be prepared.
 #![allow(unsafe_code)]
 
+mod calls;
 mod memory;
 mod modules;
+mod onward;
 mod registers;
 mod syscall;
 mod thread;
 
+pub use backtrail_callframe::{Entries, Search, Source, is_searchable};
 pub use memory::read_words;
 pub use modules::{Arrivals, Identity, Module, Snapshot, is_published, publish, wait_for_unknown_module};
+pub use onward::CallFrames;
 pub use registers::{Captured, position_of};
 pub use syscall::call as system_call;
 
@@ -94,6 +98,11 @@ impl Sink for Addresses<'_> {
     }
 }
 
+/// Whether an address in a module's code follows a call instruction, as every return address does.
+pub fn follows_call(address: u64) -> bool {
+    calls::before(&Published::now(), address).is_some()
+}
+
 #[inline(always)]
 fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit: usize, mut sink: S) -> S {
     let published = Published::now();
@@ -119,8 +128,13 @@ fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit
             if modules.is_partial() {
                 memo.clear();
             }
-            sink.end(stop);
-            sink
+            match onward::may_go_on(stop) {
+                true => onward::go_on(first, registers, state.bounds(), published, limit, sink),
+                false => {
+                    sink.end(stop);
+                    sink
+                }
+            }
         }
         Lent::Bounds(bounds) => walk_without(bounds, published, first, registers, limit, sink),
     })
@@ -151,6 +165,11 @@ fn walk_without<S: Sink>(
         limit,
         &mut sink,
     );
-    sink.end(stop);
-    sink
+    match onward::may_go_on(stop) {
+        true => onward::go_on(first, registers, bounds, published, limit, sink),
+        false => {
+            sink.end(stop);
+            sink
+        }
+    }
 }

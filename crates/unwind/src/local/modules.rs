@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use backtrail_sframe::{Index, Section};
 
+use super::onward::CallFrames;
 use super::{memory, syscall};
 use crate::{Coverage, Modules, Table};
 
@@ -22,7 +23,7 @@ pub struct Module {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Its table, which never changes nor goes; without one frame pointers are followed.
+    /// Its table, which never changes nor goes.
     pub section: Option<Section<'static>>,
     /// The table's index, where it has one.
     pub index: Option<&'static Index<'static>>,
@@ -32,6 +33,10 @@ pub struct Module {
     pub id: u32,
     /// How it is told from another that came to its place; `None` for what is never unloaded.
     pub identity: Option<Identity>,
+    /// Its `.eh_frame` in memory: every register that its functions save.
+    pub call_frames: Option<CallFrames>,
+    /// Whether all of it keeps frame pointers, as who made it has promised.
+    pub keeps_frame_pointers: bool,
 }
 
 impl Module {
@@ -238,6 +243,25 @@ impl Published {
         same
     }
 
+    /// The module at an address.
+    pub(super) fn module(&self, address: u64) -> Option<&'static Module> {
+        let module = self.find(address)?;
+        self.is_there(module, &mut self.seen()).then_some(module)
+    }
+
+    /// Whether a table speaks of an address.
+    pub(super) fn has_row(&self, address: u64) -> bool {
+        let Some(Coverage::Table(table)) = self.module(address).map(coverage) else {
+            return false;
+        };
+        let svma = address.wrapping_sub(table.bias);
+        let found = match table.index {
+            Some(index) => table.section.lookup_by(index, svma),
+            None => table.section.lookup(svma),
+        };
+        matches!(found, Ok(Some(_)))
+    }
+
     fn is_there(&self, module: &'static Module, seen: &mut Option<u64>) -> bool {
         module.identity.is_none() || self.are_there(core::iter::once(Some(module)), seen)
     }
@@ -302,7 +326,9 @@ fn coverage(module: &'static Module) -> Coverage<'static> {
             bias: module.bias,
             id: module.id,
         }),
-        None => Coverage::FramePointer,
+        None if module.keeps_frame_pointers => Coverage::FramePointer,
+        // Frame pointers are followed there too, but not without proof.
+        None => Coverage::NoModule,
     }
 }
 

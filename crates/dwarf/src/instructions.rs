@@ -1,0 +1,494 @@
+//! How code that no table covers leaves its frame, as its instructions show.
+//!
+//! Whatever a function has done to its stack pointer, every way to its return undoes it. So one way from a program
+//! counter to a return, followed instruction by instruction, says where the return address lies and where the caller's
+//! frame pointer is. Calls give back the stack pointer as they found it; where code of a run-time system does not
+//! follow that, it keeps a frame pointer, and a way that ends in restoring the stack pointer from it does not depend on
+//! what came before.
+
+use backtrail_arch::{Arch, InstructionSet};
+use backtrail_sframe::{Base, Location, Rule};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+
+/// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at ends.
+pub const BYTES_BEFORE: u64 = 1 << 10;
+/// See [`BYTES_BEFORE`].
+pub const BYTES_FROM: u64 = 3 << 10;
+
+/// Instructions that are followed for one program counter, over all ways.
+const MOST_INSTRUCTIONS: usize = 600;
+/// Ways that wait to be tried if the one at hand leads nowhere.
+const MOST_WAYS: usize = 32;
+
+/// The rule of the frame at `pc`, which lies in `code`, a piece of memory that begins at `start`. `None` if no way from
+/// there shows one.
+pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
+    match arch.instructions {
+        InstructionSet::X86_64 => Search::new(code, start).rule(arch, pc),
+        // Leaf functions there keep the return address in its register, and others a frame record.
+        InstructionSet::Aarch64 | InstructionSet::S390x => None,
+    }
+}
+
+/// Whether the function with this code, which begins at `start`, leaves `register` alone, and calls nothing that might not:
+/// assembly code has helpers of its own that keep more than the calling convention asks for.
+pub fn keeps(arch: &Arch, code: &[u8], start: u64, register: backtrail_arch::Register) -> bool {
+    match arch.instructions {
+        InstructionSet::X86_64 => keeps_x86_64(code, start, register),
+        InstructionSet::Aarch64 | InstructionSet::S390x => false,
+    }
+}
+
+fn keeps_x86_64(code: &[u8], start: u64, register: backtrail_arch::Register) -> bool {
+    let end = start.saturating_add(code.len() as u64);
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        let leaves = match instruction.mnemonic() {
+            Mnemonic::Ret | Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Nop => false,
+            _ if instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64 => {
+                instruction.mnemonic() == Mnemonic::Call || !(start..end).contains(&instruction.near_branch_target())
+            }
+            // What writes registers that no operand names is not among these.
+            mnemonic if is_plain(mnemonic) => {
+                dwarf_number(instruction.op0_register()) == Some(register.0)
+                    && instruction.op0_kind() == OpKind::Register
+            }
+            _ => instruction.op0_kind() != OpKind::Register || !is_vector(instruction.op0_register()),
+        };
+        if instruction.is_invalid() || leaves {
+            return false;
+        }
+    }
+    !code.is_empty()
+}
+
+/// Instructions that write their first operand and nothing else.
+fn is_plain(mnemonic: Mnemonic) -> bool {
+    matches!(
+        mnemonic,
+        Mnemonic::Mov
+            | Mnemonic::Movzx
+            | Mnemonic::Movsx
+            | Mnemonic::Movsxd
+            | Mnemonic::Movbe
+            | Mnemonic::Lea
+            | Mnemonic::Add
+            | Mnemonic::Adc
+            | Mnemonic::Sub
+            | Mnemonic::Sbb
+            | Mnemonic::And
+            | Mnemonic::Or
+            | Mnemonic::Xor
+            | Mnemonic::Not
+            | Mnemonic::Neg
+            | Mnemonic::Inc
+            | Mnemonic::Dec
+            | Mnemonic::Shl
+            | Mnemonic::Shr
+            | Mnemonic::Sar
+            | Mnemonic::Rol
+            | Mnemonic::Ror
+            | Mnemonic::Rorx
+            | Mnemonic::Bswap
+            | Mnemonic::Pop
+            | Mnemonic::Prefetcht0
+            | Mnemonic::Movdqa
+            | Mnemonic::Movdqu
+            | Mnemonic::Movaps
+            | Mnemonic::Movups
+            | Mnemonic::Vmovdqa
+            | Mnemonic::Vmovdqu
+            | Mnemonic::Vmovaps
+            | Mnemonic::Vmovups
+            | Mnemonic::Vzeroupper
+            | Mnemonic::Vzeroall
+    )
+}
+
+fn is_vector(register: Register) -> bool {
+    (Register::XMM0..=Register::ZMM31).contains(&register)
+}
+
+/// The DWARF number of a general register or a part of one.
+fn dwarf_number(register: Register) -> Option<u8> {
+    const BY_ENCODING: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+    let encoding = match register {
+        Register::AH => return Some(0),
+        Register::CH => return Some(2),
+        Register::DH => return Some(1),
+        Register::BH => return Some(3),
+        Register::AL | Register::CL | Register::DL | Register::BL => register as u32 - Register::AL as u32,
+        Register::SPL | Register::BPL | Register::SIL | Register::DIL => 4 + register as u32 - Register::SPL as u32,
+        _ if (Register::R8L..=Register::R15L).contains(&register) => 8 + register as u32 - Register::R8L as u32,
+        _ if (Register::AX..=Register::R15W).contains(&register) => register as u32 - Register::AX as u32,
+        _ if (Register::EAX..=Register::R15D).contains(&register) => register as u32 - Register::EAX as u32,
+        _ if (Register::RAX..=Register::R15).contains(&register) => register as u32 - Register::RAX as u32,
+        _ => return None,
+    };
+    BY_ENCODING.get(encoding as usize).copied()
+}
+
+/// Bytes from what a register is at the program counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Sp(i64),
+    Fp(i64),
+}
+
+impl Place {
+    fn plus(self, bytes: i64) -> Place {
+        match self {
+            Place::Sp(offset) => Place::Sp(offset.wrapping_add(bytes)),
+            Place::Fp(offset) => Place::Fp(offset.wrapping_add(bytes)),
+        }
+    }
+
+    fn location(self, arch: &Arch, deref: bool) -> Option<Location> {
+        let (register, offset) = match self {
+            Place::Sp(offset) => (arch.sp, offset),
+            Place::Fp(offset) => (arch.fp, offset),
+        };
+        Some(Location {
+            base: Base::Register(register.0),
+            offset: i32::try_from(offset).ok()?,
+            deref,
+        })
+    }
+}
+
+/// What the frame pointer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FramePointer {
+    /// What it held at the program counter.
+    Kept,
+    /// What was loaded from here.
+    Loaded(Place),
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    /// `None`: unknown.
+    sp: Option<Place>,
+    fp: FramePointer,
+    /// Where on this way the frame pointer was pushed while it was kept: it will be kept again when it is popped.
+    pushed: Option<Place>,
+}
+
+struct Search<'c> {
+    code: &'c [u8],
+    start: u64,
+    ways: Vec<(u64, State)>,
+    seen: Vec<u64>,
+}
+
+/// What follows an instruction on its way.
+enum Next {
+    Follows,
+    Jumps(u64),
+    /// It leads nowhere that can be known.
+    Ends,
+    Found(State, i64),
+}
+
+impl<'c> Search<'c> {
+    fn new(code: &'c [u8], start: u64) -> Search<'c> {
+        Search {
+            code,
+            start,
+            ways: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    fn rule(mut self, arch: &Arch, pc: u64) -> Option<Rule> {
+        let begin = State {
+            sp: Some(Place::Sp(0)),
+            fp: FramePointer::Kept,
+            pushed: None,
+        };
+        self.ways.push((pc, begin));
+        let mut left = MOST_INSTRUCTIONS;
+        while let Some((at, state)) = self.ways.pop() {
+            if let Some((state, popped)) = self.follow(at, state, &mut left) {
+                return rule_at_return(arch, &state, popped);
+            }
+        }
+        None
+    }
+
+    /// Follows one way to its return; what is on top of the stack then, and the bytes of arguments that the return pops.
+    fn follow(&mut self, mut at: u64, mut state: State, left: &mut usize) -> Option<(State, i64)> {
+        loop {
+            *left = left.checked_sub(1)?;
+            // Every way into code that was seen has the same stack there.
+            if self.seen.contains(&at) {
+                return None;
+            }
+            self.seen.push(at);
+            let instruction = self.decode(at)?;
+            match self.take(&instruction, &mut state) {
+                Next::Follows => at = instruction.next_ip(),
+                Next::Jumps(target) => at = target,
+                Next::Ends => return None,
+                Next::Found(state, popped) => return Some((state, popped)),
+            }
+        }
+    }
+
+    fn decode(&self, at: u64) -> Option<Instruction> {
+        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
+        let bytes = self.code.get(offset..)?;
+        let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+        (!instruction.is_invalid()).then_some(instruction)
+    }
+
+    fn take(&mut self, instruction: &Instruction, state: &mut State) -> Next {
+        let (first, second) = (register(instruction, 0), register(instruction, 1));
+        match instruction.mnemonic() {
+            Mnemonic::Ret => {
+                let popped = match instruction.op_count() {
+                    0 => 0,
+                    _ => i64::from(instruction.immediate16()),
+                };
+                return Next::Found(*state, popped);
+            }
+            // From here on the stack is as a return wants it.
+            Mnemonic::Leave => return restored(state).map_or(Next::Ends, |state| Next::Found(state, 0)),
+            Mnemonic::Mov if (first, second) == (Register::RSP, Register::RBP) => {
+                let is_popped = self
+                    .decode(instruction.next_ip())
+                    .is_some_and(|next| is(&next, Mnemonic::Pop));
+                match restored(state) {
+                    Some(state) if is_popped => return Next::Found(state, 0),
+                    Some(_) => state.sp = Some(Place::Fp(0)),
+                    None => return Next::Ends,
+                }
+            }
+            Mnemonic::Jmp => {
+                return match instruction.op0_kind() {
+                    OpKind::NearBranch64 => Next::Jumps(instruction.near_branch_target()),
+                    _ => Next::Ends,
+                };
+            }
+            Mnemonic::Int3 | Mnemonic::Ud2 | Mnemonic::Hlt | Mnemonic::Iretq | Mnemonic::Retf => return Next::Ends,
+            Mnemonic::Push => {
+                // Here a function begins, and its frame is not there yet.
+                if first == Register::RBP && self.sets_frame(instruction.next_ip()) {
+                    return Next::Found(*state, 0);
+                }
+                state.sp = state.sp.map(|sp| sp.plus(-8));
+                if first == Register::RBP && state.fp == FramePointer::Kept {
+                    state.pushed = state.sp;
+                }
+            }
+            Mnemonic::Pop => {
+                if first == Register::RBP {
+                    state.fp = match state.sp {
+                        Some(_) if state.sp == state.pushed => FramePointer::Kept,
+                        Some(sp) => FramePointer::Loaded(sp),
+                        None => FramePointer::Unknown,
+                    };
+                }
+                state.sp = state.sp.filter(|_| first != Register::RSP).map(|sp| sp.plus(8));
+            }
+            Mnemonic::Pushfq => state.sp = state.sp.map(|sp| sp.plus(-8)),
+            Mnemonic::Popfq => state.sp = state.sp.map(|sp| sp.plus(8)),
+            Mnemonic::Add if first == Register::RSP => state.sp = moved(state.sp, instruction, 1),
+            Mnemonic::Sub if first == Register::RSP => state.sp = moved(state.sp, instruction, -1),
+            Mnemonic::Lea if first == Register::RSP => state.sp = addressed(state, instruction),
+            Mnemonic::Mov if first == Register::RBP && instruction.op1_kind() == OpKind::Memory => {
+                state.fp = addressed(state, instruction).map_or(FramePointer::Unknown, FramePointer::Loaded);
+            }
+            Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call => {}
+            _ => {
+                if [first, second].contains(&Register::RSP) && writes(instruction, Register::RSP) {
+                    state.sp = None;
+                }
+                if writes(instruction, Register::RBP) {
+                    state.fp = FramePointer::Unknown;
+                }
+            }
+        }
+        // What is left of those with a target are conditional jumps.
+        let may_jump = instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::NearBranch64
+            && instruction.mnemonic() != Mnemonic::Call;
+        if may_jump && self.ways.len() < MOST_WAYS {
+            self.ways.push((instruction.near_branch_target(), *state));
+        }
+        Next::Follows
+    }
+
+    /// Whether `mov rbp, rsp` lies there.
+    fn sets_frame(&self, at: u64) -> bool {
+        self.decode(at).is_some_and(|next| {
+            next.mnemonic() == Mnemonic::Mov
+                && (register(&next, 0), register(&next, 1)) == (Register::RBP, Register::RSP)
+        })
+    }
+}
+
+/// The rule of a function whose return finds this on top of the stack.
+fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
+    let sp = state.sp.filter(|sp| !matches!(sp, Place::Sp(offset) if *offset < 0))?;
+    let cfa = sp.plus(8 + popped);
+    let fp = match state.fp {
+        FramePointer::Kept => None,
+        FramePointer::Loaded(place) => Some(place.location(arch, true)?),
+        FramePointer::Unknown => return None,
+    };
+    Some(Rule {
+        fp,
+        ..Rule::new(cfa.location(arch, false)?, Location::saved(-8 - popped as i32))
+    })
+}
+
+/// What `mov rsp, rbp; pop rbp` makes of a state.
+fn restored(state: &State) -> Option<State> {
+    (state.fp == FramePointer::Kept).then_some(State {
+        sp: Some(Place::Fp(8)),
+        fp: FramePointer::Loaded(Place::Fp(0)),
+        pushed: None,
+    })
+}
+
+fn moved(sp: Option<Place>, instruction: &Instruction, sign: i64) -> Option<Place> {
+    let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+    let bytes = is_immediate.then(|| instruction.immediate(1).cast_signed())?;
+    Some(sp?.plus(bytes.wrapping_mul(sign)))
+}
+
+/// The address of a memory operand that stands on the stack pointer or the frame pointer alone.
+fn addressed(state: &State, instruction: &Instruction) -> Option<Place> {
+    if instruction.memory_index() != Register::None || instruction.segment_prefix() != Register::None {
+        return None;
+    }
+    let base = match instruction.memory_base() {
+        Register::RSP => state.sp?,
+        Register::RBP if state.fp == FramePointer::Kept => Place::Fp(0),
+        _ => return None,
+    };
+    Some(base.plus(instruction.memory_displacement64().cast_signed()))
+}
+
+fn is(instruction: &Instruction, mnemonic: Mnemonic) -> bool {
+    instruction.mnemonic() == mnemonic && register(instruction, 0) == Register::RBP
+}
+
+/// The register that an operand is; of parts of the stack pointer and the frame pointer, the whole.
+fn register(instruction: &Instruction, operand: u32) -> Register {
+    if operand >= instruction.op_count() || instruction.op_kind(operand) != OpKind::Register {
+        return Register::None;
+    }
+    match instruction.op_register(operand) {
+        Register::SPL | Register::SP | Register::ESP => Register::RSP,
+        Register::BPL | Register::BP | Register::EBP => Register::RBP,
+        register => register,
+    }
+}
+
+/// Whether the instruction may write the register, as far as operands say: the first one, and both of an exchange.
+fn writes(instruction: &Instruction, written: Register) -> bool {
+    register(instruction, 0) == written
+        || matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd) && register(instruction, 1) == written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_arch::x86_64::ARCH;
+
+    const START: u64 = 0x1000;
+
+    /// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
+    fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
+        let rule = rule(&ARCH, code, START, START + pc)?;
+        let place = |location: Location| match location.base {
+            Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
+            _ => Place::Fp(location.offset.into()),
+        };
+        Some((place(rule.cfa), rule.fp.map(place)))
+    }
+
+    #[test]
+    fn a_frame_pointer_function_at_each_instruction() {
+        // push rbp; mov rbp, rsp; sub rsp, 0x20; nop; leave; ret
+        let code = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0x90, 0xc9, 0xc3];
+        let in_frame = Some((Place::Fp(16), Some(Place::Fp(0))));
+        assert_eq!(found(&code, 0), Some((Place::Sp(8), None)));
+        for pc in [4, 8, 9] {
+            assert_eq!(found(&code, pc), in_frame, "{pc}");
+        }
+        assert_eq!(found(&code, 10), Some((Place::Sp(8), None)));
+    }
+
+    #[test]
+    fn pushes_are_popped() {
+        // push rbx; push rbp; sub rsp, 8; mov ebp, 1; add rsp, 8; pop rbp; pop rbx; ret
+        let code = [
+            0x53, 0x55, 0x48, 0x83, 0xec, 0x08, 0xbd, 1, 0, 0, 0, 0x48, 0x83, 0xc4, 0x08, 0x5d, 0x5b, 0xc3,
+        ];
+        assert_eq!(found(&code, 1), Some((Place::Sp(16), None)));
+        assert_eq!(found(&code, 11), Some((Place::Sp(32), Some(Place::Sp(8)))));
+        assert_eq!(found(&code, 16), Some((Place::Sp(16), None)));
+    }
+
+    #[test]
+    fn a_way_that_ends_is_not_the_only_one() {
+        // test eax, eax; je +2; ud2; ret 0x10
+        let code = [0x85, 0xc0, 0x74, 0x02, 0x0f, 0x0b, 0xc2, 0x10, 0x00];
+        assert_eq!(found(&code, 0), Some((Place::Sp(24), None)));
+        // A loop without an end: jmp $.
+        assert_eq!(found(&[0xeb, 0xfe], 0), None);
+    }
+
+    #[test]
+    fn what_is_not_clear_is_not_said() {
+        // and rsp, -32; ret
+        assert_eq!(found(&[0x48, 0x83, 0xe4, 0xe0, 0xc3], 0), None);
+        // xor ebp, ebp; ret: the caller's frame pointer is gone.
+        assert_eq!(found(&[0x31, 0xed, 0xc3], 0), None);
+        // push rax; push rax; jmp rax
+        assert_eq!(found(&[0x50, 0x50, 0xff, 0xe0], 0), None);
+        // The bytes end.
+        assert_eq!(found(&[0x90, 0x90], 0), None);
+        assert_eq!(found(&[0x90], 7), None);
+    }
+
+    #[test]
+    fn helpers_keep_what_they_do_not_write() {
+        let keeps = |code: &[u8], register| keeps(&ARCH, code, START, backtrail_arch::Register(register));
+        let (rax, rbx) = (0, 3);
+        // vpxor xmm0, xmm0, xmm0; movbe r13, [r14+8]; lea r14, [r14+0x60]; mov [rsp+8], r13; ret
+        let helper = [
+            0xc5, 0xf9, 0xef, 0xc0, 0x4d, 0x0f, 0x38, 0xf0, 0x6e, 0x08, 0x4d, 0x8d, 0x76, 0x60, 0x4c, 0x89, 0x6c, 0x24,
+            0x08, 0xc3,
+        ];
+        assert!(keeps(&helper, rax) && keeps(&helper, rbx));
+        assert!(!keeps(&helper, 13) && !keeps(&helper, 14));
+        // xor eax, eax; mov bl, 1; mov ah, 1
+        assert!(!keeps(&[0x31, 0xc0, 0xc3], rax) && keeps(&[0x31, 0xc0, 0xc3], rbx));
+        assert!(!keeps(&[0xb3, 0x01, 0xc3], rbx) && !keeps(&[0xb4, 0x01, 0xc3], rax));
+        // A call, a jump out of the function, mul, nothing, half an instruction.
+        for code in [&[0xe8, 0, 0, 0, 0][..], &[0xeb, 0x7f], &[0xf7, 0xe1], &[], &[0x48]] {
+            assert!(!keeps(code, rbx), "{code:x?}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_are_too_odd() {
+        let mut state = 0x1234_5678_u32;
+        let mut code = [0; 256];
+        for _ in 0..2000 {
+            for byte in &mut code {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *byte = (state >> 24) as u8;
+            }
+            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25));
+            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50);
+        }
+    }
+}

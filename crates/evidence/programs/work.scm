@@ -1,0 +1,11 @@
+; Recursion, lists, hash tables and strings of guile, for the given number of seconds.
+(use-modules (ice-9 regex) (srfi srfi-1))
+(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
+(define (tree d) (if (= d 0) '() (list (tree (- d 1)) (tree (- d 1)))))
+(define (nodes t) (apply + 1 (map nodes t)))
+(define (words n)
+  (let ((all (map (lambda (i) (string-append "word" (number->string (modulo i 97)))) (iota n))))
+    (string-length (string-join (sort all string<?) " "))))
+(define end (+ (current-time) (string->number (cadr (command-line)))))
+(let loop ((sum 0))
+  (if (< (current-time) end) (loop (+ sum (fib 22) (nodes (tree 10)) (words 2000))) (begin (display sum) (newline))))

@@ -1,0 +1,263 @@
+//! Programs that know their own stack: two sides in turn, whose functions have names that tell them apart.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use backtrail_recording::{Frame, FrameKind, Item, Reader, Stop};
+use backtrail_testkit::{command, place, program, scratch};
+use rustc_hash::FxHashMap;
+
+use crate::judge::copies::Copies;
+use crate::judge::{Judge, program_frames};
+
+/// What the program can do.
+pub const SHAPES: [&str; 5] = ["six", "deep", "seam", "alloca", "threads"];
+const PHASES: [u32; 6] = [100, 1_000, 2_000, 5_000, 20_000, 100_000];
+const FREQUENCIES: [u32; 2] = [997, 4_999];
+/// Loops that keep all CPUs busy.
+const BUSY: usize = 8;
+/// Frames of a recursion below its leaf, as the program has it.
+const DEPTH: usize = 3_000;
+
+/// What to do.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only this shape. Repeatable.
+    #[arg(long, value_parser = SHAPES)]
+    shape: Vec<String>,
+    /// Only this phase, in microseconds. Repeatable.
+    #[arg(long)]
+    phase: Vec<u32>,
+    /// Only this many samples a second. Repeatable.
+    #[arg(long)]
+    frequency: Vec<u32>,
+    /// Only without other load.
+    #[arg(long)]
+    quiet: bool,
+    /// Seconds of each recording.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// The recorder [default: built, as it is shipped].
+    #[arg(long)]
+    backtrail: Option<PathBuf>,
+}
+
+/// What the stacks of a recording are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Samples with frames of the program.
+    pub samples: u64,
+    /// Stacks with functions of both sides, or with a recursion of a depth that never was.
+    pub impossible: u64,
+    /// Stacks with a return address that follows no call that can lead to the frame above.
+    pub wrong: u64,
+    /// Stacks that the recorder calls complete.
+    pub complete: u64,
+    /// The others.
+    pub cut: u64,
+    /// A stack that is impossible.
+    pub example: Option<String>,
+}
+
+/// Records all of them. Returns whether no stack was impossible.
+pub(crate) fn run(options: &Options) -> Result<bool, String> {
+    let backtrail = match &options.backtrail {
+        Some(binary) => binary.clone(),
+        None => place::release("backtrail", "backtrail")?,
+    };
+    let shapes = SHAPES
+        .iter()
+        .filter(|s| options.shape.is_empty() || options.shape.iter().any(|o| o == **s));
+    let or = |given: &[u32], all: &[u32]| if given.is_empty() { all.to_vec() } else { given.to_vec() };
+    let mut total = Counts::default();
+    println!(
+        "| shape | phase | Hz | load | samples | impossible | wrong | complete | cut |\n|---|---|---|---|---|---|---|---|---|"
+    );
+    for shape in shapes {
+        for phase in or(&options.phase, &PHASES) {
+            for frequency in or(&options.frequency, &FREQUENCIES) {
+                for busy in [0, BUSY] {
+                    if options.quiet && busy > 0 {
+                        continue;
+                    }
+                    let load = Load::start(busy);
+                    let counts = record(&backtrail, shape, phase, frequency, options.seconds)?;
+                    drop(load);
+                    println!("{}", row(shape, phase, frequency, busy, &counts));
+                    if let Some(example) = &counts.example {
+                        println!("{example}");
+                    }
+                    total.samples += counts.samples;
+                    total.impossible += counts.impossible;
+                    total.wrong += counts.wrong;
+                    total.complete += counts.complete;
+                    total.cut += counts.cut;
+                }
+            }
+        }
+    }
+    println!(
+        "{} samples, {} impossible, {} wrong, {} complete, {} cut",
+        total.samples, total.impossible, total.wrong, total.complete, total.cut
+    );
+    Ok(total.impossible == 0 && total.wrong == 0 && total.samples > 0)
+}
+
+fn row(shape: &str, phase: u32, frequency: u32, busy: usize, counts: &Counts) -> String {
+    let mut row = format!("| {shape} | {} ms | {frequency} | ", f64::from(phase) / 1e3);
+    let load = if busy > 0 { "busy" } else { "quiet" };
+    let _ = write!(
+        row,
+        "{load} | {} | {} | {} | {} | {} |",
+        counts.samples, counts.impossible, counts.wrong, counts.complete, counts.cut
+    );
+    row
+}
+
+/// Other programs that want to run.
+struct Load(Vec<Child>);
+
+impl Load {
+    fn start(count: usize) -> Load {
+        let start = |_| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            shell.spawn().ok()
+        };
+        Load((0..count).filter_map(start).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Records one of the programs, and judges what was recorded: `phase` in microseconds, `frequency` in samples a second.
+///
+/// # Errors
+/// What went wrong, as text: the compiler, the recorder, or its recording.
+pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds: f64) -> Result<Counts, String> {
+    let binary = program::ALTERNATING.build().map_err(|missing| missing.to_string())?;
+    let folder = scratch();
+    let trace = folder.path().join("trace");
+    let mut record = Command::new(backtrail);
+    record
+        .args(["record", "-q", "-F", &frequency.to_string(), "-o"])
+        .arg(&trace)
+        .arg("--");
+    record
+        .arg(binary)
+        .args([shape, &phase.to_string(), &seconds.to_string()]);
+    let finished = command::run(&mut record, Duration::from_secs_f64(seconds * 10.0 + 60.0))
+        .map_err(|missing| missing.to_string())?;
+    if !finished.status.success() {
+        return Err(finished.describe());
+    }
+    read(&trace)
+}
+
+fn read(trace: &Path) -> Result<Counts, String> {
+    let unreadable = |error| format!("{}: {error}", trace.display());
+    let mut reader = Reader::open(trace).map_err(unreadable)?;
+    let mut stacks = Stacks {
+        judge: Judge::new(Copies::default()),
+        names: FxHashMap::default(),
+        counts: Counts::default(),
+    };
+    while let Some(item) = reader.next().map_err(unreadable)? {
+        match item {
+            Item::Module(module) => {
+                stacks.judge.module(&module);
+                stacks.names.clear();
+            }
+            Item::Exec { pid, .. } => {
+                stacks.judge.forget(pid);
+                stacks.names.clear();
+            }
+            Item::Sample(sample) => stacks.add(sample.pid, sample.frames, sample.stop),
+            _ => {}
+        }
+    }
+    Ok(stacks.counts)
+}
+
+struct Stacks {
+    judge: Judge,
+    names: FxHashMap<(u32, FrameKind, u64), Role>,
+    counts: Counts,
+}
+
+/// What a function's name says of its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Left { leaf: bool, recursion: bool },
+    Right { leaf: bool, recursion: bool },
+    Common { recursion: bool },
+    Other,
+}
+
+impl Stacks {
+    fn role(&mut self, pid: u32, frame: &Frame) -> Role {
+        if frame.kind == FrameKind::Omitted {
+            return Role::Other;
+        }
+        let key = (pid, frame.kind, frame.address);
+        if let Some(&role) = self.names.get(&key) {
+            return role;
+        }
+        let name = self.judge.function(pid, frame).unwrap_or_default();
+        let (leaf, recursion) = (name.ends_with("_leaf"), name.ends_with("_recursion"));
+        let role = match name.split('_').next() {
+            Some("left") => Role::Left { leaf, recursion },
+            Some("right") => Role::Right { leaf, recursion },
+            Some("common") => Role::Common { recursion },
+            _ => Role::Other,
+        };
+        self.names.insert(key, role);
+        role
+    }
+
+    fn add(&mut self, pid: u32, frames: &[Frame], stop: Option<Stop>) {
+        let program = program_frames(frames).to_vec();
+        let (mut left, mut right, mut leaf, mut recursion) = (false, false, false, 0);
+        for frame in &program {
+            match self.role(pid, frame) {
+                Role::Left { leaf: l, recursion: r } => {
+                    left = true;
+                    leaf |= l;
+                    recursion += usize::from(r);
+                }
+                Role::Right { leaf: l, recursion: r } => {
+                    right = true;
+                    leaf |= l;
+                    recursion += usize::from(r);
+                }
+                Role::Common { recursion: r } => recursion += usize::from(r),
+                Role::Other => {}
+            }
+        }
+        if program.is_empty() {
+            return;
+        }
+        let complete = stop == Some(Stop::EndOfStack);
+        let depth = complete && leaf && recursion > 0 && recursion != DEPTH;
+        let wrong = self.judge.fits(pid, frames).iter().any(|fit| fit.is_wrong());
+        self.counts.samples += 1;
+        self.counts.complete += u64::from(complete);
+        self.counts.cut += u64::from(!complete);
+        self.counts.wrong += u64::from(wrong);
+        if left && right || depth {
+            self.counts.impossible += 1;
+            if self.counts.example.is_none() {
+                self.counts.example = Some(self.judge.text(pid, frames));
+            }
+        }
+    }
+}

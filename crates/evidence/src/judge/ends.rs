@@ -1,0 +1,107 @@
+//! Where stacks may end: start routines, known by their names or by what they do.
+
+use super::code;
+use super::space::{Held, Place};
+
+/// Start routines by name: nothing has called them.
+const STARTS: [&str; 24] = [
+    "_start",
+    "_dl_start_user",
+    "clone",
+    "__clone",
+    "clone3",
+    "__clone3",
+    "__clone_internal",
+    // makecontext: the frame of the function that was made.
+    "__start_context",
+    // Go: the entry of a goroutine, of the scheduler's stack, of a thread, of the program.
+    "runtime.goexit",
+    "runtime.goexit.abi0",
+    "runtime.mstart",
+    "runtime.mstart.abi0",
+    "runtime.rt0_go",
+    "runtime.rt0_go.abi0",
+    "_rt0_amd64_linux",
+    "_rt0_amd64",
+    "runtime.clone",
+    "runtime.clone.abi0",
+    // C code that Go starts a thread with.
+    "runtime.mstart0",
+    // boost.context: the end of a fibre's function returns here.
+    "make_fcontext",
+    "jump_fcontext",
+    "ontop_fcontext",
+    // GHC: Haskell code has a stack of its own beyond this.
+    "StgRun",
+    "StgRunIsImplementedInAssembler",
+];
+
+/// Functions with return addresses in them that no call has pushed.
+const MADE: [&str; 4] = ["__start_context", "runtime.goexit", "make_fcontext", "_dl_start_user"];
+
+/// Functions that run as if they had been called where a signal interrupted.
+const INJECTED: [&str; 4] = [
+    "runtime.asyncPreempt",
+    "runtime.sigpanic",
+    "runtime.sigpanic0",
+    "runtime.debugCallV2",
+];
+
+/// The kind of start routine at an address, by which it is counted; `None` if it is none.
+pub(crate) fn start_routine(held: &Held) -> Option<String> {
+    let Held::File(place) = held else { return None };
+    let image = &place.image;
+    let named = |name: &str| format!("{name} ({})", image.name);
+    if is_entry(place) {
+        return Some(named("entry point"));
+    }
+    let name = image.name_of(place.address);
+    if let Some(known) = name.and_then(|name| STARTS.iter().find(|start| **start == base(name))) {
+        return Some(named(known));
+    }
+    if let Some(extent) = image.function(place.address) {
+        let bytes = image.bytes(extent.start);
+        let length = bytes.len().min((extent.end - extent.start) as usize).min(1024);
+        if code::makes_threads(&bytes[..length], extent.start) {
+            return Some(named("thread start"));
+        }
+        let whole = bytes.len().min((extent.end - extent.start) as usize);
+        if extent.end - extent.start < 1 << 16 && code::never_returns(&bytes[..whole], extent.start) {
+            return Some(named("never returns"));
+        }
+    } else {
+        let start = place.address.saturating_sub(128);
+        let bytes = image.bytes(start);
+        if code::makes_threads(&bytes[..bytes.len().min(128)], start) {
+            return Some(named("thread start"));
+        }
+    }
+    None
+}
+
+/// Whether an address is in the code that the kernel or the dynamic linker jumps to.
+fn is_entry(place: &Place) -> bool {
+    let (entry, address) = (place.image.entry, place.address);
+    match place.image.function(entry) {
+        Some(extent) => extent.contains(address),
+        None => entry <= address && address < place.image.next_start(entry).min(entry + 128),
+    }
+}
+
+/// Whether a return address is one that the program made for a start routine.
+pub(crate) fn is_made(place: &Place) -> bool {
+    [place.address, place.address - 1].iter().any(|&address| {
+        let name = place.image.name_of(address);
+        name.is_some_and(|name| MADE.contains(&base(name)))
+    })
+}
+
+/// Whether a function runs as if the place where a signal interrupted had called it.
+pub(crate) fn is_injected(place: &Place) -> bool {
+    let name = place.image.name_of(place.address);
+    name.is_some_and(|name| INJECTED.contains(&base(name)))
+}
+
+fn base(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name).trim_end_matches(".abi0")
+}

@@ -1,0 +1,315 @@
+//! The judge of stacks: whether each return address follows a call that can lead to the frame above it.
+//!
+//! It knows nothing of how stacks are unwound. It reads the code that each return address stands in, and asks where the
+//! call before it leads: to the function above, through a stub, a slot or jumps; or that only the program knows.
+
+pub(crate) mod code;
+pub(crate) mod copies;
+mod ends;
+pub(crate) mod image;
+mod pair;
+mod space;
+pub(crate) mod verdict;
+
+use backtrail_recording::{Frame, FrameKind, Module, Stop, is_kernel_address};
+use rustc_hash::FxHashMap;
+
+use code::Target;
+use copies::Copies;
+pub(crate) use pair::Fit;
+use pair::Follower;
+use space::{Held, Spaces};
+pub(crate) use verdict::Verdict;
+
+/// Judges the stacks of a recording, which is told in the order of time.
+pub(crate) struct Judge {
+    spaces: Spaces,
+    follower: Follower,
+    /// By process, address of the frame above, and return address; until the process has other files.
+    known: FxHashMap<u32, FxHashMap<(u64, u64), Fit>>,
+    fits: Vec<Fit>,
+}
+
+impl Judge {
+    pub(crate) fn new(copies: Copies) -> Judge {
+        Judge {
+            spaces: Spaces::new(copies),
+            follower: Follower::default(),
+            known: FxHashMap::default(),
+            fits: Vec::new(),
+        }
+    }
+
+    pub(crate) fn module(&mut self, module: &Module) {
+        self.spaces.module(module);
+        self.known.remove(&module.pid);
+    }
+
+    pub(crate) fn mapping(&mut self, pid: u32, start: u64, end: u64, offset: u64, path: &str) {
+        self.spaces.mapping(pid, start, end, offset, path);
+        self.known.remove(&pid);
+    }
+
+    /// A whole file lies at an address.
+    pub(crate) fn library(&mut self, pid: u32, path: &str, base: u64) {
+        self.spaces.library(pid, path, base);
+    }
+
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.spaces.forget(pid);
+        self.known.remove(&pid);
+    }
+
+    pub(crate) fn fork(&mut self, parent: u32, child: u32) {
+        self.spaces.fork(parent, child);
+        self.known.remove(&child);
+    }
+
+    /// How each frame fits the one above it: one fewer than there are frames of the program.
+    pub(crate) fn fits(&mut self, pid: u32, frames: &[Frame]) -> &[Fit] {
+        let mut fits = std::mem::take(&mut self.fits);
+        fits.clear();
+        let program = program_frames(frames);
+        let mut interrupted = false;
+        for pair in program.windows(2) {
+            let fit = self.fit(pid, &pair[0], &pair[1], interrupted);
+            interrupted = fit == Fit::Signal;
+            fits.push(fit);
+        }
+        self.fits = fits;
+        &self.fits
+    }
+
+    fn fit(&mut self, pid: u32, callee: &Frame, caller: &Frame, interrupted: bool) -> Fit {
+        if callee.kind == FrameKind::Omitted || caller.kind == FrameKind::Omitted {
+            return Fit::Omitted;
+        }
+        if caller.kind == FrameKind::Pc {
+            return if interrupted { Fit::Interrupted } else { Fit::StrayPc };
+        }
+        let looked_up = looked_up(callee);
+        let key = (looked_up, caller.address);
+        if let Some(&fit) = self.known.get(&pid).and_then(|known| known.get(&key)) {
+            return fit;
+        }
+        let fit = self.judge(pid, looked_up, caller.address);
+        self.known.entry(pid).or_default().insert(key, fit);
+        fit
+    }
+
+    fn judge(&mut self, pid: u32, callee: u64, ra: u64) -> Fit {
+        let above = self.spaces.find(pid, callee);
+        match self.spaces.find(pid, ra.wrapping_sub(1)) {
+            Held::Nothing => {
+                // The first byte of a mapping may be a made return address.
+                match self.spaces.find(pid, ra) {
+                    Held::File(place) if ends::is_made(&place) => Fit::Made,
+                    _ => Fit::NotCode,
+                }
+            }
+            Held::Unknown => Fit::NoCode,
+            Held::Generated => self.judge_generated(pid, ra, &above),
+            Held::File(mut place) => {
+                place.address += 1;
+                self.judge_file(pid, &place, &above)
+            }
+        }
+    }
+
+    fn judge_file(&mut self, pid: u32, ra: &space::Place, above: &Held) -> Fit {
+        if code::restores_from_signal(ra.image.bytes(ra.address)) {
+            return Fit::Signal;
+        }
+        if let Held::File(callee) = above
+            && ends::is_injected(callee)
+        {
+            return Fit::Made;
+        }
+        let before = ra.image.bytes_before(ra.address, code::LONGEST_CALL);
+        let calls = code::calls_before(before, ra.address);
+        if calls.is_empty() {
+            return if ends::is_made(ra) { Fit::Made } else { Fit::NoCall };
+        }
+        let mut best = Fit::Elsewhere;
+        for call in calls {
+            let fit = match (call, above) {
+                (Target::Unknown | Target::Table(_), Held::File(callee)) => pair::indirect(callee),
+                (Target::Unknown | Target::Table(_), _) => Fit::Indirect,
+                (_, Held::File(callee)) => {
+                    let images = self.spaces.images_of(pid);
+                    self.follower.follow(&ra.image, call, callee, &images)
+                }
+                // A file calls only its own functions directly; they may jump elsewhere.
+                (Target::Direct(_) | Target::Slot(_), Held::Generated) => Fit::Generated,
+                (Target::Direct(_) | Target::Slot(_), Held::Unknown) => Fit::NoCode,
+                (Target::Direct(_) | Target::Slot(_), Held::Nothing) => Fit::NotCode,
+            };
+            best = if best.is_wrong() { fit } else { best.min(fit) };
+        }
+        best
+    }
+
+    fn judge_generated(&mut self, pid: u32, ra: u64, above: &Held) -> Fit {
+        let versions = self.spaces.copies().bytes_before(pid, ra, code::LONGEST_CALL);
+        if versions.is_empty() {
+            return Fit::NoCode;
+        }
+        let calls: Vec<Target> = versions
+            .iter()
+            .flat_map(|bytes| code::calls_before(bytes, ra))
+            .collect();
+        let pushed = self.spaces.copies().is_java_entry(pid, ra);
+        let mut best = if pushed { Fit::Interpreter } else { Fit::NoCall };
+        for call in calls {
+            let fit = match (call, above) {
+                (Target::Direct(target), Held::File(callee)) => match self.spaces.find(pid, target) {
+                    Held::File(place) => {
+                        let images = self.spaces.images_of(pid);
+                        let target = Target::Direct(place.address);
+                        self.follower.follow(&place.image, target, callee, &images)
+                    }
+                    _ => Fit::Generated,
+                },
+                (Target::Direct(_), _) => Fit::Generated,
+                (_, Held::File(callee)) => pair::indirect(callee),
+                _ => Fit::Indirect,
+            };
+            best = if best.is_wrong() { fit } else { best.min(fit) };
+        }
+        best
+    }
+
+    /// The start routine that a stack ends in; `None` if the outermost frame is none.
+    pub(crate) fn end(&mut self, pid: u32, frames: &[Frame]) -> Option<String> {
+        let last = frames.last()?;
+        ends::start_routine(&self.spaces.find(pid, looked_up(last)))
+            .or_else(|| ends::start_routine(&self.spaces.find(pid, last.address)))
+    }
+
+    /// A frame as text.
+    pub(crate) fn describe(&mut self, pid: u32, frame: &Frame) -> String {
+        if frame.kind == FrameKind::Omitted {
+            return format!("[{} frames omitted]", frame.address);
+        }
+        match self.spaces.find(pid, looked_up(frame)) {
+            Held::File(place) => place.describe(),
+            Held::Generated => format!("[run-time code] {:#x}", frame.address),
+            Held::Unknown => format!("[unknown] {:#x}", frame.address),
+            Held::Nothing => format!("[nothing] {:#x}", frame.address),
+        }
+    }
+
+    /// Name of a frame's function, if its file has one for it.
+    pub(crate) fn function(&mut self, pid: u32, frame: &Frame) -> Option<String> {
+        match self.spaces.find(pid, looked_up(frame)) {
+            Held::File(place) => place.image.name_of(place.address).map(str::to_owned),
+            _ => None,
+        }
+    }
+
+    /// Where a frame's function starts in its file, by which it is told from others; the address itself if nobody knows.
+    pub(crate) fn function_start(&mut self, pid: u32, frame: &Frame) -> u64 {
+        match self.spaces.find(pid, looked_up(frame)) {
+            Held::File(place) => match place.image.function(place.address) {
+                Some(extent) => looked_up(frame) - (place.address - extent.start),
+                None => frame.address,
+            },
+            _ => frame.address,
+        }
+    }
+
+    /// A whole stack as text.
+    pub(crate) fn text(&mut self, pid: u32, frames: &[Frame]) -> String {
+        let fits = self.fits(pid, frames).to_vec();
+        self.stack(pid, program_frames(frames), &fits)
+    }
+
+    /// Adds a stack to what is known of a program.
+    pub(crate) fn add(&mut self, pid: u32, frames: &[Frame], stop: Option<Stop>, verdict: &mut Verdict) {
+        let program = program_frames(frames);
+        if program.is_empty() {
+            verdict.without_program += 1;
+            return;
+        }
+        self.fits(pid, frames);
+        let fits = std::mem::take(&mut self.fits);
+        let mut wrong = None;
+        for (index, fit) in fits.iter().enumerate() {
+            *verdict.fits.entry(*fit).or_default() += 1;
+            if fit.is_wrong() && wrong.is_none() {
+                wrong = Some(index);
+            }
+        }
+        verdict.stacks += 1;
+        if let Some(index) = wrong {
+            verdict.wrong += 1;
+            let text = format!(
+                "{}: {} <- {}",
+                fits[index].name(),
+                self.describe(pid, &program[index]),
+                self.describe(pid, &program[index + 1])
+            );
+            verdict.example(text, || self.stack(pid, program, &fits));
+        }
+        match stop {
+            Some(Stop::EndOfStack) => match self.end(pid, program) {
+                Some(end) => {
+                    verdict.complete += u64::from(wrong.is_none());
+                    *verdict.ends.entry(end).or_default() += 1;
+                }
+                None => {
+                    verdict.false_ends += 1;
+                    let last = self.describe(pid, &program[program.len() - 1]);
+                    verdict.example(format!("ends as complete in {last}"), || {
+                        self.stack(pid, program, &fits)
+                    });
+                }
+            },
+            Some(stop) => {
+                let last = self.describe(pid, &program[program.len() - 1]);
+                verdict.cut(stop.name(), last, || self.stack(pid, program, &fits));
+            }
+            None => {}
+        }
+        self.fits = fits;
+    }
+
+    /// A stack as text, a line each frame.
+    fn stack(&mut self, pid: u32, program: &[Frame], fits: &[Fit]) -> String {
+        let mut text = String::new();
+        for (index, frame) in program.iter().enumerate() {
+            if program.len() > 24 && (12..program.len() - 8).contains(&index) {
+                if index == 12 {
+                    text.push_str(&format!("    … {} more\n", program.len() - 20));
+                }
+                continue;
+            }
+            let how = match index {
+                0 => "",
+                _ => fits[index - 1].name(),
+            };
+            text.push_str(&format!(
+                "    {:#x} {} [{how}]\n",
+                frame.address,
+                self.describe(pid, frame)
+            ));
+        }
+        text
+    }
+}
+
+/// The frames of the program; those of the kernel come first.
+pub(crate) fn program_frames(frames: &[Frame]) -> &[Frame] {
+    let kernel = frames
+        .iter()
+        .take_while(|frame| frame.kind != FrameKind::Omitted && is_kernel_address(frame.address))
+        .count();
+    &frames[kernel..]
+}
+
+fn looked_up(frame: &Frame) -> u64 {
+    match frame.kind {
+        FrameKind::Ra => frame.address.wrapping_sub(1),
+        FrameKind::Pc | FrameKind::Omitted => frame.address,
+    }
+}

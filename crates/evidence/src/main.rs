@@ -1,0 +1,7 @@
+//! See the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    backtrail_evidence::main()
+}

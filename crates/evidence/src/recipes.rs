@@ -1,0 +1,384 @@
+//! The programs that are recorded: where they come from, what is run, and whose samples count.
+//!
+//! Scripts are run by `sh -e` in a folder of their own, with these variables: `P`, the sources beside this crate; `S`, for how
+//! many seconds; `PORT`, a port that nobody uses.
+
+/// A program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recipe {
+    /// What the table calls it.
+    pub(crate) name: &'static str,
+    /// Commands and files without which it is skipped.
+    pub(crate) needs: &'static [&'static str],
+    /// Names of the processes whose samples count.
+    pub(crate) processes: &'static [&'static str],
+    /// Done once, not recorded.
+    pub(crate) prepare: &'static str,
+    /// What is recorded.
+    pub(crate) run: &'static str,
+}
+
+const fn recipe(
+    name: &'static str,
+    needs: &'static [&'static str],
+    processes: &'static [&'static str],
+    prepare: &'static str,
+    run: &'static str,
+) -> Recipe {
+    Recipe {
+        name,
+        needs,
+        processes,
+        prepare,
+        run,
+    }
+}
+
+/// All of them.
+pub(crate) const RECIPES: &[Recipe] = &[
+    // Code made at run time.
+    recipe("node", &["node"], &["node"], "", "exec node $P/work.js $S"),
+    recipe(
+        "node-perf-map",
+        &["node"],
+        &["node"],
+        "",
+        "exec node --perf-basic-prof $P/work.js $S",
+    ),
+    recipe(
+        "java",
+        &["java", "javac"],
+        &["java"],
+        "javac -d . $P/Work.java",
+        "exec java -cp . Work $S",
+    ),
+    recipe(
+        "java-frame-pointer",
+        &["java", "javac"],
+        &["java"],
+        "javac -d . $P/Work.java",
+        "exec java -XX:+PreserveFramePointer -cp . Work $S",
+    ),
+    recipe(
+        "java-map",
+        &["java", "javac"],
+        &["java"],
+        "javac -d . $P/Work.java",
+        "exec java -XX:+PreserveFramePointer -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit -cp . Work $S",
+    ),
+    recipe("luajit", &["luajit"], &["luajit"], "", "exec luajit $P/work.lua $S"),
+    recipe("php", &["php"], &["php"], "", "exec php $P/work.php $S"),
+    recipe(
+        "php-jit",
+        &["php"],
+        &["php"],
+        "",
+        "exec php -d opcache.enable_cli=1 -d opcache.jit=tracing -d opcache.jit_buffer_size=64M $P/work.php $S",
+    ),
+    recipe(
+        "erlang",
+        &["erl", "erlc"],
+        &["beam.smp"],
+        "erlc $P/work.erl",
+        "exec erl -noshell -run work main $S -s init stop",
+    ),
+    recipe(
+        "guile",
+        &["guile"],
+        &["guile"],
+        "guile --no-auto-compile -c 1",
+        "exec guile --no-auto-compile $P/work.scm $S",
+    ),
+    recipe(
+        "sbcl",
+        &["sbcl"],
+        &["sbcl"],
+        "",
+        "exec sbcl --noinform --non-interactive --load $P/work.lisp --eval \"(run $S)\"",
+    ),
+    recipe(
+        "chromium-headless",
+        &["chromium-headless-shell"],
+        &[
+            "chromium-headle",
+            "chromium-headless-shell",
+            "headless_shell",
+            "chromium",
+            "chrome",
+        ],
+        "",
+        "exec chromium-headless-shell --no-sandbox --disable-gpu --timeout=${S}000 --dump-dom file://$P/page.html > /dev/null",
+    ),
+    // Interpreters.
+    recipe(
+        "python",
+        &["/usr/bin/python3"],
+        &["python3"],
+        "",
+        "exec /usr/bin/python3 $P/work.py $S",
+    ),
+    recipe("ruby", &["ruby"], &["ruby"], "", "exec ruby $P/work.rb $S"),
+    recipe("perl", &["perl"], &["perl"], "", "exec perl $P/work.pl $S"),
+    recipe("lua", &["lua5.4"], &["lua5.4", "lua"], "", "exec lua5.4 $P/work.lua $S"),
+    recipe(
+        "numpy",
+        &["/usr/bin/python3", "/usr/lib/python3/dist-packages/numpy/__init__.py"],
+        &["python3"],
+        "",
+        "exec /usr/bin/python3 $P/arrays.py $S",
+    ),
+    recipe("R", &["Rscript"], &["R"], "", "exec Rscript $P/work.R $S"),
+    recipe(
+        "octave",
+        &["octave-cli"],
+        &["octave-cli", "octave-cli-7.3.", "octave-cli-7.3"],
+        "",
+        "exec octave-cli --no-gui $P/work.m $S",
+    ),
+    recipe(
+        "sqlite",
+        &["sqlite3"],
+        &["sqlite3"],
+        "",
+        "exec timeout $S sqlite3 :memory: \"WITH RECURSIVE t(n, s) AS (SELECT 1, 'a' UNION ALL SELECT n + 1, hex(n * 7919 % 1009) FROM t LIMIT 40000000) \
+         SELECT s, count(*), sum(n) FROM t WHERE s LIKE '%3%' GROUP BY s ORDER BY 2;\" > /dev/null || true",
+    ),
+    // Compiled languages.
+    recipe(
+        "go",
+        &["go"],
+        &["work"],
+        "cp $P/work.go . && go build -o work work.go",
+        "exec ./work $S",
+    ),
+    recipe(
+        "go-stripped",
+        &["go"],
+        &["work"],
+        "cp $P/work.go . && go build -ldflags='-s -w' -o work work.go",
+        "exec ./work $S",
+    ),
+    recipe(
+        "ocaml",
+        &["ocamlopt"],
+        &["work"],
+        "cp $P/work.ml . && ocamlopt -w -a -I +unix unix.cmxa work.ml -o work",
+        "exec ./work $S",
+    ),
+    recipe(
+        "ghc",
+        &["ghc"],
+        &["work"],
+        "cp $P/work.hs . && ghc -O -package containers work.hs -o work",
+        "exec ./work $S",
+    ),
+    recipe(
+        "rustc",
+        &["rustc"],
+        &["rustc"],
+        "",
+        "for i in 1 2 3; do rustc --edition 2021 -O -C codegen-units=4 -o heavy $P/heavy.rs; done",
+    ),
+    recipe(
+        "clang-lld",
+        &["clang++", "ld.lld"],
+        &["clang++", "clang-14", "clang", "ld.lld", "lld"],
+        "",
+        "for i in 1 2; do clang++ -std=c++20 -O2 -g -fuse-ld=lld -o heavy $P/heavy.cc; done",
+    ),
+    recipe(
+        "g++",
+        &["g++"],
+        &["cc1plus", "as", "ld", "collect2"],
+        "",
+        "g++ -std=c++20 -O2 -g -o heavy $P/heavy.cc",
+    ),
+    recipe(
+        "make-j8",
+        &["make", "gcc"],
+        &["make", "cc1", "as", "gcc", "ld", "collect2", "sh"],
+        "printf 'all: $(patsubst %%,%%.o,$(shell seq 60))\\n%%.o:\\n\\tgcc -O2 -c -o $@ $(P)/work.c\\n' > Makefile",
+        "make -s -B -j8",
+    ),
+    recipe(
+        "cargo-build",
+        &["cargo"],
+        &["cargo", "rustc", "cc", "ld", "build-script-bu"],
+        "cp -r $P/tokio . && cd tokio && cargo fetch -q",
+        "cd tokio && rm -rf target && exec cargo build -q",
+    ),
+    recipe(
+        "tokio",
+        &["cargo"],
+        &["tokio_work"],
+        "cp -r $P/tokio . && cd tokio && cargo build -q --release",
+        "exec tokio/target/release/tokio_work $S",
+    ),
+    recipe(
+        "coroutines-c++20",
+        &["g++"],
+        &["coroutines"],
+        "g++ -std=c++20 -O2 -o coroutines $P/coroutines.cc",
+        "exec ./coroutines $S",
+    ),
+    recipe(
+        "boost-context",
+        &["g++", "/usr/include/boost/context/fiber.hpp"],
+        &["boost_context"],
+        "g++ -std=c++17 -O2 -o boost_context $P/boost_context.cc -lboost_context",
+        "exec ./boost_context $S",
+    ),
+    recipe(
+        "makecontext",
+        &["gcc"],
+        &["makecontext"],
+        "gcc -O2 -o makecontext $P/makecontext.c",
+        "exec ./makecontext $S",
+    ),
+    recipe(
+        "threads-1ms",
+        &["gcc"],
+        &["threads_1ms"],
+        "gcc -O2 -pthread -o threads_1ms $P/threads_1ms.c",
+        "exec ./threads_1ms $S",
+    ),
+    recipe(
+        "static",
+        &["gcc"],
+        &["work"],
+        "gcc -O2 -static -o work $P/work.c -lm",
+        "exec ./work $S",
+    ),
+    recipe(
+        "static-pie",
+        &["gcc"],
+        &["work"],
+        "gcc -O2 -static-pie -o work $P/work.c -lm",
+        "exec ./work $S",
+    ),
+    recipe(
+        "musl",
+        &["musl-gcc"],
+        &["work"],
+        "musl-gcc -O2 -o work $P/work.c",
+        "exec ./work $S",
+    ),
+    recipe(
+        "musl-static",
+        &["musl-gcc"],
+        &["work"],
+        "musl-gcc -O2 -static -o work $P/work.c",
+        "exec ./work $S",
+    ),
+    recipe(
+        "busybox-static",
+        &["busybox"],
+        &["busybox", "sha256sum", "awk", "sort", "gzip"],
+        "",
+        "timeout $S busybox sh -c 'while :; do busybox seq 200000 | busybox sort -n | busybox gzip | busybox sha256sum; done' > /dev/null || true",
+    ),
+    recipe(
+        "upx",
+        &["upx", "gcc"],
+        &["work"],
+        "gcc -O2 -o plain $P/work.c -lm && upx -q -f -o work plain",
+        "exec ./work $S",
+    ),
+    // Programs of distributions.
+    recipe(
+        "ffmpeg-x264",
+        &["ffmpeg"],
+        &["ffmpeg"],
+        "",
+        "exec ffmpeg -v quiet -y -f lavfi -i testsrc2=size=640x360:rate=60 -t 8 -c:v libx264 -preset medium -f null -",
+    ),
+    recipe(
+        "openssl-aes-128-gcm",
+        &["openssl"],
+        &["openssl"],
+        "",
+        "exec openssl speed -seconds 1 -evp aes-128-gcm",
+    ),
+    recipe(
+        "openssl-aes-256-cbc",
+        &["openssl"],
+        &["openssl"],
+        "",
+        "exec openssl speed -seconds 1 -evp aes-256-cbc",
+    ),
+    recipe(
+        "openssl-chacha20",
+        &["openssl"],
+        &["openssl"],
+        "",
+        "exec openssl speed -seconds 1 -evp chacha20-poly1305",
+    ),
+    recipe(
+        "openssl-sha256",
+        &["openssl"],
+        &["openssl"],
+        "",
+        "exec openssl speed -seconds 1 -evp sha256",
+    ),
+    recipe(
+        "openssl-rsa",
+        &["openssl"],
+        &["openssl"],
+        "",
+        "exec openssl speed -seconds 2 rsa2048 ecdsap256",
+    ),
+    recipe(
+        "postgresql-pgbench",
+        &["/usr/lib/postgresql/15/bin/postgres", "setpriv"],
+        &["postgres"],
+        "rm -rf data; mkdir data; chown postgres data; B=/usr/lib/postgresql/15/bin; \
+         as='setpriv --reuid=postgres --regid=postgres --clear-groups'; \
+         (cd / && $as $B/initdb -D $OLDPWD/data -A trust > /dev/null)",
+        "B=/usr/lib/postgresql/15/bin; as='setpriv --reuid=postgres --regid=postgres --clear-groups'; \
+         D=$PWD/data; cd /; $as $B/postgres -D $D -p $PORT -k /tmp -c listen_addresses= > /dev/null 2>&1 & server=$!; \
+         sleep 1.5; pgbench -h /tmp -p $PORT -U postgres -i -s 2 -q postgres > /dev/null 2>&1; \
+         pgbench -h /tmp -p $PORT -U postgres -c 4 -T $S postgres > /dev/null 2>&1; kill -INT $server; wait $server || true",
+    ),
+    recipe(
+        "nginx",
+        &["nginx", "ab"],
+        &["nginx"],
+        "printf 'user root; daemon off; worker_processes 2; pid nginx.pid; error_log /dev/null; events {} \
+         http { access_log off; gzip on; gzip_min_length 1; gzip_types *; server { listen 127.0.0.1:%s; root %s; } }' $PORT $PWD > nginx.conf; \
+         seq 5000 > page.txt",
+        "nginx -p $PWD -c $PWD/nginx.conf & server=$!; sleep 0.5; \
+         ab -q -c 8 -t $S -n 10000000 -H 'Accept-Encoding: gzip' http://127.0.0.1:$PORT/page.txt > /dev/null 2>&1; kill $server; wait $server || true",
+    ),
+    recipe(
+        "redis",
+        &["redis-server", "redis-benchmark"],
+        &["redis-server"],
+        "",
+        "redis-server --port $PORT --save '' > /dev/null & server=$!; sleep 0.5; \
+         redis-benchmark -p $PORT -n 200000 -q -t set,get,lpush,lrange_100,zadd,hset -P 8 > /dev/null; kill $server; wait $server || true",
+    ),
+    recipe(
+        "memcached",
+        &["memcached", "memcslap"],
+        &["memcached"],
+        "",
+        "memcached -u nobody -p $PORT -U 0 -t 4 & server=$!; sleep 0.5; \
+         memcslap --servers=127.0.0.1:$PORT --concurrency=8 --execute-number=30000 --test=set > /dev/null; \
+         memcslap --servers=127.0.0.1:$PORT --concurrency=8 --execute-number=30000 --test=get > /dev/null; kill $server; wait $server || true",
+    ),
+    recipe(
+        "git",
+        &["git"],
+        &["git"],
+        "rm -rf repo; git init -q repo; cd repo; git config user.email a@b; git config user.name a; \
+         for i in $(seq 30); do seq $i $((i * 500)) > file$i; cp $P/* . 2> /dev/null || true; git add -A; git commit -q -m $i; done",
+        "cd repo; for i in 1 2 3 4 5 6; do git repack -adfq --depth=100 --window=200; git log -p > /dev/null; git blame file30 > /dev/null; git fsck > /dev/null 2>&1; done",
+    ),
+    recipe(
+        "xz",
+        &["xz"],
+        &["xz"],
+        "seq 3000000 > numbers",
+        "exec timeout $S xz -9kc numbers > /dev/null || true",
+    ),
+];

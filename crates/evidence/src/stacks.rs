@@ -1,0 +1,241 @@
+//! The table of programs: each recorded by us and by others, and all stacks judged by the same judge.
+
+mod page;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use backtrail_testkit::{command, perf as perf_tool, place};
+
+use crate::judge::copies::{Copies, Watcher};
+use crate::judge::{Judge, Verdict};
+use crate::recipes::{RECIPES, Recipe};
+use crate::sources::{self, Judged, PerfStacks};
+
+/// Samples a second of each recorder.
+const FREQUENCY: u32 = 997;
+/// No program takes longer.
+const LIMIT: Duration = Duration::from_secs(240);
+/// The variable by which processes of a run are known.
+const MARK: &str = "BACKTRAIL_EVIDENCE";
+
+/// What to do.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only these programs; the page is not written then.
+    names: Vec<String>,
+    /// List the programs and end.
+    #[arg(long)]
+    list: bool,
+    /// Only compile and fetch what the programs need.
+    #[arg(long)]
+    prepare: bool,
+    /// Write the page from the results of earlier runs.
+    #[arg(long)]
+    page: bool,
+    /// Record with Backtrail only.
+    #[arg(long)]
+    alone: bool,
+    /// The recorder [default: built, as it is shipped].
+    #[arg(long)]
+    backtrail: Option<PathBuf>,
+    /// Seconds of each program.
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Print this many examples of each kind.
+    #[arg(long, default_value_t = 3)]
+    examples: usize,
+}
+
+/// Runs what was asked for. Returns whether no stack was wrong.
+pub(crate) fn run(options: &Options) -> Result<bool, String> {
+    let wanted: Vec<&Recipe> = RECIPES
+        .iter()
+        .filter(|recipe| options.names.is_empty() || options.names.iter().any(|name| name == recipe.name))
+        .collect();
+    if let Some(unknown) = options
+        .names
+        .iter()
+        .find(|name| RECIPES.iter().all(|r| r.name != **name))
+    {
+        return Err(format!("no program {unknown}; --list prints all"));
+    }
+    if options.list {
+        wanted.iter().for_each(|recipe| println!("{}", recipe.name));
+        return Ok(true);
+    }
+    if options.page {
+        return page::write().map(|()| true);
+    }
+    let backtrail = match &options.backtrail {
+        Some(binary) => binary.clone(),
+        None if options.prepare => PathBuf::new(),
+        None => place::release("backtrail", "backtrail")?,
+    };
+    let mut fine = true;
+    for recipe in wanted {
+        if let Some(missing) = recipe.needs.iter().find(|needed| !is_there(needed)) {
+            println!("SKIPPED: {}: no {missing}", recipe.name);
+            continue;
+        }
+        let bench = Bench::new(recipe, options.seconds);
+        if let Err(error) = bench.prepare() {
+            println!("SKIPPED: {}: {error}", recipe.name);
+            continue;
+        }
+        if options.prepare {
+            continue;
+        }
+        fine &= bench.measure(&backtrail, options)?;
+    }
+    if options.names.is_empty() && !options.prepare && !options.alone {
+        page::write()?;
+    }
+    Ok(fine)
+}
+
+fn is_there(needed: &str) -> bool {
+    if needed.starts_with('/') {
+        return Path::new(needed).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(needed).is_file())
+}
+
+/// One program, in its folder.
+struct Bench<'r> {
+    recipe: &'r Recipe,
+    folder: PathBuf,
+    seconds: u32,
+}
+
+impl Bench<'_> {
+    fn new(recipe: &Recipe, seconds: u32) -> Bench<'_> {
+        Bench {
+            recipe,
+            folder: folder(recipe.name),
+            seconds,
+        }
+    }
+
+    fn shell(&self, command: &mut Command, mark: &str) {
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+        command
+            .current_dir(&self.folder)
+            .env("P", programs)
+            .env("S", self.seconds.to_string())
+            .env("PORT", port(self.recipe.name).to_string())
+            .env(MARK, mark)
+            .stdin(Stdio::null());
+    }
+
+    fn prepare(&self) -> Result<(), String> {
+        let done = self.folder.join("prepared");
+        if fs::read_to_string(&done).is_ok_and(|script| script == self.recipe.prepare) {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.folder).map_err(|error| error.to_string())?;
+        let mut script = Command::new("sh");
+        script.args(["-ec", self.recipe.prepare]);
+        self.shell(&mut script, "prepare");
+        let finished = command::run(&mut script, Duration::from_secs(900)).map_err(|missing| missing.to_string())?;
+        if !finished.status.success() {
+            return Err(finished.describe());
+        }
+        fs::write(done, self.recipe.prepare).map_err(|error| error.to_string())
+    }
+
+    fn command(&self) -> Vec<String> {
+        vec!["sh".to_owned(), "-ec".to_owned(), self.recipe.run.to_owned()]
+    }
+
+    fn measure(&self, backtrail: &Path, options: &Options) -> Result<bool, String> {
+        let own = self.record_own(backtrail)?;
+        let own_verdict = merged(&own);
+        println!("## {}: {}", self.recipe.name, own_verdict.describe(options.examples));
+        for problem in &own.problems {
+            println!("  {problem}");
+        }
+        let mut others = Vec::new();
+        if !options.alone {
+            for (form, how) in [("fp", PerfStacks::FramePointers), ("dwarf", PerfStacks::Dwarf)] {
+                for (name, judged) in self.record_perf(form, how)? {
+                    let verdict = merged(&judged);
+                    println!("  {name}: {}", verdict.describe(0));
+                    others.push((judged, verdict));
+                }
+            }
+        }
+        page::keep(&self.folder, self.recipe.name, (&own, &own_verdict), &others)?;
+        Ok(own_verdict.wrong == 0 && own_verdict.false_ends == 0)
+    }
+
+    fn record_own(&self, backtrail: &Path) -> Result<Judged, String> {
+        let trace = self.folder.join("trace");
+        let _ = fs::remove_dir_all(&trace);
+        let mark = format!("{}-{}", self.recipe.name, std::process::id());
+        let mut record = Command::new(backtrail);
+        record.args(["record", "-q", "-F", &FREQUENCY.to_string(), "-o"]);
+        record.arg(&trace).arg("--").args(self.command());
+        self.shell(&mut record, &mark);
+        let watcher = Watcher::start(format!("{MARK}={mark}"));
+        let finished = command::run(&mut record, LIMIT).map_err(|missing| missing.to_string())?;
+        let copies = watcher.finish();
+        if !trace.is_dir() {
+            return Err(format!("{}: {}", self.recipe.name, finished.describe()));
+        }
+        if !finished.stderr.is_empty() {
+            println!("  {}: {}", self.recipe.name, finished.stderr.trim_end());
+        }
+        sources::recording(&trace, &mut Judge::new(copies), self.recipe.processes)
+    }
+
+    /// perf's stacks; and samply's of the same samples, if it can unwind them.
+    fn record_perf(&self, form: &str, how: PerfStacks) -> Result<Vec<(String, Judged)>, String> {
+        let data = self.folder.join("perf.data");
+        let mark = format!("{}-{form}-{}", self.recipe.name, std::process::id());
+        let mut record = perf_tool::record(&data, FREQUENCY, Some(form), &self.command());
+        self.shell(&mut record, &mark);
+        let watcher = Watcher::start(format!("{MARK}={mark}"));
+        command::run(&mut record, LIMIT).map_err(|missing| missing.to_string())?;
+        let copies = watcher.finish();
+        let wanted = self.recipe.processes;
+        let mut all = vec![(
+            format!("perf {form}"),
+            sources::perf(&data, how, &mut Judge::new(copies), wanted)?,
+        )];
+        if how == PerfStacks::Dwarf && is_there("samply") {
+            let profile = self.folder.join("samply.json");
+            let mut import = Command::new("samply");
+            import.args(["import", "--save-only", "-o"]).arg(&profile).arg(&data);
+            self.shell(&mut import, "samply");
+            command::run(&mut import, LIMIT).map_err(|missing| missing.to_string())?;
+            match sources::samply(&profile, &mut Judge::new(Copies::default()), wanted) {
+                Ok(judged) => all.push(("samply".to_owned(), judged)),
+                Err(error) => println!("  {error}"),
+            }
+        }
+        let _ = fs::remove_file(&data);
+        Ok(all)
+    }
+}
+
+fn merged(judged: &Judged) -> Verdict {
+    let mut all = Verdict::default();
+    for verdict in judged.by_process.values() {
+        all.merge(verdict);
+    }
+    all
+}
+
+fn folder(name: &str) -> PathBuf {
+    place::target().join("evidence").join(name)
+}
+
+/// A port for each program, so that one that has not ended does not disturb the next.
+fn port(name: &str) -> u16 {
+    let index = RECIPES.iter().position(|recipe| recipe.name == name).unwrap_or(0);
+    28_300 + index as u16
+}

@@ -1,0 +1,117 @@
+//! `docs/stacks.md`: a row for each program, kept beside its recording until the page is written.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use backtrail_testkit::place;
+
+use crate::judge::Verdict;
+use crate::recipes::RECIPES;
+use crate::sources::Judged;
+
+const HEAD: &str = "\
+# Stacks of many programs, judged
+
+Made by `cargo run --release -p backtrail-evidence -- stacks`.
+Each program runs for some seconds under `backtrail record`, then again under `perf record -g` and
+`perf record --call-graph dwarf`, at 997 Hz. `crates/evidence/src/recipes.rs` has the commands.
+samply needs hardware counters to record; its column is what `samply import` makes of perf's samples with copies of
+stacks (8 KiB each, perf's default), without the code that programs make at run time.
+
+*Complete* is the strict rule, the same for all recorders: the outermost frame is in a start routine
+(`_start`, the start of a thread, a fibre or a goroutine), and no frame is wrong. *Wrong* counts the stacks
+in which a return address cannot have called the frame above it: no call instruction precedes it, or the
+call is direct and leads elsewhere, also through stubs, slots and tail calls. *False end* counts the stacks
+that the recorder calls complete and that do not end in a start routine. *Read late* counts the stacks
+of which some part was read after the moment of the sample. *Indirect* is the share of frames
+whose call is indirect or otherwise not proved by the code: of these the judge knows only that a call is there.
+";
+
+/// Keeps the row of a program.
+pub(super) fn keep(
+    folder: &Path,
+    name: &str,
+    (own, verdict): (&Judged, &Verdict),
+    others: &[(Judged, Verdict)],
+) -> Result<(), String> {
+    let stops: Vec<String> = verdict
+        .stops
+        .iter()
+        .map(|(stop, count)| format!("{stop} {count}"))
+        .collect();
+    let mut row = format!(
+        "| {name} | {} | {} | {:.2} % | {} | {} | {} | {} | {:.1} % |",
+        own.samples,
+        own.lost,
+        verdict.completeness(),
+        verdict.wrong,
+        verdict.false_ends,
+        own.late,
+        if stops.is_empty() {
+            "none".to_owned()
+        } else {
+            stops.join(", ")
+        },
+        verdict.unproved(),
+    );
+    for (judged, verdict) in others {
+        row.push_str(&format!(
+            " {} | {:.1} % | {} |",
+            judged.samples,
+            verdict.completeness(),
+            verdict.wrong
+        ));
+    }
+    let ends: Vec<String> = verdict
+        .ends
+        .iter()
+        .map(|(end, count)| format!("{end} {count}"))
+        .collect();
+    fs::write(folder.join("row"), row)
+        .and_then(|()| fs::write(folder.join("ends"), format!("| {name} | {} |", ends.join(", "))))
+        .map_err(|error| error.to_string())
+}
+
+/// Writes the page from the rows that are kept.
+pub(super) fn write() -> Result<(), String> {
+    let output = |program: &str, argument: &str| {
+        let output = Command::new(program).arg(argument).output();
+        output.map_or(String::new(), |out| {
+            String::from_utf8_lossy(&out.stdout).trim().to_owned()
+        })
+    };
+    let mut page = format!(
+        "{HEAD}\n{}, Linux {}, {} CPUs, {}.\n\n",
+        output("date", "-uI"),
+        output("uname", "-r"),
+        output("nproc", "--all"),
+        output("perf", "--version"),
+    );
+    page.push_str(
+        "| program | samples | lost | complete | wrong | false end | read late | cut | indirect | perf -g: samples | complete | wrong \
+         | perf dwarf: samples | complete | wrong | samply: samples | complete | wrong |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let kept = |name: &str, file: &str| fs::read_to_string(super::folder(name).join(file)).ok();
+    let mut skipped = Vec::new();
+    for recipe in RECIPES {
+        match kept(recipe.name, "row") {
+            Some(row) => page.push_str(&format!("{row}\n")),
+            None => skipped.push(recipe.name),
+        }
+    }
+    if !skipped.is_empty() {
+        page.push_str(&format!(
+            "\nNot run, because something they need was missing: {}.\n",
+            skipped.join(", ")
+        ));
+    }
+    page.push_str("\n## Where complete stacks end\n\n| program | start routines |\n|---|---|\n");
+    for recipe in RECIPES {
+        if let Some(ends) = kept(recipe.name, "ends") {
+            page.push_str(&format!("{ends}\n"));
+        }
+    }
+    fs::write(place::workspace().join("docs/stacks.md"), page).map_err(|error| error.to_string())
+}

@@ -1,0 +1,70 @@
+//! Pages of stacks that were never touched: copies of stacks end there.
+//!
+//! A function with a large buffer of which little is used leaves such pages in the middle of its stack, for as long as its
+//! thread runs. The sample at hand can't be helped; those that follow can: the pages are made present from outside.
+
+use std::ops::Range;
+
+use backtrail_target::stack::{mapping_of_stack, touch};
+use rustc_hash::FxHashMap;
+
+/// Bytes below a copy's end that are looked at too: the thread will call further inwards.
+const INWARDS: u64 = 256 << 10;
+/// Threads that are remembered; with more, all are forgotten.
+const MOST_THREADS: usize = 1 << 12;
+/// Attempts for a thread without a pause, and then the first pause in nanoseconds, which doubles.
+const QUICK_ATTEMPTS: u32 = 8;
+const FIRST_PAUSE: u64 = 1_000_000;
+const MOST_DOUBLINGS: u32 = 12;
+
+/// What is known of a thread's stack.
+#[derive(Debug, Default)]
+struct Stack {
+    mapping: Range<u64>,
+    attempts: u32,
+    /// When the next attempt may be made.
+    next: u64,
+}
+
+/// The stacks of threads whose copies ended too early.
+#[derive(Debug, Default)]
+pub(crate) struct Holes {
+    by_thread: FxHashMap<u32, Stack>,
+}
+
+/// A copy that ended at `end` where up to `wanted` could have been copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShortCopy {
+    pub(crate) time: u64,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) end: u64,
+    pub(crate) wanted: u64,
+}
+
+impl Holes {
+    /// Makes the pages present that this copy would have had, and those of stacks that are somewhat more or less deep.
+    pub(crate) fn mend(&mut self, copy: ShortCopy) {
+        if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&copy.tid) {
+            self.by_thread.clear();
+        }
+        let stack = self.by_thread.entry(copy.tid).or_default();
+        // A program may give its pages back again and again.
+        if copy.time < stack.next {
+            return;
+        }
+        stack.attempts += 1;
+        if let Some(doublings) = stack.attempts.checked_sub(QUICK_ATTEMPTS) {
+            stack.next = copy.time.saturating_add(FIRST_PAUSE << doublings.min(MOST_DOUBLINGS));
+        }
+        if !stack.mapping.contains(&copy.end) {
+            stack.mapping = mapping_of_stack(copy.pid, copy.end).unwrap_or_default();
+        }
+        if stack.mapping.contains(&copy.end) {
+            let length = copy.wanted.saturating_sub(copy.end);
+            let begin = copy.end.saturating_sub(INWARDS).max(stack.mapping.start);
+            let end = copy.wanted.saturating_add(length).min(stack.mapping.end);
+            touch(copy.pid, begin..end);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Return addresses that no call has left: a run-time system keeps them in tables and pushes them itself.
+//!
+//! HotSpot's interpreter enters a method by a jump, with a return address from a table in libjvm's data. Such an address
+//! is believed if it lies in code made at run time and stands in the data of a module.
+
+use backtrail_target::proc::{self, MapsEntry, is_file};
+use backtrail_target::sys;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::code::Process;
+
+/// Processes that are remembered; with more, all are forgotten.
+const MOST_PROCESSES: usize = 1 << 10;
+/// The most that is read of one mapping: the kernel may have joined a module's data with other memory.
+const MOST_OF_MAPPING: u64 = 4 << 20;
+/// The most that is read of a process's data.
+const MOST_DATA: u64 = 64 << 20;
+
+/// What the modules of a process have in their data.
+#[derive(Debug, Default)]
+struct Tables {
+    addresses: FxHashSet<u64>,
+    /// Addresses that were asked for in vain since the data was read; it is read again after twice as many each time.
+    misses: u32,
+    patience: u32,
+}
+
+/// Addresses in the data of modules, by process.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    by_process: FxHashMap<u32, Tables>,
+}
+
+impl Made {
+    /// Whether the data of a module has this address.
+    pub(crate) fn has(&mut self, process: &Process<'_, '_>, address: u64) -> bool {
+        if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.pid) {
+            self.by_process.clear();
+        }
+        let tables = self.by_process.entry(process.pid).or_default();
+        if tables.addresses.contains(&address) {
+            return true;
+        }
+        tables.misses = tables.misses.saturating_add(1);
+        if tables.misses <= tables.patience {
+            return false;
+        }
+        tables.misses = 0;
+        tables.patience = tables.patience.saturating_mul(2).max(1);
+        tables.addresses = read(process);
+        tables.addresses.contains(&address)
+    }
+}
+
+/// The addresses of code made at run time in the data of all modules.
+fn read(process: &Process<'_, '_>) -> FxHashSet<u64> {
+    let maps = proc::maps(process.pid).unwrap_or_default();
+    let is_made = |&word: &u64| {
+        let mapping = process.space.find(word);
+        mapping.is_some_and(|mapping| !process.modules.is_file(mapping))
+    };
+    let mut left = MOST_DATA;
+    let mut found = FxHashSet::default();
+    for map in data(&maps) {
+        let len = (map.end - map.start).min(MOST_OF_MAPPING).min(left);
+        left -= len;
+        let mut bytes = vec![0; len as usize];
+        let read = sys::read_process(process.pid as i32, map.start, &mut bytes).unwrap_or(0);
+        let words = bytes[..read].as_chunks::<8>().0.iter();
+        found.extend(words.map(|word| u64::from_ne_bytes(*word)).filter(is_made));
+    }
+    found
+}
+
+/// What modules may write to: mappings of files that have code, and the memory without a file right after these.
+fn data(maps: &[MapsEntry]) -> Vec<&MapsEntry> {
+    let code = maps.iter().filter(|map| map.executable && is_file(&map.path));
+    let modules: FxHashSet<&str> = code.map(|map| &map.path[..]).collect();
+    let belongs = |index: usize| {
+        let map = &maps[index];
+        let before = index.checked_sub(1).map(|before| &maps[before]);
+        let is_bss = |before: &MapsEntry| before.end == map.start && modules.contains(&before.path[..]);
+        modules.contains(&map.path[..]) || map.path.is_empty() && before.is_some_and(is_bss)
+    };
+    let writable = (0..maps.len()).filter(|&index| maps[index].writable && !maps[index].executable);
+    writable
+        .filter(|&index| belongs(index))
+        .map(|index| &maps[index])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_what_modules_may_write() {
+        let entry = |start, end, path: &str, permissions: &str| MapsEntry {
+            start,
+            end,
+            writable: permissions.contains('w'),
+            executable: permissions.contains('x'),
+            file_offset: 0,
+            device: (0, 0),
+            inode: 0,
+            path: path.to_owned(),
+        };
+        let maps = [
+            entry(0x1000, 0x2000, "/lib/a.so", "x"),
+            entry(0x2000, 0x3000, "/lib/a.so", "w"),
+            entry(0x3000, 0x4000, "", "w"),
+            entry(0x4000, 0x5000, "/an/archive", "w"),
+            entry(0x5000, 0x6000, "", "w"),
+            entry(0x9000, 0xa000, "[stack]", "w"),
+        ];
+        let starts: Vec<u64> = data(&maps).iter().map(|map| map.start).collect();
+        assert_eq!(starts, [0x2000, 0x3000]);
+    }
+}

@@ -1,0 +1,65 @@
+//! Chains of frame pointers that somebody else has followed.
+
+use backtrail_arch::Arch;
+use backtrail_sframe::{Base, Location, Rule};
+
+use crate::cache::TableRule;
+use crate::step::{AddressKind, Found, find};
+use crate::{Modules, RuleCache, Uncovered};
+
+/// Whether the chain of frame pointers passes through a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// It does: its table row says that the next frame of the chain is its caller.
+    Frame,
+    /// No table row describes the frame; it does as far as anybody knows.
+    Uncovered,
+    /// It ends there: the frame is the outermost one.
+    Outermost,
+    /// It does not, or nobody knows.
+    Unknown,
+}
+
+/// Whether the chain of frame pointers passes through the frame at `pc`.
+pub fn link(arch: &Arch, pc: u64, kind: AddressKind, modules: &impl Modules, cache: &mut RuleCache<'_>) -> Link {
+    let uncovered = |in_table| match modules.uncovered(pc, kind, in_table) {
+        Uncovered::FramePointer => Link::Uncovered,
+        Uncovered::Rule(rule) if is_linked(arch, &rule) => Link::Uncovered,
+        Uncovered::Rule(_) | Uncovered::Unknown => Link::Unknown,
+    };
+    let rule = match find(arch, pc, kind, modules, cache) {
+        Found::Packed(packed) => packed.unpack(arch),
+        Found::Rule(rule) => rule,
+        Found::FramePointer => return uncovered(false),
+        Found::NoModule => return Link::Unknown,
+    };
+    match rule {
+        TableRule::Caller {
+            rule,
+            signal_frame: false,
+        } if is_linked(arch, &rule) || modules.links_frames(pc, kind, &rule) => Link::Frame,
+        TableRule::Caller { .. } | TableRule::Signal => Link::Unknown,
+        TableRule::Outermost => Link::Outermost,
+        TableRule::NotCovered => uncovered(true),
+    }
+}
+
+/// Whether it is the rule of a frame that the frame pointer points to, with the caller's frame pointer and the return
+/// address where chains have them.
+fn is_linked(arch: &Arch, rule: &Rule) -> bool {
+    let cfa = Location {
+        base: Base::Register(arch.fp.0),
+        offset: arch.cfa_from_fp as i32,
+        deref: false,
+    };
+    let at = |location: Location, offset: i64| match location.base {
+        Base::Cfa => location.deref && i64::from(location.offset) == offset,
+        Base::Register(number) => {
+            number == arch.fp.0 && location.deref && i64::from(location.offset) == offset + arch.cfa_from_fp
+        }
+    };
+    arch.cfa_from_fp != 0
+        && rule.cfa == cfa
+        && at(rule.ra, arch.ra_from_fp - arch.cfa_from_fp)
+        && rule.fp.is_some_and(|fp| at(fp, -arch.cfa_from_fp))
+}

@@ -1,0 +1,71 @@
+//! Whether a return address follows a call, and what that call can lead to.
+
+use backtrail_arch::{Arch, Call};
+
+use super::modules::{Module, Published};
+use super::{ARCH, memory};
+
+/// Functions whose tables are silent are not taken to be larger.
+const LARGEST_FUNCTION: u64 = 1 << 20;
+
+/// The call that a return address follows, in code of a known module.
+pub(super) fn before(published: &Published, return_address: u64) -> Option<Call> {
+    let module = published.module(return_address.checked_sub(1)?)?;
+    let words = code::<{ Arch::LONGEST_CALL / 8 }>(return_address.checked_sub(Arch::LONGEST_CALL as u64)?)?;
+    let bytes = words.map(u64::to_ne_bytes);
+    // An instruction does not begin before the segment.
+    let room = return_address
+        .saturating_sub(module.start)
+        .min(Arch::LONGEST_CALL as u64) as usize;
+    let bytes = bytes.as_flattened();
+    ARCH.call_before(return_address, bytes.get(bytes.len().checked_sub(room)?..)?)
+}
+
+fn code<const COUNT: usize>(address: u64) -> Option<[u64; COUNT]> {
+    let mut words = [0; COUNT];
+    (memory::read_words(address, &mut words) == COUNT).then_some(words)
+}
+
+/// Whether code at `pc`, of which no table speaks, can be what was called at `target`: it begins there, or the linker's stub there jumps to it.
+pub(super) fn can_lead_to(published: &Published, target: u64, pc: u64) -> bool {
+    let can_be = |start: u64| start <= pc && pc - start < LARGEST_FUNCTION && !published.has_row(start);
+    can_be(target) || stub_target(published, target).is_some_and(can_be)
+}
+
+/// Whether the linker's stub at `stub` jumps to `start`.
+pub(super) fn stub_leads_to(published: &Published, stub: u64, start: u64) -> bool {
+    stub_target(published, stub) == Some(start)
+}
+
+/// Where a stub of a procedure linkage table jumps to.
+#[cfg(target_arch = "x86_64")]
+fn stub_target(published: &Published, stub: u64) -> Option<u64> {
+    published.module(stub)?;
+    let bytes = code::<2>(stub)?.map(u64::to_ne_bytes);
+    let bytes = bytes.as_flattened();
+    let mut at = if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
+        4
+    } else {
+        0
+    };
+    if bytes.get(at) == Some(&0xf2) {
+        at += 1;
+    }
+    // jmp through a place that is so far from the next instruction.
+    let [0xff, 0x25, distance @ ..] = bytes.get(at..)? else {
+        return None;
+    };
+    let next = stub.checked_add(at as u64 + 6)?;
+    let place = next.wrapping_add_signed(i32::from_ne_bytes(*distance.first_chunk()?).into());
+    code::<1>(place).map(|[target]| target)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn stub_target(_published: &Published, _stub: u64) -> Option<u64> {
+    None
+}
+
+/// Whether a module's code is where the address is, and no table speaks of it.
+pub(super) fn is_silent(published: &Published, module: &Module, pc: u64) -> bool {
+    (module.start..module.end).contains(&pc) && !published.has_row(pc)
+}

@@ -1,0 +1,276 @@
+//! Where a walk by rows of program counter, stack pointer and frame pointer ends before the stack does: a row needs another register, or no
+//! table speaks of the code. Both are seldom, so the walk is taken again, slower, with every register that call frame information restores.
+
+use backtrail_arch::{Call, Registers};
+use backtrail_callframe::{Caller, Frame as Whole, Missing, Search, Source, caller};
+
+use super::ARCH;
+use super::calls;
+use super::memory::{self, Bounds, OwnMemory};
+use super::modules::{Module, Published};
+use crate::sink::Sink;
+use crate::step::step;
+use crate::{AddressKind, Frame, Memo, MemoState, MemoStep, Memory, RuleCache, Stop};
+
+/// A module's `.eh_frame`.
+#[derive(Clone, Copy, Debug)]
+pub struct CallFrames {
+    /// How its FDEs are found.
+    pub search: Search<'static>,
+    /// Readable memory of the module that holds them, from an address to another.
+    pub readable: (u64, u64),
+}
+
+/// The bytes of a module's call frame information.
+struct Bytes<'m> {
+    module: &'m Module,
+    readable: (u64, u64),
+}
+
+impl Source for Bytes<'_> {
+    fn copy(&mut self, address: u64, words: &mut [u64]) -> usize {
+        let (start, end) = self.readable;
+        if self.module.identity.is_some() || address < start || address >= end {
+            return memory::read_words(address, words);
+        }
+        let count = words.len().min(((end - address) / 8) as usize);
+        match count {
+            // The last bytes of a segment.
+            0 => memory::read_words(address, words),
+            _ => {
+                // SAFETY: so many words lie in a readable segment of a module that is never unloaded.
+                unsafe { memory::load_words(address, words.get_mut(..count).unwrap_or_default()) };
+                count
+            }
+        }
+    }
+}
+
+/// Frames that were given away.
+struct Counted<'s, S> {
+    sink: &'s mut S,
+    frames: usize,
+}
+
+impl<S: Sink> Sink for Counted<'_, S> {
+    fn push(&mut self, frame: Frame) {
+        self.frames += 1;
+        self.sink.push(frame);
+    }
+}
+
+/// What is known of the frame at hand, and what its program counter is.
+#[derive(Clone, Copy)]
+struct Here {
+    whole: Whole,
+    kind: AddressKind,
+}
+
+impl Here {
+    fn looked_up(&self) -> u64 {
+        match self.kind {
+            AddressKind::Pc => self.whole.registers.pc,
+            AddressKind::Ra => self.whole.registers.pc.wrapping_sub(1),
+        }
+    }
+
+    fn sp(&self) -> Option<u64> {
+        self.whole.registers.get(ARCH.sp)
+    }
+}
+
+/// Whether a walk that ended so may go on in other ways.
+#[inline(always)]
+pub(super) fn may_go_on(stop: Stop) -> bool {
+    matches!(stop, Stop::NotExpressible(_) | Stop::NoTable | Stop::NoModule)
+}
+
+/// Goes on where the walk from `first` has ended before `limit` frames. All that the walk itself has in registers is given by value, or made anew.
+#[cold]
+#[inline(never)]
+pub(super) fn go_on<S: Sink>(
+    first: MemoStep,
+    registers: &impl Fn() -> Registers,
+    bounds: &Bounds,
+    published: Published,
+    limit: usize,
+    mut sink: S,
+) -> S {
+    let mut window = None;
+    let mut memory = OwnMemory::new(bounds, first.sp, &mut window);
+    let from = Here {
+        whole: Whole::new(registers()),
+        kind: first.kind(),
+    };
+    let stop = walk(from, &published, &mut memory, limit, &mut sink);
+    sink.end(stop);
+    sink
+}
+
+fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
+    let mut from = first;
+    let mut left = limit;
+    // The frames of the first stretch were given away already.
+    let mut is_first = true;
+    loop {
+        let (end, frames, stop) = replay(from, published, memory);
+        if is_first {
+            left = left.saturating_sub(frames);
+            is_first = false;
+        }
+        let found = match may_go_on(stop) {
+            true => leave(&end, stop, published, memory),
+            false => Err(stop),
+        };
+        from = match found {
+            Ok(caller) => caller,
+            Err(stop) => return stop,
+        };
+        if left == 0 {
+            return Stop::Limit;
+        }
+        let mut counted = Counted { sink, frames: 0 };
+        let stop = plain(from, published, memory, left, &mut counted);
+        left = left.saturating_sub(counted.frames);
+        if !may_go_on(stop) {
+            return stop;
+        }
+    }
+}
+
+/// A walk by rows alone that remembers nothing.
+fn plain(from: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
+    let mut nothing = MemoState::EMPTY;
+    let mut memo = Memo::new(&mut nothing, &mut [], &mut []);
+    let mut no_cache = RuleCache::new(&mut []);
+    let registers = || from.whole.registers;
+    let first = MemoStep::new(ARCH, &from.whole.registers, from.kind);
+    memo.walk_from(ARCH, first, &registers, published, memory, &mut no_cache, limit, sink)
+}
+
+/// The same steps again, with all registers beside: the frame at which they end, how many frames there are, and why they end.
+fn replay(from: Here, published: &Published, memory: &mut OwnMemory<'_>) -> (Here, usize, Stop) {
+    let mut narrow = from.whole.registers;
+    let mut here = from;
+    let mut frames = 1;
+    loop {
+        let kind = here.kind;
+        let kind = match step(ARCH, &mut narrow, kind, published, memory, &mut RuleCache::new(&mut [])) {
+            Ok(kind) => kind,
+            Err(stop) => return (here, frames, stop),
+        };
+        frames += 1;
+        let whole = match narrow.are_only(&[ARCH.sp, ARCH.fp]) {
+            true => beside(&here, &narrow, published, memory),
+            // Behind a signal all are known.
+            false => Whole::new(narrow),
+        };
+        here = Here { whole, kind };
+    }
+}
+
+/// All that is known of a caller whose program counter, stack pointer and frame pointer are these.
+fn beside(here: &Here, caller: &Registers, published: &Published, memory: &mut OwnMemory<'_>) -> Whole {
+    let found = by_call_frames(here, published, memory).map(|found| found.frame);
+    let is_same =
+        |whole: &Whole| whole.registers.pc == caller.pc && whole.registers.get(ARCH.sp) == caller.get(ARCH.sp);
+    let mut whole = found.ok().filter(is_same).unwrap_or(Whole::new(*caller));
+    if let Some(fp) = caller.get(ARCH.fp) {
+        whole.registers.set(ARCH.fp, fp);
+    }
+    whole
+}
+
+fn by_call_frames(here: &Here, published: &Published, memory: &mut OwnMemory<'_>) -> Result<Caller, Missing> {
+    let module = published.module(here.looked_up()).ok_or(Missing::Entry)?;
+    let frames = module.call_frames.as_ref().ok_or(Missing::Entry)?;
+    let mut bytes = Bytes {
+        module,
+        readable: frames.readable,
+    };
+    let word = |address| memory.word(address);
+    caller(ARCH, &frames.search, &here.whole, here.looked_up(), &mut bytes, word)
+}
+
+/// Leaves a frame from which the rows do not lead.
+fn leave(here: &Here, stop: Stop, published: &Published, memory: &mut OwnMemory<'_>) -> Result<Here, Stop> {
+    let module = published.module(here.looked_up()).ok_or(stop)?;
+    // A module without a table is a module.
+    let stop = if stop == Stop::NoModule { Stop::NoTable } else { stop };
+    match by_call_frames(here, published, memory) {
+        Ok(found) => {
+            let caller = Here {
+                whole: found.frame,
+                kind: match found.signal_frame {
+                    true => AddressKind::Pc,
+                    false => AddressKind::Ra,
+                },
+            };
+            let is_above = found.signal_frame || caller.sp() > here.sp();
+            let is_proved = || !found.is_doubtful || is_called(published, caller.whole.registers.pc, found.start);
+            match is_above && is_proved() {
+                true => Ok(caller),
+                false => Err(stop),
+            }
+        }
+        Err(Missing::Outermost) => Err(Stop::EndOfStack),
+        Err(Missing::Value) => Err(stop),
+        Err(Missing::Entry) => match stop {
+            Stop::NoTable => by_frame_pointer(here, module, published, memory).ok_or(stop),
+            _ => by_row(here, published, memory),
+        },
+    }
+}
+
+/// Where there are rows and nothing else, but more registers are known than a walk keeps.
+fn by_row(here: &Here, published: &Published, memory: &mut OwnMemory<'_>) -> Result<Here, Stop> {
+    let mut registers = here.whole.registers;
+    let mut no_cache = RuleCache::new(&mut []);
+    let kind = step(ARCH, &mut registers, here.kind, published, memory, &mut no_cache)?;
+    Ok(Here {
+        whole: Whole::new(registers),
+        kind,
+    })
+}
+
+/// Whether a function that begins at `start` can have been called before this return address.
+fn is_called(published: &Published, return_address: u64, start: u64) -> bool {
+    match calls::before(published, return_address) {
+        Some(Call::Direct(target)) => target == start || calls::stub_leads_to(published, target, start),
+        Some(Call::Indirect) => true,
+        None => false,
+    }
+}
+
+/// The caller by the frame pointer, where no table speaks of the code and all else shows that it keeps one.
+fn by_frame_pointer(here: &Here, module: &Module, published: &Published, memory: &mut OwnMemory<'_>) -> Option<Here> {
+    let registers = &here.whole.registers;
+    let (pc, sp, fp) = (registers.pc, registers.get(ARCH.sp)?, registers.get(ARCH.fp)?);
+    let ra_at = fp.checked_add_signed(ARCH.ra_from_fp)?;
+    let is_own = fp >= sp && memory.is_of_stack(fp) && memory.is_of_stack(ra_at);
+    if !is_own || !calls::is_silent(published, module, here.looked_up()) {
+        return None;
+    }
+    let (saved, ra) = (memory.word(fp)?, ARCH.strip(memory.word(ra_at)?));
+    let leads = match calls::before(published, ra)? {
+        Call::Direct(target) => calls::can_lead_to(published, target, pc),
+        Call::Indirect => true,
+    };
+    // Code that has made no frame yet, or never does, has its return address here; the frame pointer is its caller's then.
+    let mut is_return_address = |at: u64| {
+        let word = memory.word(at);
+        word.is_some_and(|word| calls::before(published, ARCH.strip(word)).is_some())
+    };
+    let places = [sp, sp.wrapping_add(8)];
+    let is_unclear = here.kind == AddressKind::Pc && places.into_iter().any(|at| at != ra_at && is_return_address(at));
+    if !leads || is_unclear {
+        return None;
+    }
+    let mut caller = Registers::new(ra);
+    caller.set(ARCH.sp, fp.checked_add_signed(ARCH.cfa_from_fp)?);
+    caller.set(ARCH.fp, saved);
+    Some(Here {
+        whole: Whole::new(caller),
+        kind: AddressKind::Ra,
+    })
+}

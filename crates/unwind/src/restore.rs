@@ -1,0 +1,93 @@
+//! Steps that restore every register that can be known, for code whose rows stand on others than SP and FP.
+
+use backtrail_arch::{Arch, REGISTERS, Register, Registers};
+
+use crate::step::{AddressKind, Stop, step};
+use crate::{Memory, Modules, RuleCache};
+
+/// A caller with all registers that are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The registers as they are when the call has returned.
+    pub registers: Registers,
+    /// Whether what was left is a signal frame: the caller was interrupted, and has called nothing.
+    pub signal_frame: bool,
+}
+
+/// Modules that know more of callers than table rows do.
+pub trait Restore: Modules {
+    /// The caller of a frame with these registers; `address` is looked up, as the process has it.
+    fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored>;
+
+    /// Whether the function at `pc` never changes `register`, whatever the calling convention allows.
+    fn keeps(&self, _pc: u64, _register: Register) -> bool {
+        false
+    }
+}
+
+/// Gives `caller` a register that it needs and that its callee, the innermost function, has left alone. Returns whether
+/// that is so.
+pub fn keep_register(register: Register, callee: &Registers, caller: &mut Registers, modules: &impl Restore) -> bool {
+    match callee.get(register) {
+        Some(value) if modules.keeps(callee.pc, register) => {
+            caller.set(register, value);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// What [`step`] does; the caller keeps what else is known of its registers, and code whose rows tables can't express is
+/// left by what the modules know of it. Says too whether the step was one of these.
+pub fn step_restoring(
+    arch: &Arch,
+    registers: &mut Registers,
+    kind: AddressKind,
+    modules: &impl Restore,
+    memory: &mut impl Memory,
+    cache: &mut RuleCache<'_>,
+) -> Result<(AddressKind, bool), Stop> {
+    let address = match kind {
+        AddressKind::Pc => registers.pc,
+        AddressKind::Ra => registers.pc.wrapping_sub(1),
+    };
+    let callee = *registers;
+    match step(arch, registers, kind, modules, memory, cache) {
+        Ok(kind) => {
+            if let Some(caller) = modules.caller(&callee, address, memory) {
+                complete(arch, registers, &caller.registers);
+            }
+            Ok((kind, false))
+        }
+        Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable | Stop::NoCall)) => {
+            let caller = modules.caller(&callee, address, memory).ok_or(stop)?;
+            if !leads_outwards(arch, &callee, kind, &caller) {
+                return Err(stop);
+            }
+            *registers = caller.registers;
+            Ok((AddressKind::Ra, true))
+        }
+        Err(stop) => Err(stop),
+    }
+}
+
+fn leads_outwards(arch: &Arch, callee: &Registers, kind: AddressKind, caller: &Restored) -> bool {
+    let (Some(sp), Some(caller_sp)) = (callee.get(arch.sp), caller.registers.get(arch.sp)) else {
+        return false;
+    };
+    let may_stay = kind == AddressKind::Pc && arch.link_register;
+    let advances = caller_sp > sp || may_stay && caller_sp == sp;
+    advances && !caller.signal_frame && caller.registers.pc != 0
+}
+
+/// Gives a frame what else is known of its registers, if it is the same frame.
+fn complete(arch: &Arch, registers: &mut Registers, others: &Registers) {
+    if (registers.pc, registers.get(arch.sp)) != (others.pc, others.get(arch.sp)) {
+        return;
+    }
+    for register in (0..REGISTERS as u8).map(Register) {
+        if let (None, Some(value)) = (registers.get(register), others.get(register)) {
+            registers.set(register, value);
+        }
+    }
+}
