@@ -41,8 +41,7 @@ pub(crate) struct Record {
     /// Version of the Common Trace Format.
     #[arg(long, value_name = "VERSION", default_value = "1.8", value_parser = dialect())]
     format: Dialect,
-    /// Bytes of stack that are copied with each sample; deeper frames are read from the live process. 61440 where this is not given, and
-    /// 8192 with --entry, so that more calls find room.
+    /// Copy up to BYTES of stack with each sample [default: 61440, or 8192 with --entry].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
     stack_copy: Option<u32>,
     /// Write a summary as JSON into a file; '-': to standard output.
@@ -117,8 +116,19 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     }
     if !arguments.quiet && outcome.incomplete.is_none() {
         eprintln!("backtrail: {}", summary(&outcome, &options.output));
+        for warning in outcome.warnings() {
+            eprintln!("backtrail: warning: {warning}");
+            if let Some(help) = warning.help() {
+                eprintln!("help: {help}");
+            }
+        }
     }
     match outcome.incomplete {
+        // The command's own failure is not to be lost behind ours.
+        Some(incomplete) if outcome.exit_status != 0 => {
+            Failure::new(incomplete).report();
+            Ok(Status::Passed(outcome.exit_status))
+        }
         Some(incomplete) => Err(Failure::new(incomplete)),
         None => Ok(Status::Passed(outcome.exit_status)),
     }
@@ -180,6 +190,7 @@ fn summary_json(outcome: &Outcome) -> Value {
         "samples": outcome.samples,
         "lost": outcome.lost,
         "complete": complete(outcome),
+        "live": outcome.read_apart,
         "stops": stops,
         "frames": outcome.frames,
         "trace_bytes": outcome.trace_bytes,

@@ -1,19 +1,29 @@
 //! What is recorded: a command that is started for it, or processes that run already.
 
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open};
 
 use crate::{Error, Target};
 
 /// The recorded programs, from the recorder's side.
 pub(crate) enum Subject {
     /// A command of ours.
-    Command { child: Child, status: Option<ExitStatus> },
+    Command {
+        child: Child,
+        status: Option<ExitStatus>,
+        /// Whether its file changes the user or the group.
+        has_set_id: bool,
+    },
     /// Processes that are none of our business but for being watched: readable descriptors tell that they have ended.
     Processes(Vec<OwnedFd>),
 }
@@ -35,7 +45,11 @@ impl Subject {
                         name: program.to_string_lossy().into_owned(),
                         error,
                     })?;
-                Ok(Subject::Command { child, status: None })
+                Ok(Subject::Command {
+                    child,
+                    status: None,
+                    has_set_id: has_set_id(program),
+                })
             }
             Target::Processes(pids) => {
                 let open = |&pid: &i32| {
@@ -46,6 +60,11 @@ impl Subject {
                 descriptors.map(Subject::Processes).map_err(Error::Processes)
             }
         }
+    }
+
+    /// Whether the command runs with other rights than its user's.
+    pub(crate) fn has_set_id(&self) -> bool {
+        matches!(self, Subject::Command { has_set_id: true, .. })
     }
 
     /// Descriptors that become readable when a process ends. A command's end is told by SIGCHLD.
@@ -60,7 +79,7 @@ impl Subject {
     /// Whether all have ended.
     pub(crate) fn ended(&mut self) -> bool {
         match self {
-            Subject::Command { child, status } => {
+            Subject::Command { child, status, .. } => {
                 if status.is_none() {
                     *status = child.try_wait().ok().flatten();
                 }
@@ -75,7 +94,9 @@ impl Subject {
 
     /// Hands a signal on to the command; processes that we only watch do not get it.
     pub(crate) fn forward(&self, number: i32) {
-        if let Subject::Command { child, status: None } = self
+        if let Subject::Command {
+            child, status: None, ..
+        } = self
             && let Some(signal) = Signal::from_named_raw(number)
             && let Some(pid) = Pid::from_raw(child.id() as i32)
         {
@@ -103,4 +124,17 @@ fn is_readable(descriptor: &OwnedFd) -> bool {
     let mut wait = [PollFd::new(descriptor, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut wait, Some(&now)), Ok(ready) if ready > 0)
+}
+
+/// Whether a program changes the user or the group that runs it; root samples these too.
+fn has_set_id(program: &OsStr) -> bool {
+    const SET_IDS: u32 = 0o6000;
+    let named = Path::new(program);
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let mut candidates: Vec<PathBuf> = vec![named.to_owned()];
+    if named.components().count() == 1 {
+        candidates = env::split_paths(&folders).map(|folder| folder.join(named)).collect();
+    }
+    let found = candidates.iter().find_map(|candidate| fs::metadata(candidate).ok());
+    found.is_some_and(|file| file.is_file() && file.mode() & SET_IDS != 0) && !geteuid().is_root()
 }

@@ -43,7 +43,7 @@ pub use error::{Error, Incomplete};
 pub use options::{
     DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Options, Target,
 };
-pub use outcome::{ModuleProblem, Outcome};
+pub use outcome::{ModuleProblem, Outcome, Warning};
 
 /// Records until the command ends, the processes end, the time is over, or a signal asks to stop.
 ///

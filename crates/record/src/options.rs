@@ -25,7 +25,7 @@ pub struct Options {
     pub output: PathBuf,
     /// What makes a sample.
     pub trigger: Trigger,
-    /// Bytes of user stack that each sample copies; what lies deeper is read from the process.
+    /// Bytes of user stack that each sample copies.
     pub stack_bytes: u32,
     /// The trace's dialect.
     pub dialect: Dialect,
@@ -38,8 +38,8 @@ pub struct Options {
 /// Samples a second where the user does not say: close to 1,000, but not in step with what programs do a thousand times a second.
 pub const DEFAULT_FREQUENCY: u64 = 997;
 /// Bytes of stack copied with each sample, at most: nearly all that the kernel can do (a sample's size is a 16-bit
-/// number). It copies no more than there is, so shallow stacks cost no more than with a small limit; of deep ones, what
-/// is not copied has to be read from the process afterwards, when the frames may have changed.
+/// number). It copies no more than there is, so shallow stacks cost no more than with a small limit; deep ones are cut there,
+/// but for what frame pointers or watches prove.
 pub const DEFAULT_STACK_BYTES: u32 = MAX_STACK_BYTES;
 /// The same where samples are calls of functions, of which thousands may come within a millisecond: so many more fit into the rings.
 pub const DEFAULT_ENTRY_STACK_BYTES: u32 = 8 << 10;

@@ -1,5 +1,6 @@
 //! How a recording went.
 
+use std::fmt;
 use std::time::Duration;
 
 use backtrail_recording::Stop;
@@ -24,6 +25,8 @@ pub struct Outcome {
     pub lost: u64,
     /// How often each stop was met, by [`Stop`]'s number.
     pub stops: [u64; Stop::ALL.len()],
+    /// Stacks with outer frames that were read apart from the sample, and proved to be of its moment.
+    pub read_apart: u64,
     /// Frames of all samples.
     pub frames: u64,
     /// Bytes of the trace.
@@ -36,8 +39,141 @@ pub struct Outcome {
     pub cpu_time: Duration,
     /// Files without a whole table. Stacks that reach into them may end there.
     pub problems: Vec<ModuleProblem>,
+    /// Whether the command runs with the rights of its file's owner, which takes it out of the user's reach.
+    pub set_id: bool,
     /// What ended the recording before its time, if anything did.
     pub incomplete: Option<Incomplete>,
     /// The command's exit status as a shell tells it (128 + number for a signal); 0 where no command was started.
     pub exit_status: i32,
+}
+
+/// Something about a recording that its user should know, and what can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// There is not one sample.
+    NoSamples,
+    /// There is not one sample: the kernel doesn't let users sample a program that runs with other rights.
+    NoSamplesOfSetId,
+    /// There is not one sample, and time in the kernel, where short programs spend most of theirs, may not be sampled.
+    NoSamplesOfKernel,
+    /// This many percent of the samples were lost.
+    Lost(u64),
+    /// This many percent of the stacks were cut where their copies end.
+    Cut(u64),
+    /// This many percent of the stacks have outer frames that were read apart from the sample.
+    ReadApart(u64),
+}
+
+impl Warning {
+    /// What can be done.
+    pub fn help(self) -> Option<&'static str> {
+        match self {
+            Warning::NoSamples => Some("sample more often with -F, or record something that takes longer"),
+            Warning::NoSamplesOfSetId => Some("record it as root"),
+            Warning::NoSamplesOfKernel => {
+                Some("sysctl kernel.perf_event_paranoid=1 lets you sample time in the kernel")
+            }
+            Warning::Lost(_) => Some(
+                "sample less often with -F, copy less stack with --stack-copy, or let the recorder raise its priority \
+                 (as root, or with ulimit -e)",
+            ),
+            Warning::Cut(_) => {
+                Some("short programs and stacks deeper than 60 KiB that change fast can't be recorded whole")
+            }
+            Warning::ReadApart(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::NoSamples => write!(f, "no samples: the programs took less CPU time than passes between two"),
+            Warning::NoSamplesOfSetId => {
+                write!(
+                    f,
+                    "no samples: the command runs with its owner's rights (set-user-ID or set-group-ID)"
+                )
+            }
+            Warning::NoSamplesOfKernel => write!(
+                f,
+                "no samples: the programs took less CPU time of their own than passes between two, and time in the \
+                 kernel is not sampled"
+            ),
+            Warning::Lost(percent) => write!(
+                f,
+                "{percent} % of the samples were lost: the recorder could not keep up"
+            ),
+            Warning::Cut(percent) => write!(
+                f,
+                "{percent} % of the stacks are cut: their outer frames lie beyond what the kernel copied"
+            ),
+            Warning::ReadApart(percent) => write!(
+                f,
+                "{percent} % of the stacks have outer frames that were read before the sample and proved unchanged"
+            ),
+        }
+    }
+}
+
+impl Outcome {
+    /// What the user should know.
+    pub fn warnings(&self) -> Vec<Warning> {
+        const MANY_LOST: u64 = 5;
+        const MANY_CUT: u64 = 20;
+        const MOST: u64 = 50;
+        let percent = |part: u64, of: u64| (part * 100).checked_div(of).unwrap_or(0);
+        let lost = percent(self.lost, self.samples + self.lost);
+        let cut = percent(self.stops[Stop::BeyondCopy as usize], self.samples);
+        let apart = percent(self.read_apart, self.samples);
+        let warnings = [
+            (self.samples == 0 && self.lost == 0).then_some(match (self.set_id, self.kernel) {
+                (true, _) => Warning::NoSamplesOfSetId,
+                (false, true) => Warning::NoSamples,
+                (false, false) => Warning::NoSamplesOfKernel,
+            }),
+            (lost >= MANY_LOST).then_some(Warning::Lost(lost)),
+            (cut >= MANY_CUT).then_some(Warning::Cut(cut)),
+            (apart > MOST).then_some(Warning::ReadApart(apart)),
+        ];
+        warnings.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_for_what_is_unusual() {
+        let good = Outcome {
+            samples: 1000,
+            lost: 40,
+            read_apart: 500,
+            kernel: true,
+            ..Outcome::default()
+        };
+        assert_eq!(good.warnings(), []);
+        let mut bad = Outcome {
+            lost: 9000,
+            read_apart: 510,
+            ..good.clone()
+        };
+        bad.stops[Stop::BeyondCopy as usize] = 333;
+        assert_eq!(
+            bad.warnings(),
+            [Warning::Lost(90), Warning::Cut(33), Warning::ReadApart(51)]
+        );
+        let nothing = |set_id, kernel| {
+            Outcome {
+                set_id,
+                kernel,
+                ..Outcome::default()
+            }
+            .warnings()
+        };
+        assert_eq!(nothing(false, true), [Warning::NoSamples]);
+        assert_eq!(nothing(false, false), [Warning::NoSamplesOfKernel]);
+        assert_eq!(nothing(true, false), [Warning::NoSamplesOfSetId]);
+    }
 }

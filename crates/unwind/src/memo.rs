@@ -356,6 +356,7 @@ impl<'m> Memo<'m> {
     }
 
     /// A step of any kind, with its reads noted.
+    #[allow(clippy::too_many_arguments, reason = "as above")]
     #[inline(never)]
     fn step(
         &mut self,
