@@ -30,7 +30,7 @@ const LIBRARIES: [(&str, &str, &[u8]); 2] = [
 fn fibres_begin_in_outermost_rows() {
     for (path, name, code) in LIBRARIES {
         if !Path::new(path).exists() {
-            skip(&format!("{path} is not there"));
+            skip(format!("{path} is not there"));
             continue;
         }
         let file = MappedFile::open(path).unwrap();
@@ -42,7 +42,7 @@ fn fibres_begin_in_outermost_rows() {
         let bytes = image.data_at(near).unwrap();
         let at = bytes.windows(code.len()).position(|bytes| bytes == code);
         let Some(at) = at.filter(|at| *at < 4096) else {
-            skip(&format!("{path} begins stacks in other code"));
+            skip(format!("{path} begins stacks in other code"));
             continue;
         };
         let start = near + at as u64;
