@@ -43,6 +43,7 @@ pub mod instructions;
 pub mod lines;
 pub mod objects;
 mod plt;
+mod prologue;
 mod reader;
 pub mod registers;
 mod roots;

@@ -61,6 +61,8 @@ impl Space {
             .map(|cut| Mapping {
                 start: new.end,
                 file_offset: cut.file_offset + (new.end - cut.start),
+                // A mapping of its own from now on: readers have to be told where it is.
+                id: new.id + 1,
                 ..cut.clone()
             });
         replacement.push(new);
@@ -131,7 +133,8 @@ impl Spaces {
         if known {
             return;
         }
-        self.next_mapping += 1;
+        // Every other number is for what is left behind a mapping that covers the middle of an older one.
+        self.next_mapping += 2;
         self.by_pid.entry(at.pid).or_default().insert(Mapping {
             start: at.start,
             end: at.end,
@@ -291,7 +294,7 @@ mod tests {
             [
                 (0x1000, 0x2000, 1),
                 (0x2000, 0x3000, 3),
-                (0x3000, 0x5000, 1),
+                (0x3000, 0x5000, 4),
                 (0x8000, 0x9000, 2)
             ]
         );
