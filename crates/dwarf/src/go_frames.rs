@@ -103,7 +103,9 @@ fn framed(function: &Function, code: &[u8]) -> FunctionRows {
         known.body(function, code, pc..end, distance.bytes, &mut rows);
     }
     rows.retain(|(pc, _)| *pc < function.size);
-    rows.dedup_by(|next, before| next.1 == before.1);
+    // The table may say that the stack pointer moves within the instructions that make the frame.
+    rows.sort_by_key(|(pc, _)| *pc);
+    rows.dedup_by(|next, before| next.0 == before.0 || next.1 == before.1);
     let rows = rows.into_iter().map(|(start, rule)| Row {
         start,
         rule: Some(rule),
@@ -435,5 +437,38 @@ mod tests {
             (24, Some(by_sp(0, None))),
         ];
         assert_eq!(shape(&code, &[(0, 0), (1, 8), (24, 0)], 0), expected);
+    }
+    #[test]
+    fn any_code_and_table_give_rows_in_order() {
+        let pieces: [&[u8]; 6] = [
+            &[0x55, 0x48, 0x89, 0xe5],
+            &[
+                0x48, 0x83, 0xec, 0x20, 0x48, 0x89, 0x6c, 0x24, 0x18, 0x48, 0x8d, 0x6c, 0x24, 0x18,
+            ],
+            &[0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0],
+            &[0x48, 0x8b, 0x6c, 0x24, 0x18, 0x48, 0x83, 0xc4, 0x20],
+            &[0x5d, 0xc3],
+            &[0x90],
+        ];
+        let mut state = 0x1357_9bdf_u32;
+        let mut random = move |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        };
+        for _ in 0..5000 {
+            let code: Vec<u8> = (0..random(8))
+                .flat_map(|_| pieces[random(6) as usize].to_vec())
+                .collect();
+            let (mut pc, mut distances) = (0, Vec::new());
+            while (pc as usize) < code.len() {
+                distances.push((pc, [0, 8, 24, 32, 40][random(5) as usize]));
+                pc += 1 + random(12);
+            }
+            for flags in [0, ASSEMBLY] {
+                let rows = shape(&code, &distances, flags);
+                assert!(rows.is_sorted_by(|one, next| one.0 < next.0), "{code:x?} {distances:?}");
+                assert!(rows.iter().all(|(pc, _)| (*pc as usize) < code.len()));
+            }
+        }
     }
 }

@@ -30,7 +30,7 @@ const LIBRARIES: [(&str, &str, &[u8]); 2] = [
 fn fibres_begin_in_outermost_rows() {
     for (path, name, code) in LIBRARIES {
         if !Path::new(path).exists() {
-            skip(&format!("{path} is not there"));
+            skip(format!("{path} is not there"));
             continue;
         }
         let file = MappedFile::open(path).unwrap();
@@ -39,13 +39,16 @@ fn fibres_begin_in_outermost_rows() {
         let section = table.section().unwrap();
         let known = Symbols::named(&image, None, |symbol| symbol == name);
         let near = known.first().expect("the library has the function").address;
-        let bytes = image.data_at(near).unwrap();
-        let at = bytes.windows(code.len()).position(|bytes| bytes == code);
-        let Some(at) = at.filter(|at| *at < 4096) else {
-            skip(&format!("{path} begins stacks in other code"));
+        let found = image.code_ranges().into_iter().find_map(|range| {
+            let bytes = image.data_at(range.start)?;
+            let bytes = bytes.get(..(range.end - range.start) as usize)?;
+            let at = bytes.windows(code.len()).position(|bytes| bytes == code)?;
+            Some(range.start + at as u64)
+        });
+        let Some(start) = found else {
+            skip(format!("{path} begins stacks in other code"));
             continue;
         };
-        let start = near + at as u64;
         // Callers are looked up by the byte before the return address.
         assert!(is_outermost(&section, start - 1), "{path}: {:#x}", start - 1);
         assert!(!is_outermost(&section, near), "{path}: {near:#x}");
