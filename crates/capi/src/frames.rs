@@ -1,14 +1,32 @@
 //! Where the call frame information of a module lies in memory, for walks that need registers which its table does not restore.
 
 use backtrail_elf::Image;
-use backtrail_unwind::local::{CallFrames, Entries, Search, Source, is_searchable, read_words};
+use backtrail_unwind::local::{CallFrames, Entries, Search, Source, is_searchable};
 
-/// The memory of this process.
-struct Memory;
+/// Bytes of a module, and the address at which the first of them lies in the process.
+struct Bytes<'b> {
+    at: u64,
+    bytes: &'b [u8],
+}
 
-impl Source for Memory {
+impl Source for Bytes<'_> {
     fn copy(&mut self, address: u64, words: &mut [u64]) -> usize {
-        read_words(address, words)
+        // Words are aligned, and these bytes need not be: what lies before and after them is 0.
+        let byte = |address: u64| {
+            let offset = usize::try_from(address.checked_sub(self.at)?).ok()?;
+            self.bytes.get(offset).copied()
+        };
+        let mut count = 0;
+        for (index, word) in words.iter_mut().enumerate() {
+            let from = address.wrapping_add(8 * index as u64);
+            let bytes: [Option<u8>; 8] = std::array::from_fn(|at| byte(from.wrapping_add(at as u64)));
+            if bytes.iter().all(Option::is_none) {
+                break;
+            }
+            *word = u64::from_ne_bytes(bytes.map(Option::unwrap_or_default));
+            count += 1;
+        }
+        count
     }
 }
 
@@ -25,11 +43,17 @@ fn memory(load: &libc::Elf64_Phdr, bias: u64) -> (u64, u64) {
 }
 
 /// By the sorted table of `.eh_frame_hdr`.
-pub(crate) fn by_header(headers: &[libc::Elf64_Phdr], bias: u64) -> Option<CallFrames> {
+///
+/// # Safety
+/// The headers are those of a module that is loaded, and stays while this works.
+pub(crate) unsafe fn by_header(headers: &[libc::Elf64_Phdr], bias: u64) -> Option<CallFrames> {
     let header = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME)?;
     let load = headers.iter().find(|load| holds(load, header))?;
     let address = bias.wrapping_add(header.p_vaddr);
-    is_searchable(address, &mut Memory).then_some(CallFrames {
+    let start = std::ptr::with_exposed_provenance::<u8>(address as usize);
+    // SAFETY: it lies in a readable segment, and our caller promises that this is loaded.
+    let bytes = unsafe { std::slice::from_raw_parts(start, header.p_filesz as usize) };
+    is_searchable(address, &mut Bytes { at: address, bytes }).then_some(CallFrames {
         search: Search::Header(address),
         readable: memory(load, bias),
     })
@@ -40,7 +64,11 @@ pub(crate) fn by_list(image: &Image<'_>, bias: u64) -> Option<CallFrames> {
     let section = image.eh_frame().ok()??;
     let start = bias.wrapping_add(section.address);
     let end = start.checked_add(section.data.len() as u64)?;
-    let mut starts: Vec<(u64, u64)> = Entries::new(start, end, &mut Memory).collect();
+    let mut bytes = Bytes {
+        at: start,
+        bytes: &section.data,
+    };
+    let mut starts: Vec<(u64, u64)> = Entries::new(start, end, &mut bytes).collect();
     starts.sort_unstable();
     // Of those with one start the first in the section counts.
     starts.dedup_by_key(|(start, _)| *start);
@@ -48,4 +76,25 @@ pub(crate) fn by_list(image: &Image<'_>, bias: u64) -> Option<CallFrames> {
         search: Search::List(starts.leak()),
         readable: (start, end),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_over_both_ends() {
+        let mut bytes = Bytes {
+            at: 0x1004,
+            bytes: &[1, 2, 3, 4, 5, 6],
+        };
+        let mut words = [9; 3];
+        assert_eq!(bytes.copy(0x1000, &mut words), 2);
+        assert_eq!(
+            words.map(u64::to_ne_bytes)[..2],
+            [[0, 0, 0, 0, 1, 2, 3, 4], [5, 6, 0, 0, 0, 0, 0, 0]]
+        );
+        assert_eq!(bytes.copy(0x1010, &mut words), 0);
+        assert_eq!(bytes.copy(0, &mut words), 0);
+    }
 }

@@ -344,7 +344,8 @@ impl Seen<'_> {
             identity,
             content,
             image,
-            call_frames: frames::by_header(headers, info.dlpi_addr),
+            // SAFETY: the loader keeps the module while it tells of it.
+            call_frames: unsafe { frames::by_header(headers, info.dlpi_addr) },
         });
     }
 }

@@ -147,12 +147,21 @@ fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
         return true;
     };
     let callee = callee_mapping.and_then(|mapping| process.modules.function_at(mapping, callee));
+    let is_described = |address: u64| {
+        let mapping = process.space.find(address);
+        mapping.is_none_or(|mapping| process.modules.function_at(mapping, address).is_some())
+    };
     // What leads to another module is a linkage stub, whose callee nobody sees here.
-    is_elsewhere || callee.is_some_and(|callee| jumps(process, function, callee.start))
+    is_elsewhere
+        || jumps(process, function, |target| match &callee {
+            Some(callee) => target == callee.start,
+            // Where the callee begins is not known, but a jump into code that is not described may lead there.
+            None => !is_described(target),
+        })
 }
 
-/// Whether there is a jump to `target` in a function: it may end in calling that.
-fn jumps(process: &Process<'_, '_>, function: Range<u64>, target: u64) -> bool {
+/// Whether there is such a jump in a function: it may end in calling that.
+fn jumps(process: &Process<'_, '_>, function: Range<u64>, is_it: impl Fn(u64) -> bool) -> bool {
     const LONGEST: u64 = 1 << 16;
     const JUMP: u8 = 0xe9;
     if process.arch.instructions != InstructionSet::X86_64 || function.end - function.start > LONGEST {
@@ -163,7 +172,7 @@ fn jumps(process: &Process<'_, '_>, function: Range<u64>, target: u64) -> bool {
     code[..read].windows(5).enumerate().any(|(at, bytes)| match bytes {
         [JUMP, distance @ ..] => distance.try_into().is_ok_and(|distance| {
             let end = function.start + at as u64 + 5;
-            end.wrapping_add_signed(i32::from_le_bytes(distance).into()) == target
+            is_it(end.wrapping_add_signed(i32::from_le_bytes(distance).into()))
         }),
         _ => false,
     })
