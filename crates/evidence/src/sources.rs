@@ -76,7 +76,7 @@ pub(crate) enum PerfStacks {
     Dwarf,
 }
 
-/// Judges what `perf script` prints of a file of samples.
+/// Judges what `perf script` prints of a file of samples. Of what is in files it prints offsets there, not addresses.
 pub(crate) fn perf(data: &Path, how: PerfStacks, judge: &mut Judge, wanted: &[&str]) -> Result<Judged, String> {
     let mut script = Command::new("perf");
     script
@@ -94,15 +94,7 @@ pub(crate) fn perf(data: &Path, how: PerfStacks, judge: &mut Judge, wanted: &[&s
         .stdout(Stdio::piped());
     let mut child = script.spawn().map_err(|error| format!("perf: {error}"))?;
     let output = child.stdout.take().ok_or("perf has no output")?;
-    let mut reader = PerfScript {
-        judge,
-        how,
-        wanted,
-        judged: Judged::default(),
-        names: Names::default(),
-        frames: Vec::new(),
-        pid: None,
-    };
+    let mut reader = PerfScript::new(judge, how, wanted);
     let mut lines = BufReader::new(output);
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
@@ -121,11 +113,26 @@ struct PerfScript<'j> {
     wanted: &'j [&'j str],
     judged: Judged,
     names: Names,
+    /// By process: address, length, offset and path of what is mapped.
+    mapped: FxHashMap<u32, Vec<(u64, u64, u64, String)>>,
     frames: Vec<Frame>,
     pid: Option<u32>,
 }
 
-impl PerfScript<'_> {
+impl<'j> PerfScript<'j> {
+    fn new(judge: &'j mut Judge, how: PerfStacks, wanted: &'j [&'j str]) -> Self {
+        PerfScript {
+            judge,
+            how,
+            wanted,
+            judged: Judged::default(),
+            names: Names::default(),
+            mapped: FxHashMap::default(),
+            frames: Vec::new(),
+            pid: None,
+        }
+    }
+
     fn line(&mut self, line: &str) {
         if line.is_empty() {
             self.sample();
@@ -141,12 +148,11 @@ impl PerfScript<'_> {
             return;
         }
         if line.starts_with(|c: char| c.is_whitespace()) && self.pid.is_some() {
-            let address = line
-                .split_whitespace()
-                .next()
-                .and_then(|word| u64::from_str_radix(word, 16).ok());
-            if let Some(address) = address {
-                self.frame(address);
+            let word = line.split_whitespace().next();
+            let address = word.and_then(|word| u64::from_str_radix(word, 16).ok());
+            let file = line.rsplit_once(" (").map_or("", |(_, file)| file.trim_end_matches(')'));
+            if let (Some(address), Some(pid)) = (address, self.pid) {
+                self.frame(self.address(pid, file, address));
             }
             return;
         }
@@ -176,8 +182,10 @@ impl PerfScript<'_> {
             let (start, length, offset) = (hex(start)?, hex(length.trim_end_matches(')'))?, hex(offset)?);
             let (access, path) = rest.trim_start_matches(':').trim().split_once(' ')?;
             if access.contains('x') && !is_kernel_address(start) {
-                self.judge
-                    .mapping(pid, start, start.saturating_add(length), offset, path);
+                let end = start.saturating_add(length);
+                self.judge.mapping(pid, start, end, offset, path);
+                let mapped = self.mapped.entry(pid).or_default();
+                mapped.push((start, length, offset, path.to_owned()));
             }
         } else if let Some(rest) = event.strip_prefix("COMM") {
             let exec = rest.starts_with(" exec");
@@ -187,6 +195,7 @@ impl PerfScript<'_> {
             let (pid, tid): (u32, u32) = (pid.parse().ok()?, tid.parse().ok()?);
             if exec {
                 self.judge.forget(pid);
+                self.mapped.remove(&pid);
             }
             if pid == tid {
                 self.names.0.insert(pid, name.to_owned());
@@ -198,6 +207,8 @@ impl PerfScript<'_> {
             if pid == tid {
                 let (pid, parent) = (pid.parse().ok()?, parent.parse().ok()?);
                 self.judge.fork(parent, pid);
+                let mapped = self.mapped.get(&parent).cloned().unwrap_or_default();
+                self.mapped.insert(pid, mapped);
                 let name = self.names.of(parent);
                 self.names.0.insert(pid, name);
             }
@@ -205,6 +216,15 @@ impl PerfScript<'_> {
             return None;
         }
         Some(())
+    }
+
+    /// The address of an offset in a file that a process has mapped.
+    fn address(&self, pid: u32, file: &str, offset: u64) -> u64 {
+        let mapped = self.mapped.get(&pid).into_iter().flatten().rev();
+        let holds = |(_, length, start, path): &&(u64, u64, u64, String)| {
+            path == file && path.starts_with('/') && !path.starts_with("//") && offset.wrapping_sub(*start) < *length
+        };
+        mapped.into_iter().find(holds).map_or(offset, |(address, _, start, _)| address + (offset - start))
     }
 
     fn frame(&mut self, address: u64) {
@@ -310,5 +330,36 @@ impl SamplyThread<'_> {
             frames.push(Frame { kind, address });
         }
         frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::copies::Copies;
+
+    #[test]
+    fn offsets_that_perf_prints_become_addresses() {
+        let mut judge = Judge::new(Copies::default());
+        let mut reader = PerfScript::new(&mut judge, PerfStacks::FramePointers, &[]);
+        for line in [
+            "sh 7/7  1.5: PERF_RECORD_COMM exec: sh:7/7",
+            "sh 7/7  1.6: PERF_RECORD_MMAP2 7/7: [0x41f000(0x2b3000) @ 0x1f000 fe:00 247706 0]: r-xp /usr/bin/none",
+            "sh 7/7  1.7: cpu-clock: ",
+            "\tffffffff8168c064 in_the_kernel ([kernel.kallsyms])",
+            "\t           20010 leaf (/usr/bin/none)",
+            "\t           20020 caller (/usr/bin/none)",
+            "\t    7f0000000000 [unknown] ([unknown])",
+        ] {
+            reader.line(line);
+        }
+        let addresses: Vec<u64> = reader.frames.iter().map(|frame| frame.address).collect();
+        assert_eq!(
+            addresses,
+            [0xffff_ffff_8168_c064, 0x42_0010, 0x42_0020, 0x7f00_0000_0000]
+        );
+        assert_eq!(reader.frames[1].kind, FrameKind::Pc);
+        reader.line("");
+        assert_eq!((reader.judged.samples, reader.frames.len()), (1, 0));
     }
 }
