@@ -11,6 +11,8 @@
 mod caller;
 mod entry;
 mod expression;
+#[doc(hidden)]
+pub mod fuzz;
 mod reader;
 mod rows;
 

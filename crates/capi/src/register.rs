@@ -154,7 +154,7 @@ impl Registry {
         let call_frames = module.call_frames.or_else(|| *list.or_insert_with(listed));
         let name = self.kept(&module.name);
         let build_id = self.kept(&module.build_id);
-        for &(start, end) in &module.code {
+        for &(start, end, is_readable) in &module.code {
             let known = Module {
                 start,
                 end,
@@ -164,6 +164,7 @@ impl Registry {
                 id: made.id,
                 identity: module.identity,
                 call_frames,
+                is_readable,
                 keeps_frame_pointers: false,
             };
             let bias = module.bias;
@@ -200,6 +201,7 @@ impl Registry {
             id: u32::MAX,
             identity: None,
             call_frames: None,
+            is_readable: false,
             keeps_frame_pointers: true,
         });
         let mut modules: Vec<Module> = self.loaded.iter().map(|(module, _)| *module).chain(code).collect();
@@ -236,7 +238,8 @@ struct Loaded {
     bias: u64,
     /// Address of its first page.
     lowest: u64,
-    code: Vec<(u64, u64)>,
+    /// Each segment's first address, the one after its last, and whether it can be read.
+    code: Vec<(u64, u64, bool)>,
     identity: Option<Identity>,
     /// Stands for its program headers and what its unwind information and build id are.
     content: u64,
@@ -305,11 +308,19 @@ impl Seen<'_> {
         ) else {
             return;
         };
-        let code: Vec<(u64, u64)> = loads()
+        let segment = |load: &libc::Elf64_Phdr| {
+            let start = address(load);
+            (
+                start,
+                start.saturating_add(load.p_memsz),
+                load.p_flags & libc::PF_R != 0,
+            )
+        };
+        let code: Vec<(u64, u64, bool)> = loads()
             .filter(|load| load.p_flags & libc::PF_X != 0)
-            .map(|load| (address(load), address(load).saturating_add(load.p_memsz)))
+            .map(segment)
             .collect();
-        let Some(&(code_start, _)) = code.first() else { return };
+        let Some(&(code_start, ..)) = code.first() else { return };
         let identity = match stays {
             true => None,
             false => Identity::of(code_start),

@@ -14,7 +14,7 @@ use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
 use crate::cfi;
-use crate::code::{self, Input};
+use crate::code::{self, Convention, Input};
 use crate::gopclntab::{Distance, Function};
 
 /// `abi.FuncFlagSPWrite`: it sets the stack pointer to what no table tells.
@@ -59,6 +59,8 @@ pub(crate) fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<Functio
                 rows.extend(restorer);
             }
             _ if function.is_first() => rows.push(function.into_rows()),
+            // The program's entry point, and what it jumps to; libraries have one that is called.
+            name if name.starts_with("_rt0_") && !name.ends_with("_lib") => rows.push(outermost(&function)),
             name if INJECTED.contains(&name) => rows.push(FunctionRows {
                 signal_frame: true,
                 ..framed(&function, bytes)
@@ -107,6 +109,10 @@ fn framed(function: &Function, code: &[u8]) -> FunctionRows {
         rule: Some(rule),
     });
     FunctionRows::new(function.start, function.size, rows.collect())
+}
+
+fn outermost(function: &Function) -> FunctionRows {
+    FunctionRows::new(function.start, function.size, vec![Row { start: 0, rule: None }])
 }
 
 fn by_sp(distance: i32, fp: Option<Location>) -> Rule {
@@ -314,6 +320,7 @@ fn switching(function: &Function, bytes: &[u8]) -> FunctionRows {
         range: function.start..end,
         bytes,
         entries: &[function.start],
+        convention: Convention::Go,
     });
     let elsewhere = match function.name.as_str() {
         "runtime.mcall" => None,

@@ -10,6 +10,8 @@ use backtrail_arch::{Arch, InstructionSet};
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
+use crate::prologue;
+
 /// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at ends.
 pub const BYTES_BEFORE: u64 = 1 << 10;
 /// See [`BYTES_BEFORE`].
@@ -24,7 +26,12 @@ const MOST_WAYS: usize = 32;
 /// there shows one.
 pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
     match arch.instructions {
-        InstructionSet::X86_64 => Search::new(code, start).rule(arch, pc),
+        // Behind a call that does not return.
+        InstructionSet::X86_64 if prologue::is_end(code, start, pc) => prologue::rule(arch, code, start, pc),
+        InstructionSet::X86_64 => {
+            let returning = Search::new(code, start).rule(arch, pc);
+            returning.or_else(|| prologue::rule(arch, code, start, pc))
+        }
         // Leaf functions there keep the return address in its register, and others a frame record.
         InstructionSet::Aarch64 | InstructionSet::S390x => None,
     }
@@ -302,6 +309,7 @@ impl<'c> Search<'c> {
             Mnemonic::Mov if first == Register::RBP && instruction.op1_kind() == OpKind::Memory => {
                 state.fp = addressed(state, instruction).map_or(FramePointer::Unknown, FramePointer::Loaded);
             }
+            Mnemonic::Call if prologue::is_end(self.code, self.start, instruction.next_ip()) => return Next::Ends,
             Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call => {}
             _ => {
                 if [first, second].contains(&Register::RSP) && writes(instruction, Register::RSP) {

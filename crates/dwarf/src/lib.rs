@@ -28,6 +28,7 @@
 pub mod arguments;
 mod asked;
 pub mod build;
+mod by_hand;
 pub mod cache;
 pub mod cfi;
 pub mod check;
@@ -42,6 +43,7 @@ pub mod instructions;
 pub mod lines;
 pub mod objects;
 mod plt;
+mod prologue;
 mod reader;
 pub mod registers;
 mod roots;

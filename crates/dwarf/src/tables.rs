@@ -20,6 +20,7 @@ use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::build;
+use crate::by_hand;
 use crate::cache;
 use crate::cfi::{self, Converted, EhFrame, debug_frame};
 pub use crate::error::Error;
@@ -108,6 +109,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     plt::add(&mut converted, image);
     gopclntab::add(&mut converted, image);
     roots::add(&mut converted, image);
+    by_hand::add(&mut converted, image);
     converted
 }
 

@@ -78,21 +78,20 @@ fn the_table_of_a_function_says_what_that_of_its_module_does() {
                 match asked.function(svma) {
                     Some(table) => {
                         let table = Section::parse(table, 0).unwrap();
-                        assert_eq!(
-                            row(&table),
-                            row(&whole.section().unwrap()),
-                            "{}: {svma:#x}",
-                            path.display()
-                        );
+                        let by_module = row(&whole.section().unwrap());
+                        // glibc's `__start_context` is described as a function that returns.
+                        if matches!(by_module, Some((None, _))) && row(&table) != by_module {
+                            continue;
+                        }
+                        assert_eq!(row(&table), by_module, "{}: {svma:#x}", path.display());
                         same += 1;
                     }
-                    None => missing += usize::from(svma < end),
+                    None => missing += usize::from(svma < end && asked.describes(svma)),
                 }
             }
         }
-        println!("{}: {same} addresses, {missing} without an FDE", path.display());
-        // The entry point of a program may have none, and linkage tables of some CPUs.
-        assert!(missing <= 8 && same > 0);
+        println!("{}: {same} addresses, {missing} missing", path.display());
+        assert!(missing == 0 && same > 0);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Programs that know their own stack: two sides in turn, whose functions have names that tell them apart.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub(crate) struct Options {
     /// The recorder [default: built, as it is shipped].
     #[arg(long)]
     backtrail: Option<PathBuf>,
+    /// Write docs/alternating.md from the results of this and earlier runs.
+    #[arg(long)]
+    page: bool,
 }
 
 /// What the stacks of a recording are.
@@ -85,7 +89,9 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
                     let load = Load::start(busy);
                     let counts = record(&backtrail, shape, phase, frequency, options.seconds)?;
                     drop(load);
-                    println!("{}", row(shape, phase, frequency, busy, &counts));
+                    let row = row(shape, phase, frequency, busy, &counts);
+                    println!("{row}");
+                    keep(&row)?;
                     if let Some(example) = &counts.example {
                         println!("{example}");
                     }
@@ -102,7 +108,84 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         "{} samples, {} impossible, {} wrong, {} complete, {} cut",
         total.samples, total.impossible, total.wrong, total.complete, total.cut
     );
+    if options.page {
+        write_page()?;
+    }
     Ok(total.impossible == 0 && total.wrong == 0 && total.samples > 0)
+}
+
+const COLUMNS: &str = "\
+| shape | phase | Hz | load | samples | impossible | wrong | complete | cut |
+|---|---|---|---|---|---|---|---|---|";
+
+const HEAD: &str = "\
+# Programs that know their own stack
+
+Made by `cargo run --release -p backtrail-evidence -- alternating --page`.
+`crates/testkit/programs/alternating.c` does the same on two sides in turn, one phase each, and every function of a side has
+a name that says which. A stack with functions of both sides never was: it is *impossible*, and so is a recursion that is
+complete, was sampled in its leaf, and is not 3,000 frames deep. *Wrong* counts the stacks with a return address that follows
+no call that can lead to the frame above. *busy* is beside eight loops that want the same CPUs.
+
+`six` has six frames, one with a buffer of 16 KiB that is never touched, so that its pages are not present; `deep` has a
+recursion of 3,000 frames on each side, longer than the 60 KiB that the kernel copies; in `seam` both sides call the same
+recursion; `alloca` reuses the memory above the buffer; `threads` does all four, each in a thread.
+";
+
+/// Keeps a row until the page is written, in place of an earlier one of the same experiment.
+fn keep(row: &str) -> Result<(), String> {
+    let experiment = |row: &str| row.split('|').take(5).collect::<String>();
+    let mut rows: Vec<String> = kept()
+        .into_iter()
+        .filter(|old| experiment(old) != experiment(row))
+        .collect();
+    rows.push(row.to_owned());
+    let file = results();
+    let folder = file.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&file, rows.join("\n")))
+        .map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn results() -> PathBuf {
+    place::target().join("evidence/alternating")
+}
+
+fn kept() -> Vec<String> {
+    let text = fs::read_to_string(results()).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn write_page() -> Result<(), String> {
+    let place_of = |row: &String| {
+        let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+        let shape = SHAPES.iter().position(|shape| Some(shape) == columns.get(1));
+        let phase = columns
+            .get(2)
+            .and_then(|phase| phase.trim_end_matches(" ms").parse::<f64>().ok());
+        let frequency = columns.get(3).and_then(|hz| hz.parse::<u32>().ok());
+        let phase = phase.map(|phase| (phase * 1e3) as u64);
+        (shape, phase, frequency, columns.get(4) == Some(&"busy"))
+    };
+    let mut rows = kept();
+    rows.sort_by_key(place_of);
+    let sum = |column: usize| -> u64 {
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.split('|').nth(column)?.trim().parse::<u64>().ok());
+        cells.sum()
+    };
+    let page = format!(
+        "{HEAD}\n{}\n\n{COLUMNS}\n{}\n\nAll: {} samples, {} impossible, {} wrong, {} complete, {} cut.\n",
+        crate::machine(),
+        rows.join("\n"),
+        sum(5),
+        sum(6),
+        sum(7),
+        sum(8),
+        sum(9)
+    );
+    fs::write(place::workspace().join("docs/alternating.md"), page).map_err(|error| error.to_string())
 }
 
 fn row(shape: &str, phase: u32, frequency: u32, busy: usize, counts: &Counts) -> String {

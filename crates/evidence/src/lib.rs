@@ -12,7 +12,7 @@ mod sources;
 mod stacks;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -88,4 +88,21 @@ fn judge_recording(recording: &std::path::Path, examples: usize) -> Result<bool,
         println!("{name}: {}", verdict.describe(examples));
     }
     Ok(judged.by_process.values().all(|v| v.wrong == 0 && v.false_ends == 0))
+}
+
+/// When and where something was measured, as a sentence.
+fn machine() -> String {
+    let output = |program: &str, argument: &str| {
+        let output = Command::new(program).arg(argument).output();
+        output.map_or(String::new(), |out| {
+            String::from_utf8_lossy(&out.stdout).trim().to_owned()
+        })
+    };
+    format!(
+        "{}, Linux {}, {} CPUs, {}.",
+        output("date", "-uI"),
+        output("uname", "-r"),
+        output("nproc", "--all"),
+        output("perf", "--version")
+    )
 }

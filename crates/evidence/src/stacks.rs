@@ -121,10 +121,9 @@ impl Bench<'_> {
     }
 
     fn shell(&self, command: &mut Command, mark: &str) {
-        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
         command
             .current_dir(&self.folder)
-            .env("P", programs)
+            .env("P", programs())
             .env("S", self.seconds.to_string())
             .env("PORT", port(self.recipe.name).to_string())
             .env(MARK, mark)
@@ -133,7 +132,8 @@ impl Bench<'_> {
 
     fn prepare(&self) -> Result<(), String> {
         let done = self.folder.join("prepared");
-        if fs::read_to_string(&done).is_ok_and(|script| script == self.recipe.prepare) {
+        let wanted = self.prepared();
+        if fs::read_to_string(&done).is_ok_and(|known| known == wanted) {
             return Ok(());
         }
         fs::create_dir_all(&self.folder).map_err(|error| error.to_string())?;
@@ -144,7 +144,22 @@ impl Bench<'_> {
         if !finished.status.success() {
             return Err(finished.describe());
         }
-        fs::write(done, self.recipe.prepare).map_err(|error| error.to_string())
+        fs::write(done, wanted).map_err(|error| error.to_string())
+    }
+
+    /// The script, and the sources that it names: if one of them changes, it is run again.
+    fn prepared(&self) -> String {
+        let mut all = self.recipe.prepare.to_owned();
+        for name in self
+            .recipe
+            .prepare
+            .split_whitespace()
+            .filter_map(|word| word.strip_prefix("$P/"))
+        {
+            let name = name.trim_end_matches(['\'', '"', ';']);
+            all.push_str(&fs::read_to_string(programs().join(name)).unwrap_or_default());
+        }
+        all
     }
 
     fn command(&self) -> Vec<String> {
@@ -228,6 +243,10 @@ fn merged(judged: &Judged) -> Verdict {
         all.merge(verdict);
     }
     all
+}
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }
 
 fn folder(name: &str) -> PathBuf {

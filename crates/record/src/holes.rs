@@ -42,13 +42,33 @@ pub(crate) struct ShortCopy {
     pub(crate) wanted: u64,
 }
 
+impl Stack {
+    /// Finds the mapping with this address, if it is not the one that is known.
+    fn find(&mut self, pid: u32, address: u64) {
+        if !self.mapping.contains(&address) {
+            self.mapping = mapping_of_stack(pid, address).unwrap_or_default();
+        }
+    }
+}
+
 impl Holes {
-    /// Makes the pages present that this copy would have had, and those of stacks that are somewhat more or less deep.
-    pub(crate) fn mend(&mut self, copy: ShortCopy) {
-        if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&copy.tid) {
+    /// Where the stack of a thread ends that has this address.
+    pub(crate) fn stack_end(&mut self, pid: u32, tid: u32, address: u64) -> u64 {
+        let stack = self.of(tid);
+        stack.find(pid, address);
+        stack.mapping.end
+    }
+
+    fn of(&mut self, tid: u32) -> &mut Stack {
+        if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&tid) {
             self.by_thread.clear();
         }
-        let stack = self.by_thread.entry(copy.tid).or_default();
+        self.by_thread.entry(tid).or_default()
+    }
+
+    /// Makes the pages present that this copy would have had, and those of stacks that are somewhat more or less deep.
+    pub(crate) fn mend(&mut self, copy: ShortCopy) {
+        let stack = self.of(copy.tid);
         // A program may give its pages back again and again.
         if copy.time < stack.next {
             return;
@@ -57,9 +77,7 @@ impl Holes {
         if let Some(doublings) = stack.attempts.checked_sub(QUICK_ATTEMPTS) {
             stack.next = copy.time.saturating_add(FIRST_PAUSE << doublings.min(MOST_DOUBLINGS));
         }
-        if !stack.mapping.contains(&copy.end) {
-            stack.mapping = mapping_of_stack(copy.pid, copy.end).unwrap_or_default();
-        }
+        stack.find(copy.pid, copy.end);
         if stack.mapping.contains(&copy.end) {
             let length = copy.wanted.saturating_sub(copy.end);
             let begin = copy.end.saturating_sub(INWARDS).max(stack.mapping.start);

@@ -35,6 +35,7 @@ mod session;
 mod spaces;
 mod stack;
 mod walks;
+mod watch;
 
 pub use backtrail_recording::{Dialect, Stop};
 pub use backtrail_target::perf::{Entry, Trigger};

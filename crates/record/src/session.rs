@@ -287,6 +287,7 @@ impl<'a> Session<'a> {
             }
             Record::Exit(task) => {
                 self.names.remove(&task.tid);
+                self.walker.forget_thread(task.tid);
                 self.writer.exit(time, task.pid, task.tid)?;
                 self.writer.forget_name(task.tid);
                 if self.spaces.exit(task.pid) {
@@ -354,7 +355,7 @@ impl<'a> Session<'a> {
                 tid,
                 frames: &self.walker.frames,
                 stop: Some(stop),
-                live: false,
+                live: self.walker.read_apart,
                 passed: &self.passed,
             },
         )

@@ -10,6 +10,7 @@ use crate::chain;
 use crate::holes::{Holes, ShortCopy};
 use crate::spaces::SpaceView;
 use crate::walks::{Walker, Walks};
+use crate::watch::Watches;
 
 /// Frames that are kept at each end of a stack; what lies between is counted, not kept.
 const KEPT_AT_EACH_END: usize = 8192;
@@ -27,17 +28,25 @@ pub(crate) struct StackWalker {
     cache: Vec<CacheEntry>,
     walks: Walks,
     holes: Holes,
+    watches: Watches,
     /// The chain of frame pointers of the sample at hand.
     chain: Vec<u64>,
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
+    /// Whether some of them were read apart from the sample, under a watch that proves them.
+    pub(crate) read_apart: bool,
 }
 
 /// A sample of a program: where it was, and the copy of its stack.
 struct Program<'s> {
+    pid: u32,
+    tid: u32,
+    time: u64,
     registers: Registers,
     sp: u64,
     copy: &'s [u8],
+    /// Bytes that the copy would have if it had not come to the end of the stack, or to a page that is not present.
+    wanted: u32,
 }
 
 impl StackWalker {
@@ -47,8 +56,10 @@ impl StackWalker {
             cache: vec![CacheEntry::EMPTY; CACHED_RULES],
             walks: Walks::default(),
             holes: Holes::default(),
+            watches: Watches::default(),
             chain: Vec::new(),
             frames: Vec::new(),
+            read_apart: false,
         }
     }
 
@@ -76,10 +87,16 @@ impl StackWalker {
         self.walks = Walks::default();
     }
 
+    /// A thread has ended.
+    pub(crate) fn forget_thread(&mut self, tid: u32) {
+        self.watches.forget(tid);
+    }
+
     /// Walks the stack of a sample that was taken at `time`: the kernel's frames as the kernel found them, then the
     /// program's. Copies hold up to `stack_bytes`.
     pub(crate) fn walk(&mut self, time: u64, sample: &Sample<'_>, stack_bytes: u32, view: &SpaceView<'_, '_>) -> Stop {
         self.frames.clear();
+        self.read_apart = false;
         for (index, address) in sample.kernel_frames().enumerate() {
             let kind = if index == 0 { FrameKind::Pc } else { FrameKind::Ra };
             self.frames.push(Frame { kind, address });
@@ -87,22 +104,15 @@ impl StackWalker {
         let stop = match sample.user {
             UserState::Native { registers, stack } => {
                 let program = Program {
+                    pid: sample.pid,
+                    tid: sample.tid,
+                    time,
                     registers,
                     sp: registers.get(self.arch.sp).unwrap_or(0),
                     copy: stack,
+                    wanted: stack_bytes,
                 };
-                let stop = self.walk_program(sample, &program, view);
-                let missing = u64::from(stack_bytes).saturating_sub(stack.len() as u64);
-                if stop == Stop::BeyondCopy && missing > 0 {
-                    self.holes.mend(ShortCopy {
-                        time,
-                        pid: sample.pid,
-                        tid: sample.tid,
-                        end: program.sp.saturating_add(stack.len() as u64),
-                        wanted: program.sp.saturating_add(stack_bytes.into()),
-                    });
-                }
-                return stop;
+                return self.walk_program(sample, &program, view);
             }
             UserState::Foreign => Stop::NotExpressible,
             UserState::None => Stop::NoUserStack,
@@ -119,13 +129,14 @@ impl StackWalker {
     /// The program's frames, after those of the kernel.
     fn walk_program(&mut self, sample: &Sample<'_>, program: &Program<'_>, view: &SpaceView<'_, '_>) -> Stop {
         let kernel = self.frames.len();
-        let mut stop = self.walk_by_tables(sample.tid, program, view);
-        if matches!(
-            stop,
-            backtrail_unwind::Stop::NotExpressible(_) | backtrail_unwind::Stop::NoTable
-        ) {
+        let watched = self.watches.renew(program.tid, program.time);
+        let mut stop = self.walk_with(0, program, view);
+        for index in 1..watched {
+            if !matches!(stop, backtrail_unwind::Stop::Unreadable(_)) {
+                break;
+            }
             self.frames.truncate(kernel);
-            stop = self.walk_restoring(program, view);
+            stop = self.walk_with(index, program, view);
         }
         let backtrail_unwind::Stop::Unreadable(address) = stop else {
             return reason(stop);
@@ -136,17 +147,61 @@ impl StackWalker {
         let mut cache = RuleCache::new(&mut self.cache);
         let further = chain::go_on(self.arch, &mut user, &self.chain, view, &mut cache);
         self.frames.append(&mut user);
-        let is_beyond = address >= program.sp && address - program.sp < LARGEST_STACK;
-        match further {
-            Some(stop) => reason(stop),
-            None if is_beyond => Stop::BeyondCopy,
-            None => Stop::Unreadable,
+        if let Some(stop) = further {
+            return reason(stop);
+        }
+        if address < program.sp || address - program.sp >= LARGEST_STACK {
+            return Stop::Unreadable;
+        }
+        self.prepare_for_next(program, address);
+        Stop::BeyondCopy
+    }
+
+    /// This stack is cut at `address`, beyond its copy; the next one may be whole.
+    fn prepare_for_next(&mut self, program: &Program<'_>, address: u64) {
+        let Program { pid, tid, time, .. } = *program;
+        let end = program.sp.saturating_add(program.copy.len() as u64);
+        if program.copy.len() < program.wanted as usize {
+            self.holes.mend(ShortCopy {
+                time,
+                pid,
+                tid,
+                end,
+                wanted: program.sp.saturating_add(program.wanted.into()),
+            });
+        } else {
+            let stack_end = self.holes.stack_end(pid, tid, end);
+            self.watches.begin(pid, tid, time, address, stack_end);
         }
     }
 
-    fn walk_by_tables(&mut self, tid: u32, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
+    /// Walks with what the thread's watch of this index knows to lie beyond the copy.
+    fn walk_with(&mut self, watch: usize, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
+        let begin = self.frames.len();
+        let mut stop = self.walk_by_tables(watch, program, view);
+        if matches!(
+            stop,
+            backtrail_unwind::Stop::NotExpressible(_) | backtrail_unwind::Stop::NoTable
+        ) {
+            self.frames.truncate(begin);
+            stop = self.walk_restoring(watch, program, view);
+        }
+        if self.read_apart {
+            self.watches.was_useful(program.tid, watch);
+        }
+        stop
+    }
+
+    fn walk_by_tables(
+        &mut self,
+        watch: usize,
+        program: &Program<'_>,
+        view: &SpaceView<'_, '_>,
+    ) -> backtrail_unwind::Stop {
+        let beyond = self.watches.beyond(program.tid, program.time, watch);
+        let mut memory = SampledStack::new(program.sp, program.copy, beyond);
         let walker = Walker {
-            tid,
+            tid: program.tid,
             generation: view.generation(),
         };
         let mut kept = TwoEnds::new(&mut self.frames);
@@ -155,18 +210,25 @@ impl StackWalker {
             self.arch,
             &Position::interrupted(program.registers),
             view,
-            &mut SampledStack::new(program.sp, program.copy),
+            &mut memory,
             &mut RuleCache::new(&mut self.cache),
             LONGEST_WALK,
             |frame| kept.push(recorded(frame.address, frame.kind)),
         );
         kept.finish();
+        self.read_apart = memory.was_read_apart();
         stop
     }
 
     /// The walk again with all registers that can be known: a few stacks have rows that stand on others than tables restore.
-    fn walk_restoring(&mut self, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
-        let mut memory = SampledStack::new(program.sp, program.copy);
+    fn walk_restoring(
+        &mut self,
+        watch: usize,
+        program: &Program<'_>,
+        view: &SpaceView<'_, '_>,
+    ) -> backtrail_unwind::Stop {
+        let beyond = self.watches.beyond(program.tid, program.time, watch);
+        let mut memory = SampledStack::new(program.sp, program.copy, beyond);
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
         let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
@@ -190,6 +252,7 @@ impl StackWalker {
             }
         };
         kept.finish();
+        self.read_apart = memory.was_read_apart();
         stop
     }
 }

@@ -4,33 +4,104 @@
 //! memory holds later belongs to another stack. The kernel copies without page faults, so the copy ends at the first page
 //! that is not present; [`touch`] makes such pages present, for the samples that follow.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::ops::Range;
 
 use backtrail_unwind::Memory;
 
 use crate::{proc, sys};
 
-/// The copy of a stack that came with a sample.
+/// The copy of a stack that came with a sample, and what is proved to lie beyond it.
 #[derive(Clone, Copy, Debug)]
 pub struct SampledStack<'a> {
     /// Address of the copy's first byte: the stack pointer.
     start: u64,
     copy: &'a [u8],
+    beyond: Option<Beyond<'a>>,
+    /// [`Beyond::anchor`], or what is no word's address.
+    anchor: u64,
+    is_anchored: bool,
+    was_used: bool,
+}
+
+/// Memory of a stack that was read before the sample, under a [`Watchpoint`] that was not met until after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Beyond<'a> {
+    /// The watched word. A frame that keeps something there at the time of the sample has kept it since before the memory
+    /// was read, and so has every frame outside it.
+    pub anchor: u64,
+    /// Address of the first byte.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
 }
 
 impl<'a> SampledStack<'a> {
     /// A copy of the bytes from `start` on.
-    pub fn new(start: u64, copy: &'a [u8]) -> Self {
-        SampledStack { start, copy }
+    pub fn new(start: u64, copy: &'a [u8], beyond: Option<Beyond<'a>>) -> Self {
+        SampledStack {
+            start,
+            copy,
+            beyond,
+            anchor: beyond.map_or(u64::MAX, |beyond| beyond.anchor),
+            is_anchored: false,
+            was_used: false,
+        }
+    }
+
+    /// Whether anything was read that is not in the copy.
+    pub fn was_read_apart(&self) -> bool {
+        self.was_used
+    }
+
+    #[cold]
+    fn word_beyond(&mut self, address: u64) -> Option<u64> {
+        let beyond = self.beyond?;
+        self.is_anchored |= address == beyond.anchor;
+        let word = word_in(beyond.bytes, beyond.start, address).filter(|_| self.is_anchored)?;
+        self.was_used = true;
+        Some(word)
     }
 }
 
 impl Memory for SampledStack<'_> {
     #[inline]
     fn word(&mut self, address: u64) -> Option<u64> {
-        let offset = usize::try_from(address.wrapping_sub(self.start)).ok()?;
-        let word = self.copy.get(offset..)?.first_chunk::<8>()?;
-        Some(u64::from_ne_bytes(*word))
+        match word_in(self.copy, self.start, address) {
+            Some(word) => {
+                self.is_anchored |= address == self.anchor;
+                Some(word)
+            }
+            None => self.word_beyond(address),
+        }
+    }
+}
+
+#[inline]
+fn word_in(bytes: &[u8], start: u64, address: u64) -> Option<u64> {
+    let offset = usize::try_from(address.wrapping_sub(start)).ok()?;
+    let word = bytes.get(offset..)?.first_chunk::<8>()?;
+    Some(u64::from_ne_bytes(*word))
+}
+
+/// Tells whether a thread has written to a word.
+#[derive(Debug)]
+pub struct Watchpoint(File);
+
+impl Watchpoint {
+    /// Watches the word at `address` of thread `tid` from now on.
+    ///
+    /// # Errors
+    /// Where `address` is no word's, the CPU has no debug register left, or the thread may not be watched.
+    pub fn new(tid: u32, address: u64) -> io::Result<Watchpoint> {
+        sys::open_watchpoint(tid as i32, address).map(|event| Watchpoint(event.into()))
+    }
+
+    /// Whether the word may have been written to since.
+    pub fn was_met(&self) -> bool {
+        let mut count = [0; 8];
+        (&self.0).read_exact(&mut count).is_err() || count != [0; 8]
     }
 }
 
@@ -55,7 +126,7 @@ mod tests {
     fn words_are_those_of_the_copy() {
         let copy: Vec<u8> = (0..16_u64).flat_map(|word| word.to_ne_bytes()).collect();
         let start = 0x7ffe_0000;
-        let mut stack = SampledStack::new(start, &copy);
+        let mut stack = SampledStack::new(start, &copy, None);
         assert_eq!(stack.word(start), Some(0));
         assert_eq!(stack.word(start + 15 * 8), Some(15));
         assert!(stack.is(start + 80, u64::MAX, 10) && !stack.is(start + 80, u64::MAX, 11));
@@ -63,6 +134,29 @@ mod tests {
             assert_eq!(stack.word(outside), None, "{outside:#x}");
             assert!(!stack.is(outside, u64::MAX, 0), "{outside:#x}");
         }
+    }
+
+    #[test]
+    fn what_lies_beyond_counts_behind_its_anchor() {
+        let words = |from: u64| (from..from + 16).flat_map(u64::to_ne_bytes).collect::<Vec<u8>>();
+        let (copy, bytes) = (words(0), words(100));
+        let (start, end) = (0x1000, 0x1080);
+        let beyond = |anchor| {
+            let beyond = Beyond {
+                anchor,
+                start: end,
+                bytes: &bytes,
+            };
+            SampledStack::new(start, &copy, Some(beyond))
+        };
+        let mut outside = beyond(end + 8);
+        assert_eq!((outside.word(end), outside.word(end + 16)), (None, None));
+        assert!(!outside.was_read_apart());
+        assert_eq!((outside.word(end + 8), outside.word(end)), (Some(101), Some(100)));
+        assert!(outside.was_read_apart() && outside.word(end + 16 * 8).is_none());
+        let mut inside = beyond(start + 8);
+        assert_eq!((inside.word(start), inside.word(end)), (Some(0), None));
+        assert_eq!((inside.word(start + 8), inside.word(end)), (Some(1), Some(100)));
     }
 
     #[test]

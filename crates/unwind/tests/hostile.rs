@@ -165,6 +165,7 @@ fn stacks_that_are_none() {
         id: 1,
         identity: None,
         call_frames: None,
+        is_readable: false,
         keeps_frame_pointers: true,
     };
     publish(Box::leak(Box::new(Snapshot {

@@ -2,10 +2,6 @@
 
 use super::instruction::{Effect, Flow, Number, RBP, REGISTERS, RSP, Step};
 
-/// What calls of Go's functions may change: all but the stack pointer, for they never pop their arguments, and the frame
-/// pointer.
-const CLOBBERED: u16 = !(1 << RSP | 1 << RBP);
-
 /// What a register holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
@@ -67,7 +63,9 @@ impl State {
         let Value::Cfa(offset) = self.moved(base, offset) else {
             return;
         };
-        if value == Value::EntryFp && bytes == 8 {
+        if i64::from(offset) < 0 && i64::from(offset) + i64::from(bytes) > -8 {
+            self.lose();
+        } else if value == Value::EntryFp && bytes == 8 {
             self.saved_fp = Some(offset);
         } else if let Some(saved) = self.saved_fp
             && i64::from(saved) < i64::from(offset) + i64::from(bytes)
@@ -78,7 +76,7 @@ impl State {
     }
 
     /// After the instruction, on whichever way it goes on.
-    pub(super) fn after(mut self, step: &Step) -> State {
+    pub(super) fn after(mut self, step: &Step, clobbered: u16) -> State {
         match step.effect {
             Effect::None => {}
             Effect::Push(from) => {
@@ -111,10 +109,20 @@ impl State {
             }
         }
         self.forget(step.writes);
+        // What is above has been popped; the return address too.
+        if matches!(self.get(RSP), Value::Cfa(offset) if offset > -8 && step.flow != Flow::Return) {
+            self.lose();
+        }
         if matches!(step.flow, Flow::Call(_)) {
-            self.forget(CLOBBERED);
+            self.forget(clobbered);
         }
         self
+    }
+
+    /// The return address is no longer where it was.
+    fn lose(&mut self) {
+        self.forget(u16::MAX);
+        self.saved_fp = None;
     }
 
     fn forget(&mut self, mask: u16) {

@@ -1,5 +1,4 @@
-//! Rows from the code itself: for functions that load the stack pointer, of which no table says where their frame is.
-//! x86-64 only, and Go's calling conventions.
+//! Rows from the code itself: for functions of which no table says where their frame is. x86-64 only.
 //!
 //! Two readings of the instructions have to agree. The one from entries onwards knows where the frame is because an
 //! entry's return address was just pushed; the one from returns backwards, because a return finds its address on top of
@@ -15,12 +14,22 @@ use std::ops::Range;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
-use instruction::{Effect, Flow, Number, RBP, RSP, Step, dwarf};
+use instruction::{CALLER_SAVED, Effect, Flow, Number, RBP, REGISTERS, RSP, Step, dwarf};
 
 /// Passes of the reading backwards, which needs as many as loops nest, and one more.
 const MAX_PASSES: usize = 32;
 /// How often the reading onwards may come to the same place: each time it knows less.
 const MAX_VISITS: usize = 64;
+
+/// Whose calls the code makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Convention {
+    /// The System V ABI's. Hand-written code does not always follow it: that a call gives the stack pointer back as it was is not believed.
+    C,
+    /// Go's, whose functions leave only the stack pointer and the frame pointer alone; and its runtime's, which loads
+    /// the stack pointer of another stack.
+    Go,
+}
 
 /// Code that is read as a whole.
 pub(crate) struct Input<'a> {
@@ -30,6 +39,7 @@ pub(crate) struct Input<'a> {
     pub(crate) bytes: &'a [u8],
     /// Addresses that are called, in order.
     pub(crate) entries: &'a [u64],
+    pub(crate) convention: Convention,
 }
 
 /// The rows that this code shows, in pieces that begin at entries and after gaps.
@@ -44,11 +54,26 @@ pub(crate) fn rows(input: &Input<'_>) -> Vec<FunctionRows> {
 /// How far this code, in which the frame pointer has been set at `from`, leaves it alone: all ways that lead there included.
 pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 {
     let steps = instruction::decode(range.clone(), bytes);
+    let from_address = from;
     let returns = |index: usize| steps.get(index + 1).is_some_and(|next| next.flow == Flow::Return);
+    // Where it was put aside, it comes back from.
+    let is_aside = |base: Number, offset: i32| {
+        let mut stores = steps.iter().filter_map(|step| match step.effect {
+            Effect::Store {
+                base: other,
+                offset: at,
+                from,
+                ..
+            } if step.address >= from_address && (other, at) == (base, offset) => Some(from),
+            _ => None,
+        });
+        base == RSP && stores.next() == Some(Some(RBP)) && stores.all(|from| from == Some(RBP))
+    };
     let sets_fp = |(index, step): &(usize, &Step)| {
         let written = match step.effect {
             Effect::Pop(Some(to)) => to == RBP && !returns(*index),
-            Effect::Move { to, .. } | Effect::Load { to, .. } => to == RBP,
+            Effect::Load { to, base, offset } => to == RBP && !is_aside(base, offset),
+            Effect::Move { to, .. } => to == RBP,
             Effect::Leave => !returns(*index),
             _ => false,
         };
@@ -66,6 +91,7 @@ pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 
 }
 
 struct Reading<'a> {
+    convention: Convention,
     steps: &'a [Step],
     /// The indices of the instructions at entries, in order: those that are known, and those that this code calls.
     entries: Vec<usize>,
@@ -82,7 +108,19 @@ impl<'a> Reading<'a> {
         let mut entries: Vec<usize> = known.chain(called).collect();
         entries.sort_unstable();
         entries.dedup();
-        Reading { steps, entries }
+        Reading {
+            convention: input.convention,
+            steps,
+            entries,
+        }
+    }
+
+    /// What a call may change.
+    fn clobbered(&self) -> u16 {
+        match self.convention {
+            Convention::C => CALLER_SAVED | 1 << RSP,
+            Convention::Go => !(1 << RSP | 1 << RBP),
+        }
     }
 
     fn is_entry(&self, index: usize) -> bool {
@@ -116,7 +154,7 @@ impl<'a> Reading<'a> {
                     self.arrive(index, &state, &mut known, &mut left);
                     break;
                 }
-                state = state.after(step);
+                state = state.after(step, self.clobbered());
                 if let Some(target) = self.target(step) {
                     self.arrive(target, &state, &mut known, &mut left);
                 }
@@ -203,52 +241,67 @@ impl<'a> Reading<'a> {
         let mut state: Option<forward::State> = None;
         for (index, step) in self.steps.iter().enumerate() {
             state = onwards.get(&index).copied().or(state);
-            if let Some(rule) = rule(state.as_ref(), &backwards[index]) {
+            if let Some(rule) = self.rule_at(step, state.as_ref(), &backwards[index]) {
                 add(&mut rows, step, rule, self.is_entry(index));
             }
-            state = state.filter(|_| falls_through(step)).map(|state| state.after(step));
+            state = state.filter(|_| falls_through(step));
+            state = state.map(|state| state.after(step, self.clobbered()));
         }
         rows
     }
-}
 
-fn rule(onwards: Option<&forward::State>, backwards: &backward::State) -> Option<Rule> {
-    let backwards = match backwards {
-        backward::State::Frame(frame) => Some(frame),
-        _ => None,
-    };
-    let found = onwards.and_then(|state| Some((state, Found::of(state)?)));
-    match (found, backwards) {
-        (None, None) => None,
-        (None, Some(frame)) => by_return(frame).filter(|_| !frame.crosses_call),
-        (Some((state, found)), None) => by_entry(state, &found, None),
-        (Some((state, found)), Some(frame)) => match state.get(frame.base) {
-            forward::Value::Cfa(offset) if offset == frame.offset.wrapping_neg() => {
-                by_entry(state, &found, Some(frame))
-            }
-            forward::Value::Unknown => by_entry(state, &found, None),
-            _ if frame.crosses_call => by_entry(state, &found, None),
+    /// The rule at an instruction. At a call it is asked for when the call has come back: in code that is not sure to follow a convention, what
+    /// comes after has to agree.
+    fn rule_at(&self, step: &Step, onwards: Option<&forward::State>, backwards: &backward::State) -> Option<Rule> {
+        let is_call = self.convention == Convention::C && matches!(step.flow, Flow::Call(_));
+        let agree = |state: &forward::State| {
+            matches!(backwards, backward::State::Frame(frame)
+                if state.get(frame.base) == forward::Value::Cfa(frame.offset.wrapping_neg()))
+        };
+        if is_call && !onwards.is_some_and(agree) {
+            return None;
+        }
+        self.rule(onwards, backwards)
+    }
+
+    fn rule(&self, onwards: Option<&forward::State>, backwards: &backward::State) -> Option<Rule> {
+        let backwards = match backwards {
+            backward::State::Frame(frame) => Some(frame),
             _ => None,
-        },
+        };
+        let found = onwards.and_then(|state| Some((state, Found::of(state)?)));
+        match (found, backwards) {
+            (None, None) => None,
+            (None, Some(frame)) => by_return(frame).filter(|_| !frame.crosses_call),
+            (Some((state, found)), None) => self.by_entry(state, &found, None),
+            (Some((state, found)), Some(frame)) => match state.get(frame.base) {
+                forward::Value::Cfa(offset) if offset == frame.offset.wrapping_neg() => {
+                    self.by_entry(state, &found, Some(frame))
+                }
+                forward::Value::Unknown => self.by_entry(state, &found, None),
+                _ if frame.crosses_call => self.by_entry(state, &found, None),
+                _ => None,
+            },
+        }
     }
-}
 
-/// The rule that the reading from the entry gives; the frame pointer perhaps by the other one.
-fn by_entry(state: &forward::State, found: &Found, frame: Option<&backward::Frame>) -> Option<Rule> {
-    let fp = match (state.get(RBP), state.saved_fp()) {
-        (forward::Value::EntryFp, _) => None,
-        (_, Some(slot)) => Some(Location::saved(slot)),
-        _ => by_return(frame?)?.fp,
-    };
-    if state.get(RSP) == forward::Value::Unknown {
-        let is_usual = (found.base, found.offset, fp) == (RBP, 16, Some(Location::saved(-16)));
-        return is_usual.then(|| on_other_stack(dwarf(RBP)));
+    /// The rule that the reading from the entry gives; the frame pointer perhaps by the other one.
+    fn by_entry(&self, state: &forward::State, found: &Found, frame: Option<&backward::Frame>) -> Option<Rule> {
+        let fp = match (state.get(RBP), state.saved_fp()) {
+            (forward::Value::EntryFp, _) => None,
+            (_, Some(slot)) => Some(Location::saved(slot)),
+            _ => by_return(frame?)?.fp,
+        };
+        if self.convention == Convention::Go && state.get(RSP) == forward::Value::Unknown {
+            let is_usual = (found.base, found.offset, fp) == (RBP, 16, Some(Location::saved(-16)));
+            return is_usual.then(|| on_other_stack(dwarf(RBP)));
+        }
+        let cfa = Location::register(dwarf(found.base), found.offset);
+        Some(Rule {
+            fp,
+            ..Rule::new(cfa, Location::saved(-8))
+        })
     }
-    let cfa = Location::register(dwarf(found.base), found.offset);
-    Some(Rule {
-        fp,
-        ..Rule::new(cfa, Location::saved(-8))
-    })
 }
 
 /// The rule of a frame that the frame pointer `fp` points to, while the stack pointer points into another stack: all is said by the
@@ -273,13 +326,17 @@ struct Found {
 
 impl Found {
     fn of(state: &forward::State) -> Option<Found> {
-        [RSP, RBP].into_iter().find_map(|base| match state.get(base) {
-            forward::Value::Cfa(offset) => Some(Found {
-                base,
-                offset: offset.checked_neg()?,
-            }),
-            _ => None,
-        })
+        let others = (0..REGISTERS as Number).filter(|number| ![RSP, RBP].contains(number));
+        [RSP, RBP]
+            .into_iter()
+            .chain(others)
+            .find_map(|base| match state.get(base) {
+                forward::Value::Cfa(offset) => Some(Found {
+                    base,
+                    offset: offset.checked_neg()?,
+                }),
+                _ => None,
+            })
     }
 }
 
@@ -339,10 +396,15 @@ mod tests {
     const START: u64 = 0x1000;
 
     fn read(code: &[u8]) -> Vec<FunctionRows> {
+        read_as(Convention::Go, code)
+    }
+
+    fn read_as(convention: Convention, code: &[u8]) -> Vec<FunctionRows> {
         rows(&Input {
             range: START..START + code.len() as u64,
             bytes: code,
             entries: &[START],
+            convention,
         })
     }
 
@@ -417,6 +479,52 @@ mod tests {
         // mov rsp, rdi; push rax; ret
         let rows = read(&[0x48, 0x89, 0xfc, 0x50, 0xc3]);
         assert_eq!(at(&rows, 3), None);
+    }
+
+    #[test]
+    fn an_aligned_frame_stands_on_the_register_that_keeps_the_old_one() {
+        let code = [
+            0x48, 0x83, 0xec, 0x10, // 0: sub rsp, 0x10
+            0x48, 0x89, 0x1c, 0x24, // 4: mov [rsp], rbx
+            0x48, 0x89, 0x6c, 0x24, 0x08, // 8: mov [rsp+8], rbp
+            0x48, 0x89, 0xe3, // 13: mov rbx, rsp
+            0x48, 0x83, 0xe4, 0xc0, // 16: and rsp, -64
+            0x31, 0xed, // 20: xor ebp, ebp
+            0x48, 0x89, 0xdc, // 22: mov rsp, rbx
+            0x48, 0x8b, 0x1c, 0x24, // 25: mov rbx, [rsp]
+            0x48, 0x8b, 0x6c, 0x24, 0x08, // 29: mov rbp, [rsp+8]
+            0x48, 0x83, 0xc4, 0x10, // 34: add rsp, 0x10
+            0xc3, // 38: ret
+        ];
+        let rows = read_as(Convention::C, &code);
+        let saved = Some(Location::saved(-16));
+        assert_eq!(at(&rows, 0), by_sp(8, None));
+        assert_eq!(at(&rows, 13), by_sp(24, None));
+        let aligned = Rule {
+            fp: saved,
+            ..Rule::new(Location::register(3, 24), Location::saved(-8))
+        };
+        assert_eq!(at(&rows, 22), Some(aligned));
+        assert_eq!(at(&rows, 25), by_sp(24, saved));
+        assert_eq!(at(&rows, 34), by_sp(24, None));
+        assert_eq!(at(&rows, 38), by_sp(8, None));
+    }
+
+    #[test]
+    fn calls_and_moved_return_addresses_are_not_believed() {
+        // push rbx; call +0; test; jmp rax: what the call has popped nobody knows.
+        let code = [0x53, 0xe8, 0x10, 0, 0, 0, 0x90, 0xff, 0xe0];
+        let rows = read_as(Convention::C, &code);
+        assert_eq!((at(&rows, 0), at(&rows, 1), at(&rows, 6)), (by_sp(8, None), None, None));
+        // push rbx; call +0; pop rbx; ret: the return shows that it has popped nothing.
+        let rows = read_as(Convention::C, &[0x53, 0xe8, 0x10, 0, 0, 0, 0x5b, 0xc3]);
+        assert_eq!((at(&rows, 1), at(&rows, 6)), (by_sp(16, None), by_sp(16, None)));
+        // pop rax; push rbp; push rax; jmp rcx: the caller's frame is made for it.
+        let rows = read_as(Convention::C, &[0x58, 0x55, 0x50, 0xff, 0xe1]);
+        assert_eq!(at(&rows, 0), by_sp(8, None));
+        for offset in [1, 2, 3] {
+            assert_eq!(at(&rows, offset), None, "{offset}");
+        }
     }
 
     #[test]

@@ -102,6 +102,13 @@ impl Copies {
         versions
     }
 
+    /// Whether the code at an address has ever been this.
+    pub(crate) fn was(&self, pid: u32, address: u64, code: &[u8]) -> bool {
+        let end = address + code.len() as u64;
+        let versions = self.bytes_before(pid, end, code.len() as u64);
+        versions.iter().any(|version| version == code)
+    }
+
     /// Whether an address is in one of the tables of the Java machine (`TemplateInterpreter::_return_entry` and others): its
     /// interpreter pushes return addresses from there itself, and jumps.
     pub(crate) fn is_java_entry(&self, pid: u32, address: u64) -> bool {

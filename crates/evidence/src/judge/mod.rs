@@ -21,6 +21,10 @@ use pair::Follower;
 use space::{Held, Spaces};
 pub(crate) use verdict::Verdict;
 
+/// How the Java machine's handler of deoptimization starts, which takes the place of return addresses into code that is no longer valid:
+/// `call next; next: sub qword ptr [rsp], 5`.
+const DEOPTIMIZATION: &[u8] = &[0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05];
+
 /// Judges the stacks of a recording, which is told in the order of time.
 pub(crate) struct Judge {
     spaces: Spaces,
@@ -158,7 +162,8 @@ impl Judge {
             .iter()
             .flat_map(|bytes| code::calls_before(bytes, ra))
             .collect();
-        let pushed = self.spaces.copies().is_java_entry(pid, ra);
+        let copies = self.spaces.copies();
+        let pushed = copies.is_java_entry(pid, ra) || copies.was(pid, ra, DEOPTIMIZATION);
         let mut best = if pushed { Fit::Interpreter } else { Fit::NoCall };
         for call in calls {
             let fit = match (call, above) {

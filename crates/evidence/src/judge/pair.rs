@@ -286,11 +286,24 @@ impl Search<'_> {
             let cold = fit == Fit::Tail && image.name_of(callee).is_some_and(|name| name.contains(".cold"));
             return Some(if cold { Fit::Cold } else { fit });
         }
+        // A switch may lead into another part of the same function, which only its name tells.
+        if is_part(image.name_of(callee), image.name_of(address)) {
+            return Some(Fit::Cold);
+        }
         if frame.is_none() && symbol.is_none() && (address..image.next_start(address)).contains(&callee) {
             self.may(Fit::NoExtents);
         }
         None
     }
+}
+
+/// Whether one name is that of a part of the other function: `f.cold`, `f.warm.1`.
+fn is_part(part: Option<&str>, whole: Option<&str>) -> bool {
+    let (Some(part), Some(whole)) = (part, whole) else {
+        return false;
+    };
+    let rest = part.strip_prefix(whole).unwrap_or("");
+    rest.starts_with(".cold") || rest.starts_with(".warm")
 }
 
 /// Whether `callee` is in the first stub of the section, which all others jump to.

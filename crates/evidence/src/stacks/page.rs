@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use backtrail_testkit::place;
 
@@ -75,19 +74,7 @@ pub(super) fn keep(
 
 /// Writes the page from the rows that are kept.
 pub(super) fn write() -> Result<(), String> {
-    let output = |program: &str, argument: &str| {
-        let output = Command::new(program).arg(argument).output();
-        output.map_or(String::new(), |out| {
-            String::from_utf8_lossy(&out.stdout).trim().to_owned()
-        })
-    };
-    let mut page = format!(
-        "{HEAD}\n{}, Linux {}, {} CPUs, {}.\n\n",
-        output("date", "-uI"),
-        output("uname", "-r"),
-        output("nproc", "--all"),
-        output("perf", "--version"),
-    );
+    let mut page = format!("{HEAD}\n{}\n\n", crate::machine());
     page.push_str(
         "| program | samples | lost | complete | wrong | false end | read late | cut | indirect | perf -g: samples | complete | wrong \
          | perf dwarf: samples | complete | wrong | samply: samples | complete | wrong |\n\

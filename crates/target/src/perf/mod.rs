@@ -5,4 +5,4 @@ mod records;
 mod sampler;
 
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
-pub use sampler::{Entry, OpenError, Options, Sampler, Trigger, raise_open_files};
+pub use sampler::{Entry, OpenError, Options, Sampler, Trigger, monotonic_ns, raise_open_files};

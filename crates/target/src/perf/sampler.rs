@@ -467,7 +467,7 @@ fn map_ring(event: OwnedFd, ring_bytes: &mut usize) -> Result<Ring, OpenError> {
 }
 
 /// Nanoseconds of the clock that records have their time from.
-fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

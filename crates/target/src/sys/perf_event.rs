@@ -16,6 +16,9 @@ mod offset {
     pub(super) const SAMPLE_TYPE: usize = 24;
     pub(super) const FLAGS: usize = 40;
     pub(super) const WAKEUP_WATERMARK: usize = 48;
+    pub(super) const BP_TYPE: usize = 52;
+    pub(super) const BP_ADDR: usize = 56;
+    pub(super) const BP_LEN: usize = 64;
     pub(super) const SAMPLE_REGS_USER: usize = 80;
     pub(super) const SAMPLE_STACK_USER: usize = 88;
     pub(super) const CLOCK_ID: usize = 92;
@@ -42,11 +45,15 @@ mod flag {
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_TYPE_BREAKPOINT: u32 = 5;
+/// `HW_BREAKPOINT_W` of `linux/hw_breakpoint.h`.
+const BREAKPOINT_WRITE: u32 = 2;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
+const PERF_EVENT_IOC_REFRESH: libc::c_ulong = 0x2402;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
 /// The software clock that makes the samples. No hardware counter is used: most virtual machines have none.
@@ -150,7 +157,28 @@ fn put<const N: usize>(attr: &mut [u8; ATTR_SIZE], offset: usize, bytes: [u8; N]
 
 /// Opens an event for thread `tid` (0: the calling thread) and its later children, while it runs on `cpu`.
 pub fn open_event(attributes: &Attributes, tid: i32, cpu: i32) -> io::Result<OwnedFd> {
-    let mut attr = attributes.encode();
+    open(attributes.encode(), tid, cpu)
+}
+
+/// Watches the word at `address`, a multiple of 8, for the first time that thread `tid` writes to it: with a debug register of
+/// the CPU, which costs the thread nothing until then. The event counts 1 from that time on.
+pub fn open_watchpoint(tid: i32, address: u64) -> io::Result<OwnedFd> {
+    let mut attr = [0; ATTR_SIZE];
+    let flags = flag::DISABLED | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV;
+    put(&mut attr, offset::TYPE, PERF_TYPE_BREAKPOINT.to_ne_bytes());
+    put(&mut attr, offset::SIZE, (ATTR_SIZE as u32).to_ne_bytes());
+    put(&mut attr, offset::SAMPLE_FREQ, 1u64.to_ne_bytes());
+    put(&mut attr, offset::FLAGS, flags.to_ne_bytes());
+    put(&mut attr, offset::BP_TYPE, BREAKPOINT_WRITE.to_ne_bytes());
+    put(&mut attr, offset::BP_ADDR, address.to_ne_bytes());
+    put(&mut attr, offset::BP_LEN, 8u64.to_ne_bytes());
+    let event = open(attr, tid, -1)?;
+    // Enabled for one write: a thread that writes there all the time must not stop each time.
+    ioctl(&event, PERF_EVENT_IOC_REFRESH, 1)?;
+    Ok(event)
+}
+
+fn open(mut attr: [u8; ATTR_SIZE], tid: i32, cpu: i32) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is a `struct perf_event_attr` of the size that its size field gives; the kernel reads it, and
     // writes at most its size field (on E2BIG), for which it is mutable.
     let fd = unsafe {
@@ -186,9 +214,42 @@ pub fn set_enabled(event: impl AsFd, enabled: bool) -> io::Result<()> {
 }
 
 fn ioctl(event: impl AsFd, request: libc::c_ulong, argument: libc::c_long) -> io::Result<()> {
-    // SAFETY: these three requests take a plain number, no pointer.
+    // SAFETY: these four requests take a plain number, no pointer.
     match unsafe { libc::ioctl(event.as_fd().as_raw_fd(), request, argument) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_watchpoint_is_met_once() {
+        let word = AtomicU64::new(0);
+        // Some machines have no debug registers to give, and some containers no events.
+        let Ok(event) = open_watchpoint(0, word.as_ptr().addr() as u64) else {
+            println!("SKIPPED: no hardware watchpoint is to be had here");
+            return;
+        };
+        let mut event = File::from(event);
+        let mut count = || {
+            let mut count = [0; 8];
+            event.read_exact(&mut count).expect("it is an event");
+            u64::from_ne_bytes(count)
+        };
+        assert_eq!((count(), word.load(Ordering::Relaxed)), (0, 0));
+        for _ in 0..1000 {
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(
+            (1..1000).contains(&count()),
+            "the first write is seen, most of the others are not"
+        );
     }
 }

@@ -35,6 +35,8 @@ pub struct Module {
     pub identity: Option<Identity>,
     /// Its `.eh_frame` in memory: every register that its functions save.
     pub call_frames: Option<CallFrames>,
+    /// Whether its code can be read as data.
+    pub is_readable: bool,
     /// Whether all of it keeps frame pointers, as who made it has promised.
     pub keeps_frame_pointers: bool,
 }

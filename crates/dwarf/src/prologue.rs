@@ -1,0 +1,316 @@
+//! How a function that never returns leaves its frame: by what it has done to the stack since its start.
+//!
+//! The way from a program counter to a return says most, but code that ends in `exit` or `longjmp` has none. There the way from the
+//! start is followed, if the start can be seen: an aligned address that is entered by a `push`, a `sub` of the stack pointer or an
+//! `endbr64`, behind the padding after code that does not go on.
+
+use std::collections::BTreeMap;
+
+use backtrail_arch::Arch;
+use backtrail_sframe::{Base, Location, Rule};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// Functions start at multiples of this.
+const ALIGN: u64 = 16;
+const MOST_INSTRUCTIONS: usize = 400;
+/// The forms of no operation that assemblers pad with, the longest first.
+const PADDING: [&[u8]; 10] = [
+    &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+    &[0x2e, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+    &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+    &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
+    &[0x66, 0x0f, 0x1f, 0x44, 0, 0],
+    &[0x0f, 0x1f, 0x44, 0, 0],
+    &[0x0f, 0x1f, 0x40, 0],
+    &[0x0f, 0x1f, 0],
+    &[0x90],
+    &[0xcc],
+];
+
+/// Whether code does not go on at `at`: padding lies there up to a function's start.
+pub(crate) fn is_end(code: &[u8], start: u64, at: u64) -> bool {
+    let Some(bytes) = bytes_at(code, start, at) else {
+        return false;
+    };
+    let padding = padding_len(bytes);
+    let next = at.wrapping_add(padding as u64);
+    padding > 0 && next.is_multiple_of(ALIGN) && bytes.get(padding..).is_some_and(begins_function)
+}
+
+fn bytes_at(code: &[u8], start: u64, at: u64) -> Option<&[u8]> {
+    code.get(usize::try_from(at.checked_sub(start)?).ok()?..)
+}
+
+/// Bytes of padding that these begin with, less than the alignment.
+fn padding_len(bytes: &[u8]) -> usize {
+    let mut len = 0;
+    while len < ALIGN as usize {
+        let rest = bytes.get(len..).unwrap_or_default();
+        // `66` may come before any of them, many times.
+        let prefixes = rest.iter().take_while(|byte| **byte == 0x66).count();
+        let form = |rest: &[u8]| {
+            PADDING
+                .iter()
+                .find(|form| rest.starts_with(form))
+                .map(|form| form.len())
+        };
+        let found = form(rest).or_else(|| Some(prefixes + form(rest.get(prefixes..)?)?));
+        match found {
+            Some(bytes) => len += bytes,
+            None => break,
+        }
+    }
+    len
+}
+
+/// Whether code begins as a function that makes room on the stack.
+fn begins_function(bytes: &[u8]) -> bool {
+    const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+    matches!(
+        bytes,
+        [0x53 | 0x55, ..] | [0x41, 0x54..=0x57, ..] | [0x48, 0x83 | 0x81, 0xec, ..]
+    ) || bytes.starts_with(ENDBR64)
+}
+
+/// The start of the function at `pc`: the nearest before it that can be seen.
+fn function_start(code: &[u8], start: u64, pc: u64) -> Option<u64> {
+    let mut at = pc.checked_sub(1)? & !(ALIGN - 1);
+    while at > start {
+        let begins = bytes_at(code, start, at).is_some_and(begins_function);
+        let padded = (1..ALIGN).rev().any(|back| {
+            let from = at.wrapping_sub(back);
+            let bytes = bytes_at(code, start, from).and_then(|bytes| bytes.get(..back as usize));
+            bytes.is_some_and(|bytes| padding_len(bytes) == bytes.len()) && ends_before(code, start, from)
+        });
+        if begins && padded {
+            return Some(at);
+        }
+        at = at.checked_sub(ALIGN)?;
+    }
+    None
+}
+
+/// Whether the last instruction before `at` is one after which code need not go on: a return, a jump or a call.
+fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
+    let Some(before) = at.checked_sub(start).and_then(|len| code.get(..len as usize)) else {
+        return false;
+    };
+    matches!(
+        before,
+        [.., 0xc3 | 0xf4] | [.., 0x0f, 0x0b] | [.., 0xeb, _] | [.., 0xe8 | 0xe9, _, _, _, _] | [.., 0xff, 0xd0..=0xd7 | 0xe0..=0xe7]
+    )
+}
+
+/// The stack since the function's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    /// Bytes below the return address, where they are known.
+    depth: Option<i64>,
+    /// Bytes below the return address to which the frame pointer points, where it is the function's own.
+    frame: Option<i64>,
+    /// Whether the frame pointer is still the caller's.
+    is_kept: bool,
+    /// Bytes below the return address where the caller's frame pointer was pushed.
+    saved: Option<i64>,
+}
+
+/// The rule of the frame at `pc`, in code whose first byte lies at `start`.
+pub(crate) fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
+    let begin = function_start(code, start, pc)?;
+    let state = state_at(code, start, begin, pc)?;
+    let cfa = match (state.depth, state.frame) {
+        (Some(depth), _) => Location::register(arch.sp.0, i32::try_from(depth + 8).ok()?),
+        (None, Some(frame)) => Location::register(arch.fp.0, i32::try_from(frame + 8).ok()?),
+        (None, None) => return None,
+    };
+    let fp = match state.saved {
+        Some(depth) => Some(Location {
+            base: Base::Cfa,
+            offset: i32::try_from(-8 - depth).ok()?,
+            deref: true,
+        }),
+        None if state.is_kept => None,
+        // What outer frames would be found by is lost.
+        None => return None,
+    };
+    Some(Rule {
+        fp,
+        ..Rule::new(cfa, Location::saved(-8))
+    })
+}
+
+/// What is known at `pc` on the ways from `begin`, which all must say the same.
+fn state_at(code: &[u8], start: u64, begin: u64, pc: u64) -> Option<State> {
+    let mut waiting = BTreeMap::from([(
+        begin,
+        State {
+            depth: Some(0),
+            frame: None,
+            is_kept: true,
+            saved: None,
+        },
+    )]);
+    for _ in 0..MOST_INSTRUCTIONS {
+        let (at, mut state) = waiting.pop_first()?;
+        if at >= pc {
+            return (at == pc).then_some(state);
+        }
+        let bytes = bytes_at(code, start, at)?;
+        let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        take(&instruction, &mut state);
+        let jumps = match instruction.flow_control() {
+            FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall => [None, Some(instruction.next_ip())],
+            FlowControl::ConditionalBranch => [Some(instruction.near_branch_target()), Some(instruction.next_ip())],
+            FlowControl::UnconditionalBranch => [Some(instruction.near_branch_target()), None],
+            _ => [None, None],
+        };
+        // Ways back have come from here.
+        for to in jumps.into_iter().flatten().filter(|to| *to > at && *to <= pc) {
+            if *waiting.entry(to).or_insert(state) != state {
+                return None;
+            }
+        }
+    }
+    None
+}
+
+fn take(instruction: &Instruction, state: &mut State) {
+    let register = |operand: u32| match instruction.op_count() > operand {
+        true if instruction.op_kind(operand) == OpKind::Register => instruction.op_register(operand).full_register(),
+        _ => Register::None,
+    };
+    let (first, second) = (register(0), register(1));
+    let moved = |sign: i64| {
+        let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+        is_immediate.then(|| sign * instruction.immediate(1).cast_signed())
+    };
+    match instruction.mnemonic() {
+        Mnemonic::Push | Mnemonic::Pushfq => {
+            state.depth = state.depth.map(|depth| depth + 8);
+            if first == Register::RBP && state.is_kept && state.saved.is_none() {
+                state.saved = state.depth;
+            }
+        }
+        Mnemonic::Pop | Mnemonic::Popfq => {
+            if first == Register::RBP {
+                state.is_kept = state.saved.is_some() && state.saved == state.depth;
+                state.frame = None;
+                state.saved = state.saved.filter(|_| !state.is_kept);
+            }
+            state.depth = state.depth.filter(|_| first != Register::RSP).map(|depth| depth - 8);
+        }
+        Mnemonic::Sub if first == Register::RSP => {
+            state.depth = moved(1).and_then(|bytes| state.depth?.checked_add(bytes));
+        }
+        Mnemonic::Add if first == Register::RSP => {
+            state.depth = moved(-1).and_then(|bytes| state.depth?.checked_add(bytes));
+        }
+        Mnemonic::Mov if (first, second) == (Register::RBP, Register::RSP) => {
+            state.frame = state.depth;
+            state.is_kept = false;
+        }
+        Mnemonic::Mov if (first, second) == (Register::RSP, Register::RBP) => state.depth = state.frame,
+        Mnemonic::Lea if first == Register::RSP => state.depth = None,
+        // These only read their first operand.
+        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call | Mnemonic::Nop | Mnemonic::Bt => {}
+        Mnemonic::Leave => {
+            state.depth = state.frame.map(|frame| frame - 8);
+            state.is_kept = state.saved.is_some() && state.saved == state.frame;
+            state.frame = None;
+        }
+        mnemonic => {
+            let exchanges = matches!(mnemonic, Mnemonic::Xchg | Mnemonic::Xadd);
+            let writes = |written: Register| first == written || exchanges && second == written;
+            if writes(Register::RSP) {
+                state.depth = None;
+            }
+            if writes(Register::RBP) {
+                state.is_kept = false;
+                state.frame = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_arch::x86_64::ARCH;
+
+    const START: u64 = 0x1000;
+
+    /// musl 1.2.3, `libc_start_main_stage2` behind the end of another function.
+    fn stage2() -> Vec<u8> {
+        let mut code = vec![0x90; 13];
+        code.extend([0xc3, 0x66, 0x90]);
+        // push r13; movslq rax, esi; push r12; lea r13, [rdx+rax*8+8]; mov r12, rdx; push rbp; mov rbp, rax; push rbx; mov rbx, rdi
+        code.extend([
+            0x41, 0x55, 0x48, 0x63, 0xc6, 0x41, 0x54, 0x4c, 0x8d, 0x6c, 0xc2, 0x08, 0x49, 0x89, 0xd4,
+        ]);
+        code.extend([0x55, 0x48, 0x89, 0xc5, 0x53, 0x48, 0x89, 0xfb, 0x48, 0x83, 0xec, 0x08]);
+        // call rbx; mov edi, eax; call exit; padding; push rbx: the next function
+        code.extend([0xff, 0xd3, 0x89, 0xc7, 0xe8, 0, 0, 0, 0]);
+        code.extend([0x0f, 0x1f, 0x40, 0, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]);
+        assert_eq!(code.len() % 16, 0);
+        code.extend([0x53, 0x5b, 0xc3]);
+        code
+    }
+
+    #[test]
+    fn a_function_that_never_returns() {
+        let code = stage2();
+        let at = |offset: u64| rule(&ARCH, &code, START, START + offset);
+        for (offset, cfa, saved) in [
+            (18, 16, None),
+            (32, 32, Some(-32)),
+            (45, 48, Some(-32)),
+            (52, 48, Some(-32)),
+        ] {
+            let rule = at(offset).unwrap();
+            assert_eq!(rule.cfa, Location::register(ARCH.sp.0, cfa), "{offset}");
+            assert_eq!(rule.fp.map(|fp| fp.offset), saved, "{offset}");
+        }
+        // Between two instructions, and before any start.
+        assert_eq!(at(19), None);
+        assert_eq!(at(8), None);
+        assert!(is_end(&code, START, START + 52));
+        assert!(!is_end(&code, START, START + 45));
+    }
+
+    #[test]
+    fn ways_that_do_not_agree_say_nothing() {
+        let mut code = vec![0x90; 15];
+        code.insert(0, 0xc3);
+        // push rbx; je +1; push rax; nop
+        code.extend([0x53, 0x74, 0x01, 0x50, 0x90]);
+        assert!(rule(&ARCH, &code, START, START + 19).is_some());
+        assert_eq!(rule(&ARCH, &code, START, START + 20), None);
+        // push rbx; xor ebp, ebp; nop: the caller's frame pointer is lost.
+        let lost = [&code[..16], &[0x53, 0x31, 0xed, 0x90]].concat();
+        assert!(rule(&ARCH, &lost, START, START + 17).is_some());
+        assert_eq!(rule(&ARCH, &lost, START, START + 19), None);
+        // push rbp; mov rbp, rsp; and rsp, -32: from the frame pointer.
+        let aligned = [&code[..16], &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xe0, 0x90]].concat();
+        let found = rule(&ARCH, &aligned, START, START + 24).unwrap();
+        assert_eq!(found.cfa, Location::register(ARCH.fp.0, 16));
+        assert_eq!(found.fp.map(|fp| fp.offset), Some(-16));
+    }
+
+    #[test]
+    fn no_bytes_are_too_odd() {
+        let mut state = 0x1234_5678_u32;
+        let mut code = [0; 256];
+        for _ in 0..2000 {
+            for byte in &mut code {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *byte = (state >> 24) as u8;
+            }
+            code[15..20].copy_from_slice(&[0xc3, 0x53, 0x55, 0x48, 0x83]);
+            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25));
+            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50);
+        }
+    }
+}
