@@ -15,6 +15,8 @@ const FRAMES_PER_PIXEL: u64 = 10;
 /// With more frames browsers take minutes to open the image. Usual recordings have some thousands that can be seen;
 /// deep recursion with several call sites has millions.
 const MAX_FRAMES: usize = 50_000;
+/// So many reasons of incomplete stacks fit into the line below the title.
+const NAMED_REASONS: usize = 5;
 /// The library takes the stacks as text, which for deep recursion is far more than the tree.
 const MAX_TEXT: usize = 128 << 20;
 
@@ -93,8 +95,13 @@ impl Report {
         if summary.live > 0 {
             share("read late", summary.live);
         }
-        for (reason, samples) in summary.incomplete() {
+        let reasons = summary.incomplete();
+        let (named, others) = reasons.split_at(reasons.len().min(NAMED_REASONS));
+        for &(reason, samples) in named {
             share(reason, samples);
+        }
+        if !others.is_empty() {
+            share("otherwise incomplete", others.iter().map(|(_, samples)| samples).sum());
         }
         if summary.lost > 0 {
             text.push_str(&format!(", {} lost", summary.lost));

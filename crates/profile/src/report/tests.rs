@@ -243,6 +243,31 @@ fn what_was_read_late_and_why_stacks_end_is_shown_in_every_form() {
     assert_eq!((&json["live"], &json["stops"]["limit"]), (&3.into(), &1.into()));
 }
 
+/// What the line below the title has no room for is one share.
+#[test]
+fn a_flame_graph_names_the_most_frequent_reasons() {
+    let mut recording = Recording::new(Options::default());
+    let reasons: Vec<Stop> = Stop::ALL.into_iter().filter(|stop| *stop != Stop::EndOfStack).collect();
+    for (index, stop) in reasons.iter().enumerate() {
+        for _ in 0..=index {
+            recording.sample(10, &frames(&[PARSE]), Some(*stop));
+        }
+    }
+    let report = recording.profile.finish(0);
+    let graph = text(|out| report.write_flame_graph(out, "title"));
+    let subtitle = graph
+        .lines()
+        .find(|line| line.contains("% complete stacks"))
+        .expect("it is there");
+    let named: Vec<bool> = reasons
+        .iter()
+        .map(|stop| subtitle.contains(&format!("% {}", stop.name())))
+        .collect();
+    assert_eq!(named.iter().filter(|named| **named).count(), 5, "{subtitle}");
+    assert!(named[named.len() - 1] && !named[0], "{subtitle}");
+    assert!(subtitle.contains("% otherwise incomplete"), "{subtitle}");
+}
+
 /// Every reason that a recorder knows is shown.
 #[test]
 fn each_stop_has_its_frame() {
