@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_evidence::{alternating, corruption};
-use backtrail_testkit::{available, command, perf, program, scratch, skip};
+use backtrail_testkit::{available, command, perf, scratch, skip};
 
 const BACKTRAIL: &str = env!("CARGO_BIN_EXE_backtrail");
 

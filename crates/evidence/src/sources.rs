@@ -150,7 +150,9 @@ impl<'j> PerfScript<'j> {
         if line.starts_with(|c: char| c.is_whitespace()) && self.pid.is_some() {
             let word = line.split_whitespace().next();
             let address = word.and_then(|word| u64::from_str_radix(word, 16).ok());
-            let file = line.rsplit_once(" (").map_or("", |(_, file)| file.trim_end_matches(')'));
+            let file = line
+                .rsplit_once(" (")
+                .map_or("", |(_, file)| file.trim_end_matches(')'));
             if let (Some(address), Some(pid)) = (address, self.pid) {
                 self.frame(self.address(pid, file, address));
             }
@@ -224,7 +226,10 @@ impl<'j> PerfScript<'j> {
         let holds = |(_, length, start, path): &&(u64, u64, u64, String)| {
             path == file && path.starts_with('/') && !path.starts_with("//") && offset.wrapping_sub(*start) < *length
         };
-        mapped.into_iter().find(holds).map_or(offset, |(address, _, start, _)| address + (offset - start))
+        mapped
+            .into_iter()
+            .find(holds)
+            .map_or(offset, |(address, _, start, _)| address + (offset - start))
     }
 
     fn frame(&mut self, address: u64) {
