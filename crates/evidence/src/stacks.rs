@@ -12,7 +12,7 @@ use backtrail_testkit::{command, perf as perf_tool, place};
 use crate::judge::copies::{Copies, Watcher};
 use crate::judge::{Judge, Verdict};
 use crate::recipes::{RECIPES, Recipe};
-use crate::sources::{self, Judged, PerfStacks};
+use crate::sources::{self, Judged};
 
 /// Samples a second of each recorder.
 const FREQUENCY: u32 = 997;
@@ -175,11 +175,10 @@ impl Bench<'_> {
         }
         let mut others = Vec::new();
         if !options.alone {
-            for (form, how) in [("fp", PerfStacks::FramePointers), ("dwarf", PerfStacks::Dwarf)] {
-                for (name, judged) in self.record_perf(form, how)? {
-                    let verdict = merged(&judged);
-                    println!("  {name}: {}", verdict.describe(0));
-                    others.push((judged, verdict));
+            for form in ["fp", "dwarf"] {
+                for (name, other) in self.record_perf(form)? {
+                    println!("  {name}: {} samples, {:.2} % complete", other.samples, other.complete);
+                    others.push(other);
                 }
             }
         }
@@ -207,34 +206,45 @@ impl Bench<'_> {
         sources::recording(&trace, &mut Judge::new(copies), self.recipe.processes)
     }
 
-    /// perf's stacks; and samply's of the same samples, if it can unwind them.
-    fn record_perf(&self, form: &str, how: PerfStacks) -> Result<Vec<(String, Judged)>, String> {
+    /// perf's stacks, of all processes, complete by their names; and samply's of the same samples, judged.
+    fn record_perf(&self, form: &str) -> Result<Vec<(String, Other)>, String> {
         let data = self.folder.join("perf.data");
-        let mark = format!("{}-{form}-{}", self.recipe.name, std::process::id());
         let mut record = perf_tool::record(&data, FREQUENCY, Some(form), &self.command());
-        self.shell(&mut record, &mark);
-        let watcher = Watcher::start(format!("{MARK}={mark}"));
+        self.shell(&mut record, form);
         command::run(&mut record, LIMIT).map_err(|missing| missing.to_string())?;
-        let copies = watcher.finish();
-        let wanted = self.recipe.processes;
-        let mut all = vec![(
-            format!("perf {form}"),
-            sources::perf(&data, how, &mut Judge::new(copies), wanted)?,
-        )];
-        if how == PerfStacks::Dwarf && is_there("samply") {
+        let stacks = perf_tool::stacks(&data).map_err(|missing| missing.to_string())?;
+        let other = Other {
+            samples: stacks.samples,
+            complete: stacks.complete as f64 * 100.0 / stacks.samples.max(1) as f64,
+        };
+        let mut all = vec![(format!("perf {form}"), other)];
+        if form == "dwarf" && is_there("samply") {
             let profile = self.folder.join("samply.json");
             let mut import = Command::new("samply");
             import.args(["import", "--save-only", "-o"]).arg(&profile).arg(&data);
             self.shell(&mut import, "samply");
             command::run(&mut import, LIMIT).map_err(|missing| missing.to_string())?;
-            match sources::samply(&profile, &mut Judge::new(Copies::default()), wanted) {
-                Ok(judged) => all.push(("samply".to_owned(), judged)),
+            match sources::samply(&profile, &mut Judge::new(Copies::default()), self.recipe.processes) {
+                Ok(judged) => all.push((
+                    "samply".to_owned(),
+                    Other {
+                        samples: judged.samples,
+                        complete: merged(&judged).completeness(),
+                    },
+                )),
                 Err(error) => println!("  {error}"),
             }
         }
         let _ = fs::remove_file(&data);
         Ok(all)
     }
+}
+
+/// What another recorder made of the same program.
+struct Other {
+    samples: u64,
+    /// In percent.
+    complete: f64,
 }
 
 fn merged(judged: &Judged) -> Verdict {

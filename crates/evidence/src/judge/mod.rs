@@ -49,11 +49,6 @@ impl Judge {
         self.known.remove(&module.pid);
     }
 
-    pub(crate) fn mapping(&mut self, pid: u32, start: u64, end: u64, offset: u64, path: &str) {
-        self.spaces.mapping(pid, start, end, offset, path);
-        self.known.remove(&pid);
-    }
-
     /// A whole file lies at an address.
     pub(crate) fn library(&mut self, pid: u32, path: &str, base: u64) {
         self.spaces.library(pid, path, base);

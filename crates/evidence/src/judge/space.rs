@@ -109,19 +109,6 @@ impl Spaces {
         }
     }
 
-    /// A process has a part of a file mapped.
-    pub(crate) fn mapping(&mut self, pid: u32, start: u64, end: u64, offset: u64, path: &str) {
-        let image = self.image(path, &[]);
-        let address = image.as_ref().and_then(|image| image.address_of(offset));
-        self.map(
-            pid,
-            start,
-            end,
-            address.unwrap_or(0),
-            image.filter(|_| address.is_some()),
-        );
-    }
-
     fn map(&mut self, pid: u32, start: u64, end: u64, address: u64, image: Option<Rc<Image>>) {
         let ranges = self.processes.entry(pid).or_default();
         // The newest is looked at first; what it covers is only hidden, which is enough for looking up.

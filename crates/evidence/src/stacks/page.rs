@@ -5,6 +5,7 @@ use std::path::Path;
 
 use backtrail_testkit::place;
 
+use super::Other;
 use crate::judge::Verdict;
 use crate::recipes::RECIPES;
 use crate::sources::Judged;
@@ -18,8 +19,9 @@ Each program runs for some seconds under `backtrail record`, then again under `p
 samply needs hardware counters to record; its column is what `samply import` makes of perf's samples with copies of
 stacks (8 KiB each, perf's default), without the code that programs make at run time.
 
-*Complete* is the strict rule, the same for all recorders: the outermost frame is in a start routine
-(`_start`, the start of a thread, a fibre or a goroutine), and no frame is wrong. *Wrong* counts the stacks
+*Complete* is the strict rule, the same for Backtrail and samply: the outermost frame is in a start routine
+(`_start`, the start of a thread, a fibre or a goroutine), and no frame is wrong. perf's stacks, of all processes, are
+complete if one of the two outermost names is that of a start routine. *Wrong* counts the stacks
 in which a return address cannot have called the frame above it: no call instruction precedes it, or the
 call is direct and leads elsewhere, also through stubs, slots and tail calls. *False end* counts the stacks
 that the recorder calls complete and that do not end in a start routine. *Read late* counts the stacks
@@ -32,7 +34,7 @@ pub(super) fn keep(
     folder: &Path,
     name: &str,
     (own, verdict): (&Judged, &Verdict),
-    others: &[(Judged, Verdict)],
+    others: &[Other],
 ) -> Result<(), String> {
     let stops: Vec<String> = verdict
         .stops
@@ -54,13 +56,8 @@ pub(super) fn keep(
         },
         verdict.unproved(),
     );
-    for (judged, verdict) in others {
-        row.push_str(&format!(
-            " {} | {:.1} % | {} |",
-            judged.samples,
-            verdict.completeness(),
-            verdict.wrong
-        ));
+    for other in others {
+        row.push_str(&format!(" {} | {:.1} % |", other.samples, other.complete));
     }
     let ends: Vec<String> = verdict
         .ends
@@ -76,9 +73,9 @@ pub(super) fn keep(
 pub(super) fn write() -> Result<(), String> {
     let mut page = format!("{HEAD}\n{}\n\n", crate::machine());
     page.push_str(
-        "| program | samples | lost | complete | wrong | false end | read late | cut | indirect | perf -g: samples | complete | wrong \
-         | perf dwarf: samples | complete | wrong | samply: samples | complete | wrong |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| program | samples | lost | complete | wrong | false end | read late | cut | indirect | perf -g: samples | complete \
+         | perf dwarf: samples | complete | samply: samples | complete |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let kept = |name: &str, file: &str| fs::read_to_string(super::folder(name).join(file)).ok();
     let mut skipped = Vec::new();
@@ -90,7 +87,7 @@ pub(super) fn write() -> Result<(), String> {
     }
     if !skipped.is_empty() {
         page.push_str(&format!(
-            "\nNot run, because something they need was missing: {}.\n",
+            "\nNo result, because something they need was missing or they were not run: {}.\n",
             skipped.join(", ")
         ));
     }
