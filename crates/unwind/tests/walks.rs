@@ -479,3 +479,48 @@ fn a_frame_pointer_that_was_popped_is_the_callers() {
     let (frames, stop) = walk_all(arch, &start, &modules, &Words(words));
     assert_eq!((addresses(&frames), stop), all);
 }
+
+/// A function that runs on another stack than its caller, whose frame FP points to: all its row says counts from FP.
+#[test]
+fn a_row_on_fp_alone_leads_into_another_stack() {
+    let fp = |offset| at(Base::Register(6), offset, true);
+    let elsewhere = Rule {
+        cfa: at(Base::Register(6), 16, false),
+        ra: fp(8),
+        fp: Some(fp(0)),
+        mangled_ra: false,
+    };
+    let usual = Rule {
+        ra: at(Base::Cfa, -8, true),
+        fp: Some(at(Base::Cfa, -16, true)),
+        ..elsewhere
+    };
+    let functions = |switch: Rule| {
+        let rows = [
+            function(0x1000, &[(0, Some(sp_rule(16, None)))]),
+            function(0x2000, &[(0, Some(switch))]),
+            function(0x3000, &[(0, Some(usual))]),
+            function(0x4000, &[(0, None)]),
+        ];
+        module(&rows, constants::Abi::Amd64Little)
+    };
+    // The stack that was left lies below: its frames are at 0x1000 and 0x1040.
+    let words = [
+        (0x8008, BIAS + 0x2010),
+        (0x1000, 0x1040),
+        (0x1008, BIAS + 0x3010),
+        (0x1048, BIAS + 0x4010),
+        (0x1040, 0),
+    ];
+    let memory = Words(words.into_iter().collect());
+    let start = registers(&x86_64::ARCH, BIAS + 0x1008, 0x8000, 0x1000);
+    let (frames, stop) = walk_all(&x86_64::ARCH, &start, &functions(elsewhere), &memory);
+    let addresses: Vec<u64> = frames.iter().map(|frame| frame.address - BIAS).collect();
+    assert_eq!(
+        (addresses, stop),
+        (vec![0x1008, 0x2010, 0x3010, 0x4010], Stop::EndOfStack)
+    );
+    // A row that counts from the CFA stays in its stack.
+    let (frames, stop) = walk_all(&x86_64::ARCH, &start, &functions(usual), &memory);
+    assert_eq!((frames.len(), stop), (2, Stop::DidNotAdvance));
+}
