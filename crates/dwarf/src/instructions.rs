@@ -37,6 +37,85 @@ pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
     }
 }
 
+/// Whether code shortly before `pc` has given the frame pointer back already, as V8's builtins do before they jump to
+/// another one.
+pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+    /// `mov rbp, [rbp]`.
+    const RESTORES: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
+    /// What such code does until it jumps: moving a few arguments.
+    const BYTES: usize = 96;
+    let end = usize::try_from(pc.saturating_sub(start))
+        .unwrap_or(usize::MAX)
+        .min(code.len());
+    let before = &code[end.saturating_sub(BYTES)..end];
+    arch.instructions == InstructionSet::X86_64 && before.windows(RESTORES.len()).any(|bytes| bytes == RESTORES)
+}
+
+/// Whether the code at `pc` may come to a return, or to where nobody can say.
+pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+    if arch.instructions != InstructionSet::X86_64 {
+        return true;
+    }
+    if prologue::is_end(code, start, pc) {
+        return false;
+    }
+    let search = Search::new(code, start);
+    let (mut ways, mut seen) = (vec![pc], Vec::new());
+    while let Some(mut at) = ways.pop() {
+        while !seen.contains(&at) {
+            seen.push(at);
+            let Some(instruction) = search.decode(at).filter(|_| seen.len() < MOST_INSTRUCTIONS) else {
+                return true;
+            };
+            let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
+                .then(|| instruction.near_branch_target());
+            at = match (instruction.mnemonic(), target) {
+                (Mnemonic::Ret | Mnemonic::Retf | Mnemonic::Iretq | Mnemonic::Leave, _) => return true,
+                (Mnemonic::Jmp, Some(target)) => target,
+                (Mnemonic::Jmp, None) => return true,
+                (Mnemonic::Int3 | Mnemonic::Ud2 | Mnemonic::Hlt, _) => break,
+                (Mnemonic::Call, _) | (_, None) => instruction.next_ip(),
+                (_, Some(target)) => {
+                    ways.push(target);
+                    instruction.next_ip()
+                }
+            };
+        }
+    }
+    false
+}
+
+/// Whether the code from `entry` on has left the stack and the frame pointer alone when it comes to `pc`.
+pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) -> bool {
+    if arch.instructions != InstructionSet::X86_64 {
+        return false;
+    }
+    let search = Search::new(code, start);
+    let mut at = entry;
+    while at < pc {
+        let Some(instruction) = search.decode(at) else {
+            return false;
+        };
+        let mnemonic = instruction.mnemonic();
+        let moves = matches!(
+            mnemonic,
+            Mnemonic::Push
+                | Mnemonic::Pop
+                | Mnemonic::Call
+                | Mnemonic::Ret
+                | Mnemonic::Leave
+                | Mnemonic::Pushfq
+                | Mnemonic::Popfq
+        );
+        let is_past = mnemonic == Mnemonic::Jmp && instruction.next_ip() <= pc;
+        if moves || is_past || writes(&instruction, Register::RSP) || writes(&instruction, Register::RBP) {
+            return false;
+        }
+        at = instruction.next_ip();
+    }
+    at == pc && entry <= pc
+}
+
 /// Whether the function with this code, which begins at `start`, leaves `register` alone, and calls nothing that might not:
 /// assembly code has helpers of its own that keep more than the calling convention asks for.
 pub fn keeps(arch: &Arch, code: &[u8], start: u64, register: backtrail_arch::Register) -> bool {
@@ -262,6 +341,19 @@ impl<'c> Search<'c> {
                 };
                 return Next::Found(*state, popped);
             }
+            // The frame pointer has just been pushed, and does not point to the frame yet.
+            Mnemonic::Mov
+                if (first, second) == (Register::RBP, Register::RSP)
+                    && self.seen.len() == 1
+                    && self.follows_push(instruction.ip()) =>
+            {
+                let pushed = State {
+                    sp: Some(Place::Sp(8)),
+                    fp: FramePointer::Loaded(Place::Sp(0)),
+                    pushed: None,
+                };
+                return Next::Found(pushed, 0);
+            }
             // From here on the stack is as a return wants it.
             Mnemonic::Leave => return restored(state).map_or(Next::Ends, |state| Next::Found(state, 0)),
             Mnemonic::Mov if (first, second) == (Register::RSP, Register::RBP) => {
@@ -328,6 +420,13 @@ impl<'c> Search<'c> {
             self.ways.push((instruction.near_branch_target(), *state));
         }
         Next::Follows
+    }
+
+    /// Whether `push rbp` lies before.
+    fn follows_push(&self, at: u64) -> bool {
+        const PUSH_RBP: u8 = 0x55;
+        let before = at.wrapping_sub(1).checked_sub(self.start);
+        before.is_some_and(|before| self.code.get(before as usize) == Some(&PUSH_RBP))
     }
 
     /// Whether `mov rbp, rsp` lies there.
@@ -427,6 +526,7 @@ mod tests {
         let code = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0x90, 0xc9, 0xc3];
         let in_frame = Some((Place::Fp(16), Some(Place::Fp(0))));
         assert_eq!(found(&code, 0), Some((Place::Sp(8), None)));
+        assert_eq!(found(&code, 1), Some((Place::Sp(16), Some(Place::Sp(0)))));
         for pc in [4, 8, 9] {
             assert_eq!(found(&code, pc), in_frame, "{pc}");
         }
@@ -464,6 +564,36 @@ mod tests {
         // The bytes end.
         assert_eq!(found(&[0x90, 0x90], 0), None);
         assert_eq!(found(&[0x90], 7), None);
+    }
+
+    #[test]
+    fn ways_that_never_return() {
+        let may_return = |code: &[u8]| may_return(&ARCH, code, START, START);
+        // A loop; test eax, eax; je to ud2, and a jump back; the same with a return.
+        assert!(!may_return(&[0xeb, 0xfe]));
+        assert!(!may_return(&[0x85, 0xc0, 0x74, 0x02, 0xeb, 0xfa, 0x0f, 0x0b]));
+        assert!(may_return(&[0x85, 0xc0, 0x74, 0x02, 0xeb, 0xfa, 0xc3]));
+        // jmp rax; the code ends.
+        assert!(may_return(&[0xff, 0xe0]) && may_return(&[0x90]));
+    }
+
+    #[test]
+    fn frames_that_were_left() {
+        // mov rbp, [rbp]; nop; nop
+        let code = [0x48, 0x8b, 0x6d, 0x00, 0x90, 0x90];
+        let has_left = |pc| has_left_frame(&ARCH, &code, START, START + pc);
+        assert!(has_left(4) && has_left(6) && has_left(700));
+        assert!(!has_left(0) && !has_left(3));
+    }
+
+    #[test]
+    fn entries_have_not_touched_the_stack() {
+        // mov eax, 1; test eax, eax; push rbp; nop
+        let code = [0xb8, 1, 0, 0, 0, 0x85, 0xc0, 0x55, 0x90];
+        let is_at_entry = |pc| is_at_entry(&ARCH, &code, START, START, START + pc);
+        assert!([0, 5, 7].into_iter().all(is_at_entry));
+        assert!(!is_at_entry(8), "something was pushed");
+        assert!(!is_at_entry(6), "no instruction begins there");
     }
 
     #[test]

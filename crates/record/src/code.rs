@@ -7,7 +7,7 @@ use std::ops::Range;
 use backtrail_arch::{Arch, Call, InstructionSet, Register};
 use backtrail_dwarf::instructions;
 use backtrail_target::sys;
-use backtrail_unwind::{Coverage, Uncovered};
+use backtrail_unwind::{Coverage, OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
 use crate::made::Made;
@@ -33,6 +33,7 @@ pub(crate) struct Code {
     frames: RefCell<FxHashMap<Place, Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
+    endless: RefCell<FxHashMap<Place, bool>>,
     kept: RefCell<FxHashMap<(Place, Register), bool>>,
 }
 
@@ -60,6 +61,16 @@ impl Process<'_, '_> {
         }
     }
 
+    /// The code around an address, and where it begins.
+    fn code_around(&self, mapping: &Mapping, pc: u64) -> (u64, Vec<u8>) {
+        let start = pc.saturating_sub(instructions::BYTES_BEFORE).max(mapping.start);
+        let end = pc.saturating_add(instructions::BYTES_FROM).min(mapping.end);
+        let mut code = vec![0; end.saturating_sub(start) as usize];
+        let read = self.read(start, &mut code);
+        code.truncate(read);
+        (start, code)
+    }
+
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
         sys::read_process(self.pid as i32, start, bytes).unwrap_or(0)
     }
@@ -80,13 +91,52 @@ impl Code {
             if is_described() {
                 return Uncovered::Unknown;
             }
-            let start = pc.saturating_sub(instructions::BYTES_BEFORE).max(mapping.start);
-            let end = pc.saturating_add(instructions::BYTES_FROM).min(mapping.end);
-            let mut code = vec![0; end.saturating_sub(start) as usize];
-            let read = process.read(start, &mut code);
-            code.truncate(read);
-            let rule = instructions::rule(process.arch, &code, start, pc);
-            rule.map_or(Uncovered::FramePointer, Uncovered::Rule)
+            let (start, code) = process.code_around(mapping, pc);
+            match instructions::rule(process.arch, &code, start, pc) {
+                Some(rule) => Uncovered::Rule(rule),
+                None if instructions::has_left_frame(process.arch, &code, start, pc) => Uncovered::Unknown,
+                None => Uncovered::FramePointer,
+            }
+        })
+    }
+
+    /// Whether the code from `ra` on has no way to a return.
+    pub(crate) fn never_returns(&self, process: &Process<'_, '_>, ra: u64) -> bool {
+        let Some(mapping) = process.space.find(ra.wrapping_sub(1)) else {
+            return false;
+        };
+        remembered(&self.endless, process.place(mapping, ra), || {
+            let (start, code) = process.code_around(mapping, ra);
+            !instructions::may_return(process.arch, &code, start, ra)
+        })
+    }
+
+    /// What `word`, on top of the stack, is to the interrupted code at `pc`: its return address if it follows a call of code
+    /// that has not touched the stack from there to `pc`.
+    pub(crate) fn on_top(&self, process: &Process<'_, '_>, word: u64, pc: u64) -> OnTop {
+        let Some(mapping) = process.space.find(word.wrapping_sub(1)) else {
+            return OnTop::Other;
+        };
+        let (Some(call), Some(callee)) = (self.call_before(process, mapping, word), process.space.find(pc)) else {
+            return OnTop::Other;
+        };
+        let Call::Direct(target) = call else {
+            return OnTop::Unclear;
+        };
+        let (start, code) = process.code_around(callee, pc);
+        match instructions::is_at_entry(process.arch, &code, start, target, pc) {
+            true => OnTop::ReturnAddress,
+            false => OnTop::Unclear,
+        }
+    }
+
+    fn call_before(&self, process: &Process<'_, '_>, mapping: &Mapping, ra: u64) -> Option<Call> {
+        remembered(&self.calls, process.place(mapping, ra), || {
+            let mut before = [0; Arch::LONGEST_CALL];
+            let start = ra.saturating_sub(before.len() as u64).max(mapping.start);
+            let len = (ra - start) as usize;
+            let read = process.read(start, &mut before[..len]);
+            process.arch.call_before(ra, &before[..read]).filter(|_| read == len)
         })
     }
 
@@ -117,13 +167,7 @@ impl Code {
         let Some(mapping) = process.space.find(ra.wrapping_sub(1)) else {
             return false;
         };
-        let call = remembered(&self.calls, process.place(mapping, ra), || {
-            let mut before = [0; Arch::LONGEST_CALL];
-            let start = ra.saturating_sub(before.len() as u64).max(mapping.start);
-            let len = (ra - start) as usize;
-            let read = process.read(start, &mut before[..len]);
-            process.arch.call_before(ra, &before[..read]).filter(|_| read == len)
-        });
+        let call = self.call_before(process, mapping, ra);
         match call {
             None => !process.modules.is_file(mapping) && self.made.borrow_mut().has(process, ra),
             Some(Call::Indirect) => true,

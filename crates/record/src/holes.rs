@@ -52,13 +52,6 @@ impl Stack {
 }
 
 impl Holes {
-    /// Where the stack of a thread ends that has this address.
-    pub(crate) fn stack_end(&mut self, pid: u32, tid: u32, address: u64) -> u64 {
-        let stack = self.of(tid);
-        stack.find(pid, address);
-        stack.mapping.end
-    }
-
     fn of(&mut self, tid: u32) -> &mut Stack {
         if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&tid) {
             self.by_thread.clear();

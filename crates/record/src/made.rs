@@ -1,9 +1,10 @@
 //! Return addresses that no call has left: a run-time system keeps them in tables and pushes them itself.
 //!
 //! HotSpot's interpreter enters a method by a jump, with a return address from a table in libjvm's data. Such an address
-//! is believed if it lies in code made at run time and stands in the data of a module.
+//! is believed if it lies in code made at run time and stands in that data. Other run-time systems have addresses of code
+//! in their data that no frame returns to, so this holds for HotSpot alone.
 
-use backtrail_target::proc::{self, MapsEntry, is_file};
+use backtrail_target::proc::{self, MapsEntry};
 use backtrail_target::sys;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -72,9 +73,10 @@ fn read(process: &Process<'_, '_>) -> FxHashSet<u64> {
     found
 }
 
-/// What modules may write to: mappings of files that have code, and the memory without a file right after these.
+/// What HotSpot may write to: mappings of its library, and the memory without a file right after these.
 fn data(maps: &[MapsEntry]) -> Vec<&MapsEntry> {
-    let code = maps.iter().filter(|map| map.executable && is_file(&map.path));
+    const HOTSPOT: &str = "/libjvm.so";
+    let code = maps.iter().filter(|map| map.executable && map.path.ends_with(HOTSPOT));
     let modules: FxHashSet<&str> = code.map(|map| &map.path[..]).collect();
     let belongs = |index: usize| {
         let map = &maps[index];
@@ -106,8 +108,8 @@ mod tests {
             path: path.to_owned(),
         };
         let maps = [
-            entry(0x1000, 0x2000, "/lib/a.so", "x"),
-            entry(0x2000, 0x3000, "/lib/a.so", "w"),
+            entry(0x1000, 0x2000, "/lib/libjvm.so", "x"),
+            entry(0x2000, 0x3000, "/lib/libjvm.so", "w"),
             entry(0x3000, 0x4000, "", "w"),
             entry(0x4000, 0x5000, "/an/archive", "w"),
             entry(0x5000, 0x6000, "", "w"),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use backtrail_arch::{Register, Registers};
 use backtrail_target::proc;
-use backtrail_unwind::{AddressKind, Coverage, Memory, Restore, Restored, Uncovered};
+use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
 
 use crate::code::{Code, Process};
@@ -212,6 +212,11 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         }
     }
 
+    /// Whether the code from `ra` on has no way to a return: it may have been entered without a call.
+    pub(crate) fn never_returns(&self, ra: u64) -> bool {
+        self.code.never_returns(&self.process, ra)
+    }
+
     /// A number that changes whenever the process has other modules.
     pub(crate) fn generation(&self) -> u64 {
         self.process.space.generation()
@@ -242,6 +247,10 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
 
     fn is_called(&self, ra: u64, callee: u64) -> bool {
         self.code.is_called(&self.process, ra, callee)
+    }
+
+    fn on_top(&self, word: u64, pc: u64) -> OnTop {
+        self.code.on_top(&self.process, word, pc)
     }
 }
 

@@ -4,7 +4,7 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
-use backtrail_unwind::{AddressKind, CacheEntry, Position, RuleCache, keep_register, step_restoring};
+use backtrail_unwind::{AddressKind, CacheEntry, Link, Position, RuleCache, keep_register, link, step_restoring};
 
 use crate::chain;
 use crate::holes::{Holes, ShortCopy};
@@ -150,18 +150,19 @@ impl StackWalker {
         if let Some(stop) = further {
             return reason(stop);
         }
-        if address < program.sp || address - program.sp >= LARGEST_STACK {
-            return Stop::Unreadable;
+        let is_near = address >= program.sp && address - program.sp < LARGEST_STACK;
+        match self.prepare_for_next(program, address, is_near) || is_near {
+            true => Stop::BeyondCopy,
+            false => Stop::Unreadable,
         }
-        self.prepare_for_next(program, address);
-        Stop::BeyondCopy
     }
 
-    /// This stack is cut at `address`, beyond its copy; the next one may be whole.
-    fn prepare_for_next(&mut self, program: &Program<'_>, address: u64) {
+    /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be whole. Returns whether there
+    /// is anything to be known of that.
+    fn prepare_for_next(&mut self, program: &Program<'_>, address: u64, is_near: bool) -> bool {
         let Program { pid, tid, time, .. } = *program;
         let end = program.sp.saturating_add(program.copy.len() as u64);
-        if program.copy.len() < program.wanted as usize {
+        if is_near && program.copy.len() < program.wanted as usize {
             self.holes.mend(ShortCopy {
                 time,
                 pid,
@@ -169,10 +170,9 @@ impl StackWalker {
                 end,
                 wanted: program.sp.saturating_add(program.wanted.into()),
             });
-        } else {
-            let stack_end = self.holes.stack_end(pid, tid, end);
-            self.watches.begin(pid, tid, time, address, stack_end);
+            return true;
         }
+        self.watches.begin(pid, tid, time, address)
     }
 
     /// Walks with what the thread's watch of this index knows to lie beyond the copy.
@@ -189,7 +189,36 @@ impl StackWalker {
         if self.read_apart {
             self.watches.was_useful(program.tid, watch);
         }
-        stop
+        self.check_end(begin, stop, view)
+    }
+
+    /// What the outermost of the frames from `begin` on shows of the end of the walk that found it.
+    fn check_end(
+        &mut self,
+        begin: usize,
+        stop: backtrail_unwind::Stop,
+        view: &SpaceView<'_, '_>,
+    ) -> backtrail_unwind::Stop {
+        let Some(&last) = self.frames.last() else {
+            return stop;
+        };
+        let is_caller = last.kind == FrameKind::Ra && self.frames.len() > begin + 1;
+        match stop {
+            // No call has left this: there is no code.
+            backtrail_unwind::Stop::NoModule if is_caller => {
+                self.frames.pop();
+                stop
+            }
+            backtrail_unwind::Stop::EndOfStack if is_caller => {
+                let mut cache = RuleCache::new(&mut self.cache);
+                let link = link(self.arch, last.address, AddressKind::Ra, view, &mut cache);
+                match link == Link::Outermost || view.never_returns(last.address) {
+                    true => stop,
+                    false => backtrail_unwind::Stop::NoStart,
+                }
+            }
+            _ => stop,
+        }
     }
 
     fn walk_by_tables(

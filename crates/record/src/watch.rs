@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use backtrail_target::perf::monotonic_ns;
-use backtrail_target::stack::{Beyond, Watchpoint};
+use backtrail_target::stack::{Beyond, Watchpoint, mapping_of_stack};
 use backtrail_target::sys;
 use rustc_hash::FxHashMap;
 
@@ -58,6 +58,8 @@ struct DeepStack {
     watches: Vec<Watch>,
     /// Watches in a row that began and were of no use.
     useless: u32,
+    /// The mapping of the last word.
+    mapping: Range<u64>,
     /// When the last one began, and when the next one may.
     begun: u64,
     next: u64,
@@ -100,24 +102,31 @@ impl Watches {
     }
 
     /// Watches the word at `anchor`, which the walk of a sample that was taken at `time` could not read, and reads what lies
-    /// beyond up to the end of the stack.
-    pub(crate) fn begin(&mut self, pid: u32, tid: u32, time: u64, anchor: u64, stack_end: u64) {
+    /// beyond up to the end of the stack. Returns whether that word is, or was lately, one of a stack.
+    pub(crate) fn begin(&mut self, pid: u32, tid: u32, time: u64, anchor: u64) -> bool {
         let now = monotonic_ns();
         if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&tid) {
-            return;
+            return false;
         }
         let stack = self.by_thread.entry(tid).or_default();
         // What was sampled before the last watch began says nothing of that one.
         if now < stack.next || time < stack.begun || stack.watches.iter().any(|watch| watch.anchor == anchor) {
-            return;
+            return stack.mapping.contains(&anchor);
         }
-        stack.watches.truncate(MOST_WATCHES - 1);
         stack.next = now.saturating_add(FIRST_PAUSE << stack.useless.min(MOST_DOUBLINGS));
         stack.useless = stack.useless.saturating_add(1);
-        if let Some(watch) = watch(pid, tid, anchor, stack_end) {
+        if !stack.mapping.contains(&anchor) {
+            stack.mapping = mapping_of_stack(pid, anchor).unwrap_or_default();
+        }
+        if !stack.mapping.contains(&anchor) {
+            return false;
+        }
+        stack.watches.truncate(MOST_WATCHES - 1);
+        if let Some(watch) = watch(pid, tid, anchor, stack.mapping.end) {
             stack.begun = watch.valid.start;
             stack.watches.insert(0, watch);
         }
+        true
     }
 
     /// The thread has ended.

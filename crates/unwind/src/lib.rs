@@ -145,6 +145,17 @@ pub enum Uncovered {
     Rule(Rule),
 }
 
+/// What the word on top of the stack is to interrupted code whose instructions don't say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnTop {
+    /// Anything.
+    Other,
+    /// The return address: the code has not touched the stack yet.
+    ReturnAddress,
+    /// It may be the return address, and then the frame pointer is still the caller's.
+    Unclear,
+}
+
 /// Says which module's table covers an address.
 pub trait Modules {
     /// Whether [`Modules::is_lasting`] is ever true.
@@ -166,6 +177,11 @@ pub trait Modules {
     /// it was found from.
     fn is_called(&self, _ra: u64, _callee: u64) -> bool {
         true
+    }
+
+    /// What `word`, on top of the stack, is to the interrupted code at `pc`, which is taken to keep a frame pointer.
+    fn on_top(&self, _word: u64, _pc: u64) -> OnTop {
+        OnTop::Other
     }
 
     /// Whether the frame at `pc`, whose row is `rule`, is linked into the chain of frame pointers though the row does not

@@ -4,7 +4,7 @@ use backtrail_arch::{Arch, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
 
 use crate::cache::{PackedRule, TableRule};
-use crate::{Coverage, Memory, Modules, RuleCache, Table, Uncovered};
+use crate::{Coverage, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
 
 /// What a frame's program counter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,6 +164,32 @@ fn look_up(arch: &Arch, table: &Table<'_>, address: u64) -> TableRule {
     }
 }
 
+/// What is on top of the stack of code that no table row describes.
+fn on_top(
+    arch: &Arch,
+    registers: &Registers,
+    kind: AddressKind,
+    modules: &impl Modules,
+    memory: &mut impl Memory,
+) -> OnTop {
+    let sp = registers
+        .get(arch.sp)
+        .filter(|_| kind == AddressKind::Pc && !arch.link_register);
+    match sp.and_then(|sp| memory.word(sp)) {
+        Some(word) => modules.on_top(word, registers.pc),
+        None => OnTop::Other,
+    }
+}
+
+/// The caller of a function that has not touched its stack.
+fn return_from_entry(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
+    let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
+    let ra = memory.word(sp).ok_or(Stop::Unreadable(sp))?;
+    let fp = registers.get(arch.fp);
+    become_caller(arch, registers, ra, sp.wrapping_add(arch.pointer_bytes.into()), fp);
+    Ok(AddressKind::Ra)
+}
+
 /// Takes a step by what was found.
 pub(crate) fn follow(
     arch: &Arch,
@@ -200,7 +226,11 @@ fn uncovered_step(
     let mut caller = *registers;
     let stepped = match modules.uncovered(registers.pc, kind, in_table) {
         Uncovered::Unknown => return Err(Stop::NoTable),
-        Uncovered::FramePointer => frame_pointer_step(arch, &mut caller, memory),
+        Uncovered::FramePointer => match on_top(arch, registers, kind, modules, memory) {
+            OnTop::Other => frame_pointer_step(arch, &mut caller, memory),
+            OnTop::ReturnAddress => return_from_entry(arch, &mut caller, memory),
+            OnTop::Unclear => return Err(Stop::NoCall),
+        },
         Uncovered::Rule(rule) => rule_step(arch, &mut caller, kind, &rule, false, memory),
     };
     match stepped {
