@@ -170,6 +170,10 @@ fn summary(outcome: &Outcome, path: &Path) -> String {
         outcome.trace_bytes.div_ceil(1024),
         shown(path)
     );
+    if outcome.read_apart > 0 {
+        let share = 100.0 * outcome.read_apart as f64 / outcome.samples as f64;
+        text.push_str(&format!(" ({share:.1} % with outer frames read apart and proved)"));
+    }
     if !outcome.kernel {
         text.push_str(" (without time in the kernel: not permitted)");
     }

@@ -51,14 +51,24 @@ fn rust_threads() {
     complete(|_| workload::rust_threads(3));
 }
 
+/// Stacks deeper than their copies are whole where a watch proves them, and cut else: never anything else.
+fn whole_or_cut(make: impl Fn(&Path) -> Result<Workload, Missing>) {
+    let Some(setup) = setup() else { return };
+    let Some(workload) = available(make(setup.folder.path())) else {
+        return;
+    };
+    let recording = setup.record(&[], &workload);
+    recording.ended_with(0).complete_or_cut(400, PROMISED, 1.0).readable();
+}
+
 #[test]
 fn recursion_5000_deep() {
-    complete(|_| workload::deep(4, "one"));
+    whole_or_cut(|_| workload::deep(4, "one"));
 }
 
 #[test]
 fn recursion_5000_deep_through_three_functions() {
-    complete(|_| workload::deep(4, "three"));
+    whole_or_cut(|_| workload::deep(4, "three"));
 }
 
 #[test]
@@ -69,17 +79,16 @@ fn deep_stacks_have_their_depth() {
     };
     let recording = setup.record(&[], &workload);
     let summary = recording.ended_with(0).summary();
-    // Half of the time is spent at the bottom, the other half evenly on the way.
+    // Half of the time is spent at the bottom, the other half evenly on the way: 3,750 frames and a few. Those of stacks that
+    // are cut fill the 60 KiB of a copy, with less than 100 bytes each.
     let mean = summary.frames as f64 / summary.samples.max(1) as f64;
-    assert!(
-        (3300.0..4300.0).contains(&mean),
-        "{mean} frames a stack; 3,750 and a few were meant"
-    );
+    assert!((500.0..4300.0).contains(&mean), "{mean} frames a stack");
 }
 
 #[test]
 fn signal_handlers() {
-    complete(|_| workload::signals(5));
+    // A handler on a stack of its own is copied with that stack alone.
+    whole_or_cut(|_| workload::signals(5));
 }
 
 #[test]

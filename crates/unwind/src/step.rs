@@ -223,24 +223,36 @@ fn uncovered_step(
     modules: &impl Modules,
     memory: &mut impl Memory,
 ) -> Result<AddressKind, Stop> {
-    let mut caller = *registers;
-    let stepped = match modules.uncovered(registers.pc, kind, in_table) {
-        Uncovered::Unknown => return Err(Stop::NoTable),
-        Uncovered::FramePointer => match on_top(arch, registers, kind, modules, memory) {
-            OnTop::Other => frame_pointer_step(arch, &mut caller, memory),
-            OnTop::ReturnAddress => return_from_entry(arch, &mut caller, memory),
-            OnTop::Unclear => return Err(Stop::NoCall),
-        },
-        Uncovered::Rule(rule) => rule_step(arch, &mut caller, kind, &rule, false, memory),
-    };
-    match stepped {
-        Ok(_) if !modules.is_called(caller.pc, registers.pc) => Err(Stop::NoCall),
-        Ok(kind) => {
-            *registers = caller;
-            Ok(kind)
+    let callee = *registers;
+    let mut prove = |step: &mut dyn FnMut(&mut Registers) -> Result<AddressKind, Stop>| {
+        let mut caller = callee;
+        match step(&mut caller) {
+            Ok(_) if !modules.is_called(caller.pc, callee.pc) => Err(Stop::NoCall),
+            Ok(kind) => {
+                *registers = caller;
+                Ok(kind)
+            }
+            Err(Stop::EndOfStack) => Err(Stop::NoStart),
+            Err(stop) => Err(stop),
         }
-        Err(Stop::EndOfStack) => Err(Stop::NoStart),
-        Err(stop) => Err(stop),
+    };
+    match modules.uncovered(callee.pc, kind, in_table) {
+        Uncovered::Unknown => Err(Stop::NoTable),
+        Uncovered::FramePointer => match on_top(arch, &callee, kind, modules, memory) {
+            OnTop::Other => prove(&mut |caller| frame_pointer_step(arch, caller, memory)),
+            OnTop::ReturnAddress => prove(&mut |caller| return_from_entry(arch, caller, memory)),
+            OnTop::Unclear => Err(Stop::NoCall),
+        },
+        Uncovered::Rule(rule) => {
+            let by_rule = prove(&mut |caller| rule_step(arch, caller, kind, &rule, false, memory));
+            match by_rule {
+                // The instructions were misread; code that has made a call mostly keeps a frame pointer.
+                Err(Stop::NoCall | Stop::NoStart) if kind == AddressKind::Ra => {
+                    prove(&mut |caller| frame_pointer_step(arch, caller, memory))
+                }
+                stepped => stepped,
+            }
+        }
     }
 }
 

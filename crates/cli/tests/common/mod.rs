@@ -124,8 +124,15 @@ impl Recording<'_> {
     }
 
     /// Fails unless there are samples, a quarter of so many at least where the machine computes other things too, and so large a
-    /// share of those whose process has a stack is complete.
+    /// share of those whose process has a stack is complete, or cut where its copy ends: on a busy machine the recorder comes
+    /// late to the pages that copies lack.
     pub(crate) fn complete(&self, expected_samples: u64, least_share: f64) -> &Self {
+        const MOST_CUT: f64 = 0.4;
+        self.complete_or_cut(expected_samples, least_share, MOST_CUT)
+    }
+
+    /// The same where stacks are cut that are deeper than their copies, up to a share.
+    pub(crate) fn complete_or_cut(&self, expected_samples: u64, least_share: f64, most_cut: f64) -> &Self {
         let summary = self.summary();
         let told = format!(
             "{} samples, {} lost, {:.2} % complete; incomplete: {}",
@@ -142,9 +149,11 @@ impl Recording<'_> {
         );
         let stops = |reason| summary.stops.get(reason).copied().unwrap_or(0);
         let with_stack = summary.samples - stops("no_user_stack");
-        let incomplete = with_stack - stops("end_of_stack");
+        let cut = stops("beyond_copy");
+        let incomplete = with_stack - stops("end_of_stack") - cut;
         let most = ((1.0 - least_share) * with_stack as f64) as u64;
         assert!(incomplete <= most.max(FEW), "{told}");
+        assert!(cut as f64 <= (most_cut * with_stack as f64).max(FEW as f64), "{told}");
         assert!(
             (summary.complete - summary.completeness()).abs() < 1e-3,
             "the share is not that of the counts: {}",
