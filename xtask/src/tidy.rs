@@ -100,6 +100,10 @@ fn layers(name: &str, manifest: &str) -> Vec<String> {
     else {
         return Vec::new();
     };
+    // A program that a crate builds in order to measure it is not a member of the workspace.
+    if room.contains('/') && dependencies(manifest).next().is_none() {
+        return Vec::new();
+    }
     let own = match layer(room) {
         Some(own) => own,
         None if room == TESTKIT => return testkit_knows_nothing(name, manifest),
@@ -214,6 +218,9 @@ mod tests {
         let testkit = "[dependencies]\nbacktrail-testkit = { path = \"../testkit\" }\n";
         assert_eq!(layers("crates/record/Cargo.toml", testkit).len(), 1);
         assert_eq!(layers("bench/Cargo.toml", testkit).len(), 0);
+        let program = "[dependencies]\ntokio = \"1\"\n[workspace]\n";
+        assert_eq!(layers("crates/evidence/programs/work/Cargo.toml", program).len(), 0);
+        assert_eq!(layers("crates/evidence/programs/work/Cargo.toml", testkit).len(), 1);
     }
 
     #[test]

@@ -379,6 +379,23 @@ fn another_column_for_the_return_address() {
     );
     assert_eq!(rows(&converted(15, &[UNDEFINED, 15])), [(0, None)]);
     assert_eq!(converted(40, &[]).skipped[0].reason, Reason::ReturnColumn);
+    // If the column is the frame pointer or the stack pointer, its rule restores that register too.
+    assert_eq!(
+        rows(&converted(29, &[OFFSET | 29, 1])),
+        [(
+            0,
+            rule(
+                Location::register(31, 0),
+                Location::saved(-8),
+                Some(Location::saved(-8))
+            )
+        )]
+    );
+    let saved_sp = location(Base::Register(31), -8, true);
+    assert_eq!(
+        rows(&converted(31, &[OFFSET | 31, 1])),
+        [(0, rule(saved_sp, saved_sp, None))]
+    );
 }
 
 #[test]

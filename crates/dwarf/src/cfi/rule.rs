@@ -65,6 +65,10 @@ impl Rules {
         let Base::Register(base) = self.base(*register)? else {
             return None;
         };
+        // The column's rule then also restores that register, which the walk below would miss.
+        if column == self.fp || column == self.sp {
+            return None;
+        }
         let (mut ra, mut fp) = (None, None);
         for (register, rule) in row.registers() {
             match rule {
