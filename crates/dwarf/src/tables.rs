@@ -29,7 +29,7 @@ use crate::plt;
 use crate::roots;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v5";
+const CACHE_FOLDER: &str = "sframe-v6";
 
 const TRAILER_BYTES: usize = 16;
 
@@ -120,7 +120,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v5` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v6` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(cache::folder);
@@ -155,7 +155,7 @@ impl Tables {
         let entry = self.cache_entry(image);
         let source = entry
             .as_ref()
-            .map(|_| source_crc([Some(&section), own.as_ref(), more.as_ref(), go.as_ref()]));
+            .map(|_| source_crc(image, [Some(&section), own.as_ref(), more.as_ref(), go.as_ref()]));
         if let (Some(path), Some(source)) = (&entry, source)
             && let Some(table) = read_entry(path, source, abi(image))
         {
@@ -293,8 +293,13 @@ fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
 }
 
 /// Two files may have one build id; what their tables say, and where, tells them apart.
-fn source_crc(sections: [Option<&SectionData<'_>>; 4]) -> u32 {
+fn source_crc(image: &Image<'_>, sections: [Option<&SectionData<'_>>; 4]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
+    // Some rows are made from code that only a symbol names, which a stripped copy of the file has not.
+    for name in [".symtab", ".dynsym"] {
+        let size = image.section_header(name).map_or(0, |section| section.size);
+        crc.update(&size.to_le_bytes());
+    }
     for section in sections.into_iter().flatten() {
         crc.update(&section.address.to_le_bytes());
         crc.update(&section.data);
