@@ -226,6 +226,10 @@ fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>
     for (tid, thread) in ours {
         let Some(theirs) = theirs.get(tid) else { continue };
         let pcs = real_pcs(thread);
+        let theirs = match leaves_its_stack(thread) {
+            true => &theirs[..theirs.len().min(pcs.len())],
+            false => &theirs[..],
+        };
         let common = pcs.iter().zip(theirs).take_while(|(our, their)| our == their).count();
         assert!(
             common == theirs.len().min(pcs.len()) && theirs.len() <= pcs.len(),
@@ -235,6 +239,29 @@ fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>
         short += usize::from(common < pcs.len());
     }
     println!("{what}: {frames} frames as eu-stack has them; {short} stacks it shows no further");
+}
+
+/// Whether a Go 1.19 thread's stack ends where the goroutine has been left for the system stack: what others find behind that
+/// is whatever was on the system stack.
+fn leaves_its_stack(thread: &Thread) -> bool {
+    const SWITCHES: [&str; 4] = [
+        "runtime.systemstack",
+        "runtime.asmcgocall",
+        "runtime.mcall",
+        "runtime.morestack",
+    ];
+    let last = thread.frames.last();
+    let last = last.map_or("", |frame| frame.function.trim_end_matches(".abi0"));
+    thread.stop == "not_expressible" && SWITCHES.contains(&last)
+}
+
+fn up_to_switches(ours: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
+    for (tid, thread) in &*ours {
+        if let Some(frames) = gdb.get_mut(tid).filter(|_| leaves_its_stack(thread)) {
+            frames.truncate(thread.frames.len());
+        }
+    }
+    without_address_0(ours, gdb);
 }
 
 fn nothing(_: &mut BTreeMap<u32, Thread>, _: &mut BTreeMap<u32, Vec<GdbFrame>>) {}
@@ -509,7 +536,7 @@ fn a_go_program() {
     if let Some(mut subject) = available(start("go", &folder, &[built.to_str().expect("text")])) {
         // It ends in a way of its own.
         subject.core_signal = None;
-        as_gdb(subject, &folder, without_address_0);
+        as_gdb(subject, &folder, up_to_switches);
     }
 }
 

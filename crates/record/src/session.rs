@@ -282,6 +282,7 @@ impl<'a> Session<'a> {
                 self.writer.forget_name(tid);
                 if exec {
                     self.has_news = true;
+                    self.walker.forget_thread(tid);
                     self.spaces.exec(pid);
                     self.writer.exec(time, pid)?;
                 }

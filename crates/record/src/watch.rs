@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use backtrail_target::perf::monotonic_ns;
-use backtrail_target::stack::{Beyond, Watchpoint, mapping_of_stack};
+use backtrail_target::stack::{Beyond, Watchpoint, mapping_of_own_stack};
 use backtrail_target::sys;
 use rustc_hash::FxHashMap;
 
@@ -102,7 +102,7 @@ impl Watches {
     }
 
     /// Watches the word at `anchor`, which the walk of a sample that was taken at `time` could not read, and reads what lies
-    /// beyond up to the end of the stack. Returns whether that word is, or was lately, one of a stack.
+    /// beyond up to the end of the stack. Returns whether that word is, or was lately, one of the thread's own stack.
     pub(crate) fn begin(&mut self, pid: u32, tid: u32, time: u64, anchor: u64) -> bool {
         let now = monotonic_ns();
         if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&tid) {
@@ -116,7 +116,7 @@ impl Watches {
         stack.next = now.saturating_add(FIRST_PAUSE << stack.useless.min(MOST_DOUBLINGS));
         stack.useless = stack.useless.saturating_add(1);
         if !stack.mapping.contains(&anchor) {
-            stack.mapping = mapping_of_stack(pid, anchor).unwrap_or_default();
+            stack.mapping = mapping_of_own_stack(pid, tid, anchor).unwrap_or_default();
         }
         if !stack.mapping.contains(&anchor) {
             return false;

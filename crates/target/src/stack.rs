@@ -112,6 +112,20 @@ pub fn mapping_of_stack(pid: u32, address: u64) -> Option<Range<u64>> {
     (map.inode == 0).then_some(map.start..map.end)
 }
 
+/// The same if it is the stack that the thread was made with: no other thread ever runs on that one, as it may on the
+/// stacks that programs make for fibres.
+pub fn mapping_of_own_stack(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
+    const MAIN_STACK: &str = "[stack]";
+    let maps = proc::maps(pid).ok()?;
+    let map = maps.into_iter().find(|map| (map.start..map.end).contains(&address))?;
+    let mapping = map.start..map.end;
+    let is_own = match map.path == MAIN_STACK {
+        true => tid == pid,
+        false => map.inode == 0 && sys::robust_list(tid as i32).is_ok_and(|list| mapping.contains(&list)),
+    };
+    is_own.then_some(mapping)
+}
+
 /// Makes the pages of a range present that never were, by reading a byte of each. They cost no memory: untouched pages all
 /// share one page of zeroes.
 pub fn touch(pid: u32, range: Range<u64>) {
@@ -157,6 +171,23 @@ mod tests {
         let mut inside = beyond(start + 8);
         assert_eq!((inside.word(start), inside.word(end)), (Some(0), None));
         assert_eq!((inside.word(start + 8), inside.word(end)), (Some(1), Some(100)));
+    }
+
+    #[test]
+    fn stacks_that_threads_were_made_with() {
+        let pid = std::process::id();
+        let own = std::thread::spawn(move || {
+            let (here, tid) = (0_u8, rustix::thread::gettid().as_raw_nonzero().get() as u32);
+            let address = std::ptr::from_ref(&here).addr() as u64;
+            let heap = Box::new(0_u8);
+            let elsewhere = std::ptr::from_ref(&*heap).addr() as u64;
+            (
+                mapping_of_own_stack(pid, tid, address).is_some_and(|mapping| mapping.contains(&address)),
+                mapping_of_own_stack(pid, pid, address).is_some(),
+                mapping_of_own_stack(pid, tid, elsewhere).is_some(),
+            )
+        });
+        assert_eq!(own.join().expect("it does not panic"), (true, false, false));
     }
 
     #[test]

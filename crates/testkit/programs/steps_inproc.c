@@ -87,8 +87,9 @@ static void on_trap(int number, siginfo_t *info, void *context) {
     } else if (same == their_count && same == count) {
         equal++;
         if (!is_whole) show("both end early", pc, count, their_count, same);
-    } else if (same == their_count && is_whole) {
+    } else if (same == their_count) {
         longer++;
+        if (!is_whole) show("longer, and ends early", pc, count, their_count, same);
     } else if (same == count) {
         shorter++;
         show("shorter", pc, count, their_count, same);

@@ -85,6 +85,18 @@ pub fn touch_pages(pid: i32, range: Range<u64>) {
     }
 }
 
+/// Where thread `tid` keeps its list of robust mutexes (`get_robust_list(2)`): in its control block, which C libraries put on
+/// top of the stack that they make for a thread.
+pub fn robust_list(tid: i32) -> io::Result<u64> {
+    let (mut head, mut len) = (0_u64, 0_usize);
+    // SAFETY: the kernel writes a pointer and a length to these two, which outlive the call.
+    let done = unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &raw mut head, &raw mut len) };
+    match done {
+        0 => Ok(head),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
