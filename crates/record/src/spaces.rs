@@ -224,6 +224,8 @@ impl<'v, 'a> SpaceView<'v, 'a> {
 }
 
 impl backtrail_unwind::Modules for SpaceView<'_, '_> {
+    const LOOKS_ON_TOP: bool = true;
+
     #[inline]
     fn coverage(&self, address: u64) -> Coverage<'_> {
         if let Some((range, coverage)) = self.last.take() {

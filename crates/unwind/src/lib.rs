@@ -161,6 +161,9 @@ pub trait Modules {
     /// Whether [`Modules::is_lasting`] is ever true.
     const CAN_LAST: bool = false;
 
+    /// Whether [`Modules::on_top`] is to be asked.
+    const LOOKS_ON_TOP: bool = false;
+
     /// The coverage of `address`.
     fn coverage(&self, address: u64) -> Coverage<'_>;
 

@@ -165,17 +165,17 @@ fn look_up(arch: &Arch, table: &Table<'_>, address: u64) -> TableRule {
 }
 
 /// What is on top of the stack of code that no table row describes.
-fn on_top(
+fn on_top<M: Modules>(
     arch: &Arch,
     registers: &Registers,
     kind: AddressKind,
-    modules: &impl Modules,
+    modules: &M,
     memory: &mut impl Memory,
 ) -> OnTop {
-    let sp = registers
-        .get(arch.sp)
-        .filter(|_| kind == AddressKind::Pc && !arch.link_register);
-    match sp.and_then(|sp| memory.word(sp)) {
+    if !M::LOOKS_ON_TOP || kind == AddressKind::Ra || arch.link_register {
+        return OnTop::Other;
+    }
+    match registers.get(arch.sp).and_then(|sp| memory.word(sp)) {
         Some(word) => modules.on_top(word, registers.pc),
         None => OnTop::Other,
     }

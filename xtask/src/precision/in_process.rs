@@ -89,7 +89,7 @@ fn stepped(library: &Path, folder: &Path, broken: &mut Vec<String>) -> Result<St
     let mut page = String::from(
         "Each line is code that a program calls while it single-steps itself. At every instruction the chain of \
          `backtrail_backtrace_from_ucontext` is held against that of libgcc's `_Unwind_Backtrace` from the same handler. *Longer* chains have all of \
-         libgcc's frames and go on to `main`; *to main* counts all chains of Backtrail that end in `main` and its callers. Where libgcc crashes \
+         libgcc's frames and go on; *to main* counts all chains of Backtrail that end in `main` and its callers. Where libgcc crashes \
          (it reads whatever it takes for a return address), there is nothing to compare with. Promised: none shorter, none different.\n\n\
          | code | instructions | equal | longer | shorter | different | libgcc crashes | to main |\n|---|---|---|---|---|---|---|---|\n",
     );
