@@ -226,14 +226,15 @@ fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>
     for (tid, thread) in ours {
         let Some(theirs) = theirs.get(tid) else { continue };
         let pcs = real_pcs(thread);
-        let theirs = match leaves_its_stack(thread) {
+        let theirs = match ends_in_its_own_way(thread) {
             true => &theirs[..theirs.len().min(pcs.len())],
             false => &theirs[..],
         };
         let common = pcs.iter().zip(theirs).take_while(|(our, their)| our == their).count();
         assert!(
             common == theirs.len().min(pcs.len()) && theirs.len() <= pcs.len(),
-            "{what}, thread {tid}: {pcs:x?}\neu-stack: {theirs:x?}"
+            "{what}, thread {tid}, {}: {pcs:x?}\neu-stack: {theirs:x?}",
+            thread.stop
         );
         frames += common;
         short += usize::from(common < pcs.len());
@@ -241,9 +242,9 @@ fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>
     println!("{what}: {frames} frames as eu-stack has them; {short} stacks it shows no further");
 }
 
-/// Whether a Go 1.19 thread's stack ends where the goroutine has been left for the system stack: what others find behind that
-/// is whatever was on the system stack.
-fn leaves_its_stack(thread: &Thread) -> bool {
+/// Whether a stack of Go ends where its run-time library says that nothing called (`mstart`, though `clone` has), or, in Go
+/// 1.19, where the goroutine has been left for the system stack: what others find behind that is whatever was on it.
+fn ends_in_its_own_way(thread: &Thread) -> bool {
     const SWITCHES: [&str; 4] = [
         "runtime.systemstack",
         "runtime.asmcgocall",
@@ -252,12 +253,13 @@ fn leaves_its_stack(thread: &Thread) -> bool {
     ];
     let last = thread.frames.last();
     let last = last.map_or("", |frame| frame.function.trim_end_matches(".abi0"));
-    thread.stop == "not_expressible" && SWITCHES.contains(&last)
+    let is_whole = thread.stop == "end_of_stack";
+    is_whole && last == "runtime.mstart" || !is_whole && SWITCHES.contains(&last)
 }
 
 fn up_to_switches(ours: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
     for (tid, thread) in &*ours {
-        if let Some(frames) = gdb.get_mut(tid).filter(|_| leaves_its_stack(thread)) {
+        if let Some(frames) = gdb.get_mut(tid).filter(|_| ends_in_its_own_way(thread)) {
             frames.truncate(thread.frames.len());
         }
     }

@@ -293,7 +293,8 @@ fn rule_step(
         },
     };
     if ra == 0 {
-        return Err(Stop::EndOfStack);
+        // Nothing begins in the middle of a switch from one stack to another.
+        return Err(if switches { Stop::NoStart } else { Stop::EndOfStack });
     }
     become_caller(arch, registers, ra, caller_sp, fp);
     Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
