@@ -25,7 +25,7 @@ complete if one of the two outermost names is that of a start routine. *Wrong* c
 in which a return address cannot have called the frame above it: no call instruction precedes it, or the
 call is direct and leads elsewhere, also through stubs, slots and tail calls. *False end* counts the stacks
 that the recorder calls complete and that do not end in a start routine. *Read late* counts the stacks
-of which some part was read after the moment of the sample. *Indirect* is the share of frames
+whose outer frames were read apart from the sample, under a watch that proves them. *Indirect* is the share of frames
 whose call is indirect or otherwise not proved by the code: of these the judge knows only that a call is there.
 ";
 
