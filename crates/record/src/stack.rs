@@ -29,7 +29,7 @@ pub(crate) struct StackWalker {
     walks: Walks,
     holes: Holes,
     watches: Watches,
-    /// The chain of frame pointers of the sample at hand.
+    /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,

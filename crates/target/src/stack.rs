@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use backtrail_unwind::Memory;
 
-use crate::{proc, sys};
+use crate::proc::{self, MapsEntry};
+use crate::sys;
 
 /// The copy of a stack that came with a sample, and what is proved to lie beyond it.
 #[derive(Clone, Copy, Debug)]
@@ -107,23 +108,26 @@ impl Watchpoint {
 
 /// The private memory without a file that holds `address` in a process: a stack, as far as anybody can say from outside.
 pub fn mapping_of_stack(pid: u32, address: u64) -> Option<Range<u64>> {
-    let maps = proc::maps(pid).ok()?;
-    let map = maps.into_iter().find(|map| (map.start..map.end).contains(&address))?;
-    (map.inode == 0).then_some(map.start..map.end)
+    let map = map_at(pid, address).filter(|map| map.inode == 0)?;
+    Some(map.start..map.end)
 }
 
 /// The same if it is the stack that the thread was made with: no other thread ever runs on that one, as it may on the
 /// stacks that programs make for fibres.
 pub fn mapping_of_own_stack(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
     const MAIN_STACK: &str = "[stack]";
-    let maps = proc::maps(pid).ok()?;
-    let map = maps.into_iter().find(|map| (map.start..map.end).contains(&address))?;
+    let map = map_at(pid, address)?;
     let mapping = map.start..map.end;
     let is_own = match map.path == MAIN_STACK {
         true => tid == pid,
         false => map.inode == 0 && sys::robust_list(tid as i32).is_ok_and(|list| mapping.contains(&list)),
     };
     is_own.then_some(mapping)
+}
+
+fn map_at(pid: u32, address: u64) -> Option<MapsEntry> {
+    let maps = proc::maps(pid).ok()?;
+    maps.into_iter().find(|map| (map.start..map.end).contains(&address))
 }
 
 /// Makes the pages of a range present that never were, by reading a byte of each. They cost no memory: untouched pages all
