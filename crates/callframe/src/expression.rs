@@ -30,7 +30,7 @@ impl Stack {
         self.values.get(self.depth).copied()
     }
 
-    /// The value so many below the top one.
+    /// The value this far below the top one.
     fn pick(&self, below: usize) -> Option<u64> {
         let at = self.depth.checked_sub(below)?.checked_sub(1)?;
         self.values.get(at).copied()

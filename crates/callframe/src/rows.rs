@@ -12,9 +12,9 @@ pub(crate) enum Rule {
     Unspecified,
     Undefined,
     SameValue,
-    /// Saved at so many bytes from the CFA.
+    /// Saved at this offset from the CFA, in bytes.
     Offset(i32),
-    /// Is so many bytes from the CFA.
+    /// The CFA plus this many bytes.
     ValOffset(i32),
     Register(Register),
     /// Saved where an expression says: its place from the FDE's instructions on, and its length.

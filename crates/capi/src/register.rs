@@ -344,7 +344,7 @@ impl Seen<'_> {
             identity,
             content,
             image,
-            // SAFETY: the loader keeps the module while it tells of it.
+            // SAFETY: the loader keeps the module while it reports it.
             call_frames: unsafe { frames::by_header(headers, info.dlpi_addr) },
         });
     }
