@@ -31,6 +31,8 @@ pub(crate) struct StackWalker {
     watches: Watches,
     /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
+    /// Where a stack was last seen to end rightly: the modules' generation, and the outermost frame's address.
+    proved_end: (u64, u64),
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
     /// Whether some of them were read apart from the sample, under a watch that proves them.
@@ -58,6 +60,7 @@ impl StackWalker {
             holes: Holes::default(),
             watches: Watches::default(),
             chain: Vec::new(),
+            proved_end: (0, 0),
             frames: Vec::new(),
             read_apart: false,
         }
@@ -210,12 +213,17 @@ impl StackWalker {
                 stop
             }
             backtrail_unwind::Stop::EndOfStack if is_caller => {
+                let end = (view.generation(), last.address);
+                if end == self.proved_end {
+                    return stop;
+                }
                 let mut cache = RuleCache::new(&mut self.cache);
                 let link = link(self.arch, last.address, AddressKind::Ra, view, &mut cache);
-                match link == Link::Outermost || view.never_returns(last.address) {
-                    true => stop,
-                    false => backtrail_unwind::Stop::NoStart,
+                if link != Link::Outermost && !view.never_returns(last.address) {
+                    return backtrail_unwind::Stop::NoStart;
                 }
+                self.proved_end = end;
+                stop
             }
             _ => stop,
         }
