@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 7] = [
     &["dwarf", "target"],
     &["record", "profile", "local"],
     &["capi", "stacks"],
-    &["cli", "crash-names", "preload"],
+    &["cli", "crash-names", "preload", "api"],
 ];
 
 /// For tests and chores; nothing that is shipped depends on it.
