@@ -12,8 +12,9 @@ use backtrail_unwind::AddressKind;
 use backtrail_wire::Endian;
 
 use crate::arguments::{self, Source};
-use crate::modules::{ModuleSet, Space};
+use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, ThreadStack};
+use crate::space::Space;
 use crate::{record, walk};
 
 /// Reads `data` as a core and walks its threads. No file but the core is read.

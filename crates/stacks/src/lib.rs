@@ -31,6 +31,7 @@ mod modules;
 mod names;
 mod process;
 pub mod record;
+mod space;
 mod walk;
 
 pub use modules::Problem;

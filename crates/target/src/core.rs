@@ -76,6 +76,7 @@ fn mapping_of(load: &Load<'_>) -> Mapping {
     Mapping {
         start: load.start,
         end: load.end,
+        writable: load.writable,
         executable: load.executable,
         file_offset: 0,
         inode: 0,
@@ -96,6 +97,7 @@ fn mappings_by_note(core: &Core<'_>) -> Vec<Mapping> {
         .map(|file| Mapping {
             start: file.start,
             end: file.end,
+            writable: covering(file.start).is_some_and(|load| load.writable),
             executable: covering(file.start).is_none_or(|load| load.executable),
             file_offset: file.file_offset,
             inode: 0,

@@ -211,6 +211,7 @@ impl Copied {
         let mappings = proc::maps_of(&self.maps).into_iter().map(|map| Mapping {
             start: map.start,
             end: map.end,
+            writable: map.writable,
             executable: map.executable,
             file_offset: map.file_offset,
             inode: map.inode,

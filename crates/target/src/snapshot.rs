@@ -41,6 +41,8 @@ pub struct Mapping {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
+    /// Whether it may be written to.
+    pub writable: bool,
     /// Whether code may run there.
     pub executable: bool,
     /// Offset of the first byte in the file, in bytes.
