@@ -138,7 +138,7 @@ fn made_up(table: &Table<'_>) -> ThreadStack {
         signal: None,
         frames: frames.collect(),
         end: End::COMPLETE,
-        was_live: false,
+        lacked_memory: false,
         registers,
         arguments: Vec::new(),
     }

@@ -164,7 +164,8 @@ impl Module {
     pub(crate) fn table(&self, svma: u64, set: &ModuleSet) -> Option<Section<'_>> {
         self.origin?;
         if self.table.get().is_none()
-            && let Some(function) = self.frames.as_ref().and_then(|frames| frames.function(svma))
+            && let Some(frames) = &self.frames
+            && let Some(function) = frames.function(svma, |start| self.is_misdescribed(start))
         {
             return Section::parse(function, 0).ok();
         }
@@ -173,6 +174,11 @@ impl Module {
             set.table(&self.path, &image).map(|(table, _)| table)
         });
         whole.as_ref()?.section()
+    }
+
+    fn is_misdescribed(&self, start: u64) -> bool {
+        let image = self.file.as_ref().and_then(|file| Image::parse(file.bytes()).ok());
+        image.is_some_and(|image| tables::is_misdescribed(&image, start))
     }
 
     /// The function of a table that has the code at an address of the file.

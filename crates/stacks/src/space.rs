@@ -1,6 +1,6 @@
 //! The code of a snapshot: what the unwinder asks for while it walks stacks.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -28,6 +28,8 @@ pub(crate) struct Space<'s> {
     modules: Vec<OnceCell<Option<Rc<Module>>>>,
     /// What was read for arguments: threads have called from the same places, with the same texts.
     pages: RefCell<Pages>,
+    /// Whether code made at run time was read while the process ran on.
+    changing_code: Cell<bool>,
     /// What was found out about code that no table row describes, by its address.
     proofs: CodeProofs<u64>,
 }
@@ -39,6 +41,7 @@ impl<'s> Space<'s> {
             set,
             modules: snapshot.mappings.iter().map(|_| OnceCell::new()).collect(),
             pages: RefCell::default(),
+            changing_code: Cell::new(false),
             proofs: CodeProofs::default(),
         }
     }
@@ -168,6 +171,11 @@ impl<'s> Space<'s> {
 }
 
 impl Space<'_> {
+    /// Whether code made at run time was read since this was last asked, while the process ran on.
+    pub(crate) fn has_read_changing_code(&self) -> bool {
+        self.changing_code.take()
+    }
+
     /// Whether the code from `ra` on has no way to a return.
     pub(crate) fn never_returns(&self, ra: u64) -> bool {
         self.proofs.never_returns(&self, ra)
@@ -304,6 +312,10 @@ impl<'s, 'm> ProcessCode for &'m Space<'s> {
     }
 
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
+        let is_file = ProcessCode::find(self, start).is_some_and(|(_, module)| module.is_some());
+        if self.snapshot.is_live && !self.snapshot.is_held && !is_file {
+            self.changing_code.set(true);
+        }
         Space::read(self, start, bytes)
     }
 

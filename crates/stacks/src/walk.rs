@@ -75,7 +75,7 @@ fn stack(
         signal: thread.signal,
         frames: walk.frames,
         end,
-        was_live: walk.memory.was_live(),
+        lacked_memory: walk.memory.lacked() | space.has_read_changing_code(),
         registers: walk.registers.unwrap_or_default(),
         arguments: Vec::new(),
     }

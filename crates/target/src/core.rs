@@ -45,6 +45,7 @@ pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
             .collect(),
         pieces: Pieces::new(pieces.collect()),
         is_live: false,
+        is_held: false,
     };
     snapshot.mappings = if core.files.is_empty() {
         mappings_by_headers(core, &snapshot)

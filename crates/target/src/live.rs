@@ -136,7 +136,7 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
             None
         }
     };
-    Ok((copied?.into_snapshot(pid), held))
+    Ok((copied?.into_snapshot(pid, held.is_some()), held))
 }
 
 /// A process of which one thread stands still by itself and tells its registers: one that waits in the handler of a crash. Nothing is stopped,
@@ -154,7 +154,7 @@ pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'st
         stacks: Vec::new(),
         maps: proc::maps_text(pid).map_err(|error| system(&error))?,
     };
-    Ok(copied.into_snapshot(pid))
+    Ok(copied.into_snapshot(pid, true))
 }
 
 fn process_of(pid: u32) -> Result<u32, Error> {
@@ -198,7 +198,7 @@ struct CopiedThread {
 
 impl Copied {
     /// All that needs not be done while the process stands still.
-    fn into_snapshot(self, pid: u32) -> Snapshot<'static> {
+    fn into_snapshot(self, pid: u32, is_held: bool) -> Snapshot<'static> {
         let stacks = self.stacks.into_iter().map(|(start, bytes)| (start, Cow::Owned(bytes)));
         let threads = self.threads.into_iter().map(|thread| Thread {
             tid: thread.tid as u32,
@@ -230,6 +230,7 @@ impl Copied {
             threads,
             pieces: Pieces::new(stacks.collect()),
             is_live: true,
+            is_held,
         }
     }
 }
