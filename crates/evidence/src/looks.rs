@@ -66,9 +66,9 @@ type Stacks = BTreeMap<u32, Stack>;
 struct Against {
     threads: u64,
     same: u64,
-    /// Ours goes on where theirs ends.
+    /// Ours has all frames of theirs in their order, and more.
     longer: u64,
-    /// Theirs goes on where ours ends, or goes another way, and the judge finds nothing wrong with it.
+    /// Theirs has frames that ours has not, and the judge finds nothing wrong with the first of them.
     missing: u64,
     missing_frames: u64,
     /// The judge finds theirs wrong from where it is not ours.
@@ -335,10 +335,15 @@ fn compare(
             .zip(theirs.addresses())
             .take_while(|(own, their)| own == their)
             .count();
-        let left = theirs.frames.len() - common;
-        if left == 0 {
-            against.same += u64::from(ours.frames.len() == common);
-            against.longer += u64::from(ours.frames.len() > common);
+        let mut rest = ours.addresses().skip(common);
+        if theirs
+            .addresses()
+            .skip(common)
+            .all(|their| rest.any(|own| own == their))
+        {
+            let is_same = ours.frames.len() == theirs.frames.len();
+            against.same += u64::from(is_same);
+            against.longer += u64::from(!is_same);
             continue;
         }
         // Their frames count up to the first that the judge does not believe; behind a signal they may be as they are.
