@@ -71,6 +71,8 @@ struct Against {
     /// Theirs has frames that ours has not, and the judge finds nothing wrong with the first of them.
     missing: u64,
     missing_frames: u64,
+    /// Theirs goes on behind a start routine.
+    beyond_start: u64,
     /// The judge finds theirs wrong from where it is not ours.
     theirs_wrong: u64,
 }
@@ -126,12 +128,13 @@ fn print(name: &str, outcome: &Outcome, options: &Options) -> bool {
     println!("## {name}: {}", outcome.verdict.describe(options.examples));
     for (tool, against) in [("gdb", outcome.gdb), ("eu-stack", outcome.eu_stack)] {
         println!(
-            "  {tool}: threads {}, same {}, ours longer {}, MISSING {} ({} frames), theirs wrong {}",
+            "  {tool}: threads {}, same {}, ours longer {}, MISSING {} ({} frames), theirs beyond a start {}, theirs wrong {}",
             against.threads,
             against.same,
             against.longer,
             against.missing,
             against.missing_frames,
+            against.beyond_start,
             against.theirs_wrong
         );
     }
@@ -344,6 +347,10 @@ fn compare(
             let is_same = ours.frames.len() == theirs.frames.len();
             against.same += u64::from(is_same);
             against.longer += u64::from(!is_same);
+            continue;
+        }
+        if common == ours.frames.len() && judge.end(pid, &ours.frames).is_some() {
+            against.beyond_start += 1;
             continue;
         }
         // Their frames count up to the first that the judge does not believe; behind a signal they may be as they are.

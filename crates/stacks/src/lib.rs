@@ -24,6 +24,7 @@ pub mod calls;
 pub mod fold;
 #[doc(hidden)]
 pub mod fuzz;
+mod go;
 pub mod input;
 mod modules;
 mod names;

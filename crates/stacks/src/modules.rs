@@ -354,7 +354,7 @@ impl ModuleSet {
         let mut candidates: Vec<PathBuf> = given.cloned().collect();
         if snapshot.is_live {
             // By its path first, where names and debug files lie beside it; the inode says whether it is the same file.
-            let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.pid, mapping.start, mapping.end, path);
+            let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.reader, mapping.start, mapping.end, path);
             candidates.extend([by_path, by_root, by_mapping]);
         } else {
             // A core of another machine is of files that are not in their places here.

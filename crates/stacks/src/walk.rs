@@ -8,6 +8,7 @@ use backtrail_unwind::{
 };
 
 use crate::arguments;
+use crate::go;
 use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 use crate::space::Space;
@@ -125,6 +126,7 @@ impl Walk<'_, '_, '_> {
         let mut registers = innermost;
         let mut kind = AddressKind::Pc;
         let mut how = How::Initial;
+        let mut goroutine = None;
         loop {
             self.frames.push(Frame {
                 address: registers.pc,
@@ -134,6 +136,7 @@ impl Walk<'_, '_, '_> {
             if let Some(kept) = &mut self.registers {
                 kept.push(&registers);
             }
+            goroutine = go::held(&registers).or(goroutine);
             if self.frames.len() == MOST_FRAMES {
                 return Stop::Limit;
             }
@@ -144,6 +147,14 @@ impl Walk<'_, '_, '_> {
                 && keep_register(needed, &innermost, &mut registers, self.space)
             {
                 stepped = self.step(&mut registers, kind);
+            }
+            let (arch, space) = (self.snapshot.arch, self.space);
+            if let (Err(Stop::NotExpressible(needed)), Some(current)) = (stepped, goroutine)
+                && needed == arch.ra
+                && let Some(caller) = go::caller(arch, &registers, current, space, &mut self.memory)
+            {
+                registers = caller;
+                stepped = Ok((AddressKind::Ra, How::FramePointer));
             }
             match stepped {
                 Ok((AddressKind::Pc, _)) => {

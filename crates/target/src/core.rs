@@ -33,6 +33,7 @@ pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
         arch: core.arch,
         endian: core.endian,
         pid: process.map_or(0, |process| process.pid),
+        reader: 0,
         name: process.map_or_else(String::new, |process| process.name.clone()),
         executable: None,
         signal: core.signal.filter(|&signal| signal != 0),

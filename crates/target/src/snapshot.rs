@@ -18,6 +18,9 @@ pub struct Snapshot<'a> {
     pub endian: Endian,
     /// The process's number; 0 where it is not told.
     pub pid: u32,
+    /// One of its threads that has not ended, through which its memory is read: the first one may be gone, and with it
+    /// `/proc/PID/maps`. Without meaning in a core.
+    pub reader: u32,
     /// The program's name, as the kernel cuts it off.
     pub name: String,
     /// The path of the executable, where it is known.
@@ -122,6 +125,7 @@ impl<'a> Snapshot<'a> {
             arch,
             endian,
             pid: 0,
+            reader: 0,
             name: String::new(),
             executable: None,
             signal: None,
@@ -145,7 +149,7 @@ impl<'a> Snapshot<'a> {
         let mut done = self.pieces.read(address, buffer);
         if self.is_live && done < buffer.len() {
             let rest = address.saturating_add(done as u64);
-            done += sys::read_process(self.pid as i32, rest, &mut buffer[done..]).unwrap_or(0);
+            done += sys::read_process(self.reader as i32, rest, &mut buffer[done..]).unwrap_or(0);
         }
         done
     }
@@ -266,7 +270,7 @@ mod tests {
         let (copied, other) = ([1_u64, 2], [3_u64]);
         let bytes: Vec<u8> = copied.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let mut snapshot = snapshot(vec![(copied.as_ptr().addr() as u64, bytes)], Endian::NATIVE);
-        (snapshot.pid, snapshot.is_live) = (std::process::id(), true);
+        (snapshot.reader, snapshot.is_live) = (std::process::id(), true);
         let other = other.as_ptr().addr() as u64;
         snapshot.mappings = vec![Mapping {
             start: other,
