@@ -212,14 +212,22 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     let Some(function) = function.filter(|function| function.start == target && !function.contains(&callee)) else {
         return true;
     };
-    let callee = callee_mapping.and_then(|mapping| process.function_at(mapping, callee));
+    let callee_function = callee_mapping.and_then(|mapping| process.function_at(mapping, callee));
+    // The description may end before the function does, as that of glibc's `clone3` at the system call.
+    let goes_on = || {
+        callee_mapping.is_some_and(|mapping| {
+            let (start, code) = code_around(process, mapping, callee);
+            instructions::is_at_entry(process.arch(), &code, start, function.start, callee)
+        })
+    };
     let is_described = |address: u64| {
         let mapping = process.find(address);
         mapping.is_none_or(|mapping| process.function_at(mapping, address).is_some())
     };
     // What leads to another module is a linkage stub, whose callee nobody sees here.
     is_elsewhere
-        || jumps(process, function, |target| match &callee {
+        || callee_function.is_none() && goes_on()
+        || jumps(process, function.clone(), |target| match &callee_function {
             Some(callee) => target == callee.start,
             // Where the callee begins is not known, but a jump into code that is not described may lead there.
             None => !is_described(target),
@@ -256,4 +264,114 @@ fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: 
     }
     answers.insert(place, answer);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_arch::x86_64::ARCH;
+
+    const START: u64 = 0x1000;
+    /// The function that is called; its description ends here, and its code goes on.
+    const DESCRIBED: u64 = START + 4;
+    const CALLER: u64 = 0x1100;
+    /// `call START`, as seen from [`CALLER`].
+    const CALL: [u8; 5] = [0xe8, 0xfb, 0xfe, 0xff, 0xff];
+    const RA: u64 = CALLER + CALL.len() as u64;
+
+    /// A file whose only described function begins at [`START`].
+    struct OneFunction(Vec<u8>);
+
+    impl OneFunction {
+        fn new(code: &[u8]) -> OneFunction {
+            let mut bytes = vec![0x90; 0x200];
+            bytes[..code.len()].copy_from_slice(code);
+            let caller = (CALLER - START) as usize;
+            bytes[caller..caller + CALL.len()].copy_from_slice(&CALL);
+            OneFunction(bytes)
+        }
+    }
+
+    impl ProcessCode for OneFunction {
+        type Mapping = ();
+        type Place = u64;
+
+        fn arch(&self) -> &'static Arch {
+            &ARCH
+        }
+
+        fn process(&self) -> u32 {
+            1
+        }
+
+        fn find(&self, address: u64) -> Option<()> {
+            self.range(()).contains(&address).then_some(())
+        }
+
+        fn range(&self, (): ()) -> Range<u64> {
+            START..START + self.0.len() as u64
+        }
+
+        fn place(&self, (): (), address: u64) -> u64 {
+            address
+        }
+
+        fn is_file(&self, (): ()) -> bool {
+            true
+        }
+
+        fn is_same_file(&self, (): (), (): ()) -> bool {
+            true
+        }
+
+        fn has_table(&self, (): ()) -> bool {
+            true
+        }
+
+        fn function_at(&self, (): (), address: u64) -> Option<Range<u64>> {
+            (START..DESCRIBED).contains(&address).then_some(START..DESCRIBED)
+        }
+
+        fn described_function(&self, (): (), address: u64) -> Option<Range<u64>> {
+            self.function_at((), address)
+        }
+
+        fn is_described(&self, (): (), address: u64) -> bool {
+            self.function_at((), address).is_some()
+        }
+
+        fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
+            let held = &self.0[(start - START) as usize..];
+            let len = held.len().min(bytes.len());
+            bytes[..len].copy_from_slice(&held[..len]);
+            len
+        }
+
+        fn regions(&self) -> Vec<Region> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_function_goes_on_behind_its_description() {
+        let is_called = |code: &[u8], callee: u64| CodeProofs::default().is_called(&OneFunction::new(code), RA, callee);
+        // mov eax, 56; nop; syscall; ret, of which four bytes are described.
+        let clone = [0xb8, 56, 0, 0, 0, 0x90, 0x0f, 0x05, 0xc3];
+        assert!(is_called(&clone, START) && is_called(&clone, START + 8));
+        assert!(!is_called(&clone, START + 9), "behind the return");
+        // push rax; nop; nop; nop; nop: its frame would be missing.
+        assert!(!is_called(&[0x50], START + 5));
+        assert!(
+            !CodeProofs::default().is_called(&OneFunction::new(&clone), RA + 1, START),
+            "no call is before it"
+        );
+    }
+
+    #[test]
+    fn any_call_leaves_a_return_address() {
+        let code = OneFunction::new(&[]);
+        let proofs = CodeProofs::default();
+        assert!(proofs.follows_call(&code, RA));
+        assert!(!proofs.follows_call(&code, RA - 1) && !proofs.follows_call(&code, 0x10));
+    }
 }

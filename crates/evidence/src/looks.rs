@@ -85,6 +85,7 @@ struct Outcome {
     cores: u64,
     cores_differ: u64,
     examples: Vec<String>,
+    failed: Vec<String>,
 }
 
 impl Outcome {
@@ -138,6 +139,9 @@ fn print(name: &str, outcome: &Outcome, options: &Options) -> bool {
             against.theirs_wrong
         );
     }
+    if let Some(error) = outcome.failed.last() {
+        println!("  looks that failed: {}, the last: {error}", outcome.failed.len());
+    }
     println!("  cores: {}, different {}", outcome.cores, outcome.cores_differ);
     for example in outcome.examples.iter().take(options.examples) {
         println!("{example}");
@@ -163,9 +167,16 @@ fn program(bench: &Bench<'_>, backtrail: &Path, options: &Options) -> Result<Out
     let mut looks = 0;
     while looks < options.looks && begin.elapsed() < LIMIT {
         sleep(Duration::from_millis(700));
-        for pid in marked(&variable).into_iter().filter(wanted) {
-            // What ends meanwhile is no fault of anybody.
-            looks += u32::from(look(pid, backtrail, options, &mut outcome).is_ok());
+        let processes = marked(&variable);
+        if processes.is_empty() {
+            break;
+        }
+        for pid in processes.into_iter().filter(wanted) {
+            match look(pid, backtrail, options, &mut outcome) {
+                Ok(()) => looks += 1,
+                // Most probably it has ended meanwhile.
+                Err(error) => outcome.failed.push(error),
+            }
         }
     }
     running.signal_group(command::Signal::KILL);
