@@ -17,8 +17,11 @@ pub use crate::pushed::Region;
 /// Answers that are kept; with more, all are asked for again.
 const MOST_ANSWERS: usize = 1 << 16;
 
-/// Bytes of the longest function that is asked which registers it keeps.
-const LONGEST_HELPER: u64 = 64 << 10;
+/// Bytes of the longest function that is looked at as a whole.
+const LONGEST_FUNCTION: u64 = 64 << 10;
+
+/// Bytes behind rows that were read from instructions, within which a jump may still be the same function's.
+const MOST_BEHIND_ROWS: u64 = 4 << 10;
 
 /// The code of a process.
 pub trait ProcessCode {
@@ -172,7 +175,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         let start = function.start;
         remembered(&self.kept, (process.place(mapping, start), register), || {
             let size = function.end.saturating_sub(function.start);
-            let len = size.min(LONGEST_HELPER);
+            let len = size.min(LONGEST_FUNCTION);
             let mut code = vec![0; len as usize];
             let read = process.read(start, &mut code);
             read == code.len() && size == len && instructions::keeps(process.arch(), &code, start, register)
@@ -212,6 +215,15 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     let Some(function) = function.filter(|function| function.start == target && !function.contains(&callee)) else {
         return true;
     };
+    if !process.is_described(mapping, target) {
+        // Its rows were read from its instructions, and end where these were not understood: it may be longer, and jump from there.
+        let is_near = |start: u64| callee.wrapping_sub(start) < LONGEST_FUNCTION;
+        let end = function
+            .end
+            .saturating_add(MOST_BEHIND_ROWS)
+            .min(process.range(mapping).end);
+        return is_elsewhere || is_near(target) || jumps(process, target..end, is_near);
+    }
     let callee_function = callee_mapping.and_then(|mapping| process.function_at(mapping, callee));
     // The description may end before the function does, as that of glibc's `clone3` at the system call.
     let goes_on = || {
@@ -279,8 +291,8 @@ mod tests {
     const CALL: [u8; 5] = [0xe8, 0xfb, 0xfe, 0xff, 0xff];
     const RA: u64 = CALLER + CALL.len() as u64;
 
-    /// A file whose only described function begins at [`START`].
-    struct OneFunction(Vec<u8>);
+    /// A file whose only function with rows begins at [`START`], and whether call frame information says so.
+    struct OneFunction(Vec<u8>, bool);
 
     impl OneFunction {
         fn new(code: &[u8]) -> OneFunction {
@@ -288,7 +300,7 @@ mod tests {
             bytes[..code.len()].copy_from_slice(code);
             let caller = (CALLER - START) as usize;
             bytes[caller..caller + CALL.len()].copy_from_slice(&CALL);
-            OneFunction(bytes)
+            OneFunction(bytes, true)
         }
     }
 
@@ -337,7 +349,7 @@ mod tests {
         }
 
         fn is_described(&self, (): (), address: u64) -> bool {
-            self.function_at((), address).is_some()
+            self.1 && self.function_at((), address).is_some()
         }
 
         fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
@@ -364,6 +376,19 @@ mod tests {
         assert!(
             !CodeProofs::default().is_called(&OneFunction::new(&clone), RA + 1, START),
             "no call is before it"
+        );
+    }
+
+    #[test]
+    fn rows_that_were_read_from_code_do_not_say_where_a_function_ends() {
+        // push rbp; mov rbp, rsp; call, behind which nothing is understood.
+        let mut code = OneFunction::new(&[0x55, 0x48, 0x89, 0xe5, 0xe8, 0, 0, 0, 0]);
+        assert!(!CodeProofs::default().is_called(&code, RA, START + 9));
+        code.1 = false;
+        assert!(CodeProofs::default().is_called(&code, RA, START + 9));
+        assert!(
+            !CodeProofs::default().is_called(&code, RA, START - 1),
+            "what lies before is another function"
         );
     }
 

@@ -84,8 +84,8 @@ impl Looker {
     /// The stacks of all threads of a process, and the process itself where it shall be held: it stands still until that is
     /// dropped.
     ///
-    /// It stands still while its registers and stacks are copied. If that is not enough, because a stack is deeper or leads into
-    /// other memory or into code made at run time, or because arguments are wanted, it stands still once more, until
+    /// It stands still while its registers and stacks are copied. If that is not enough, because a stack is deeper, or leads into
+    /// other memory or into code made at run time, or because arguments point to other memory, it stands still once more, until
     /// its stacks are walked: what it has later is not what it had.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Looker {
     pub fn look(&mut self, pid: u32, hold: bool) -> Result<(Process, Option<Hold>), live::Error> {
         let (snapshot, held) = live::capture(pid, hold)?;
         let process = self.stacks(&snapshot);
-        let is_enough = !self.options.arguments && !process.threads.iter().any(|thread| thread.lacked_memory);
+        let is_enough = !process.threads.iter().any(|thread| thread.lacked_memory);
         if held.is_some() || is_enough {
             return Ok((process, held));
         }

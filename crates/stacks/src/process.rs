@@ -38,8 +38,8 @@ pub struct ThreadStack {
     pub frames: Vec<Frame>,
     /// Why there are no more.
     pub end: End,
-    /// Whether memory was needed that had not been copied while the process stood still: the stack ends there, or some of it
-    /// was believed by code that may have been another.
+    /// Whether memory was needed that had not been copied while the process stood still: the stack ends there, or code made at
+    /// run time and arguments are those of a later moment.
     pub lacked_memory: bool,
     /// The registers of the frames, where they were asked for ([`Options::registers`](crate::Options::registers)).
     pub registers: FrameRegisters,

@@ -28,8 +28,8 @@ pub(crate) struct Space<'s> {
     modules: Vec<OnceCell<Option<Rc<Module>>>>,
     /// What was read for arguments: threads have called from the same places, with the same texts.
     pages: RefCell<Pages>,
-    /// Whether code made at run time was read while the process ran on.
-    changing_code: Cell<bool>,
+    /// Whether memory that may change was read while the process ran on.
+    read_changing: Cell<bool>,
     /// What was found out about code that no table row describes, by its address.
     proofs: CodeProofs<u64>,
 }
@@ -41,7 +41,7 @@ impl<'s> Space<'s> {
             set,
             modules: snapshot.mappings.iter().map(|_| OnceCell::new()).collect(),
             pages: RefCell::default(),
-            changing_code: Cell::new(false),
+            read_changing: Cell::new(false),
             proofs: CodeProofs::default(),
         }
     }
@@ -94,6 +94,10 @@ impl<'s> Space<'s> {
             let rest = &mut buffer[done..];
             let mut got = snapshot.pieces.read(at, rest);
             if got == 0 {
+                let is_constant = || snapshot.mapping(at).is_none_or(Mapping::is_constant);
+                if snapshot.is_live && !snapshot.is_held && !is_constant() {
+                    self.read_changing.set(true);
+                }
                 let mut pages = self.pages.borrow_mut();
                 let bytes = pages.at(at, |page, bytes| self.set.read(snapshot, page, bytes));
                 got = bytes.len().min(rest.len());
@@ -171,9 +175,9 @@ impl<'s> Space<'s> {
 }
 
 impl Space<'_> {
-    /// Whether code made at run time was read since this was last asked, while the process ran on.
-    pub(crate) fn has_read_changing_code(&self) -> bool {
-        self.changing_code.take()
+    /// Whether memory that may change was read since this was last asked, while the process ran on.
+    pub(crate) fn has_read_changing(&self) -> bool {
+        self.read_changing.take()
     }
 
     /// Whether the code from `ra` on has no way to a return.
@@ -312,10 +316,6 @@ impl<'s, 'm> ProcessCode for &'m Space<'s> {
     }
 
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
-        let is_file = ProcessCode::find(self, start).is_some_and(|(_, module)| module.is_some());
-        if self.snapshot.is_live && !self.snapshot.is_held && !is_file {
-            self.changing_code.set(true);
-        }
         Space::read(self, start, bytes)
     }
 

@@ -39,6 +39,10 @@ pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants)
     let mut threads: Vec<ThreadStack> = threads.collect();
     if wants.arguments {
         arguments::find(snapshot, &space, &mut threads);
+        let has_changed = space.has_read_changing();
+        threads
+            .iter_mut()
+            .for_each(|thread| thread.lacked_memory |= has_changed);
     }
     Process {
         pid: snapshot.pid,
@@ -76,7 +80,7 @@ fn stack(
         signal: thread.signal,
         frames: walk.frames,
         end,
-        lacked_memory: walk.memory.lacked() | space.has_read_changing_code(),
+        lacked_memory: walk.memory.lacked() | space.has_read_changing(),
         registers: walk.registers.unwrap_or_default(),
         arguments: Vec::new(),
     }

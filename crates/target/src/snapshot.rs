@@ -58,6 +58,13 @@ pub struct Mapping {
     pub path: String,
 }
 
+impl Mapping {
+    /// Whether what is mapped stays as it is: nobody writes to it here, and it is a file that a path leads to.
+    pub fn is_constant(&self) -> bool {
+        self.inode != 0 && !self.writable && !self.path.starts_with("/memfd:")
+    }
+}
+
 /// A thread.
 #[derive(Clone, Debug)]
 pub struct Thread {
@@ -211,8 +218,7 @@ impl SnapshotMemory<'_> {
 
     /// Whether what is at an address now was there at the snapshot's moment.
     fn is_as_it_was(&self, address: u64) -> bool {
-        let is_constant = |mapping: &Mapping| mapping.inode != 0 && !mapping.writable;
-        self.snapshot.is_held || self.snapshot.mapping(address).is_some_and(is_constant)
+        self.snapshot.is_held || self.snapshot.mapping(address).is_some_and(Mapping::is_constant)
     }
 
     #[cold]
