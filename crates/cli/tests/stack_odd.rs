@@ -102,14 +102,19 @@ fn code_without_tables_is_left_as_eu_stack_leaves_it_and_in_cores_too() {
     };
     assert!(running.wait_for_output("ready"));
     let pid = running.pid().to_string();
-    for look in 0..5 {
+    let mut whole = 0;
+    for look in 0..8 {
         sleep(Duration::from_millis(300));
         running.signal(Signal::STOP);
         sleep(Duration::from_millis(100));
         let ours = threads(&stack(&[&pid, "--json"]));
         let theirs = available(debugger::eu_stack(&[OsStr::new("-p"), OsStr::new(&pid)]));
         for (tid, thread) in &ours {
-            assert_eq!(thread.stop, "end_of_stack", "{tid}: {thread:?}");
+            if thread.stop != "end_of_stack" {
+                // Of some instructions of V8's builtins nobody can say where their frame is; what is not proved is not shown.
+                assert!(*tid == running.pid() && thread.stop == "no_call", "{tid}: {thread:?}");
+                continue;
+            }
             let mut pcs = thread.frames.iter().map(|frame| frame.pc);
             let theirs = theirs
                 .as_ref()
@@ -120,9 +125,9 @@ fn code_without_tables_is_left_as_eu_stack_leaves_it_and_in_cores_too() {
                 theirs.iter().all(|&pc| pcs.any(|own| own == pc)),
                 "{tid}: {thread:?}\n{theirs:x?}"
             );
+            let is_proved = thread.frames.iter().any(|frame| frame.how == "frame_pointer");
+            whole += u32::from(*tid == running.pid() && is_proved);
         }
-        let main = &ours[&running.pid()];
-        assert!(main.frames.iter().any(|frame| frame.how == "frame_pointer"), "{main:?}");
         let core = folder.path().join("core");
         if look == 0 && available(debugger::gcore(running.pid(), &core)).is_some() {
             let from_core = threads(&stack(&[core.to_str().expect("text"), "--json"]));
@@ -134,4 +139,5 @@ fn code_without_tables_is_left_as_eu_stack_leaves_it_and_in_cores_too() {
         running.signal(Signal::CONT);
     }
     running.signal(Signal::KILL);
+    assert!(whole > 0, "no stack is whole");
 }
