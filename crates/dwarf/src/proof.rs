@@ -216,7 +216,8 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
         return true;
     };
     if !process.is_described(mapping, target) {
-        // Its rows were read from its instructions, and end where these were not understood: it may be longer, and jump from there.
+        // Its rows were read from its instructions, and end where these were not understood:
+        // it may be longer, and jump from there.
         let is_near = |start: u64| callee.wrapping_sub(start) < LONGEST_FUNCTION;
         let end = function
             .end
