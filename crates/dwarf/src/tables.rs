@@ -85,6 +85,11 @@ pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
     gopclntab::section(image).is_some()
 }
 
+/// Whether a module's table says something else of the function that begins at `svma` than its call frame information does.
+pub fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
+    roots::is_misdescribed(image, svma)
+}
+
 /// The module's own `.sframe`, where it has one that makes sense.
 pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let own = image.sframe().ok().flatten();

@@ -17,10 +17,10 @@ use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Arena;
-use crate::code::{Code, Process};
 use crate::command::Subject;
 use crate::environment;
 use crate::modules::{self, FileKey, MappedAt, Modules};
+use crate::process::{Code, Process};
 use crate::spaces::{SpaceView, Spaces};
 use crate::stack::StackWalker;
 use crate::{Error, Incomplete, Options, Outcome, Target};

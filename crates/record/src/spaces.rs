@@ -9,8 +9,8 @@ use backtrail_target::proc;
 use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
 
-use crate::code::{Code, Process};
 use crate::modules::{FileKey, MappedAt, Mapping, Modules};
+use crate::process::{Code, Process};
 
 /// One process.
 #[derive(Clone, Debug, Default)]

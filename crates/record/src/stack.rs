@@ -4,7 +4,7 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
-use backtrail_unwind::{AddressKind, CacheEntry, Link, Position, RuleCache, keep_register, link, step_restoring};
+use backtrail_unwind::{AddressKind, CacheEntry, Position, RuleCache, check_end, keep_register, step_restoring};
 
 use crate::chain;
 use crate::holes::{Holes, ShortCopy};
@@ -218,12 +218,13 @@ impl StackWalker {
                     return stop;
                 }
                 let mut cache = RuleCache::new(&mut self.cache);
-                let link = link(self.arch, last.address, AddressKind::Ra, view, &mut cache);
-                if link != Link::Outermost && !view.never_returns(last.address) {
-                    return backtrail_unwind::Stop::NoStart;
+                let checked = check_end(self.arch, last.address, stop, view, &mut cache, |ra| {
+                    view.never_returns(ra)
+                });
+                if checked == stop {
+                    self.proved_end = end;
                 }
-                self.proved_end = end;
-                stop
+                checked
             }
             _ => stop,
         }
