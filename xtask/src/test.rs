@@ -1,13 +1,12 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use backtrail_testkit::{SKIPPED, place};
+use backtrail_testkit::{SKIPPED, packages, place};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's package of it.
 const TOOLS: [(&str, &str); 45] = [
@@ -58,19 +57,10 @@ const TOOLS: [(&str, &str); 45] = [
     ("qemu-aarch64-static", "qemu-user-static"),
 ];
 
-/// Inputs per fuzz target, besides those that are kept: enough to see that the target works and to find what is shallow.
-const FUZZ_LIMITS: [&str; 2] = ["-runs=20000", "-max_total_time=5"];
-
-/// What `cargo fuzz` gives the compiler, without the sanitizers, for which stable Rust has no flags: libFuzzer sees which branches an
-/// input takes, so that even a short search is guided.
-const FUZZ_RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions \
-    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
-
 /// Runs all of it; every step, even where one before it failed.
 pub(crate) fn run() -> Result<(), String> {
     let skipped = AtomicUsize::new(0);
-    for package in install(&TOOLS) {
+    for package in packages::install(&TOOLS) {
         println!("{SKIPPED} {package} is missing and can't be installed (as root: apt-get install {package})");
         skipped.fetch_add(1, Ordering::Relaxed);
     }
@@ -97,7 +87,6 @@ pub(crate) fn run() -> Result<(), String> {
             &skipped,
         ),
     );
-    step("fuzz targets", replay_fuzz_targets(&skipped));
     // Last, so that what one looks for stands at the end. What passing tests print is shown because some say there what they skipped.
     step(
         "tests",
@@ -117,133 +106,12 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-/// Installs what is missing of `tools`, where that is possible; the packages that stay missing.
-pub(crate) fn install(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
-    let missing = || {
-        let missing = tools.iter().filter(|(tool, _)| !on_path(tool));
-        let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
-        packages.dedup();
-        packages
-    };
-    let packages = missing();
-    if packages.is_empty() {
-        return packages;
-    }
-    println!("installing {}", packages.join(" "));
-    for arguments in [
-        &["update", "-qq"][..],
-        &[&["install", "-y", "-qq", "--no-install-recommends"], &packages[..]].concat(),
-    ] {
-        let mut apt = Command::new("apt-get");
-        apt.args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdout(Stdio::null());
-        // Whatever goes wrong (no root, no network, no Debian) shows in what is still missing.
-        if !apt.status().is_ok_and(|status| status.success()) {
-            break;
-        }
-    }
-    missing()
-}
-
-fn on_path(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Root's tools are not on everybody's path but are found by those who need them.
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|folder| folder.join(tool).exists())
-}
-
-/// Runs each fuzz target: on the inputs that are kept in `fuzz/seeds/TARGET`, and on some of its own.
-fn replay_fuzz_targets(skipped: &AtomicUsize) -> Result<(), String> {
-    let fuzz = place::workspace().join("fuzz");
-    let mut targets: Vec<String> = fs::read_dir(fuzz.join("fuzz_targets"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
-        .collect();
-    targets.sort();
-    if targets.is_empty() {
-        return Ok(());
-    }
-    let host = host()?;
-    // With a target named, the flags are not for build scripts, which can't be linked with them.
-    let mut build = cargo_in(
-        &fuzz,
-        &[
-            "build",
-            "--quiet",
-            "--release",
-            "--target",
-            &host,
-            "--target-dir",
-            "target",
-        ],
-    );
-    pass_on_both(build.env("RUSTFLAGS", FUZZ_RUSTFLAGS), skipped)?;
-    let binaries = fuzz.join("target").join(host).join("release");
-    let broken: Vec<String> = targets
-        .iter()
-        .filter_map(|target| replay(&binaries, &fuzz, target).err())
-        .collect();
-    if broken.is_empty() {
-        Ok(())
-    } else {
-        Err(broken.join("\n"))
-    }
-}
-
-fn replay(binaries: &Path, fuzz: &Path, target: &str) -> Result<(), String> {
-    // New inputs go to the first directory, and nobody wants them; one that breaks the target is kept.
-    let new_inputs = backtrail_testkit::scratch();
-    let artifacts = fuzz.join("artifacts").join(target);
-    fs::create_dir_all(&artifacts).map_err(|error| format!("{}: {error}", artifacts.display()))?;
-    let mut replay = Command::new(binaries.join(target));
-    replay.args(FUZZ_LIMITS).args([
-        "-seed=1",
-        "-max_len=4096",
-        "-timeout=20",
-        "-verbosity=0",
-        "-print_final_stats=0",
-    ]);
-    replay
-        .arg(format!("-artifact_prefix={}/", artifacts.display()))
-        .arg(new_inputs.path());
-    let kept = fuzz.join("seeds").join(target);
-    if kept.is_dir() {
-        replay.arg(kept);
-    }
-    let output = replay.output().map_err(|error| format!("{target}: {error}"))?;
-    if !output.status.success() {
-        return Err(format!(
-            "{target}: {}\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        ));
-    }
-    println!("fuzz target {target}: ok");
-    Ok(())
-}
-
-/// The compiler's name for this machine.
-fn host() -> Result<String, String> {
-    let output = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .map_err(|error| format!("rustc: {error}"))?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned)
-        .ok_or_else(|| "rustc does not tell its host".to_owned())
-}
-
 /// Runs cargo in the workspace.
 fn cargo(arguments: &[&str], skipped: &AtomicUsize) -> Result<(), String> {
     pass_on_both(&mut cargo_in(&place::workspace(), arguments), skipped)
 }
 
-fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
     println!("cargo {}", arguments.join(" "));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).current_dir(folder);
@@ -251,7 +119,7 @@ fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs a command, shows what it says, and counts what was skipped.
-fn pass_on_both(command: &mut Command, skipped: &AtomicUsize) -> Result<(), String> {
+pub(crate) fn pass_on_both(command: &mut Command, skipped: &AtomicUsize) -> Result<(), String> {
     let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| format!("it can't be started: {error}"))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

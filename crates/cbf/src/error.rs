@@ -113,26 +113,3 @@ impl fmt::Display for EncodeError {
 }
 
 impl core::error::Error for EncodeError {}
-
-/// Why a text is no frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ParseFrameError {
-    /// No `:` between kind and number.
-    NoColon,
-    /// The kind is none of `pc`, `ra`, `async`, `omit`.
-    Kind,
-    /// The number is neither decimal nor hexadecimal with `0x`, or wider than 64 bits.
-    Number,
-}
-
-impl fmt::Display for ParseFrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ParseFrameError::NoColon => "no ':' between kind and number",
-            ParseFrameError::Kind => "the kind is none of pc, ra, async, omit",
-            ParseFrameError::Number => "the number is neither decimal nor 0x and hexadecimal, of at most 64 bits",
-        })
-    }
-}
-
-impl core::error::Error for ParseFrameError {}

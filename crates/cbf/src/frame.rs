@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::ParseFrameError;
+use crate::WordSize;
 
 /// A frame of a stack, from the leaf outwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +34,14 @@ impl Frame {
         match self {
             Frame::Pc(address) | Frame::Ra(address) | Frame::Async(address) => Some(address),
             Frame::Omit(_) => None,
+        }
+    }
+
+    /// Whether its address or count fits into this word.
+    #[inline]
+    pub(crate) const fn fits(self, word: WordSize) -> bool {
+        match self {
+            Frame::Pc(value) | Frame::Ra(value) | Frame::Async(value) | Frame::Omit(value) => value <= word.max(),
         }
     }
 }
@@ -73,6 +81,29 @@ impl FromStr for Frame {
         Ok(frame(value))
     }
 }
+
+/// Why a text is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ParseFrameError {
+    /// No `:` between kind and number.
+    NoColon,
+    /// The kind is none of `pc`, `ra`, `async`, `omit`.
+    Kind,
+    /// The number is neither decimal nor hexadecimal with `0x`, or wider than 64 bits.
+    Number,
+}
+
+impl fmt::Display for ParseFrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ParseFrameError::NoColon => "no ':' between kind and number",
+            ParseFrameError::Kind => "the kind is none of pc, ra, async, omit",
+            ParseFrameError::Number => "the number is neither decimal nor 0x and hexadecimal, of at most 64 bits",
+        })
+    }
+}
+
+impl core::error::Error for ParseFrameError {}
 
 /// Copies of a frame, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

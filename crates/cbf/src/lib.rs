@@ -47,8 +47,8 @@ mod read;
 mod word;
 mod write;
 
-pub use error::{EncodeError, Error, ErrorKind, ParseFrameError, Result};
-pub use frame::{Frame, Repeated};
+pub use error::{EncodeError, Error, ErrorKind, Result};
+pub use frame::{Frame, ParseFrameError, Repeated};
 pub use read::{Decoder, Ended, FRAME_LIMIT};
 pub use word::WordSize;
 pub use write::{Encoder, End, EndsEncoder, MAX_REP};

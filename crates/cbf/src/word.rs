@@ -1,7 +1,5 @@
 //! The machine word, to whose width all addresses wrap around.
 
-use crate::Frame;
-
 /// "General Format", `size`: the machine word of the program whose stack it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WordSize {
@@ -74,13 +72,5 @@ impl WordSize {
     #[inline]
     pub(crate) const fn sign_extend(self, value: u64) -> i64 {
         backtrail_wire::sign_extend(value, self.bits())
-    }
-
-    /// Whether the frame's address or count can be told in this word.
-    #[inline]
-    pub(crate) const fn holds(self, frame: Frame) -> bool {
-        match frame {
-            Frame::Pc(value) | Frame::Ra(value) | Frame::Async(value) | Frame::Omit(value) => value <= self.max(),
-        }
     }
 }

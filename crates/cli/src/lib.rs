@@ -1,12 +1,11 @@
 //! The command `backtrail`: one module a subcommand, and no algorithm in any of them.
-//!
-//! It is a library beside its binary so that man pages and shell completions come from the same table of flags.
 
 mod cbf;
 mod edited;
 mod error;
 mod hex;
 mod link;
+mod manual;
 mod output;
 mod record;
 mod replacement;
@@ -18,7 +17,7 @@ mod types;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use error::{Failure, Status};
 
@@ -45,11 +44,8 @@ enum Command {
     #[command(subcommand)]
     Types(types::Command),
     Link(link::Link),
-}
-
-/// The table of flags.
-pub fn command() -> clap::Command {
-    Cli::command()
+    Completions(manual::Completions),
+    Man(manual::Man),
 }
 
 /// Runs the command that the process's arguments ask for.
@@ -74,5 +70,7 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Sframe(command) => sframe::run(command),
         Command::Types(command) => types::run(command),
         Command::Link(arguments) => link::run(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Man(arguments) => manual::man(&arguments),
     }
 }

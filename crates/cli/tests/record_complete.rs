@@ -1,4 +1,4 @@
-//! Stacks are complete: they reach the program's or the thread's start. One test a program, a few seconds each; `cargo xtask figures`
+//! Stacks are complete: they reach the program's or the thread's start. One test a program, a few seconds each; `cargo evidence recording`
 //! does the same for longer.
 
 mod common;

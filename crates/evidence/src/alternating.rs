@@ -121,7 +121,7 @@ const COLUMNS: &str = "\
 const HEAD: &str = "\
 # Programs that know their own stack
 
-Made by `cargo run --release -p backtrail-evidence -- alternating --page`.
+Made by `cargo evidence alternating --page`.
 `crates/testkit/programs/alternating.c` does the same on two sides in turn, one phase each, and every function of a side has
 a name that says which. A stack with functions of both sides never was: it is *impossible*, and so is a recursion that is
 complete, was sampled in its leaf, and is not 3,000 frames deep. *Wrong* counts the stacks with a return address that follows

@@ -1,16 +1,24 @@
-//! Evidence about recorded stacks: whether any of them is wrong, and how many are whole, beside other recorders.
+//! Long measurements, which write the pages of evidence in `docs/`: `cargo evidence --help`.
 //!
-//! `cargo run --release -p backtrail-evidence -- --help`
-//!
-//! It uses none of the project's tables, and of its readers only that of recordings.
+//! [`judge`] decides whether recorded stacks are wrong. It uses none of the project's tables, and of its readers only that of
+//! recordings.
 
+mod additions;
 pub mod alternating;
+mod checks;
+mod conventions;
 pub mod corruption;
 mod judge;
 mod looks;
+mod precision;
 mod recipes;
+mod recording;
+mod sizes;
+mod soak;
 mod sources;
 mod stacks;
+mod truth;
+mod types;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -20,7 +28,7 @@ use clap::{Parser, Subcommand};
 use judge::Judge;
 use judge::copies::Copies;
 
-/// Judge recorded stacks by the code that they claim to have called.
+/// Measure what is promised, and write the pages of evidence.
 #[derive(Parser)]
 #[command(name = "evidence")]
 struct Arguments {
@@ -48,10 +56,69 @@ enum Chosen {
     Looks(looks::Options),
     /// Record programs that alternate between two stacks. Exits with 1 if any recorded stack mixes both.
     Alternating(alternating::Options),
+    /// Record real programs beside perf for 20 seconds each, and write docs/recording.md. Takes ten minutes.
+    Recording {
+        /// Record for this many seconds and write no page.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
+        seconds: Option<u32>,
+    },
+    /// Build the programs of binutils with each of its releases, compare the sizes of tables, and write docs/size.md. Takes a
+    /// quarter of an hour the first time.
+    SframeSizes,
+    /// Check SFrame tables against .eh_frame at every pc, those of GNU as and ld and ours of large files, and write
+    /// docs/sframe-check.md.
+    SframeCheck,
+    /// Add tables to programs that run before and after, and to copies of all files of the system, and write docs/sframe-add.md.
+    SframeAdd,
+    /// Step programs from their first instruction to their last, check the unwound chain against their calls, and write
+    /// docs/precision.md.
+    Precision {
+        /// Only these programs, by their names on the page, which is not written then.
+        program: Vec<String>,
+        /// Step this many instructions of each program and write no page.
+        #[arg(long)]
+        instructions: Option<u64>,
+        /// Only this machine; the page keeps what it says of the other.
+        #[arg(long, value_parser = precision::MACHINES)]
+        only: Option<String>,
+    },
+    /// Take ten million backtraces in signal handlers of a program that does everything at once, and check each.
+    Soak {
+        /// The number of backtraces.
+        #[arg(long)]
+        samples: Option<u64>,
+        /// Samples a second of each thread [default: 10000]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rate: Option<u32>,
+        /// Stop after this many seconds [default: 3600]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+        seconds: Option<u32>,
+    },
+    /// Call functions of random signatures, made by each compiler for each CPU, and check where their arguments are.
+    Arguments {
+        /// The number of signatures for each compiler.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+        signatures: u32,
+    },
+    /// Stop programs at many places, compare the arguments of stripped copies with gdb's, and write docs/args.md.
+    ArgumentsTruth {
+        /// The number of places of each program; with fewer than the default, no page is written.
+        #[arg(long, default_value_t = truth::PLACES, value_parser = clap::value_parser!(u32).range(1..))]
+        places: u32,
+        /// Only these programs, by their names on the page, which is not written then.
+        program: Vec<String>,
+    },
+    /// Compare the types of whole programs with objdump's, measure their sizes, and write docs/types-size.md. Compiles for
+    /// minutes the first time.
+    Types {
+        /// Only these programs, by their names on the page, which is not written then.
+        program: Vec<String>,
+    },
 }
 
 /// The command.
 pub fn main() -> ExitCode {
+    let whole = |done: Result<(), String>| done.map(|()| true);
     let done = match Arguments::parse().command {
         Chosen::Judge {
             recording,
@@ -67,6 +134,19 @@ pub fn main() -> ExitCode {
         Chosen::Stacks(options) => stacks::run(&options),
         Chosen::Looks(options) => looks::run(&options),
         Chosen::Alternating(options) => alternating::run(&options),
+        Chosen::Recording { seconds } => whole(recording::run(seconds)),
+        Chosen::SframeSizes => whole(sizes::run()),
+        Chosen::SframeCheck => whole(checks::run()),
+        Chosen::SframeAdd => whole(additions::run()),
+        Chosen::Precision {
+            program,
+            instructions,
+            only,
+        } => whole(precision::run(&program, instructions, only.as_deref())),
+        Chosen::Soak { samples, rate, seconds } => whole(soak::run(samples, rate, seconds)),
+        Chosen::Arguments { signatures } => whole(conventions::conventions(signatures)),
+        Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
+        Chosen::Types { program } => whole(types::run(&program)),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

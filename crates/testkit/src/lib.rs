@@ -11,6 +11,7 @@ pub mod debugger;
 pub mod elf_file;
 pub mod gdb_arguments;
 pub mod objdump_types;
+pub mod packages;
 pub mod peers;
 pub mod perf;
 pub mod place;

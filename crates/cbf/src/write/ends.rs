@@ -79,7 +79,7 @@ impl<'a> EndsEncoder<'a> {
     /// Puts a frame into the ring; the oldest there is omitted for it.
     fn keep(&mut self, frame: Frame) -> Result<(), EncodeError> {
         let word = self.encoder.word;
-        if !word.holds(frame) {
+        if !frame.fits(word) {
             return Err(EncodeError::WiderThanWord { frame, word });
         }
         if self.kept < self.tail.len() {
@@ -87,7 +87,7 @@ impl<'a> EndsEncoder<'a> {
         } else {
             let oldest = self.tail.get(self.next).copied().unwrap_or(frame);
             let omitted = self.omitted.saturating_add(frames(oldest));
-            if !word.holds(Frame::Omit(omitted)) {
+            if !Frame::Omit(omitted).fits(word) {
                 return Err(EncodeError::WiderThanWord {
                     frame: Frame::Omit(omitted),
                     word,

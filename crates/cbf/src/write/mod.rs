@@ -89,7 +89,7 @@ impl<'a> Encoder<'a> {
     /// # Errors
     /// As [`Encoder::push`]; where the buffer is full, as many copies as fitted are written.
     pub fn push_repeated(&mut self, frame: Frame, count: u64) -> Result<(), EncodeError> {
-        if !self.word.holds(frame) {
+        if !frame.fits(self.word) {
             return Err(EncodeError::WiderThanWord { frame, word: self.word });
         }
         let mut left = count;

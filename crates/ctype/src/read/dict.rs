@@ -6,8 +6,8 @@ use std::ops::Range;
 use backtrail_wire::Bytes;
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::types::{Record, TypeId};
-use super::{Header, Types};
+use super::Header;
+use super::record::{Record, TypeId};
 use crate::constants::Flags;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
@@ -68,11 +68,6 @@ impl<'a> Dict<'a> {
     /// The header.
     pub fn header(&self) -> &Header {
         &self.header
-    }
-
-    /// The dict alone, as a place to look types up in. A child needs [`Types::with_parent`].
-    pub fn types(&self) -> Types<'_> {
-        Types::new(self, None)
     }
 
     /// How many types it has of its own; they have the ids from 1 on, in a child with the uppermost bit set.

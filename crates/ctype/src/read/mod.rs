@@ -4,6 +4,7 @@ mod archive;
 mod dict;
 mod header;
 mod names;
+mod record;
 mod symbols;
 mod types;
 
@@ -11,8 +12,9 @@ pub use archive::{Archive, Member};
 pub use dict::{Dict, Lent};
 pub use header::Header;
 pub use names::NameIndex;
+pub use record::TypeId;
 pub use symbols::Symbol;
-pub use types::{Array, Enumerator, Members, Slice, StructMember, Type, TypeId, Types};
+pub use types::{Array, Enumerator, Members, Slice, StructMember, Type, Types};
 
 pub(crate) use types::MAX_REFERENCES;
 

@@ -1,143 +1,25 @@
 //! Types: looked up by id, and what each kind has behind its record ("The type section").
 
-use std::fmt;
-
-use backtrail_wire::Bytes;
-
-use super::Dict;
+use super::dict::Dict;
+use super::record::{Record, TypeId};
 use crate::constants::{Encoding, Kind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::Layout;
-
-/// The bit of an id that says that a type is the child's own, in every version.
-const CHILD: u32 = 0x8000_0000;
 
 /// References from type to type that are followed; real ones end after a dozen.
 pub(crate) const MAX_REFERENCES: usize = 512;
-
-/// The id of a type; 0 is none ("Type indexes and type IDs").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TypeId(pub u32);
-
-impl TypeId {
-    pub(crate) fn new(index: u32, child: bool) -> TypeId {
-        TypeId(index | if child { CHILD } else { 0 })
-    }
-
-    /// An id as it lies in a file.
-    pub(crate) fn from_raw(raw: u32, layout: &Layout) -> TypeId {
-        match raw & layout.child {
-            0 => TypeId(raw),
-            bit => TypeId::new(raw & !bit, true),
-        }
-    }
-
-    /// Whether it stands for no type.
-    pub fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether the type is a child's own.
-    pub fn is_child(self) -> bool {
-        self.0 & CHILD != 0
-    }
-
-    pub(crate) fn index(self) -> u32 {
-        self.0 & !CHILD
-    }
-}
-
-impl fmt::Display for TypeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
-}
-
-/// What all types have at their start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
-    name: u32,
-    kind: Kind,
-    root: bool,
-    vlen: usize,
-    /// The third word: an id or a size.
-    word: u32,
-    size: u64,
-    /// Where the kind's data begin, in bytes from the header's end; and how many they are.
-    data: usize,
-    bytes: usize,
-}
-
-impl Record {
-    #[inline]
-    pub(crate) fn parse(body: Bytes<'_>, at: usize, layout: &Layout) -> Result<Record> {
-        let (name, info, third) = match layout.wide() {
-            true => {
-                let words = body.record::<12>(at)?;
-                (words.u32::<0>(), words.u32::<4>(), words.u32::<8>())
-            }
-            false => {
-                let words = body.record::<8>(at)?;
-                (words.u32::<0>(), words.u16::<4>().into(), words.u16::<6>().into())
-            }
-        };
-        let large = third == layout.large_size;
-        let small = at + layout.record(false);
-        let size = match large {
-            true => u64::from(body.u32(small)?) << 32 | u64::from(body.u32(small + 4)?),
-            false => u64::from(third),
-        };
-        let number = info >> layout.kind_shift;
-        let kind = Kind::from_number(number).ok_or(Error::new(ErrorKind::Kind(number), at + 4))?;
-        let vlen = (info & layout.vlen) as usize;
-        Ok(Record {
-            name,
-            kind,
-            root: info & layout.root != 0,
-            vlen,
-            word: third,
-            size,
-            data: at + layout.record(large),
-            bytes: data_bytes(kind, vlen, size, layout),
-        })
-    }
-
-    /// Where the record behind the one at `at` begins. All of a dict are passed over when it is opened, so this decodes what it must: nearly all
-    /// records are narrow and small, and nothing here depends on their kind but a number in a table.
-    #[inline]
-    pub(crate) fn next(body: Bytes<'_>, at: usize, layout: &Layout) -> Result<usize> {
-        let small = || {
-            let words = body.record::<12>(at).ok().filter(|_| layout.wide())?;
-            let (info, third) = (words.u32::<4>(), words.u32::<8>());
-            let data = layout.data.get((info >> layout.kind_shift) as usize)?;
-            let vlen = (info & layout.vlen) as usize;
-            (u64::from(third) < layout.large_struct).then(|| at + layout.record(false) + data.bytes(vlen))
-        };
-        match small() {
-            Some(next) => Ok(next),
-            None => Ok(Record::parse(body, at, layout)?.end()),
-        }
-    }
-
-    /// Where the next record begins.
-    pub(crate) fn end(&self) -> usize {
-        self.data + self.bytes
-    }
-}
-
-/// Bytes behind the record.
-fn data_bytes(kind: Kind, vlen: usize, size: u64, layout: &Layout) -> usize {
-    match kind {
-        Kind::Struct | Kind::Union => layout.member(size) * vlen,
-        kind => layout.data[kind as usize].bytes(vlen),
-    }
-}
 
 /// A dict together with its parent: where types are looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct Types<'d> {
     dict: &'d Dict<'d>,
     parent: Option<&'d Dict<'d>>,
+}
+
+impl Dict<'_> {
+    /// The dict alone, as a place to look types up in. A child needs [`Types::with_parent`].
+    pub fn types(&self) -> Types<'_> {
+        Types::new(self, None)
+    }
 }
 
 impl<'d> Types<'d> {

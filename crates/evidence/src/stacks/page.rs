@@ -13,7 +13,7 @@ use crate::sources::Judged;
 const HEAD: &str = "\
 # Stacks of many programs, judged
 
-Made by `cargo run --release -p backtrail-evidence -- stacks`.
+Made by `cargo evidence stacks`.
 Each program runs for some seconds under `backtrail record`, then again under `perf record -g` and
 `perf record --call-graph dwarf`, at 997 Hz. `crates/evidence/src/recipes.rs` has the commands.
 samply needs hardware counters to record; its column is what `samply import` makes of perf's samples with copies of

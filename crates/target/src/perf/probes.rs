@@ -10,7 +10,7 @@ use std::process;
 
 use rustix::mount::{MountFlags, mount};
 
-use super::sampler::{Entry, OpenError};
+use super::error::{Entry, OpenError};
 
 /// Where it is, in the order in which it is looked for.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];

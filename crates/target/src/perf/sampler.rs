@@ -1,15 +1,14 @@
 //! The events and their rings, one for each CPU, read in the order of time.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use backtrail_arch::Arch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::error::{Entry, OpenError};
 use super::probes::Probes;
 use super::records::{self, Record, SAMPLE_TYPE};
 use crate::proc;
@@ -37,15 +36,6 @@ pub enum Trigger {
     Entries(Vec<Entry>),
 }
 
-/// Where a function begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The file that has it.
-    pub file: PathBuf,
-    /// The offset of its first instruction in the file, in bytes.
-    pub offset: u64,
-}
-
 /// What to sample.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -54,96 +44,6 @@ pub struct Options {
     /// Bytes of user stack that each sample copies, a multiple of 8 below 64 KiB.
     pub stack_bytes: u32,
 }
-
-/// Why sampling could not begin.
-#[derive(Debug)]
-pub enum OpenError {
-    /// The kernel does not allow it; its setting of `kernel.perf_event_paranoid`, where it is known.
-    NotPermitted {
-        /// `kernel.perf_event_paranoid`.
-        paranoid: Option<i32>,
-    },
-    /// The kernel does not allow to stop at functions.
-    EntriesNotPermitted,
-    /// The kernel can't stop at functions.
-    NoEntries,
-    /// The kernel can't stop at this place of a file.
-    Entry(Entry, io::Error),
-    /// The kernel has no performance events at all.
-    NoPerfEvents,
-    /// The rate is above `kernel.perf_event_max_sample_rate`.
-    FrequencyTooHigh {
-        /// The highest rate.
-        limit: u64,
-    },
-    /// The rings may not be locked into memory.
-    RingNotPermitted,
-    /// There is no such process.
-    NoProcess(i32),
-    /// Something else.
-    Io(io::Error),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::NotPermitted { paranoid: Some(level) } if *level > 2 => write!(
-                f,
-                "sampling is not permitted: kernel.perf_event_paranoid is {level}, and CAP_PERFMON is missing"
-            ),
-            OpenError::NotPermitted { .. } => {
-                write!(
-                    f,
-                    "sampling is not permitted: perf_event_open is refused to this user or container"
-                )
-            }
-            OpenError::EntriesNotPermitted => write!(
-                f,
-                "sampling calls of functions is not permitted: it takes tracefs, which is root's"
-            ),
-            OpenError::NoEntries => write!(f, "this kernel can't sample calls of functions (CONFIG_UPROBE_EVENTS)"),
-            OpenError::Entry(Entry { file, offset }, error) => {
-                let file = file.display();
-                write!(f, "calls can't be sampled at offset {offset:#x} of {file}: {error}")
-            }
-            OpenError::NoPerfEvents => write!(f, "this kernel has no performance events (CONFIG_PERF_EVENTS)"),
-            OpenError::FrequencyTooHigh { limit } => {
-                write!(
-                    f,
-                    "the kernel allows at most {limit} samples a second (kernel.perf_event_max_sample_rate)"
-                )
-            }
-            OpenError::RingNotPermitted => write!(
-                f,
-                "the sample buffers may not be locked into memory (kernel.perf_event_mlock_kb, ulimit -l)"
-            ),
-            OpenError::NoProcess(pid) => write!(f, "no process {pid}"),
-            OpenError::Io(error) => write!(f, "sampling failed to start: {error}"),
-        }
-    }
-}
-
-impl OpenError {
-    /// What the user can do.
-    pub fn help(&self) -> Option<&'static str> {
-        match self {
-            OpenError::NotPermitted { paranoid: Some(level) } if *level > 2 => Some(
-                "sysctl kernel.perf_event_paranoid=2 (or lower), or give the command CAP_PERFMON; \
-                 in a container add that capability when it is started",
-            ),
-            OpenError::NotPermitted { .. } => Some(
-                "the process must be yours, or CAP_PERFMON (kernels before 5.8: CAP_SYS_ADMIN) is needed; in a \
-                 container a seccomp profile that allows perf_event_open is needed too",
-            ),
-            OpenError::EntriesNotPermitted => Some("run it as root"),
-            OpenError::FrequencyTooHigh { .. } => Some("choose a lower rate with -F, or raise the setting"),
-            OpenError::RingNotPermitted => Some("raise ulimit -l, or sysctl kernel.perf_event_mlock_kb=2048"),
-            _ => None,
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 /// A ring and the CPU that fills it.
 #[derive(Debug)]

@@ -17,8 +17,7 @@ mod thread;
 
 pub use backtrail_callframe::{Entries, Search, Source, is_searchable};
 pub use memory::read_words;
-pub use modules::{Arrivals, Identity, Module, Snapshot, is_published, publish, wait_for_unknown_module};
-pub use onward::CallFrames;
+pub use modules::{Arrivals, CallFrames, Identity, Module, Snapshot, is_published, publish, wait_for_unknown_module};
 pub use registers::{Captured, position_of};
 pub use syscall::call as system_call;
 

@@ -10,11 +10,20 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use backtrail_callframe::Search;
 use backtrail_sframe::{Index, Section};
 
-use super::onward::CallFrames;
 use super::{memory, syscall};
 use crate::{Coverage, Modules, Table};
+
+/// A module's `.eh_frame`.
+#[derive(Clone, Copy, Debug)]
+pub struct CallFrames {
+    /// How its FDEs are found.
+    pub search: Search<'static>,
+    /// Readable memory of the module that holds them, from an address to another.
+    pub readable: (u64, u64),
+}
 
 /// Executable memory that is known.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //! table speaks of the code. Both are seldom, so the walk is taken again, slower, with every register that call frame information restores.
 
 use backtrail_arch::{Call, Registers};
-use backtrail_callframe::{Caller, Frame as Whole, Missing, Search, Source, caller};
+use backtrail_callframe::{Caller, Frame as Whole, Missing, Source, caller};
 
 use super::ARCH;
 use super::calls;
@@ -11,15 +11,6 @@ use super::modules::{Module, Published};
 use crate::sink::Sink;
 use crate::step::step;
 use crate::{AddressKind, Frame, Memo, MemoState, MemoStep, Memory, RuleCache, Stop};
-
-/// A module's `.eh_frame`.
-#[derive(Clone, Copy, Debug)]
-pub struct CallFrames {
-    /// How its FDEs are found.
-    pub search: Search<'static>,
-    /// Readable memory of the module that holds them, from an address to another.
-    pub readable: (u64, u64),
-}
 
 /// The bytes of a module's call frame information.
 struct Bytes<'m> {

@@ -19,7 +19,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
     let binutils = binutils.ok_or("all releases of binutils are compared with")?;
     let mut page = String::from(
         "# How large compact C types are\n\n\
-         Made by `cargo build && cargo xtask types`. Programs of Debian's sources, compiled by gcc 12 with `-g -gctf` and linked by GNU ld 2.40. Bytes of the\n\
+         Made by `cargo evidence types`. Programs of Debian's sources, compiled by gcc 12 with `-g -gctf` and linked by GNU ld 2.40. Bytes of the\n\
          section; the folder in which a program was compiled, which is in the name of each unit, is not counted. *From DWARF*: by `types build`\n\
          of the linked program. DWARF is all sections `.debug_*`; BTF is what `pahole -J` makes of them. What `types show` says of every object and of\n\
          the linked program is, character by character, what objdump of binutils 2.40, 2.44 and 2.47 says.\n\n\
@@ -175,7 +175,7 @@ impl Measured<'_> {
         let mut pahole = Command::new("pahole");
         pahole.arg("-J").arg(format!("--btf_encode_detached={}", btf.display()));
         output(pahole.arg(&self.program.linked))
-            .map_err(|error| eprintln!("xtask: {error}"))
+            .map_err(|error| eprintln!("evidence: {error}"))
             .ok()?;
         Some(fs::metadata(btf).ok()?.len())
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask arguments-truth`: what is shown of arguments beside gdb.
+//! `cargo evidence arguments-truth`: what is shown of arguments beside gdb.
 
 mod programs;
 
@@ -375,7 +375,7 @@ fn page(places: u32, all: &[Seen]) -> String {
                 |---|---|---|---|---|---|---|---|---|\n";
     format!(
         "# What functions were called with\n\n\
-         Written by `cargo xtask arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, or clang 14 or for AArch64 where it is said, given a table by `backtrail sframe add --args`, then \
+         Written by `cargo evidence arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, or clang 14 or for AArch64 where it is said, given a table by `backtrail sframe add --args`, then \
          stripped of debug information. Each was stopped at {places} places by chance; for AArch64 it is qemu that was made to leave cores. `backtrail stack --args` has only what is left in the stripped \
          file; gdb has the program's debug information, but none of libraries, which \
          would tell it `main`'s arguments from its caller. Inlined calls, which the table does not tell, are not counted, nor are other threads than the first.\n\n\

@@ -1,4 +1,4 @@
-//! `cargo xtask figures`: what recordings of real programs are like, beside those of perf, in one run.
+//! `cargo evidence recording`: what recordings of real programs are like, beside those of perf, in one run.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -166,7 +166,7 @@ fn table(rows: &[Row], seconds: u32) -> String {
     let kernel: Vec<&str> = kernel.trim().split('.').take(2).collect();
     let mut page = format!(
         "# Recordings of real programs\n\n\
-         Made by `cargo xtask figures`: each program for {seconds} seconds at {FREQUENCY} Hz, by `backtrail record` and then by\n\
+         Made by `cargo evidence recording`: each program for {seconds} seconds at {FREQUENCY} Hz, by `backtrail record` and then by\n\
          `perf record --call-graph dwarf,8192`, in one run, on {cpus} CPUs, Linux {}. Promised: at least {:.1} % complete stacks; on a\n\
          compiler at most {BYTES} bytes and {MICROSECONDS} µs a sample.\n\n\
          *Complete* is a stack that reaches the program's or the thread's start. *Bytes* are those of the whole recording, mappings and\n\

@@ -1,4 +1,4 @@
-//! `cargo xtask sframe-check`: tables held against `.eh_frame` at every pc; those of GNU as and ld, and ours of real files.
+//! `cargo evidence sframe-check`: tables held against `.eh_frame` at every pc; those of GNU as and ld, and ours of real files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -74,7 +74,7 @@ pub(crate) fn run() -> Result<(), String> {
     let mut broken = Vec::new();
     let mut page = format!(
         "# Tables checked against .eh_frame\n\n\
-         Made by `cargo xtask sframe-check`, with `backtrail sframe check`, which compares CFA, return address and frame pointer at every\n\
+         Made by `cargo evidence sframe-check`, with `backtrail sframe check`, which compares CFA, return address and frame pointer at every\n\
          pc. Promised: of tables that `sframe build` makes, no mismatch; version 3 covers at least {:.2} % of the code; a mismatch in\n\
          `.plt.got`, and nothing else, in what GNU ld 2.44 and 2.47 link for x86-64.\n\n\
          ## Tables of GNU as and ld\n\n\

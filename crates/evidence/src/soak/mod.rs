@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: millions of backtraces in signal handlers of a program that does everything at once, each held against what is known of
+//! `cargo evidence soak`: millions of backtraces in signal handlers of a program that does everything at once, each held against what is known of
 //! its stack.
 
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn verdict(told: &Told) -> Result<(), String> {
 }
 
 fn source(name: &str) -> PathBuf {
-    place::workspace().join("xtask/src/soak").join(name)
+    place::workspace().join("crates/evidence/src/soak").join(name)
 }
 
 fn built(compile: &mut Command) -> Result<(), Missing> {

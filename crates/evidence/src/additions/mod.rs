@@ -1,4 +1,4 @@
-//! `cargo xtask sframe-add`: tables into programs that are run before and after, and into all of the system's files.
+//! `cargo evidence sframe-add`: tables into programs that are run before and after, and into all of the system's files.
 
 mod programs;
 mod system;
@@ -115,7 +115,7 @@ pub(crate) fn run() -> Result<(), String> {
     let mut broken = Vec::new();
     let mut page = String::from(
         "# Tables added to linked files\n\n\
-         Made by `cargo xtask sframe-add`, with `backtrail sframe add`. Every file is a copy.\n\n",
+         Made by `cargo evidence sframe-add`, with `backtrail sframe add`. Every file is a copy.\n\n",
     );
     programs::table(&backtrail, folder.path(), &mut page, &mut broken);
     system::table(&backtrail, folder.path(), &mut page, &mut broken);

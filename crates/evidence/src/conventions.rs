@@ -1,4 +1,4 @@
-//! `cargo xtask arguments`: calling conventions at length.
+//! `cargo evidence arguments`: calling conventions at length.
 
 use std::env;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! `cargo xtask sframe-sizes`: how large tables are beside `.eh_frame`; the table with which SFrame was introduced,
+//! `cargo evidence sframe-sizes`: how large tables are beside `.eh_frame`; the table with which SFrame was introduced,
 //! GNU's tables of each version, and ours.
 
 mod programs;
@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use backtrail_testkit::peers::{Binutils, Machine, Release};
-use backtrail_testkit::{place, skip};
+use backtrail_testkit::{packages, place, skip};
 use serde_json::Value;
-
-use crate::test;
 
 /// The ratios with which the format was proposed, under its first name: x86-64 and AArch64, in the order of
 /// [`programs::PROGRAMS`].
@@ -81,7 +79,7 @@ impl Sizes {
 
 /// Builds, measures, and writes the page.
 pub(crate) fn run() -> Result<(), String> {
-    let missing = test::install(&[
+    let missing = packages::install(&[
         ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
         ("bison", "bison"),
         ("flex", "flex"),
@@ -159,7 +157,7 @@ fn sizes(json: &Value) -> Sizes {
 
 const HEAD: &str = "# The size of tables
 
-Made by `cargo xtask sframe-sizes`. Every figure is the size of a table divided by that of .eh_frame and .eh_frame_hdr together.
+Made by `cargo evidence sframe-sizes`. Every figure is the size of a table divided by that of .eh_frame and .eh_frame_hdr together.
 
 Ours are made from .eh_frame, so that they also cover what was not assembled with `--gsframe`: the start files and, on AArch64, the
 PLT. *Apart*: every function has rows of its own; *shared*: functions with the same rows share them; *merged*: and up to eight

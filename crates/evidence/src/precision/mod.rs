@@ -1,4 +1,4 @@
-//! `cargo xtask precision`: programs are stepped from their first instruction to their last, and at every one the unwound chain is held
+//! `cargo evidence precision`: programs are stepped from their first instruction to their last, and at every one the unwound chain is held
 //! against a shadow stack that was kept from their calls and returns.
 //!
 //! [`shadow`] is that stack, [`cpu`] says what an instruction does to it, [`ptrace`] and [`qemu`] run programs, [`check`] walks and compares, and

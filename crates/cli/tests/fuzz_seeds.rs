@@ -1,0 +1,44 @@
+//! The inputs that once broke a parser, or that a search would hardly find: `fuzz/seeds/TARGET`.
+
+use std::fs;
+
+use backtrail_testkit::place;
+
+#[path = "../../cbf/tests/targets/cbf_encode.rs"]
+mod cbf_encode;
+
+/// A target that has seeds, and what it runs.
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: [Target; 7] = [
+    ("add_sframe", |data| {
+        backtrail_dwarf::fuzz::add(data);
+    }),
+    ("cbf_encode", cbf_encode::cbf_encode),
+    ("elf_edit", backtrail_elf::fuzz::edit),
+    ("go_names", backtrail_dwarf::fuzz::go_names),
+    ("jit_dump", backtrail_profile::fuzz::jit_dump),
+    ("stack_args", |data| {
+        let _ = backtrail_stacks::fuzz::arguments(data);
+    }),
+    ("trace_tsdl", backtrail_trace::fuzz::tsdl),
+];
+
+#[test]
+fn kept_inputs_break_nothing() {
+    let folders = fs::read_dir(place::workspace().join("fuzz/seeds")).unwrap();
+    let mut replayed = 0;
+    for folder in folders.map(Result::unwrap) {
+        let name = folder.file_name().into_string().unwrap();
+        let (_, target) = TARGETS
+            .iter()
+            .find(|(target, _)| *target == name)
+            .unwrap_or_else(|| panic!("nothing replays the seeds of {name}"));
+        for seed in fs::read_dir(folder.path()).unwrap().map(Result::unwrap) {
+            println!("{}", seed.path().display());
+            target(&fs::read(seed.path()).unwrap());
+            replayed += 1;
+        }
+    }
+    assert!(replayed >= TARGETS.len());
+}

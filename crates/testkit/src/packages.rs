@@ -1,0 +1,41 @@
+//! Debian packages that tests and measurements need.
+
+use std::process::{Command, Stdio};
+
+/// Installs the packages of missing `tools`, if that is possible, and returns those that stay missing. A tool is a program, or
+/// a file by its whole path.
+pub fn install(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    let missing = || {
+        let missing = tools.iter().filter(|(tool, _)| !on_path(tool));
+        let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+        packages.dedup();
+        packages
+    };
+    let packages = missing();
+    if packages.is_empty() {
+        return packages;
+    }
+    println!("installing {}", packages.join(" "));
+    for arguments in [
+        &["update", "-qq"][..],
+        &[&["install", "-y", "-qq", "--no-install-recommends"], &packages[..]].concat(),
+    ] {
+        let mut apt = Command::new("apt-get");
+        apt.args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null());
+        // Whatever goes wrong (no root, no network, no Debian) shows in what is still missing.
+        if !apt.status().is_ok_and(|status| status.success()) {
+            break;
+        }
+    }
+    missing()
+}
+
+fn on_path(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Root's tools are not on everybody's path but are found by those who need them.
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|folder| folder.join(tool).exists())
+}

@@ -1,0 +1,234 @@
+//! `cargo xtask tidy`: the rules of the house that no compiler knows. They also run as a test.
+
+mod circles;
+mod layers;
+mod text;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use backtrail_testkit::place;
+
+use text::without_text;
+
+/// The only places for `unsafe`; each block there states its proof.
+const UNSAFE: [&str; 8] = [
+    "crates/unwind/src/local/",
+    "crates/target/src/sys",
+    "crates/elf/src/map.rs",
+    "crates/capi/",
+    "crates/local/",
+    "crates/preload/",
+    "bench/framehop/",
+    "crates/testkit/src/raw.rs",
+];
+
+/// Files beyond this are two files.
+const LINES: usize = 900;
+
+/// Fails with all that is untidy.
+pub(crate) fn run() -> Result<(), String> {
+    let root = place::workspace();
+    let findings = findings_in(&read(&root), &root);
+    if findings.is_empty() {
+        println!("tidy");
+        return Ok(());
+    }
+    Err(format!("untidy:\n{}", findings.join("\n")))
+}
+
+/// What is untidy in these files: names from the root on, and texts.
+fn findings_in(files: &[(String, String)], root: &Path) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (name, text) in files {
+        if name.ends_with("Cargo.toml") {
+            findings.extend(layers::findings(name, text));
+        }
+        if name.ends_with(".rs") {
+            findings.extend(long(name, text));
+            findings.extend(unsafe_code(name, text));
+        }
+        if !name.ends_with("Cargo.lock") {
+            findings.extend(private_paths(name, text, root));
+        }
+    }
+    findings.extend(circles::findings(files));
+    findings
+}
+
+/// The project's files that are text, in order.
+fn read(root: &Path) -> Vec<(String, String)> {
+    let mut paths = Vec::new();
+    all_files(root, &mut paths);
+    paths.sort();
+    let file = |path: PathBuf| {
+        let name = path.strip_prefix(root).ok()?.to_string_lossy().into_owned();
+        Some((name, fs::read_to_string(&path).ok()?))
+    };
+    paths.into_iter().filter_map(file).collect()
+}
+
+/// Every file of the project; what is built, and what is hidden, is not part of it.
+fn all_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    // Cargo marks the folders that it builds in, and cargo-fuzz has names for its own.
+    const BUILT: &str = "CACHEDIR.TAG";
+    const SEARCHED: [&str; 3] = ["fuzz/corpus", "fuzz/artifacts", "fuzz/coverage"];
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let hidden = name.to_string_lossy().starts_with('.') && name != ".ci" && name != ".cargo";
+        let generated = path.join(BUILT).exists() || SEARCHED.iter().any(|built| path.ends_with(built));
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !hidden && !generated => all_files(&path, files),
+            Ok(kind) if kind.is_file() && !hidden => files.push(path),
+            _ => {}
+        }
+    }
+}
+
+fn long(name: &str, text: &str) -> Option<String> {
+    let lines = text.lines().count();
+    (lines > LINES).then(|| format!("{name}: {lines} lines; {LINES} are the most"))
+}
+
+fn unsafe_code(name: &str, text: &str) -> Option<String> {
+    if UNSAFE.iter().any(|place| name.starts_with(place)) {
+        return None;
+    }
+    let word = |line: &str| {
+        without_text(line)
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .any(|word| word == "unsafe")
+    };
+    let at = text.lines().position(word)?;
+    Some(format!(
+        "{name}:{}: unsafe code outside the files that may have it",
+        at + 1
+    ))
+}
+
+/// Paths that mean something on one machine only.
+fn private_paths(name: &str, text: &str, root: &Path) -> Option<String> {
+    // Put together here so that this file does not hold what it looks for.
+    let homes = ["home", "root", "Users"].map(|folder| format!("/{folder}/"));
+    let root = root
+        .canonicalize()
+        .unwrap_or_else(|_| root.to_path_buf())
+        .to_string_lossy()
+        .into_owned();
+    let stands_alone = |line: &str, home: &str| {
+        line.match_indices(home)
+            .any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.}".contains(c)))
+    };
+    let private = |line: &str| homes.iter().any(|home| stands_alone(line, home)) || stands_alone(line, &root);
+    let at = text.lines().position(private)?;
+    Some(format!("{name}:{}: an absolute path of somebody's machine", at + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_project_is_tidy() {
+        let root = place::workspace();
+        assert_eq!(findings_in(&read(&root), &root), Vec::<String>::new());
+    }
+
+    /// Faults that are planted in a crate of this name, and a word of what is said of each.
+    fn faults(room: &str) -> Vec<(Vec<(String, String)>, &'static str)> {
+        let file = |name: &str, text: &str| (format!("crates/{room}/src/{name}"), text.to_owned());
+        let manifest = "[dependencies]\nbacktrail.workspace = true\nbacktrail-testkit.workspace = true\n";
+        let mut faults = vec![
+            (vec![file("target/planted.rs", &"\n".repeat(2000))], "2000 lines"),
+            (
+                vec![file("target/planted.rs", &format!("// see /{}/me/notes\n", "home"))],
+                "absolute path",
+            ),
+            (
+                vec![
+                    file("planted_a.rs", "use crate::planted_b::B;\n"),
+                    file("planted_b.rs", "use crate::planted_a::A;\n"),
+                ],
+                "circle",
+            ),
+        ];
+        if !UNSAFE
+            .iter()
+            .any(|place| format!("crates/{room}/src/planted.rs").starts_with(place))
+        {
+            faults.push((vec![file("target/planted.rs", "fn f() { unsafe { g() } }\n")], "unsafe"));
+        }
+        // `evidence` may use everything.
+        if room != "evidence" {
+            faults.push((
+                vec![(format!("crates/{room}/Cargo.toml"), manifest.to_owned())],
+                "depends",
+            ));
+        }
+        faults
+    }
+
+    #[test]
+    fn planted_faults_are_found_in_every_crate() {
+        let root = place::workspace();
+        let rooms: Vec<_> = fs::read_dir(root.join("crates"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert!(rooms.len() > 20);
+        for room in rooms {
+            for (planted, word) in faults(&room) {
+                let found = findings_in(&planted, &root);
+                let is_found = found
+                    .iter()
+                    .any(|finding| finding.contains(word) || finding.contains("is for tests only"));
+                assert!(is_found, "{room}: {word}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_called_target_is_read() {
+        let folder = backtrail_testkit::scratch();
+        let of = |name: &str| folder.path().join(name);
+        for (folder, is_built) in [("crates/x/src/target", false), ("target", true)] {
+            fs::create_dir_all(of(folder)).unwrap();
+            fs::write(of(folder).join("a.rs"), "").unwrap();
+            if is_built {
+                fs::write(of(folder).join("CACHEDIR.TAG"), "").unwrap();
+            }
+        }
+        let names: Vec<_> = read(folder.path()).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["crates/x/src/target/a.rs"]);
+    }
+
+    #[test]
+    fn unsafe_code_is_seen_and_talk_of_it_is_not() {
+        let open = "fn f() { unsafe { g() } }";
+        assert!(unsafe_code("crates/wire/src/lib.rs", open).is_some());
+        assert!(unsafe_code("crates/target/src/sys/ring.rs", open).is_none());
+        for fine in [
+            "// no unsafe here",
+            "let s = \"an unsafe \\\" word\";",
+            "#![deny(unsafe_code)]",
+        ] {
+            assert_eq!(unsafe_code("crates/wire/src/lib.rs", fine), None, "{fine}");
+        }
+    }
+
+    #[test]
+    fn private_paths_are_seen() {
+        let root = Path::new("/somewhere/project");
+        let home = format!("see /{}/someone/notes", "home");
+        assert!(private_paths("README.md", &home, root).is_some());
+        assert!(private_paths("README.md", "in /somewhere/project/docs", root).is_some());
+        assert!(private_paths("README.md", &format!("/proc/PID/{}/etc", "root"), root).is_none());
+        assert!(private_paths("README.md", "target/testprograms", root).is_none());
+    }
+
+    #[test]
+    fn long_files_are_seen() {
+        assert!(long("a.rs", &"\n".repeat(LINES)).is_none());
+        assert!(long("a.rs", &"\n".repeat(LINES + 1)).is_some());
+    }
+}
