@@ -6,15 +6,20 @@ use std::process::Command;
 use backtrail_testkit::{place, skip};
 
 /// What Miri can run: all that reads memory through a trait. Walking in place makes system calls of its own.
-const ENGINE: [&str; 8] = [
+const ENGINE: [&str; 13] = [
     "miri",
     "test",
     "--package=backtrail-unwind",
     "--lib",
-    "--test=walks",
-    "--test=memo",
+    "--test=all",
     "--target-dir",
     "target/miri",
+    "--",
+    "--skip=promises::",
+    "--skip=hostile::",
+    "--skip=fuzz_walk::",
+    "--skip=local::",
+    "--quiet",
 ];
 
 /// Threads that walk in place, begin and end, while modules are published; with a standard library that is watched, too.

@@ -1,6 +1,6 @@
 //! Programs that crash, and what they say of it.
 
-mod common;
+use crate::common;
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;

@@ -1,6 +1,6 @@
 //! The same frames as glibc's `backtrace()`, which goes by `.eh_frame`, on the same stack.
 
-mod common;
+use crate::common;
 
 use backtrail_testkit::skip;
 use common::{Link, Program, compared, compile, run};

@@ -1,6 +1,6 @@
 //! The library as its users get it: its header, its exports, its pkg-config file, its ways of being loaded.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

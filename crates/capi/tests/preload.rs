@@ -1,6 +1,6 @@
 //! The drop-in in real programs that call `backtrace(3)` when they crash: the frames that they print are those that glibc finds.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

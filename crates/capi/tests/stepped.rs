@@ -1,7 +1,7 @@
 //! Code that is hard to unwind, single-stepped in its own process, beside libgcc's `_Unwind_Backtrace`.
 #![cfg(target_arch = "x86_64")]
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Types, through the C interface, from C and from C++.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::Path;

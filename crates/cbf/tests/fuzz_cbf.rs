@@ -3,7 +3,7 @@
 #[path = "targets/cbf_decode.rs"]
 mod cbf_decode;
 #[path = "targets/cbf_encode.rs"]
-mod cbf_encode;
+pub(crate) mod cbf_encode;
 #[path = "targets/cif.rs"]
 mod cif;
 

@@ -1,8 +1,6 @@
 //! What is encoded is decoded as the same, for every word size and any size of buffer.
 
-#[path = "targets/encode_properties.rs"]
-mod encode_properties;
-
+use crate::fuzz_cbf::cbf_encode::encode_properties;
 use backtrail_cbf::{
     Decoder, EncodeError, Encoder, End, Ended, EndsEncoder, ErrorKind, Frame, MAX_REP, Repeated, WordSize,
 };

@@ -1,6 +1,6 @@
 //! `backtrail link`: linkers and compilers run as if nothing stood before them, and what they make has tables.
 
-mod adding;
+use crate::adding;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Bad input is normal input: one clear line, a status, and a recording that stays readable.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

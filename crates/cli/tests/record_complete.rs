@@ -1,7 +1,7 @@
 //! Stacks are complete: they reach the program's or the thread's start. One test a program, a few seconds each; `cargo evidence recording`
 //! does the same for longer.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! How recordings begin and end: statuses passed on, interrupts, the recorder's sudden death, attaching and detaching.
 
-mod common;
+use crate::common;
 
 use std::process::Command;
 use std::thread::sleep;

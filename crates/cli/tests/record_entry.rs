@@ -1,6 +1,6 @@
 //! `backtrail record --entry`: each call of a function is a sample, with what it was called with.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

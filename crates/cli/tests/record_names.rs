@@ -1,6 +1,6 @@
 //! What frames are called: in files that are mapped twice or stripped, and in code made at run time.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::thread::sleep;

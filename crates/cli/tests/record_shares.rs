@@ -1,6 +1,6 @@
 //! Where time goes is told as it is.
 
-mod common;
+use crate::common;
 
 use backtrail_testkit::workload::{self, Workload};
 use backtrail_testkit::{available, program};

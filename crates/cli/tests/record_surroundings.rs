@@ -1,6 +1,6 @@
 //! What is around the programs: the kernel under them, and file systems that only they see.
 
-mod common;
+use crate::common;
 
 use std::fs;
 

@@ -1,6 +1,6 @@
 //! `backtrail sframe add` and `strip`: files of every sort run as before, and other tools find nothing wrong in them.
 
-mod adding;
+use crate::adding;
 
 use std::fs;
 use std::path::Path;

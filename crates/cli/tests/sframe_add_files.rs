@@ -1,6 +1,6 @@
 //! `backtrail sframe add` and what can go wrong with files: the old one is whole until the new one is.
 
-mod adding;
+use crate::adding;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -1,6 +1,6 @@
 //! `backtrail sframe add` and `strip` for object files and archives: linkers merge what is added as if an assembler had written it.
 
-mod adding;
+use crate::adding;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,6 +1,6 @@
 //! `backtrail stack --args`: programs that tell what their functions were called with, stripped of debug information after their tables were made.
 
-mod stack;
+use crate::stack;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

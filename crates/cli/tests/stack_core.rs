@@ -1,6 +1,6 @@
 //! `backtrail stack CORE`, beside gdb.
 
-mod stack;
+use crate::stack;
 
 use std::ffi::OsStr;
 use std::fs;

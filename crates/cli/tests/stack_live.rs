@@ -1,6 +1,6 @@
 //! `backtrail stack PID`, beside gdb.
 
-mod stack;
+use crate::stack;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,6 +1,6 @@
 //! `backtrail stack PID` where stacks are odd: of threads whose first has ended, deeper than what is copied, of contexts, in code without tables.
 
-mod stack;
+use crate::stack;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,6 +1,6 @@
 //! `backtrail stack` beside gdb and eu-stack: programs as people have them, running, in gdb's cores and in the kernel's.
 
-mod stack;
+use crate::stack;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

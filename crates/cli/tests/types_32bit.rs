@@ -1,6 +1,6 @@
 //! Types of 32-bit objects, i386 and PowerPC (big-endian), held against GNU tools for these machines and their compilers.
 
-mod types;
+use crate::types;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Pairs of libraries, compared by us and by libabigail's `abidiff`, both from debug information.
 //!
-//! `cargo test -p backtrail --test types_abidiff -- --nocapture` prints the table that docs/types.md has.
+//! `cargo test -p backtrail --test all types_abidiff:: -- --nocapture` prints the table that docs/types.md has.
 
-mod types;
+use crate::types;
 
 use std::fs;
 use std::path::{Path, PathBuf};

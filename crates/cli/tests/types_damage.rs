@@ -1,6 +1,6 @@
 //! Six hundred damaged sections: the command says what is wrong, in little memory and time, and never crashes.
 
-mod types;
+use crate::types;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! `backtrail types link`, `build`, `add` and `diff`, and `backtrail link --types`.
 
-mod types;
+use crate::types;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! `backtrail types print` and `find`: what they print is held against compilers.
 
-mod types;
+use crate::types;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,6 +1,6 @@
 //! `backtrail types show`, held against objdump of three releases, on what gcc and their linkers make.
 
-mod types;
+use crate::types;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Types of programs whose debug information is in packages: beside the program, and beside the file that it was split off to.
 
-mod types;
+use crate::types;
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! BTF: built by hand, made by gcc and pahole, and the running kernel's, as bpftool tells it.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Damaged sections: mutations and beginnings of sound ones, and some that are damaged with care.
 
-mod common;
+use crate::common;
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Linking: the talk's example, GNU ld's results, equal children, threads.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Dicts built by hand, held against objdump: every version, both byte orders, archives, parents and children.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::Path;

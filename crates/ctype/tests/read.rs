@@ -1,6 +1,6 @@
 //! What no other tool shows of dicts built by hand: ids and names across dicts, and what goes wrong with them.
 
-mod common;
+use crate::common;
 
 use backtrail_ctype::{
     AlignmentRule, Archive, Dict, ErrorKind, Kind, Lent, Measures, Symbol, SymbolKind, TypeId, Types,

@@ -1,6 +1,6 @@
 //! What is read is written, and read again: by this crate, by libctf (objdump), by gdb.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,8 @@ pub(crate) fn conventions(signatures: u32) -> Result<(), String> {
             "-p",
             "backtrail-args",
             "--test",
-            "conventions",
+            "all",
+            "conventions::",
             "--",
             "--nocapture",
         ])

@@ -1,7 +1,7 @@
 //! What the assembler and the linker of each release make: its text as its readelf prints it, and its rows and look-ups
 //! as the second reader has them.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

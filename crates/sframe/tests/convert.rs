@@ -1,6 +1,6 @@
 //! Tables in another version or byte order: each pc is told the same, or its function is named as left out.
 
-mod common;
+use crate::common;
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! The shared corpus: every section's text, function and row as binutils prints it, and as a second reader reads it.
 
-mod common;
+use crate::common;
 
 use backtrail_sframe::{Section, dump};
 

@@ -1,6 +1,6 @@
 //! Damaged sections give an answer or an error: never a panic, never a long loop.
 
-mod common;
+use crate::common;
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Look-up in tables that are large, uneven, and not what they say, compared with looking at every function.
 
-mod common;
+use crate::common;
 
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Abi, Flags, Index, Location, Row, Rule, Section, Version};

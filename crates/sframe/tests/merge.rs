@@ -1,7 +1,7 @@
 //! Neighbouring functions under one FDE: which may be joined, that it is smaller, and that nothing but padding says
 //! anything else afterwards.
 
-mod common;
+use crate::common;
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Each kind of finding, with its path and its place, in sections made by hand; and none where there is nothing wrong.
 
-mod common;
+use crate::common;
 
 use std::ops::ControlFlow;
 

@@ -1,7 +1,7 @@
 //! What is written is read again: every shape of rule, every version, ABI and byte order; and looked up at every
 //! address as a second reader finds it.
 
-mod common;
+use crate::common;
 
 use backtrail_sframe::write::{self, FunctionRows, Options, Reason};
 use backtrail_sframe::{Abi, Base, Flags, Location, Row, Rule, Section, Version};

@@ -25,6 +25,7 @@ pub mod workload;
 pub use tempfile::TempDir;
 
 use std::fmt;
+use std::fs::File;
 use std::io::Write;
 
 /// Something that this machine does not have, and what it was wanted for.
@@ -41,6 +42,17 @@ impl std::error::Error for Missing {}
 
 /// What a line about a test that was left out starts with; `cargo xtask test` counts these lines.
 pub const SKIPPED: &str = "SKIPPED:";
+
+/// Waits until no other test, of any process, holds the lock of this name, and holds it until the file is dropped.
+///
+/// # Panics
+/// If the target directory cannot be written.
+pub fn alone(name: &str) -> File {
+    let folder = place::target();
+    let file = File::create(folder.join(format!("{name}.lock"))).expect("the target directory can be written");
+    file.lock().expect("a local file can be locked");
+    file
+}
 
 /// Says that this test checks nothing here, and why.
 ///

@@ -1,7 +1,7 @@
 //! Any frames into any buffer: what fitted is a valid backtrace of the first frames, or of both ends.
 
 #[path = "encode_properties.rs"]
-mod encode_properties;
+pub(crate) mod encode_properties;
 
 use backtrail_cbf::{Frame, WordSize};
 use encode_properties::{encode_ends, encode_prefix};

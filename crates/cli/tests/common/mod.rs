@@ -1,16 +1,13 @@
 //! What the tests of recordings share.
-// Every test file is a crate of its own, and none uses all of this.
-#![allow(dead_code)]
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backtrail_testkit::command::{self, Finished, Running};
 use backtrail_testkit::recorder::{Backtrail, Summary, babeltrace2};
 use backtrail_testkit::workload::Workload;
-use backtrail_testkit::{TempDir, available, perf, scratch};
+use backtrail_testkit::{TempDir, alone, available, perf, scratch};
 
 /// No recording of a test takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -21,13 +18,11 @@ pub(crate) const PROMISED: f64 = 0.995;
 /// So many incomplete stacks are no share yet: each start of a program has one or two.
 const FEW: u64 = 5;
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
 /// The command under test, and a directory to work in. Recordings that run at the same time would disturb each other.
 pub(crate) struct Setup {
     pub(crate) backtrail: Backtrail,
     pub(crate) folder: TempDir,
-    _alone: MutexGuard<'static, ()>,
+    _alone: File,
 }
 
 /// A recording, and how the recorder ended.
@@ -45,11 +40,10 @@ pub(crate) fn setup() -> Option<Setup> {
 
 /// The same for tests in which no sampling takes place.
 pub(crate) fn without_sampling() -> Setup {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     Setup {
         backtrail: Backtrail::new(env!("CARGO_BIN_EXE_backtrail")),
         folder: scratch(),
-        _alone: alone,
+        _alone: alone("recording"),
     }
 }
 

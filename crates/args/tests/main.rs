@@ -1,0 +1,4 @@
+//! All integration tests of this crate, in one binary: linking takes longer than most of them.
+
+mod conventions;
+mod table;

@@ -1,0 +1,10 @@
+//! All integration tests of this crate, in one binary: linking takes longer than most of them.
+
+mod common;
+mod crash;
+mod glibc;
+mod library;
+mod preload;
+mod promises;
+mod stepped;
+mod types;

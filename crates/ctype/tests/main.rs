@@ -1,0 +1,9 @@
+//! All integration tests of this crate, in one binary: linking takes longer than most of them.
+
+mod btf;
+mod common;
+mod fuzz_ctype;
+mod link;
+mod objdump;
+mod read;
+mod write;

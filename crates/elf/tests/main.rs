@@ -1,0 +1,6 @@
+//! All integration tests of this crate, in one binary: linking takes longer than most of them.
+
+mod fuzz_edit;
+mod fuzz_image;
+mod real_files;
+mod relocations;
