@@ -6,9 +6,13 @@
 //! follow that, it keeps a frame pointer, and a way that ends in restoring the stack pointer from it does not depend on
 //! what came before.
 
+use std::collections::HashSet;
+
 use backtrail_arch::{Arch, InstructionSet};
 use backtrail_sframe::{Base, Location, Rule};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 
 use crate::prologue;
 
@@ -19,6 +23,8 @@ pub const BYTES_FROM: u64 = 3 << 10;
 
 /// Instructions that are followed for one program counter, over all ways.
 const MOST_INSTRUCTIONS: usize = 600;
+/// Instructions of the longest function that is asked which registers it keeps.
+const LONGEST_HELPER: usize = 1 << 13;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
 
@@ -116,104 +122,57 @@ pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) ->
     at == pc && entry <= pc
 }
 
-/// Whether the function with this code, which begins at `start`, leaves `register` alone, and calls nothing that might not:
+/// Whether the function that begins at `entry` leaves `register` alone on every way, comes to `pc` on one, and calls nothing:
 /// assembly code has helpers of its own that keep more than the calling convention asks for.
-pub fn keeps(arch: &Arch, code: &[u8], start: u64, register: backtrail_arch::Register) -> bool {
-    match arch.instructions {
-        InstructionSet::X86_64 => keeps_x86_64(code, start, register),
-        InstructionSet::Aarch64 | InstructionSet::S390x => false,
+pub fn keeps(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64, register: backtrail_arch::Register) -> bool {
+    if arch.instructions != InstructionSet::X86_64 || register.0 > 15 {
+        return false;
     }
-}
-
-fn keeps_x86_64(code: &[u8], start: u64, register: backtrail_arch::Register) -> bool {
-    let end = start.saturating_add(code.len() as u64);
-    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-    let mut instruction = Instruction::default();
-    while decoder.can_decode() {
-        decoder.decode_out(&mut instruction);
-        let leaves = match instruction.mnemonic() {
-            Mnemonic::Ret | Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Nop => false,
-            _ if instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64 => {
-                instruction.mnemonic() == Mnemonic::Call || !(start..end).contains(&instruction.near_branch_target())
+    let mut search = Search::new(code, start);
+    let (mut ways, mut seen, mut meets) = (vec![entry], HashSet::new(), false);
+    while let Some(mut at) = ways.pop() {
+        while seen.insert(at) {
+            let Some(instruction) = search.decode(at).filter(|_| seen.len() < LONGEST_HELPER) else {
+                return false;
+            };
+            meets |= at == pc;
+            if written(&mut search.info, &instruction) & 1 << register.0 != 0 {
+                return false;
             }
-            // What writes registers that no operand names is not among these.
-            mnemonic if is_plain(mnemonic) => {
-                dwarf_number(instruction.op0_register()) == Some(register.0)
-                    && instruction.op0_kind() == OpKind::Register
-            }
-            _ => instruction.op0_kind() != OpKind::Register || !is_vector(instruction.op0_register()),
-        };
-        if instruction.is_invalid() || leaves {
-            return false;
+            at = match instruction.flow_control() {
+                FlowControl::Next => instruction.next_ip(),
+                FlowControl::Return => break,
+                FlowControl::UnconditionalBranch => instruction.near_branch_target(),
+                FlowControl::ConditionalBranch => {
+                    ways.push(instruction.near_branch_target());
+                    instruction.next_ip()
+                }
+                _ => return false,
+            };
         }
     }
-    !code.is_empty()
+    meets
 }
 
-/// Instructions that write their first operand and nothing else.
-fn is_plain(mnemonic: Mnemonic) -> bool {
-    matches!(
-        mnemonic,
-        Mnemonic::Mov
-            | Mnemonic::Movzx
-            | Mnemonic::Movsx
-            | Mnemonic::Movsxd
-            | Mnemonic::Movbe
-            | Mnemonic::Lea
-            | Mnemonic::Add
-            | Mnemonic::Adc
-            | Mnemonic::Sub
-            | Mnemonic::Sbb
-            | Mnemonic::And
-            | Mnemonic::Or
-            | Mnemonic::Xor
-            | Mnemonic::Not
-            | Mnemonic::Neg
-            | Mnemonic::Inc
-            | Mnemonic::Dec
-            | Mnemonic::Shl
-            | Mnemonic::Shr
-            | Mnemonic::Sar
-            | Mnemonic::Rol
-            | Mnemonic::Ror
-            | Mnemonic::Rorx
-            | Mnemonic::Bswap
-            | Mnemonic::Pop
-            | Mnemonic::Prefetcht0
-            | Mnemonic::Movdqa
-            | Mnemonic::Movdqu
-            | Mnemonic::Movaps
-            | Mnemonic::Movups
-            | Mnemonic::Vmovdqa
-            | Mnemonic::Vmovdqu
-            | Mnemonic::Vmovaps
-            | Mnemonic::Vmovups
-            | Mnemonic::Vzeroupper
-            | Mnemonic::Vzeroall
-    )
-}
-
-fn is_vector(register: Register) -> bool {
-    (Register::XMM0..=Register::ZMM31).contains(&register)
+/// The general registers of which the instruction may write any part, named as operands or not: a bit for each DWARF number.
+fn written(info: &mut InstructionInfoFactory, instruction: &Instruction) -> u16 {
+    let used = info.info(instruction).used_registers().iter();
+    used.filter(|used| {
+        !matches!(
+            used.access(),
+            OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+        )
+    })
+    .filter_map(|used| dwarf_number(used.register()))
+    .fold(0, |all, number| all | 1 << number)
 }
 
 /// The DWARF number of a general register or a part of one.
 fn dwarf_number(register: Register) -> Option<u8> {
     const BY_ENCODING: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
-    let encoding = match register {
-        Register::AH => return Some(0),
-        Register::CH => return Some(2),
-        Register::DH => return Some(1),
-        Register::BH => return Some(3),
-        Register::AL | Register::CL | Register::DL | Register::BL => register as u32 - Register::AL as u32,
-        Register::SPL | Register::BPL | Register::SIL | Register::DIL => 4 + register as u32 - Register::SPL as u32,
-        _ if (Register::R8L..=Register::R15L).contains(&register) => 8 + register as u32 - Register::R8L as u32,
-        _ if (Register::AX..=Register::R15W).contains(&register) => register as u32 - Register::AX as u32,
-        _ if (Register::EAX..=Register::R15D).contains(&register) => register as u32 - Register::EAX as u32,
-        _ if (Register::RAX..=Register::R15).contains(&register) => register as u32 - Register::RAX as u32,
-        _ => return None,
-    };
-    BY_ENCODING.get(encoding as usize).copied()
+    let whole = register.full_register();
+    let encoding = (whole as usize).checked_sub(Register::RAX as usize)?;
+    BY_ENCODING.get(encoding).copied()
 }
 
 /// Bytes from what a register is at the program counter.
@@ -221,6 +180,8 @@ fn dwarf_number(register: Register) -> Option<u8> {
 enum Place {
     Sp(i64),
     Fp(i64),
+    /// From a register by its DWARF number: code that aligns its stack keeps the old pointer there.
+    Other(u8, i64),
 }
 
 impl Place {
@@ -228,16 +189,18 @@ impl Place {
         match self {
             Place::Sp(offset) => Place::Sp(offset.wrapping_add(bytes)),
             Place::Fp(offset) => Place::Fp(offset.wrapping_add(bytes)),
+            Place::Other(register, offset) => Place::Other(register, offset.wrapping_add(bytes)),
         }
     }
 
     fn location(self, arch: &Arch, deref: bool) -> Option<Location> {
         let (register, offset) = match self {
-            Place::Sp(offset) => (arch.sp, offset),
-            Place::Fp(offset) => (arch.fp, offset),
+            Place::Sp(offset) => (arch.sp.0, offset),
+            Place::Fp(offset) => (arch.fp.0, offset),
+            Place::Other(register, offset) => (register, offset),
         };
         Some(Location {
-            base: Base::Register(register.0),
+            base: Base::Register(register),
             offset: i32::try_from(offset).ok()?,
             deref,
         })
@@ -261,11 +224,16 @@ struct State {
     fp: FramePointer,
     /// Where on this way the frame pointer was pushed while it was kept: it will be kept again when it is popped.
     pushed: Option<Place>,
+    /// Registers that were written on this way, a bit for each DWARF number.
+    written: u16,
 }
 
 struct Search<'c> {
     code: &'c [u8],
     start: u64,
+    /// Where the way begins.
+    pc: u64,
+    info: InstructionInfoFactory,
     ways: Vec<(u64, State)>,
     seen: Vec<u64>,
 }
@@ -284,6 +252,8 @@ impl<'c> Search<'c> {
         Search {
             code,
             start,
+            pc: start,
+            info: InstructionInfoFactory::new(),
             ways: Vec::new(),
             seen: Vec::new(),
         }
@@ -294,7 +264,9 @@ impl<'c> Search<'c> {
             sp: Some(Place::Sp(0)),
             fp: FramePointer::Kept,
             pushed: None,
+            written: 0,
         };
+        self.pc = pc;
         self.ways.push((pc, begin));
         let mut left = MOST_INSTRUCTIONS;
         while let Some((at, state)) = self.ways.pop() {
@@ -351,6 +323,7 @@ impl<'c> Search<'c> {
                     sp: Some(Place::Sp(8)),
                     fp: FramePointer::Loaded(Place::Sp(0)),
                     pushed: None,
+                    written: 0,
                 };
                 return Next::Found(pushed, 0);
             }
@@ -398,6 +371,7 @@ impl<'c> Search<'c> {
             Mnemonic::Add if first == Register::RSP => state.sp = moved(state.sp, instruction, 1),
             Mnemonic::Sub if first == Register::RSP => state.sp = moved(state.sp, instruction, -1),
             Mnemonic::Lea if first == Register::RSP => state.sp = addressed(state, instruction),
+            Mnemonic::Mov if first == Register::RSP => state.sp = self.kept_in(state, second),
             Mnemonic::Mov if first == Register::RBP && instruction.op1_kind() == OpKind::Memory => {
                 state.fp = addressed(state, instruction).map_or(FramePointer::Unknown, FramePointer::Loaded);
             }
@@ -412,6 +386,10 @@ impl<'c> Search<'c> {
                 }
             }
         }
+        // A call's callee may write others, but code that takes its stack pointer from one knows that it does not.
+        if instruction.mnemonic() != Mnemonic::Call {
+            state.written |= written(&mut self.info, instruction);
+        }
         // What is left of those with a target are conditional jumps.
         let may_jump = instruction.op_count() > 0
             && instruction.op0_kind() == OpKind::NearBranch64
@@ -420,6 +398,29 @@ impl<'c> Search<'c> {
             self.ways.push((instruction.near_branch_target(), *state));
         }
         Next::Follows
+    }
+
+    /// The old stack pointer, if this register has held it since before the way began.
+    fn kept_in(&self, state: &State, register: Register) -> Option<Place> {
+        let number = dwarf_number(register).filter(|number| state.written & 1 << number == 0)?;
+        self.was_saved_in(register).then_some(Place::Other(number, 0))
+    }
+
+    /// Whether `mov register, rsp` lies before the way's begin. What takes its stack pointer from a register that never held
+    /// it changes from one stack to another.
+    fn was_saved_in(&self, register: Register) -> bool {
+        let encoding = (register as u32).wrapping_sub(Register::RAX as u32);
+        if register == Register::RSP || encoding > 15 {
+            return false;
+        }
+        let (high, low) = (encoding as u8 >> 3, encoding as u8 & 7);
+        let saves = [
+            [0x48 | high, 0x89, 0xe0 | low],
+            [0x48 | high << 2, 0x8b, 0xc4 | low << 3],
+        ];
+        let end = usize::try_from(self.pc.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let before = &self.code[..end.min(self.code.len())];
+        before.windows(3).any(|bytes| saves.iter().any(|saved| saved == bytes))
     }
 
     /// Whether `push rbp` lies before.
@@ -459,6 +460,7 @@ fn restored(state: &State) -> Option<State> {
         sp: Some(Place::Fp(8)),
         fp: FramePointer::Loaded(Place::Fp(0)),
         pushed: None,
+        written: state.written,
     })
 }
 
@@ -515,7 +517,9 @@ mod tests {
         let rule = rule(&ARCH, code, START, START + pc)?;
         let place = |location: Location| match location.base {
             Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
-            _ => Place::Fp(location.offset.into()),
+            Base::Register(number) if number == ARCH.fp.0 => Place::Fp(location.offset.into()),
+            Base::Register(number) => Place::Other(number, location.offset.into()),
+            Base::Cfa => panic!("a place from the frame itself"),
         };
         Some((place(rule.cfa), rule.fp.map(place)))
     }
@@ -598,22 +602,61 @@ mod tests {
 
     #[test]
     fn helpers_keep_what_they_do_not_write() {
-        let keeps = |code: &[u8], register| keeps(&ARCH, code, START, backtrail_arch::Register(register));
-        let (rax, rbx) = (0, 3);
-        // vpxor xmm0, xmm0, xmm0; movbe r13, [r14+8]; lea r14, [r14+0x60]; mov [rsp+8], r13; ret
+        let keeps = |code: &[u8], register, pc| {
+            let register = backtrail_arch::Register(register);
+            keeps(&ARCH, code, START, START, START + pc, register)
+        };
+        let (rax, rbx, r12) = (0, 3, 12);
+        // vpxor xmm0, xmm0, xmm0; movbe r13, [r14+8]; lea r14, [r14+0x60]; mov [rsp+8], r13; setae r12b; rep ret
         let helper = [
             0xc5, 0xf9, 0xef, 0xc0, 0x4d, 0x0f, 0x38, 0xf0, 0x6e, 0x08, 0x4d, 0x8d, 0x76, 0x60, 0x4c, 0x89, 0x6c, 0x24,
-            0x08, 0xc3,
+            0x08, 0x41, 0x0f, 0x93, 0xc4, 0xf3, 0xc3, 0x31, 0xc0,
         ];
-        assert!(keeps(&helper, rax) && keeps(&helper, rbx));
-        assert!(!keeps(&helper, 13) && !keeps(&helper, 14));
+        assert!(keeps(&helper, rax, 0) && keeps(&helper, rbx, 23));
+        assert!(!keeps(&helper, rax, 25), "behind the return");
+        assert!(!keeps(&helper, rax, 3) && !keeps(&helper, r12, 0));
+        assert!(!keeps(&helper, 13, 0) && !keeps(&helper, 14, 0));
         // xor eax, eax; mov bl, 1; mov ah, 1
-        assert!(!keeps(&[0x31, 0xc0, 0xc3], rax) && keeps(&[0x31, 0xc0, 0xc3], rbx));
-        assert!(!keeps(&[0xb3, 0x01, 0xc3], rbx) && !keeps(&[0xb4, 0x01, 0xc3], rax));
-        // A call, a jump out of the function, mul, nothing, half an instruction.
-        for code in [&[0xe8, 0, 0, 0, 0][..], &[0xeb, 0x7f], &[0xf7, 0xe1], &[], &[0x48]] {
-            assert!(!keeps(code, rbx), "{code:x?}");
+        assert!(!keeps(&[0x31, 0xc0, 0xc3], rax, 0) && keeps(&[0x31, 0xc0, 0xc3], rbx, 0));
+        assert!(!keeps(&[0xb3, 0x01, 0xc3], rbx, 0) && !keeps(&[0xb4, 0x01, 0xc3], rax, 0));
+        // mul ecx: rax and rdx, which no operand names.
+        assert!(!keeps(&[0xf7, 0xe1, 0xc3], rax, 0) && !keeps(&[0xf7, 0xe1, 0xc3], 1, 0));
+        assert!(keeps(&[0xf7, 0xe1, 0xc3], rbx, 0));
+        // je over `xor ebx, ebx`: one way writes it.
+        assert!(!keeps(&[0x74, 0x02, 0x31, 0xdb, 0xc3], rbx, 0));
+        // A call, a jump out of the code, jmp rax, nothing, half an instruction.
+        for code in [
+            &[0xe8, 0, 0, 0, 0, 0xc3][..],
+            &[0xeb, 0x7f],
+            &[0xff, 0xe0],
+            &[],
+            &[0x48],
+        ] {
+            assert!(!keeps(code, rbx, 0), "{code:x?}");
         }
+    }
+
+    #[test]
+    fn an_aligned_stack_is_left_by_the_old_pointer() {
+        // mov rcx, rsp; and rsp, -16; sub rsp, 0x30; call +0; nop; mov rsp, rcx; ret
+        let code = [
+            0x48, 0x89, 0xe1, 0x48, 0x83, 0xe4, 0xf0, 0x48, 0x83, 0xec, 0x30, 0xe8, 0, 0, 0, 0, 0x90, 0x48, 0x89, 0xcc,
+            0xc3,
+        ];
+        let by_rcx = Some((Place::Other(2, 8), None));
+        for pc in [3, 7, 11, 16, 17] {
+            assert_eq!(found(&code, pc), by_rcx, "{pc}");
+        }
+        assert_eq!(found(&code, 20), Some((Place::Sp(8), None)));
+        // The register is another one; mov rcx, rdx lies between; the same in the other encoding.
+        let change = |at: usize, bytes: &[u8]| {
+            let mut code = code;
+            code[at..at + bytes.len()].copy_from_slice(bytes);
+            found(&code, 11)
+        };
+        assert_eq!(change(0, &[0x48, 0x89, 0xe0]), None);
+        assert_eq!(change(11, &[0x48, 0x89, 0xd1, 0x90, 0x90]), None);
+        assert_eq!(change(0, &[0x48, 0x8b, 0xcc]), by_rcx);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::spaces::Space;
 const MOST_ANSWERS: usize = 1 << 16;
 
 /// Bytes of the longest function that is asked which registers it keeps.
-const LONGEST_HELPER: u64 = 64 << 10;
+const LONGEST_HELPER: u64 = 32 << 10;
 
 /// An address: in a file, whichever process has it mapped, or in memory that a process filled itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ pub(crate) struct Code {
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
     endless: RefCell<FxHashMap<Place, bool>>,
-    kept: RefCell<FxHashMap<(Place, Register), bool>>,
+    kept: RefCell<FxHashMap<(Place, Place, Register), bool>>,
 }
 
 /// A process's memory and modules, as far as code is asked for.
@@ -140,25 +140,21 @@ impl Code {
         })
     }
 
-    /// Whether the function at `pc` never changes `register`.
-    pub(crate) fn keeps(&self, process: &Process<'_, '_>, pc: u64, register: Register) -> bool {
-        let Some(mapping) = process.space.find(pc) else {
+    /// Whether the function at `pc`, called directly from `ra`, never changes `register`.
+    pub(crate) fn keeps(&self, process: &Process<'_, '_>, pc: u64, ra: u64, register: Register) -> bool {
+        let (Some(caller), Some(mapping)) = (process.space.find(ra.wrapping_sub(1)), process.space.find(pc)) else {
             return false;
         };
-        let Some((frames, bias)) = process.modules.call_frames(mapping) else {
+        let Some(Call::Direct(entry)) = self.call_before(process, caller, ra) else {
             return false;
         };
-        let Some(function) = frames.function_at(pc.wrapping_sub(bias)) else {
-            return false;
-        };
-        let start = function.start.wrapping_add(bias);
-        remembered(&self.kept, (process.place(mapping, start), register), || {
-            let len = (function.end - function.start).min(LONGEST_HELPER);
-            let mut code = vec![0; len as usize];
+        let places = (process.place(mapping, entry), process.place(mapping, pc), register);
+        remembered(&self.kept, places, || {
+            let start = entry.saturating_sub(LONGEST_HELPER / 4).max(mapping.start);
+            let end = entry.saturating_add(LONGEST_HELPER).min(mapping.end);
+            let mut code = vec![0; end.saturating_sub(start) as usize];
             let read = process.read(start, &mut code);
-            read == code.len()
-                && function.end - function.start == len
-                && instructions::keeps(process.arch, &code, start, register)
+            instructions::keeps(process.arch, &code[..read], start, entry, pc, register)
         })
     }
 

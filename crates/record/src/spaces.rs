@@ -267,8 +267,8 @@ impl Restore for SpaceView<'_, '_> {
         })
     }
 
-    fn keeps(&self, pc: u64, register: Register) -> bool {
-        self.code.keeps(&self.process, pc, register)
+    fn keeps(&self, pc: u64, ra: u64, register: Register) -> bool {
+        self.code.keeps(&self.process, pc, ra, register)
     }
 }
 

@@ -19,8 +19,8 @@ pub trait Restore: Modules {
     /// The caller of a frame with these registers; `address` is looked up, as the process has it.
     fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored>;
 
-    /// Whether the function at `pc` never changes `register`, whatever the calling convention allows.
-    fn keeps(&self, _pc: u64, _register: Register) -> bool {
+    /// Whether the function at `pc`, called from `ra`, never changes `register`, whatever the calling convention allows.
+    fn keeps(&self, _pc: u64, _ra: u64, _register: Register) -> bool {
         false
     }
 }
@@ -29,7 +29,7 @@ pub trait Restore: Modules {
 /// that is so.
 pub fn keep_register(register: Register, callee: &Registers, caller: &mut Registers, modules: &impl Restore) -> bool {
     match callee.get(register) {
-        Some(value) if modules.keeps(callee.pc, register) => {
+        Some(value) if modules.keeps(callee.pc, caller.pc, register) => {
             caller.set(register, value);
             true
         }

@@ -68,7 +68,9 @@ impl Found {
     /// Whether the step needs no registers but SP and FP.
     pub(crate) fn is_narrow(&self, arch: &Arch) -> bool {
         let rule = match self {
-            Found::FramePointer | Found::NoModule => return true,
+            Found::NoModule => return true,
+            // Instructions may show that the frame stands on any.
+            Found::FramePointer => return false,
             Found::Packed(packed) => packed.unpack(arch),
             Found::Rule(rule) => *rule,
         };
@@ -78,7 +80,8 @@ impl Found {
         };
         match rule {
             TableRule::Caller { rule, .. } => is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one),
-            TableRule::Signal | TableRule::Outermost | TableRule::NotCovered => true,
+            TableRule::Signal | TableRule::Outermost => true,
+            TableRule::NotCovered => false,
         }
     }
 }
