@@ -200,6 +200,35 @@ fn the_cache_is_private_checked_and_repaired() {
 }
 
 #[test]
+fn large_files_without_a_build_id_are_known_by_their_code() {
+    let Some(path) = library() else { return };
+    let mut bytes = MappedFile::open(path).unwrap().bytes().to_vec();
+    let (note, code) = {
+        let image = Image::parse(&bytes).unwrap();
+        let section = |name| image.section_header(name).unwrap().offset as usize;
+        (section(".note.gnu.build-id"), section(".text"))
+    };
+    // Another type of note.
+    bytes[note + 8] ^= 0x40;
+    let dir = tempfile::tempdir().unwrap();
+    let tables = Tables::open(Some(dir.path().to_owned()));
+    let origin = |bytes: &[u8]| {
+        let image = Image::parse(bytes).unwrap();
+        assert_eq!(image.build_id(), None);
+        tables.load(&image).unwrap().origin
+    };
+    assert_eq!(
+        [origin(&bytes), origin(&bytes)],
+        [TableOrigin::Converted, TableOrigin::Cached]
+    );
+    bytes[code] ^= 1;
+    assert_eq!(
+        [origin(&bytes), origin(&bytes)],
+        [TableOrigin::Converted, TableOrigin::Cached]
+    );
+}
+
+#[test]
 fn without_a_place_for_the_cache_it_works() {
     let Some(path) = library() else { return };
     let file = MappedFile::open(path).unwrap();

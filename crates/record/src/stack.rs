@@ -4,13 +4,16 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
-use backtrail_unwind::{AddressKind, CacheEntry, Link, Position, RuleCache, keep_register, link, step_restoring};
+use backtrail_target::stack::Beyond;
+use backtrail_unwind::{
+    AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, keep_register, link, step, step_restoring,
+};
 
 use crate::chain;
 use crate::holes::{Holes, ShortCopy};
 use crate::spaces::SpaceView;
 use crate::walks::{Walker, Walks};
-use crate::watch::Watches;
+use crate::watch::{Edge, Watches};
 
 /// Frames that are kept at each end of a stack; what lies between is counted, not kept.
 const KEPT_AT_EACH_END: usize = 8192;
@@ -129,7 +132,7 @@ impl StackWalker {
     /// The program's frames, after those of the kernel.
     fn walk_program(&mut self, sample: &Sample<'_>, program: &Program<'_>, view: &SpaceView<'_, '_>) -> Stop {
         let kernel = self.frames.len();
-        let watched = self.watches.renew(program.tid, program.time);
+        let watched = self.watches.renew(program.tid, program.time, program.sp);
         let mut stop = self.walk_with(0, program, view);
         for index in 1..watched {
             if !matches!(stop, backtrail_unwind::Stop::Unreadable(_)) {
@@ -151,7 +154,7 @@ impl StackWalker {
             return reason(stop);
         }
         let is_near = address >= program.sp && address - program.sp < LARGEST_STACK;
-        match self.prepare_for_next(program, address, is_near) || is_near {
+        match self.prepare_for_next(program, address, is_near, view) || is_near {
             true => Stop::BeyondCopy,
             false => Stop::Unreadable,
         }
@@ -159,7 +162,13 @@ impl StackWalker {
 
     /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be whole. Returns whether there
     /// is anything to be known of that.
-    fn prepare_for_next(&mut self, program: &Program<'_>, address: u64, is_near: bool) -> bool {
+    fn prepare_for_next(
+        &mut self,
+        program: &Program<'_>,
+        address: u64,
+        is_near: bool,
+        view: &SpaceView<'_, '_>,
+    ) -> bool {
         let Program { pid, tid, time, .. } = *program;
         let end = program.sp.saturating_add(program.copy.len() as u64);
         if is_near && program.copy.len() < program.wanted as usize {
@@ -172,7 +181,21 @@ impl StackWalker {
             });
             return true;
         }
-        self.watches.begin(pid, tid, time, address)
+        let mut cache = RuleCache::new(&mut self.cache);
+        let edge = Edge {
+            pid,
+            tid,
+            time,
+            address,
+        };
+        self.watches.begin(edge, |beyond| {
+            return_addresses_beyond(self.arch, program, beyond, view, &mut cache)
+        })
+    }
+
+    /// Nothing newer is at hand than the samples that were walked.
+    pub(crate) fn prepare_for_newer(&mut self) {
+        self.watches.begin_newest();
     }
 
     /// Walks with what the thread's watch of this index knows to lie beyond the copy.
@@ -283,6 +306,48 @@ impl StackWalker {
         kept.finish();
         self.read_apart = memory.was_read_apart();
         stop
+    }
+}
+
+/// Where the return addresses lie that a walk finds beyond the copy if `beyond` was there at the time of the sample.
+fn return_addresses_beyond(
+    arch: &Arch,
+    program: &Program<'_>,
+    beyond: Beyond<'_>,
+    modules: &impl Modules,
+    cache: &mut RuleCache<'_>,
+) -> Vec<u64> {
+    let edge = beyond.anchor;
+    let mut memory = Noted {
+        stack: SampledStack::new(program.sp, program.copy, Some(beyond)),
+        read: Vec::new(),
+    };
+    let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
+    let mut found = Vec::new();
+    for _ in 0..KEPT_AT_EACH_END {
+        memory.read.clear();
+        match step(arch, &mut registers, kind, modules, &mut memory, cache) {
+            Ok(next) => kind = next,
+            Err(_) => break,
+        }
+        let mut read = memory.read.iter();
+        let place = read.find(|&&(address, word)| word == registers.pc && address > edge);
+        found.extend(place.map(|&(address, _)| address));
+    }
+    found
+}
+
+/// A stack whose reads are noted.
+struct Noted<'a> {
+    stack: SampledStack<'a>,
+    read: Vec<(u64, u64)>,
+}
+
+impl Memory for Noted<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let word = self.stack.word(address)?;
+        self.read.push((address, word));
+        Some(word)
     }
 }
 

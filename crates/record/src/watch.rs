@@ -4,6 +4,9 @@
 //! memory from there on is read. A later sample that has a frame with its return address in that word, while nobody has
 //! written there, has had that frame all the time, and with it all frames outside: frames that wait for a call to return
 //! do not change. So these are known for the moment of the sample, though they were read before it.
+//!
+//! Where to watch is a guess, and only samples prove it right. The innermost word serves the deepest stacks but changes first,
+//! so return addresses further outside are watched too.
 
 use std::ops::Range;
 
@@ -22,9 +25,22 @@ const BELOW: u64 = 256;
 const FIRST_PAUSE: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 4;
 
-/// Words of one thread that are watched at a time: CPUs have four debug registers, and debuggers want one too. A stack that
-/// grows and shrinks passes an outer one again when the inner ones have gone.
+/// Words of one thread that are watched at a time: CPUs have four debug registers, and debuggers want one too.
 const MOST_WATCHES: usize = 3;
+/// How far apart they lie: less than a copy, so that a walk that does not come to one comes to the next.
+const APART: u64 = 40 << 10;
+/// A sample is new enough to watch its words at once; else a newer one may follow.
+const FRESH: u64 = 500_000;
+
+/// The word where a walk came to the end of its copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// When the sample was taken.
+    pub(crate) time: u64,
+    pub(crate) address: u64,
+}
 
 /// A watched word, and the memory from there on.
 #[derive(Debug)]
@@ -38,6 +54,14 @@ struct Watch {
 }
 
 impl Watch {
+    fn beyond(&self) -> Beyond<'_> {
+        Beyond {
+            anchor: self.anchor,
+            start: self.start,
+            bytes: &self.bytes,
+        }
+    }
+
     /// Whether nobody has written to the word up to `time`.
     fn is_valid_at(&mut self, time: u64) -> bool {
         if time >= self.valid.end {
@@ -63,32 +87,86 @@ struct DeepStack {
     /// When the last one began, and when the next one may.
     begun: u64,
     next: u64,
+    /// The newest edge that is not watched.
+    newest: Option<Edge>,
+}
+
+impl DeepStack {
+    /// Whether a word close to this one is watched.
+    fn is_watched_near(&self, address: u64, distance: u64) -> bool {
+        let mut watches = self.watches.iter();
+        watches.any(|watch| watch.anchor.abs_diff(address) < distance)
+    }
+
+    /// Adds a watch, and puts it first. Where there are too many, the innermost goes: outer words last longer.
+    fn add(&mut self, edge: &Edge, anchor: u64) {
+        let anchors = self.watches.iter().map(|watch| watch.anchor);
+        if self.watches.len() >= MOST_WATCHES
+            && let Some((innermost, _)) = anchors.enumerate().min_by_key(|&(_, anchor)| anchor)
+        {
+            self.watches.remove(innermost);
+        }
+        if let Some(watch) = watch(edge.pid, edge.tid, anchor, self.mapping.end) {
+            self.begun = watch.valid.start;
+            self.watches.insert(0, watch);
+        }
+    }
+
+    /// Watches an edge, and of the return addresses that `outside` finds beyond it those that are far enough apart.
+    fn watch(&mut self, edge: &Edge, outside: impl FnOnce(Beyond<'_>) -> Vec<u64>) {
+        self.add(edge, edge.address);
+        let Some(innermost) = self.watches.first().filter(|watch| watch.anchor == edge.address) else {
+            return;
+        };
+        let outside = outside(innermost.beyond());
+        let outermost = outside.last().copied().unwrap_or(edge.address);
+        let apart = APART.min((outermost - edge.address.min(outermost)) / 2).max(BELOW);
+        let mut last = edge.address;
+        for anchor in outside {
+            if self.watches.len() < MOST_WATCHES && anchor.saturating_sub(last) >= apart {
+                last = anchor;
+                if !self.is_watched_near(anchor, apart) {
+                    self.add(edge, anchor);
+                }
+            }
+        }
+        // The innermost is tried first.
+        self.watches.sort_by_key(|watch| watch.anchor);
+    }
 }
 
 /// The deep stacks of threads.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     by_thread: FxHashMap<u32, DeepStack>,
+    /// Threads with edges that are not watched.
+    unwatched: Vec<u32>,
 }
 
 impl Watches {
-    /// Forgets the words of this thread that were written to before `time`, and returns how many are left.
-    pub(crate) fn renew(&mut self, tid: u32, time: u64) -> usize {
+    /// Forgets the words of this thread that were written to before `time`, or are popped in a sample with this stack
+    /// pointer, and returns how many are left.
+    pub(crate) fn renew(&mut self, tid: u32, time: u64, sp: u64) -> usize {
+        if self.by_thread.is_empty() {
+            return 0;
+        }
         let Some(stack) = self.by_thread.get_mut(&tid) else {
             return 0;
         };
-        stack.watches.retain_mut(|watch| watch.is_valid_at(time));
+        let is_popped = |address: u64| address < sp && stack.mapping.contains(&sp);
+        if stack.newest.is_some_and(|edge| is_popped(edge.address)) {
+            stack.newest = None;
+        }
+        stack
+            .watches
+            .retain_mut(|watch| !is_popped(watch.anchor) && watch.is_valid_at(time));
         stack.watches.len()
     }
 
     /// What one of the words that are [left](Watches::renew) says of a sample of this thread that was taken at `time`.
     pub(crate) fn beyond(&self, tid: u32, time: u64, index: usize) -> Option<Beyond<'_>> {
         let watch = self.by_thread.get(&tid)?.watches.get(index)?;
-        (time >= watch.valid.start).then_some(Beyond {
-            anchor: watch.anchor,
-            start: watch.start,
-            bytes: &watch.bytes,
-        })
+        (time >= watch.valid.start).then(|| watch.beyond())
     }
 
     /// This word has made a stack whole.
@@ -101,32 +179,52 @@ impl Watches {
         }
     }
 
-    /// Watches the word at `anchor`, which the walk of a sample that was taken at `time` could not read, and reads what lies
-    /// beyond up to the end of the stack. Returns whether that word is, or was lately, one of the thread's own stack.
-    pub(crate) fn begin(&mut self, pid: u32, tid: u32, time: u64, anchor: u64) -> bool {
+    /// Watches a word that a walk could not read, and return addresses beyond it, which `outside` finds in what is read from
+    /// there up to the end of the stack. Returns whether the word is, or was lately, one of the thread's own stack.
+    pub(crate) fn begin(&mut self, edge: Edge, outside: impl FnOnce(Beyond<'_>) -> Vec<u64>) -> bool {
+        let Edge {
+            pid,
+            tid,
+            time,
+            address,
+        } = edge;
         let now = monotonic_ns();
         if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&tid) {
             return false;
         }
         let stack = self.by_thread.entry(tid).or_default();
+        if now.saturating_sub(time) > FRESH && stack.mapping.contains(&address) {
+            stack.newest = Some(edge);
+            self.unwatched.push(tid);
+        }
         // What was sampled before the last watch began says nothing of that one.
-        if now < stack.next || time < stack.begun || stack.watches.iter().any(|watch| watch.anchor == anchor) {
-            return stack.mapping.contains(&anchor);
+        if now < stack.next || time < stack.begun || stack.is_watched_near(address, 1) {
+            return stack.mapping.contains(&address);
         }
         stack.next = now.saturating_add(FIRST_PAUSE << stack.useless.min(MOST_DOUBLINGS));
         stack.useless = stack.useless.saturating_add(1);
-        if !stack.mapping.contains(&anchor) {
-            stack.mapping = mapping_of_own_stack(pid, tid, anchor).unwrap_or_default();
+        if !stack.mapping.contains(&address) {
+            stack.mapping = mapping_of_own_stack(pid, tid, address).unwrap_or_default();
         }
-        if !stack.mapping.contains(&anchor) {
+        if !stack.mapping.contains(&address) {
             return false;
         }
-        stack.watches.truncate(MOST_WATCHES - 1);
-        if let Some(watch) = watch(pid, tid, anchor, stack.mapping.end) {
-            stack.begun = watch.valid.start;
-            stack.watches.insert(0, watch);
-        }
+        stack.watch(&edge, outside);
         true
+    }
+
+    /// Watches the newest edges, now that no newer sample is at hand: those before may have been popped long since.
+    pub(crate) fn begin_newest(&mut self) {
+        for tid in self.unwatched.drain(..) {
+            let Some(stack) = self.by_thread.get_mut(&tid) else {
+                continue;
+            };
+            if let Some(edge) = stack.newest.take()
+                && !stack.is_watched_near(edge.address, 1)
+            {
+                stack.add(&edge, edge.address);
+            }
+        }
     }
 
     /// The thread has ended.
