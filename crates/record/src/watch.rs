@@ -29,6 +29,7 @@ const MOST_DOUBLINGS: u32 = 4;
 const MOST_WATCHES: usize = 3;
 /// How far apart they lie: less than a copy, so that a walk that does not come to one comes to the next.
 const APART: u64 = 40 << 10;
+const LEAST_APART: u64 = 16 << 10;
 /// A sample is new enough to watch its words at once; else a newer one may follow.
 const FRESH: u64 = 500_000;
 
@@ -98,13 +99,14 @@ impl DeepStack {
         watches.any(|watch| watch.anchor.abs_diff(address) < distance)
     }
 
-    /// Adds a watch, and puts it first. Where there are too many, the innermost goes: outer words last longer.
+    /// Adds a watch, and puts it first. Where there are too many, the one goes that has been of no use for longest, but not
+    /// the outermost, which lasts.
     fn add(&mut self, edge: &Edge, anchor: u64) {
-        let anchors = self.watches.iter().map(|watch| watch.anchor);
-        if self.watches.len() >= MOST_WATCHES
-            && let Some((innermost, _)) = anchors.enumerate().min_by_key(|&(_, anchor)| anchor)
-        {
-            self.watches.remove(innermost);
+        if self.watches.len() >= MOST_WATCHES {
+            let outermost = self.watches.iter().map(|watch| watch.anchor).max();
+            if let Some(oldest) = self.watches.iter().rposition(|watch| Some(watch.anchor) != outermost) {
+                self.watches.remove(oldest);
+            }
         }
         if let Some(watch) = watch(edge.pid, edge.tid, anchor, self.mapping.end) {
             self.begun = watch.valid.start;
@@ -120,7 +122,7 @@ impl DeepStack {
         };
         let outside = outside(innermost.beyond());
         let outermost = outside.last().copied().unwrap_or(edge.address);
-        let apart = APART.min((outermost - edge.address.min(outermost)) / 2).max(BELOW);
+        let apart = (outermost.saturating_sub(edge.address) / 2).clamp(LEAST_APART, APART);
         let mut last = edge.address;
         for anchor in outside {
             if self.watches.len() < MOST_WATCHES && anchor.saturating_sub(last) >= apart {
@@ -130,8 +132,6 @@ impl DeepStack {
                 }
             }
         }
-        // The innermost is tried first.
-        self.watches.sort_by_key(|watch| watch.anchor);
     }
 }
 
