@@ -90,8 +90,10 @@ impl StackWalker {
         self.walks = Walks::default();
     }
 
-    /// A thread has ended.
+    /// A thread has ended, or runs another program.
     pub(crate) fn forget_thread(&mut self, tid: u32) {
+        self.walks.forget(tid);
+        self.holes.forget(tid);
         self.watches.forget(tid);
     }
 
@@ -134,6 +136,9 @@ impl StackWalker {
         let kernel = self.frames.len();
         let watched = self.watches.renew(program.tid, program.time, program.sp);
         let mut stop = self.walk_with(0, program, view);
+        if self.walks.was_first() {
+            self.holes.prepare(program.pid, program.tid, program.sp);
+        }
         for index in 1..watched {
             if !matches!(stop, backtrail_unwind::Stop::Unreadable(_)) {
                 break;

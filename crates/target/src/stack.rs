@@ -136,6 +136,12 @@ pub fn touch(pid: u32, range: Range<u64>) {
     sys::touch_pages(pid as i32, range);
 }
 
+/// The same for so many bytes below a stack pointer, as far as there is memory: what the thread calls next will lie there.
+pub fn touch_below(pid: u32, sp: u64, bytes: u64) {
+    let pages = bytes / rustix::param::page_size() as u64;
+    sys::touch_pages_below(pid as i32, sp, usize::try_from(pages).unwrap_or(0));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +198,31 @@ mod tests {
             )
         });
         assert_eq!(own.join().expect("it does not panic"), (true, false, false));
+    }
+
+    #[test]
+    fn pages_below_become_present() {
+        const PAGES: usize = 20;
+        let len = PAGES * rustix::param::page_size();
+        // Large zeroed vectors are mapped, and no page of theirs was ever touched.
+        let memory = vec![0_u8; 64 * len];
+        let end = memory.as_ptr().addr() as u64 + memory.len() as u64;
+        let present = || {
+            let page = rustix::param::page_size() as u64;
+            let entry = |page: u64| {
+                let mut file = File::open("/proc/self/pagemap").ok()?;
+                io::Seek::seek(&mut file, io::SeekFrom::Start(8 * page)).ok()?;
+                let mut entry = [0; 8];
+                file.read_exact(&mut entry).ok()?;
+                Some(u64::from_ne_bytes(entry) >> 63)
+            };
+            (1..64).map_while(|back| entry(end / page - back)).sum::<u64>()
+        };
+        let before = present();
+        touch_below(std::process::id(), end, len as u64);
+        assert!(present() >= before + PAGES as u64 - 2, "{before} {}", present());
+        // Where there is nothing, nothing happens.
+        touch_below(std::process::id(), 0x1000, 1 << 20);
     }
 
     #[test]
