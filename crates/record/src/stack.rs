@@ -215,7 +215,7 @@ impl StackWalker {
             stop = self.walk_restoring(watch, program, view);
         }
         if self.read_apart {
-            self.watches.was_useful(program.tid, watch);
+            self.watches.was_useful(program.tid, program.time, watch);
         }
         self.check_end(begin, stop, view)
     }
@@ -256,7 +256,8 @@ impl StackWalker {
         view: &SpaceView<'_, '_>,
     ) -> backtrail_unwind::Stop {
         let beyond = self.watches.beyond(program.tid, program.time, watch);
-        let mut memory = SampledStack::new(program.sp, program.copy, beyond);
+        let outer = beyond.and_then(|_| self.watches.outermost(program.tid, program.time, watch));
+        let mut memory = SampledStack::new(program.sp, program.copy, beyond).with_outer(outer);
         let walker = Walker {
             tid: program.tid,
             generation: view.generation(),
@@ -285,7 +286,8 @@ impl StackWalker {
         view: &SpaceView<'_, '_>,
     ) -> backtrail_unwind::Stop {
         let beyond = self.watches.beyond(program.tid, program.time, watch);
-        let mut memory = SampledStack::new(program.sp, program.copy, beyond);
+        let outer = beyond.and_then(|_| self.watches.outermost(program.tid, program.time, watch));
+        let mut memory = SampledStack::new(program.sp, program.copy, beyond).with_outer(outer);
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
         let (mut registers, mut kind) = (program.registers, AddressKind::Pc);

@@ -11,8 +11,9 @@
 use std::ops::Range;
 
 use backtrail_target::perf::monotonic_ns;
-use backtrail_target::stack::{Beyond, Watchpoint, mapping_of_own_stack};
+use backtrail_target::stack::{Beyond, mapping_of_own_stack};
 use backtrail_target::sys;
+use backtrail_target::watchpoint::Watchpoint;
 use rustc_hash::FxHashMap;
 
 /// Threads that are watched at a time.
@@ -30,6 +31,12 @@ const MOST_WATCHES: usize = 3;
 /// How far apart they lie: less than a copy, so that a walk that does not come to one comes to the next.
 const APART: u64 = 40 << 10;
 const LEAST_APART: u64 = 16 << 10;
+/// Writes to a word that is of no use before no more are asked for.
+const MOST_UNUSED: u32 = 64;
+/// How long a watch stays at least after it was of use, in nanoseconds.
+const LATELY: u64 = 10_000_000;
+/// The most that each write brings of the stack.
+const MOST_COPIED: u64 = 60 << 10;
 /// A sample is new enough to watch its words at once; else a newer one may follow.
 const FRESH: u64 = 500_000;
 
@@ -52,6 +59,9 @@ struct Watch {
     bytes: Vec<u8>,
     /// From when on samples may use it, and up to when it is known that nobody has written to the word.
     valid: Range<u64>,
+    /// When it was last of use, and the writes since then.
+    used: u64,
+    unused: u32,
 }
 
 impl Watch {
@@ -63,16 +73,33 @@ impl Watch {
         }
     }
 
-    /// Whether nobody has written to the word up to `time`.
+    /// Follows the writes to the word up to `time`. Returns whether the stack from there on is still known.
     fn is_valid_at(&mut self, time: u64) -> bool {
-        if time >= self.valid.end {
-            let now = monotonic_ns();
-            if self.point.was_met() {
-                return false;
-            }
-            self.valid.end = now;
+        if time < self.valid.end {
+            return true;
         }
-        true
+        let Watch {
+            bytes,
+            start,
+            valid,
+            unused,
+            anchor,
+            ..
+        } = self;
+        let mut is_whole = true;
+        let until = self.point.follow(time, |write| {
+            // It may have written from another stack, or below the stack pointer.
+            is_whole = *anchor >= write.sp && *anchor - write.sp < write.stack.len() as u64;
+            bytes.clear();
+            bytes.extend_from_slice(write.stack);
+            (*start, valid.start) = (write.sp, write.time);
+            *unused += 1;
+        });
+        let Some(until) = until.filter(|_| is_whole) else {
+            return false;
+        };
+        self.valid.end = until;
+        self.unused >= MOST_UNUSED || self.point.go_on()
     }
 }
 
@@ -100,12 +127,15 @@ impl DeepStack {
     }
 
     /// Adds a watch, and puts it first. Where there are too many, the one goes that has been of no use for longest, but not
-    /// the outermost, which lasts.
+    /// the outermost, which lasts; and none if all were of use lately.
     fn add(&mut self, edge: &Edge, anchor: u64) {
         if self.watches.len() >= MOST_WATCHES {
             let outermost = self.watches.iter().map(|watch| watch.anchor).max();
-            if let Some(oldest) = self.watches.iter().rposition(|watch| Some(watch.anchor) != outermost) {
-                self.watches.remove(oldest);
+            let may_go =
+                |watch: &Watch| Some(watch.anchor) != outermost && watch.used.saturating_add(LATELY) < edge.time;
+            match self.watches.iter().rposition(may_go) {
+                Some(oldest) => drop(self.watches.remove(oldest)),
+                None => return,
             }
         }
         if let Some(watch) = watch(edge.pid, edge.tid, anchor, self.mapping.end) {
@@ -144,8 +174,8 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Forgets the words of this thread that were written to before `time`, or are popped in a sample with this stack
-    /// pointer, and returns how many are left.
+    /// Forgets the words of this thread of which nothing is known at `time` any more, and returns how many are left; `sp` is
+    /// the stack pointer then.
     pub(crate) fn renew(&mut self, tid: u32, time: u64, sp: u64) -> usize {
         if self.by_thread.is_empty() {
             return 0;
@@ -153,13 +183,11 @@ impl Watches {
         let Some(stack) = self.by_thread.get_mut(&tid) else {
             return 0;
         };
-        let is_popped = |address: u64| address < sp && stack.mapping.contains(&sp);
-        if stack.newest.is_some_and(|edge| is_popped(edge.address)) {
+        let is_popped = |edge: Edge| edge.address < sp && stack.mapping.contains(&sp);
+        if stack.newest.is_some_and(is_popped) {
             stack.newest = None;
         }
-        stack
-            .watches
-            .retain_mut(|watch| !is_popped(watch.anchor) && watch.is_valid_at(time));
+        stack.watches.retain_mut(|watch| watch.is_valid_at(time));
         stack.watches.len()
     }
 
@@ -169,12 +197,21 @@ impl Watches {
         (time >= watch.valid.start).then(|| watch.beyond())
     }
 
+    /// What the outermost word says besides, if it is not that one.
+    pub(crate) fn outermost(&self, tid: u32, time: u64, index: usize) -> Option<Beyond<'_>> {
+        let watches = &self.by_thread.get(&tid)?.watches;
+        let own = watches.get(index)?;
+        let outermost = watches.iter().max_by_key(|watch| watch.anchor)?;
+        (outermost.anchor > own.anchor && time >= outermost.valid.start).then(|| outermost.beyond())
+    }
+
     /// This word has made a stack whole.
-    pub(crate) fn was_useful(&mut self, tid: u32, index: usize) {
+    pub(crate) fn was_useful(&mut self, tid: u32, time: u64, index: usize) {
         if let Some(stack) = self.by_thread.get_mut(&tid)
             && index < stack.watches.len()
         {
             stack.useless = 0;
+            (stack.watches[index].used, stack.watches[index].unused) = (time, 0);
             stack.watches[..=index].rotate_right(1);
         }
     }
@@ -235,7 +272,9 @@ impl Watches {
 
 /// Watches first, and reads then. `None` where there is no debug register to be had.
 fn watch(pid: u32, tid: u32, anchor: u64, stack_end: u64) -> Option<Watch> {
-    let point = Watchpoint::new(tid, anchor).ok()?;
+    let copied = stack_end.saturating_sub(anchor).saturating_add(BELOW) & !7;
+    let copied = copied.min(MOST_COPIED);
+    let point = Watchpoint::new(tid, anchor, copied as u32).ok()?;
     let start = anchor.saturating_sub(BELOW);
     let len = stack_end.saturating_sub(start).min(MOST_BYTES);
     let mut bytes = vec![0; len as usize];
@@ -248,5 +287,7 @@ fn watch(pid: u32, tid: u32, anchor: u64, stack_end: u64) -> Option<Watch> {
         start,
         bytes,
         valid: ready..ready,
+        used: 0,
+        unused: 0,
     })
 }
