@@ -36,12 +36,20 @@ pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
         InstructionSet::X86_64 if prologue::is_end(code, start, pc) => prologue::rule(arch, code, start, pc),
         InstructionSet::X86_64 => {
             let returning = Search::new(code, start).rule(arch, pc);
-            returning.or_else(|| prologue::rule(arch, code, start, pc))
+            let restores = returning.filter(|rule| rule.fp != Some(LOST));
+            restores.or_else(|| prologue::rule(arch, code, start, pc)).or(returning)
         }
         // Leaf functions there keep the return address in its register, and others a frame record.
         InstructionSet::Aarch64 | InstructionSet::S390x => None,
     }
 }
+
+/// Where the frame pointer is that a helper of assembly has overwritten: nowhere. Who calls it has saved it.
+const LOST: Location = Location {
+    base: Base::Register(u8::MAX),
+    offset: 0,
+    deref: true,
+};
 
 /// Whether code shortly before `pc` has given the frame pointer back already, as V8's builtins do before they jump to
 /// another one.
@@ -446,7 +454,7 @@ fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
     let fp = match state.fp {
         FramePointer::Kept => None,
         FramePointer::Loaded(place) => Some(place.location(arch, true)?),
-        FramePointer::Unknown => return None,
+        FramePointer::Unknown => Some(LOST),
     };
     Some(Rule {
         fp,
@@ -561,8 +569,9 @@ mod tests {
     fn what_is_not_clear_is_not_said() {
         // and rsp, -32; ret
         assert_eq!(found(&[0x48, 0x83, 0xe4, 0xe0, 0xc3], 0), None);
-        // xor ebp, ebp; ret: the caller's frame pointer is gone.
-        assert_eq!(found(&[0x31, 0xed, 0xc3], 0), None);
+        // xor ebp, ebp; ret: the caller's frame pointer is gone, but not the frame.
+        let lost = rule(&ARCH, &[0x31, 0xed, 0xc3], START, START).map(|rule| (rule.cfa.offset, rule.fp));
+        assert_eq!(lost, Some((8, Some(LOST))));
         // push rax; push rax; jmp rax
         assert_eq!(found(&[0x50, 0x50, 0xff, 0xe0], 0), None);
         // The bytes end.

@@ -140,6 +140,15 @@ impl Code {
         })
     }
 
+    /// Whether the code before `pc` is the system call that makes a thread, which comes back twice.
+    pub(crate) fn makes_thread(&self, process: &Process<'_, '_>, pc: u64) -> bool {
+        /// `mov eax, n; syscall` with the numbers of `clone` and `clone3`.
+        const CALLS: [[u8; 7]; 2] = [[0xb8, 56, 0, 0, 0, 0x0f, 0x05], [0xb8, 0xb3, 1, 0, 0, 0x0f, 0x05]];
+        let mut before = [0; 7];
+        let read = process.read(pc.saturating_sub(before.len() as u64), &mut before);
+        process.arch.instructions == InstructionSet::X86_64 && read == before.len() && CALLS.contains(&before)
+    }
+
     /// Whether the function at `pc`, called directly from `ra`, never changes `register`.
     pub(crate) fn keeps(&self, process: &Process<'_, '_>, pc: u64, ra: u64, register: Register) -> bool {
         let (Some(caller), Some(mapping)) = (process.space.find(ra.wrapping_sub(1)), process.space.find(pc)) else {
@@ -172,6 +181,9 @@ impl Code {
     }
 }
 
+/// Bytes behind a description that may still be the function's.
+const BEHIND_END: u64 = 32;
+
 /// Whether a call of `target` may have led to `callee`, which no table row describes. A function that a table describes
 /// has called on itself, if it is not what was found: then its own frame is missing.
 fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
@@ -186,6 +198,8 @@ fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
     let Some(function) = function.filter(|function| function.start == target && !function.contains(&callee)) else {
         return true;
     };
+    // Descriptions of the calls that make threads end at the system call: what follows runs in both threads.
+    let falls_out = callee.wrapping_sub(function.end) < BEHIND_END;
     let callee = callee_mapping.and_then(|mapping| process.modules.function_at(mapping, callee));
     let is_described = |address: u64| {
         let mapping = process.space.find(address);
@@ -193,6 +207,7 @@ fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
     };
     // What leads to another module is a linkage stub, whose callee nobody sees here.
     is_elsewhere
+        || falls_out && callee.is_none()
         || jumps(process, function, |target| match &callee {
             Some(callee) => target == callee.start,
             // Where the callee begins is not known, but a jump into code that is not described may lead there.

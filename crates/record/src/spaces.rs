@@ -212,6 +212,11 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         }
     }
 
+    /// Whether the code before `pc` is the system call that makes a thread.
+    pub(crate) fn makes_thread(&self, pc: u64) -> bool {
+        self.code.makes_thread(&self.process, pc)
+    }
+
     /// Whether the code from `ra` on has no way to a return: it may have been entered without a call.
     pub(crate) fn never_returns(&self, ra: u64) -> bool {
         self.code.never_returns(&self.process, ra)

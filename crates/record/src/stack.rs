@@ -1,6 +1,6 @@
 //! One sample's stack.
 
-use backtrail_arch::{Arch, Registers};
+use backtrail_arch::{Arch, Register, Registers};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
@@ -217,7 +217,26 @@ impl StackWalker {
         if self.read_apart {
             self.watches.was_useful(program.tid, program.time, watch);
         }
+        if self.is_new_thread(begin, stop, program, view) {
+            return backtrail_unwind::Stop::EndOfStack;
+        }
         self.check_end(begin, stop, view)
+    }
+
+    /// Whether this is a thread's first moment: behind the call that has made it, with the result that only the new one gets.
+    fn is_new_thread(
+        &self,
+        begin: usize,
+        stop: backtrail_unwind::Stop,
+        program: &Program<'_>,
+        view: &SpaceView<'_, '_>,
+    ) -> bool {
+        const RESULT: Register = Register(0);
+        use backtrail_unwind::Stop::{NoCall, NoStart, NoTable, Unreadable};
+        matches!(stop, NoCall | NoStart | NoTable | Unreadable(_))
+            && self.frames.len() == begin + 1
+            && program.registers.get(RESULT) == Some(0)
+            && view.makes_thread(program.registers.pc)
     }
 
     /// What the outermost of the frames from `begin` on shows of the end of the walk that found it.
