@@ -20,6 +20,9 @@ const MOST_ANSWERS: usize = 1 << 16;
 /// Bytes of the longest function that is asked which registers it keeps.
 const LONGEST_HELPER: u64 = 32 << 10;
 
+/// Bytes of the longest indirect call that hides behind the first byte of a direct one.
+const SHORT_CALL: usize = 4;
+
 /// An address: in a file, whichever process has it mapped, or in memory that a process filled itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
@@ -136,7 +139,14 @@ impl Code {
             let start = ra.saturating_sub(before.len() as u64).max(mapping.start);
             let len = (ra - start) as usize;
             let read = process.read(start, &mut before[..len]);
-            process.arch.call_before(ra, &before[..read]).filter(|_| read == len)
+            let call = process.arch.call_before(ra, &before[..read]).filter(|_| read == len);
+            match call {
+                // The end of another instruction and a short indirect call look like a direct one, to nowhere.
+                Some(Call::Direct(target)) if process.space.find(target).is_none() => process
+                    .arch
+                    .call_before(ra, &before[len.saturating_sub(SHORT_CALL)..len]),
+                call => call,
+            }
         })
     }
 
