@@ -22,15 +22,32 @@ const MOST_INSTRUCTIONS: usize = 600;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
 
-/// The rule of the frame at `pc`, which lies in `code`, a piece of memory that begins at `start`. `None` if no way from
-/// there shows one.
-pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
+/// A piece of memory with code.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'c> {
+    /// Its bytes.
+    pub bytes: &'c [u8],
+    /// Its address.
+    pub start: u64,
+    /// Addresses at which functions are known to begin, in order; there may be others.
+    pub functions: &'c [u64],
+}
+
+impl Code<'_> {
+    /// Whether code does not go on at `at`, after a call: another function begins there, perhaps after padding.
+    fn ends(&self, at: u64) -> bool {
+        self.functions.binary_search(&at).is_ok() || prologue::is_end(self.bytes, self.start, at)
+    }
+}
+
+/// The rule of the frame at `pc`, which lies in `code`. `None` if no way from there shows one.
+pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule> {
     match arch.instructions {
         // Behind a call that does not return.
-        InstructionSet::X86_64 if prologue::is_end(code, start, pc) => prologue::rule(arch, code, start, pc),
+        InstructionSet::X86_64 if code.ends(pc) => prologue::rule(arch, code, pc),
         InstructionSet::X86_64 => {
-            let returning = Search::new(code, start).rule(arch, pc);
-            returning.or_else(|| prologue::rule(arch, code, start, pc))
+            let returning = Search::new(code).rule(arch, pc);
+            returning.or_else(|| prologue::rule(arch, code, pc))
         }
         // Leaf functions there keep the return address in its register, and others a frame record.
         InstructionSet::Aarch64 | InstructionSet::S390x => None,
@@ -39,27 +56,27 @@ pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
 
 /// Whether code shortly before `pc` has given the frame pointer back already, as V8's builtins do before they jump to
 /// another one.
-pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     /// `mov rbp, [rbp]`.
     const RESTORES: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
     /// What such code does until it jumps: moving a few arguments.
     const BYTES: usize = 96;
-    let end = usize::try_from(pc.saturating_sub(start))
+    let end = usize::try_from(pc.saturating_sub(code.start))
         .unwrap_or(usize::MAX)
-        .min(code.len());
-    let before = &code[end.saturating_sub(BYTES)..end];
+        .min(code.bytes.len());
+    let before = &code.bytes[end.saturating_sub(BYTES)..end];
     arch.instructions == InstructionSet::X86_64 && before.windows(RESTORES.len()).any(|bytes| bytes == RESTORES)
 }
 
 /// Whether the code at `pc` may come to a return, or to where nobody can say.
-pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     if arch.instructions != InstructionSet::X86_64 {
         return true;
     }
-    if prologue::is_end(code, start, pc) {
+    if code.ends(pc) {
         return false;
     }
-    let search = Search::new(code, start);
+    let search = Search::new(code);
     let (mut ways, mut seen) = (vec![pc], Vec::new());
     while let Some(mut at) = ways.pop() {
         while !seen.contains(&at) {
@@ -74,6 +91,7 @@ pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
                 (Mnemonic::Jmp, Some(target)) => target,
                 (Mnemonic::Jmp, None) => return true,
                 (Mnemonic::Int3 | Mnemonic::Ud2 | Mnemonic::Hlt, _) => break,
+                (Mnemonic::Call, _) if code.ends(instruction.next_ip()) => break,
                 (Mnemonic::Call, _) | (_, None) => instruction.next_ip(),
                 (_, Some(target)) => {
                     ways.push(target);
@@ -86,11 +104,11 @@ pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
 }
 
 /// Whether the code from `entry` on has left the stack and the frame pointer alone when it comes to `pc`.
-pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) -> bool {
+pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
     if arch.instructions != InstructionSet::X86_64 {
         return false;
     }
-    let search = Search::new(code, start);
+    let search = Search::new(code);
     let mut at = entry;
     while at < pc {
         let Some(instruction) = search.decode(at) else {
@@ -264,8 +282,7 @@ struct State {
 }
 
 struct Search<'c> {
-    code: &'c [u8],
-    start: u64,
+    code: &'c Code<'c>,
     ways: Vec<(u64, State)>,
     seen: Vec<u64>,
 }
@@ -280,10 +297,9 @@ enum Next {
 }
 
 impl<'c> Search<'c> {
-    fn new(code: &'c [u8], start: u64) -> Search<'c> {
+    fn new(code: &'c Code<'c>) -> Search<'c> {
         Search {
             code,
-            start,
             ways: Vec::new(),
             seen: Vec::new(),
         }
@@ -325,8 +341,8 @@ impl<'c> Search<'c> {
     }
 
     fn decode(&self, at: u64) -> Option<Instruction> {
-        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        let bytes = self.code.get(offset..)?;
+        let offset = usize::try_from(at.checked_sub(self.code.start)?).ok()?;
+        let bytes = self.code.bytes.get(offset..)?;
         let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
         (!instruction.is_invalid()).then_some(instruction)
     }
@@ -401,7 +417,7 @@ impl<'c> Search<'c> {
             Mnemonic::Mov if first == Register::RBP && instruction.op1_kind() == OpKind::Memory => {
                 state.fp = addressed(state, instruction).map_or(FramePointer::Unknown, FramePointer::Loaded);
             }
-            Mnemonic::Call if prologue::is_end(self.code, self.start, instruction.next_ip()) => return Next::Ends,
+            Mnemonic::Call if self.code.ends(instruction.next_ip()) => return Next::Ends,
             Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call => {}
             _ => {
                 if [first, second].contains(&Register::RSP) && writes(instruction, Register::RSP) {
@@ -425,8 +441,8 @@ impl<'c> Search<'c> {
     /// Whether `push rbp` lies before.
     fn follows_push(&self, at: u64) -> bool {
         const PUSH_RBP: u8 = 0x55;
-        let before = at.wrapping_sub(1).checked_sub(self.start);
-        before.is_some_and(|before| self.code.get(before as usize) == Some(&PUSH_RBP))
+        let before = at.wrapping_sub(1).checked_sub(self.code.start);
+        before.is_some_and(|before| self.code.bytes.get(before as usize) == Some(&PUSH_RBP))
     }
 
     /// Whether `mov rbp, rsp` lies there.
@@ -510,9 +526,17 @@ mod tests {
 
     const START: u64 = 0x1000;
 
+    fn plain(bytes: &[u8]) -> Code<'_> {
+        Code {
+            bytes,
+            start: START,
+            functions: &[],
+        }
+    }
+
     /// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
     fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
-        let rule = rule(&ARCH, code, START, START + pc)?;
+        let rule = rule(&ARCH, &plain(code), START + pc)?;
         let place = |location: Location| match location.base {
             Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
             _ => Place::Fp(location.offset.into()),
@@ -568,7 +592,7 @@ mod tests {
 
     #[test]
     fn ways_that_never_return() {
-        let may_return = |code: &[u8]| may_return(&ARCH, code, START, START);
+        let may_return = |code: &[u8]| may_return(&ARCH, &plain(code), START);
         // A loop; test eax, eax; je to ud2, and a jump back; the same with a return.
         assert!(!may_return(&[0xeb, 0xfe]));
         assert!(!may_return(&[0x85, 0xc0, 0x74, 0x02, 0xeb, 0xfa, 0x0f, 0x0b]));
@@ -578,10 +602,28 @@ mod tests {
     }
 
     #[test]
+    fn a_call_before_another_function_does_not_return() {
+        // push rbx; sub rsp, 8; call; next: push rbp; push rbx; pop rbx; pop rbp; ret
+        let bytes = [0x53, 0x48, 0x83, 0xec, 8, 0xe8, 0, 0, 0, 0, 0x55, 0x53, 0x5b, 0x5d, 0xc3];
+        let next = [START, START + 10];
+        let code = Code {
+            functions: &next,
+            ..plain(&bytes)
+        };
+        assert!(!may_return(&ARCH, &code, START + 5) && may_return(&ARCH, &plain(&bytes), START + 5));
+        // The way from the start says what the way through the next function would get wrong.
+        for pc in [5, 10] {
+            let found = rule(&ARCH, &code, START + pc).expect("a start");
+            assert_eq!((found.cfa, found.fp), (Location::register(ARCH.sp.0, 24), None), "{pc}");
+        }
+        assert_eq!(found(&bytes, 5), Some((Place::Sp(8), None)));
+    }
+
+    #[test]
     fn frames_that_were_left() {
         // mov rbp, [rbp]; nop; nop
         let code = [0x48, 0x8b, 0x6d, 0x00, 0x90, 0x90];
-        let has_left = |pc| has_left_frame(&ARCH, &code, START, START + pc);
+        let has_left = |pc| has_left_frame(&ARCH, &plain(&code), START + pc);
         assert!(has_left(4) && has_left(6) && has_left(700));
         assert!(!has_left(0) && !has_left(3));
     }
@@ -590,7 +632,7 @@ mod tests {
     fn entries_have_not_touched_the_stack() {
         // mov eax, 1; test eax, eax; push rbp; nop
         let code = [0xb8, 1, 0, 0, 0, 0x85, 0xc0, 0x55, 0x90];
-        let is_at_entry = |pc| is_at_entry(&ARCH, &code, START, START, START + pc);
+        let is_at_entry = |pc| is_at_entry(&ARCH, &plain(&code), START, START + pc);
         assert!([0, 5, 7].into_iter().all(is_at_entry));
         assert!(!is_at_entry(8), "something was pushed");
         assert!(!is_at_entry(6), "no instruction begins there");
@@ -625,8 +667,12 @@ mod tests {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 *byte = (state >> 24) as u8;
             }
-            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25));
-            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50);
+            let _ = rule(&ARCH, &plain(&code), START + u64::from(state >> 25));
+            let at_end = Code {
+                start: u64::MAX - 100,
+                ..plain(&code)
+            };
+            let _ = rule(&ARCH, &at_end, u64::MAX - 50);
         }
     }
 }

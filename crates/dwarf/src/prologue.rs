@@ -1,7 +1,7 @@
 //! How a function that never returns leaves its frame: by what it has done to the stack since its start.
 //!
 //! The way from a program counter to a return says most, but code that ends in `exit` or `longjmp` has none. There the way from the
-//! start is followed, if the start can be seen: an aligned address that is entered by a `push`, a `sub` of the stack pointer or an
+//! start is followed, if the start is known or can be seen: an aligned address that is entered by a `push`, a `sub` of the stack pointer or an
 //! `endbr64`, behind the padding after code that does not go on.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use crate::instructions::Code;
 
 /// Functions start at multiples of this.
 const ALIGN: u64 = 16;
@@ -114,10 +116,21 @@ struct State {
     saved: Option<i64>,
 }
 
-/// The rule of the frame at `pc`, in code whose first byte lies at `start`.
-pub(crate) fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
-    let begin = function_start(code, start, pc)?;
-    let state = state_at(code, start, begin, pc)?;
+/// The rule of the frame at `pc`: from the last function that is known to begin before it, or that can be seen.
+pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule> {
+    let Code {
+        bytes,
+        start,
+        functions,
+    } = *code;
+    let before = functions.partition_point(|function| *function < pc).checked_sub(1);
+    let known = before.map(|last| functions[last]).filter(|known| *known >= start);
+    let seen = function_start(bytes, start, pc);
+    let last = known.max(seen)?;
+    let first = known.min(seen).filter(|first| *first != last);
+    let from = |begin| state_at(bytes, start, begin, pc);
+    // What looks like the start of a function may be a jump's target.
+    let state = from(last).or_else(|| from(first?))?;
     let cfa = match (state.depth, state.frame) {
         (Some(depth), _) => Location::register(arch.sp.0, i32::try_from(depth + 8).ok()?),
         (None, Some(frame)) => Location::register(arch.fp.0, i32::try_from(frame + 8).ok()?),
@@ -239,6 +252,11 @@ fn take(instruction: &Instruction, state: &mut State) {
 mod tests {
     use super::*;
     use backtrail_arch::x86_64::ARCH;
+
+    fn rule(arch: &Arch, bytes: &[u8], start: u64, pc: u64) -> Option<Rule> {
+        let functions = &[];
+        super::rule(arch, &Code { bytes, start, functions }, pc)
+    }
 
     const START: u64 = 0x1000;
 

@@ -113,6 +113,21 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     converted
 }
 
+/// The table of a file without any call frame information: where stacks begin, and its linkage tables. `None` if it has
+/// neither.
+pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
+    let converted = convert_section(image, &NO_SECTION);
+    let built = build::table(&converted, &Options::new(Version::V3, abi(image), 0)).ok()?;
+    (!converted.functions.is_empty()).then(|| Table {
+        address: 0,
+        origin: TableOrigin::Converted,
+        uncovered_bytes: 0,
+        skipped: BTreeMap::new(),
+        damage: None,
+        bytes: built.bytes,
+    })
+}
+
 /// Gives modules their tables.
 #[derive(Clone, Debug)]
 pub struct Tables {

@@ -46,6 +46,23 @@ pub(crate) struct Process<'v, 'a> {
     pub(crate) modules: &'v Modules<'a>,
 }
 
+/// A piece of a process's code.
+struct CodeAround {
+    bytes: Vec<u8>,
+    start: u64,
+    functions: Vec<u64>,
+}
+
+impl CodeAround {
+    fn code(&self) -> instructions::Code<'_> {
+        instructions::Code {
+            bytes: &self.bytes,
+            start: self.start,
+            functions: &self.functions,
+        }
+    }
+}
+
 impl Process<'_, '_> {
     fn place(&self, mapping: &Mapping, address: u64) -> Place {
         match self.modules.is_file(mapping) {
@@ -61,14 +78,34 @@ impl Process<'_, '_> {
         }
     }
 
-    /// The code around an address, and where it begins.
-    fn code_around(&self, mapping: &Mapping, pc: u64) -> (u64, Vec<u8>) {
+    /// The code around an address.
+    fn code_around(&self, mapping: &Mapping, pc: u64) -> CodeAround {
         let start = pc.saturating_sub(instructions::BYTES_BEFORE).max(mapping.start);
         let end = pc.saturating_add(instructions::BYTES_FROM).min(mapping.end);
-        let mut code = vec![0; end.saturating_sub(start) as usize];
-        let read = self.read(start, &mut code);
-        code.truncate(read);
-        (start, code)
+        let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        let read = self.read(start, &mut bytes);
+        bytes.truncate(read);
+        let functions = self.modules.called(mapping).map(|(called, bias)| {
+            let from = |address: u64| called.partition_point(|&target| target.wrapping_add(bias) < address);
+            let inside = called.get(from(start)..from(end)).unwrap_or_default();
+            inside.iter().map(|target| target.wrapping_add(bias)).collect()
+        });
+        CodeAround {
+            bytes,
+            start,
+            functions: functions.unwrap_or_default(),
+        }
+    }
+
+    /// The function at an address: what call frame information says, and without any the table.
+    fn function_at(&self, address: u64) -> Option<Range<u64>> {
+        let mapping = self.space.find(address)?;
+        // Tables also have pieces of functions that nobody describes.
+        let Some((frames, bias)) = self.modules.call_frames(mapping) else {
+            return self.modules.function_at(mapping, address);
+        };
+        let function = frames.function_at(address.wrapping_sub(bias))?;
+        Some(function.start.wrapping_add(bias)..function.end.wrapping_add(bias))
     }
 
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
@@ -91,10 +128,11 @@ impl Code {
             if is_described() {
                 return Uncovered::Unknown;
             }
-            let (start, code) = process.code_around(mapping, pc);
-            match instructions::rule(process.arch, &code, start, pc) {
+            let around = process.code_around(mapping, pc);
+            let code = around.code();
+            match instructions::rule(process.arch, &code, pc) {
                 Some(rule) => Uncovered::Rule(rule),
-                None if instructions::has_left_frame(process.arch, &code, start, pc) => Uncovered::Unknown,
+                None if instructions::has_left_frame(process.arch, &code, pc) => Uncovered::Unknown,
                 None => Uncovered::FramePointer,
             }
         })
@@ -106,8 +144,8 @@ impl Code {
             return false;
         };
         remembered(&self.endless, process.place(mapping, ra), || {
-            let (start, code) = process.code_around(mapping, ra);
-            !instructions::may_return(process.arch, &code, start, ra)
+            let around = process.code_around(mapping, ra);
+            !instructions::may_return(process.arch, &around.code(), ra)
         })
     }
 
@@ -123,8 +161,8 @@ impl Code {
         let Call::Direct(target) = call else {
             return OnTop::Unclear;
         };
-        let (start, code) = process.code_around(callee, pc);
-        match instructions::is_at_entry(process.arch, &code, start, target, pc) {
+        let around = process.code_around(callee, pc);
+        match instructions::is_at_entry(process.arch, &around.code(), target, pc) {
             true => OnTop::ReturnAddress,
             false => OnTop::Unclear,
         }
@@ -176,48 +214,48 @@ impl Code {
     }
 }
 
-/// Whether a call of `target` may have led to `callee`, which no table row describes. A function that a table describes
-/// has called on itself, if it is not what was found: then its own frame is missing.
+/// Whether a call of `target` may have led to `callee`, which no table row describes. A function that is described has
+/// called on itself, if it is not what was found: then its own frame is missing.
 fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
     let Some(mapping) = process.space.find(target) else {
         return false;
     };
-    let callee_mapping = process.space.find(callee);
-    let is_elsewhere = callee_mapping.is_some_and(|callee| {
+    let is_elsewhere = process.space.find(callee).is_some_and(|callee| {
         callee.module != mapping.module && matches!(process.modules.coverage(callee), Coverage::Table(_))
     });
-    let function = process.modules.function_at(mapping, target);
+    let function = process.function_at(target);
     let Some(function) = function.filter(|function| function.start == target && !function.contains(&callee)) else {
         return true;
     };
-    let callee = callee_mapping.and_then(|mapping| process.modules.function_at(mapping, callee));
-    let is_described = |address: u64| {
-        let mapping = process.space.find(address);
-        mapping.is_none_or(|mapping| process.modules.function_at(mapping, address).is_some())
-    };
+    let callee = process.function_at(callee);
     // What leads to another module is a linkage stub, whose callee nobody sees here.
     is_elsewhere
         || jumps(process, function, |target| match &callee {
-            Some(callee) => target == callee.start,
+            Some(callee) => callee.contains(&target),
             // Where the callee begins is not known, but a jump into code that is not described may lead there.
-            None => !is_described(target),
+            None => process.function_at(target).is_none(),
         })
 }
 
 /// Whether there is such a jump in a function: it may end in calling that.
 fn jumps(process: &Process<'_, '_>, function: Range<u64>, is_it: impl Fn(u64) -> bool) -> bool {
     const LONGEST: u64 = 1 << 16;
-    const JUMP: u8 = 0xe9;
     if process.arch.instructions != InstructionSet::X86_64 || function.end - function.start > LONGEST {
         return false;
     }
     let mut code = vec![0; (function.end - function.start) as usize];
     let read = process.read(function.start, &mut code);
-    code[..read].windows(5).enumerate().any(|(at, bytes)| match bytes {
-        [JUMP, distance @ ..] => distance.try_into().is_ok_and(|distance| {
-            let end = function.start + at as u64 + 5;
-            is_it(end.wrapping_add_signed(i32::from_le_bytes(distance).into()))
-        }),
+    let leads = |at: usize, distance: &[u8]| {
+        let end = function.start + (at + distance.len()) as u64;
+        let distance = distance.try_into().map(i32::from_le_bytes);
+        distance.is_ok_and(|distance| is_it(end.wrapping_add_signed(distance.into())))
+    };
+    // `jmp rel32` and the conditional ones.
+    code[..read].windows(6).enumerate().any(|(at, bytes)| match bytes {
+        [0x0f, 0x80..=0x8f, distance @ ..] => leads(at + 2, distance),
+        _ => false,
+    }) || code[..read].windows(5).enumerate().any(|(at, bytes)| match bytes {
+        [0xe9, distance @ ..] => leads(at + 1, distance),
         _ => false,
     })
 }

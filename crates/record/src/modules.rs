@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
+use backtrail_dwarf::called::called;
 use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, Tables};
@@ -95,6 +96,8 @@ pub(crate) struct ElfModule<'a> {
     table: Option<Section<'a>>,
     /// Its call frame information, read when a stack needs registers that tables don't restore.
     frames: OnceCell<Option<Box<CallFrames<Vec<u8>>>>>,
+    /// Addresses that direct calls lead to, searched for when a stack has code that nobody describes.
+    called: OnceCell<Vec<u64>>,
 }
 
 /// All modules of a recording.
@@ -184,6 +187,18 @@ impl<'a> Modules<'a> {
             .frames
             .get_or_init(|| self.with_image(module, call_frames).flatten().map(Box::new));
         Some((frames.as_deref()?, bias))
+    }
+
+    /// Addresses in the file that direct calls lead to, in order, and what they are less than the process's. Empty for
+    /// large files.
+    pub(crate) fn called(&self, mapping: &Mapping) -> Option<(&[u64], u64)> {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return None;
+        };
+        let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
+        let module = &self.modules[mapping.module.0 as usize];
+        let find = || self.with_image(module, called).unwrap_or_default();
+        Some((elf.called.get_or_init(find), bias))
     }
 
     /// Whether a mapping is one of a file's code, the same in every process.
@@ -329,7 +344,10 @@ impl<'a> Modules<'a> {
                     .inspect_err(|error| self.tell(path, error))
                     .ok()
             }
-            Err(tables::Error::NoUnwindInformation) => None,
+            Err(tables::Error::NoUnwindInformation) => {
+                let table = tables::without_call_frames(image);
+                table.and_then(|table| Section::parse(self.arena.keep(table.bytes), table.address).ok())
+            }
             Err(error) => {
                 self.tell(path, error);
                 None
@@ -343,6 +361,7 @@ impl<'a> Modules<'a> {
             code: CodeSegments::of(image),
             table,
             frames: OnceCell::new(),
+            called: OnceCell::new(),
         }
     }
 }

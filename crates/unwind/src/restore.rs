@@ -2,7 +2,7 @@
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 
-use crate::step::{AddressKind, Stop, step};
+use crate::step::{AddressKind, Stop, frame_pointer_step, step};
 use crate::{Memory, Modules, RuleCache};
 
 /// A caller with all registers that are known.
@@ -60,14 +60,45 @@ pub fn step_restoring(
             Ok((kind, false))
         }
         Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable | Stop::NoCall)) => {
-            let caller = modules.caller(&callee, address, memory).ok_or(stop)?;
+            let mut noting = Noting { memory, missing: None };
+            let caller = modules.caller(&callee, address, &mut noting);
+            let missing = noting.missing.map_or(stop, Stop::Unreadable);
+            let caller = caller.ok_or(missing)?;
             if !leads_outwards(arch, &callee, kind, &caller) {
                 return Err(stop);
             }
-            *registers = caller.registers;
-            Ok((AddressKind::Ra, true))
+            if modules.is_called(caller.registers.pc, callee.pc) {
+                *registers = caller.registers;
+                return Ok((AddressKind::Ra, true));
+            }
+            // Hand-written descriptions are wrong at times; code that has made a call mostly keeps a frame pointer.
+            let mut linked = callee;
+            match frame_pointer_step(arch, &mut linked, memory) {
+                Ok(next) if kind == AddressKind::Ra && modules.is_called(linked.pc, callee.pc) => {
+                    *registers = linked;
+                    Ok((next, true))
+                }
+                Err(unreadable @ Stop::Unreadable(_)) if kind == AddressKind::Ra => Err(unreadable),
+                _ => Err(Stop::NoCall),
+            }
         }
         Err(stop) => Err(stop),
+    }
+}
+
+/// Memory that notes the first word that it does not have.
+struct Noting<'m, M> {
+    memory: &'m mut M,
+    missing: Option<u64>,
+}
+
+impl<M: Memory> Memory for Noting<'_, M> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let word = self.memory.word(address);
+        if word.is_none() {
+            self.missing.get_or_insert(address);
+        }
+        word
     }
 }
 

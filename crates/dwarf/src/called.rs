@@ -1,0 +1,66 @@
+//! Where functions begin that neither symbols nor call frame information name: where direct calls lead; x86-64 only.
+//!
+//! Compilers that optimize for size do not align functions, so nothing shows where one ends in a call that never returns.
+//! Every byte that may begin a call is read as one. Few other bytes lead into the code by accident, as long as it is small.
+
+use backtrail_elf::Image;
+
+/// The code of larger files is not searched: too many of their bytes would look like calls into it.
+const MOST_BYTES: u64 = 8 << 20;
+/// `call rel32`.
+const CALL: u8 = 0xe8;
+
+/// Addresses (svma) that direct calls lead to, in order. Empty for large files and other CPUs.
+pub fn called(image: &Image<'_>) -> Vec<u64> {
+    let ranges = image.code_ranges();
+    let size = ranges
+        .iter()
+        .fold(0u64, |sum, range| sum.saturating_add(range.end.saturating_sub(range.start)));
+    if image.arch().name != "x86_64" || size > MOST_BYTES {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for range in &ranges {
+        let code = image.data_at(range.start).unwrap_or_default();
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let targets = targets(&code[..len.min(code.len())], range.start);
+        found.extend(targets.filter(|target| ranges.iter().any(|range| range.contains(target))));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Where the calls in code that lies at `start` lead.
+fn targets(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    code.windows(5).zip(start..).filter_map(|(bytes, at)| match bytes {
+        [CALL, distance @ ..] => {
+            let distance = i32::from_le_bytes(distance.try_into().ok()?);
+            Some(at.wrapping_add(5).wrapping_add_signed(distance.into()))
+        }
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_elf::MappedFile;
+
+    #[test]
+    fn calls_lead_forwards_and_backwards() {
+        // nop; call +0x10; call -10; half a call
+        let code = [0x90, 0xe8, 0x10, 0, 0, 0, 0xe8, 0xf6, 0xff, 0xff, 0xff, 0xe8, 0, 0];
+        assert_eq!(targets(&code, 0x1000).collect::<Vec<_>>(), [0x1016, 0x1001]);
+    }
+
+    #[test]
+    fn functions_of_a_small_file_are_found_and_of_a_large_one_none() {
+        let own = MappedFile::open(std::env::current_exe().expect("a path")).expect("this program");
+        let image = Image::parse(own.bytes()).expect("ELF");
+        let found = called(&image);
+        let size: u64 = image.code_ranges().iter().map(|range| range.end - range.start).sum();
+        assert!(found.is_sorted());
+        assert_eq!(found.len() > 100, size <= MOST_BYTES && image.arch().name == "x86_64", "{size} bytes");
+    }
+}
