@@ -1,16 +1,16 @@
-//! Where functions begin that neither symbols nor call frame information name: where direct calls lead; x86-64 only.
+//! Where functions begin that neither symbols nor call frame information name: at what direct calls lead to, and at code
+//! whose address is taken; x86-64 only.
 //!
 //! Compilers that optimize for size do not align functions, so nothing shows where one ends in a call that never returns.
-//! Every byte that may begin a call is read as one. Few other bytes lead into the code by accident, as long as it is small.
+//! All bytes that may be such an instruction are read as one. Few others lead into the code by accident, as long as it is
+//! small.
 
 use backtrail_elf::Image;
 
 /// The code of larger files is not searched: too many of their bytes would look like calls into it.
 const MOST_BYTES: u64 = 8 << 20;
-/// `call rel32`.
-const CALL: u8 = 0xe8;
 
-/// Addresses (svma) that direct calls lead to, in order. Empty for large files and other CPUs.
+/// Addresses (svma) that direct calls and taken addresses lead to, in order. Empty for large files and other CPUs.
 pub fn called(image: &Image<'_>) -> Vec<u64> {
     let ranges = image.code_ranges();
     let size = ranges
@@ -31,14 +31,20 @@ pub fn called(image: &Image<'_>) -> Vec<u64> {
     found
 }
 
-/// Where the calls in code that lies at `start` lead.
+/// Where code that lies at `start` leads, if every byte begins an instruction.
 fn targets(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
-    code.windows(5).zip(start..).filter_map(|(bytes, at)| match bytes {
-        [CALL, distance @ ..] => {
-            let distance = i32::from_le_bytes(distance.try_into().ok()?);
-            Some(at.wrapping_add(5).wrapping_add_signed(distance.into()))
-        }
-        _ => None,
+    (0..code.len()).zip(start..).filter_map(|(offset, at)| {
+        let (len, word) = match *code.get(offset..)? {
+            // `call rel32`
+            [0xe8, a, b, c, d, ..] => (5, [a, b, c, d]),
+            // `lea register, [rip + distance]`
+            [0x48 | 0x4c, 0x8d, modrm, a, b, c, d, ..] if modrm & 0xc7 == 5 => (7, [a, b, c, d]),
+            // `mov register, address`
+            [0x48 | 0x49, 0xc7, 0xc0..=0xc7, a, b, c, d, ..] => return Some(u32::from_le_bytes([a, b, c, d]).into()),
+            _ => return None,
+        };
+        let distance = i32::from_le_bytes(word);
+        Some(at.wrapping_add(len).wrapping_add_signed(distance.into()))
     })
 }
 
@@ -48,10 +54,15 @@ mod tests {
     use backtrail_elf::MappedFile;
 
     #[test]
-    fn calls_lead_forwards_and_backwards() {
+    fn calls_and_addresses_lead_forwards_and_backwards() {
         // nop; call +0x10; call -10; half a call
         let code = [0x90, 0xe8, 0x10, 0, 0, 0, 0xe8, 0xf6, 0xff, 0xff, 0xff, 0xe8, 0, 0];
         assert_eq!(targets(&code, 0x1000).collect::<Vec<_>>(), [0x1016, 0x1001]);
+        // lea rdi, [rip+0x10]; mov rdi, 0x401234; lea rdi, [rax+0x10]
+        let code = [
+            0x48, 0x8d, 0x3d, 0x10, 0, 0, 0, 0x48, 0xc7, 0xc7, 0x34, 0x12, 0x40, 0, 0x48, 0x8d, 0xb8, 0x10, 0, 0, 0,
+        ];
+        assert_eq!(targets(&code, 0x1000).collect::<Vec<_>>(), [0x1017, 0x40_1234]);
     }
 
     #[test]

@@ -169,13 +169,16 @@ impl Code {
     }
 
     fn call_before(&self, process: &Process<'_, '_>, mapping: &Mapping, ra: u64) -> Option<Call> {
-        remembered(&self.calls, process.place(mapping, ra), || {
+        // A file lies elsewhere in another process: how far a call leads is kept, not where.
+        let call = remembered(&self.calls, process.place(mapping, ra), || {
             let mut before = [0; Arch::LONGEST_CALL];
             let start = ra.saturating_sub(before.len() as u64).max(mapping.start);
             let len = (ra - start) as usize;
             let read = process.read(start, &mut before[..len]);
-            process.arch.call_before(ra, &before[..read]).filter(|_| read == len)
-        })
+            let call = process.arch.call_before(ra, &before[..read]).filter(|_| read == len);
+            call.map(|call| moved(call, ra.wrapping_neg()))
+        });
+        call.map(|call| moved(call, ra))
     }
 
     /// Whether the function at `pc` never changes `register`.
@@ -211,6 +214,14 @@ impl Code {
             Some(Call::Indirect) => true,
             Some(Call::Direct(target)) => may_lead_to(process, target, callee),
         }
+    }
+}
+
+/// A call whose target lies that many bytes further on.
+fn moved(call: Call, by: u64) -> Call {
+    match call {
+        Call::Direct(target) => Call::Direct(target.wrapping_add(by)),
+        Call::Indirect => Call::Indirect,
     }
 }
 
