@@ -6,6 +6,8 @@
 //! follow that, it keeps a frame pointer, and a way that ends in restoring the stack pointer from it does not depend on
 //! what came before.
 
+use std::collections::HashSet;
+
 use backtrail_arch::{Arch, InstructionSet};
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
@@ -13,12 +15,12 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register}
 use crate::prologue;
 
 /// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at ends.
-pub const BYTES_BEFORE: u64 = 1 << 10;
+pub const BYTES_BEFORE: u64 = 8 << 10;
 /// See [`BYTES_BEFORE`].
-pub const BYTES_FROM: u64 = 3 << 10;
+pub const BYTES_FROM: u64 = 8 << 10;
 
 /// Instructions that are followed for one program counter, over all ways.
-const MOST_INSTRUCTIONS: usize = 600;
+const MOST_INSTRUCTIONS: usize = 2000;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
 
@@ -77,10 +79,9 @@ pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
         return false;
     }
     let search = Search::new(code);
-    let (mut ways, mut seen) = (vec![pc], Vec::new());
+    let (mut ways, mut seen) = (vec![pc], HashSet::new());
     while let Some(mut at) = ways.pop() {
-        while !seen.contains(&at) {
-            seen.push(at);
+        while seen.insert(at) {
             let Some(instruction) = search.decode(at).filter(|_| seen.len() < MOST_INSTRUCTIONS) else {
                 return true;
             };
@@ -284,7 +285,7 @@ struct State {
 struct Search<'c> {
     code: &'c Code<'c>,
     ways: Vec<(u64, State)>,
-    seen: Vec<u64>,
+    seen: HashSet<u64>,
 }
 
 /// What follows an instruction on its way.
@@ -301,7 +302,7 @@ impl<'c> Search<'c> {
         Search {
             code,
             ways: Vec::new(),
-            seen: Vec::new(),
+            seen: HashSet::new(),
         }
     }
 
@@ -326,10 +327,9 @@ impl<'c> Search<'c> {
         loop {
             *left = left.checked_sub(1)?;
             // Every way into code that was seen has the same stack there.
-            if self.seen.contains(&at) {
+            if !self.seen.insert(at) {
                 return None;
             }
-            self.seen.push(at);
             let instruction = self.decode(at)?;
             match self.take(&instruction, &mut state) {
                 Next::Follows => at = instruction.next_ip(),

@@ -14,7 +14,7 @@ use crate::instructions::Code;
 
 /// Functions start at multiples of this.
 const ALIGN: u64 = 16;
-const MOST_INSTRUCTIONS: usize = 400;
+const MOST_INSTRUCTIONS: usize = 2000;
 /// The forms of no operation that assemblers pad with, the longest first.
 const PADDING: [&[u8]; 10] = [
     &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
