@@ -37,19 +37,20 @@ pub struct Code<'c> {
 
 impl Code<'_> {
     /// Whether code does not go on at `at`, after a call: another function begins there, perhaps after padding.
-    fn ends(&self, at: u64) -> bool {
+    pub(crate) fn ends(&self, at: u64) -> bool {
         self.functions.binary_search(&at).is_ok() || prologue::is_end(self.bytes, self.start, at)
     }
 }
 
-/// The rule of the frame at `pc`, which lies in `code`. `None` if no way from there shows one.
-pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule> {
+/// The rule of the frame at `pc`, which lies in `code` and is a return address or where code was interrupted. `None` if no
+/// way from there shows one.
+pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
     match arch.instructions {
         // Behind a call that does not return.
-        InstructionSet::X86_64 if code.ends(pc) => prologue::rule(arch, code, pc),
+        InstructionSet::X86_64 if is_return && code.ends(pc) => prologue::rule(arch, code, pc, is_return),
         InstructionSet::X86_64 => {
             let returning = Search::new(code).rule(arch, pc);
-            returning.or_else(|| prologue::rule(arch, code, pc))
+            returning.or_else(|| prologue::rule(arch, code, pc, is_return))
         }
         // Leaf functions there keep the return address in its register, and others a frame record.
         InstructionSet::Aarch64 | InstructionSet::S390x => None,
@@ -536,7 +537,7 @@ mod tests {
 
     /// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
     fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
-        let rule = rule(&ARCH, &plain(code), START + pc)?;
+        let rule = rule(&ARCH, &plain(code), START + pc, false)?;
         let place = |location: Location| match location.base {
             Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
             _ => Place::Fp(location.offset.into()),
@@ -613,10 +614,24 @@ mod tests {
         assert!(!may_return(&ARCH, &code, START + 5) && may_return(&ARCH, &plain(&bytes), START + 5));
         // The way from the start says what the way through the next function would get wrong.
         for pc in [5, 10] {
-            let found = rule(&ARCH, &code, START + pc).expect("a start");
+            let found = rule(&ARCH, &code, START + pc, true).expect("a start");
             assert_eq!((found.cfa, found.fp), (Location::register(ARCH.sp.0, 24), None), "{pc}");
         }
         assert_eq!(found(&bytes, 5), Some((Place::Sp(8), None)));
+        // What was interrupted there is the next function.
+        assert_eq!(
+            rule(&ARCH, &code, START + 10, false).map(|found| found.cfa.offset),
+            Some(8)
+        );
+        // call; next: jmp rax, which goes nobody knows where.
+        let bytes = [0x53, 0xe8, 0, 0, 0, 0, 0xff, 0xe0];
+        let next = [START, START + 6];
+        let code = Code {
+            functions: &next,
+            ..plain(&bytes)
+        };
+        let offset = |is_return| rule(&ARCH, &code, START + 6, is_return).map(|found| found.cfa.offset);
+        assert_eq!((offset(true), offset(false)), (Some(16), Some(8)));
     }
 
     #[test]
@@ -667,12 +682,12 @@ mod tests {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 *byte = (state >> 24) as u8;
             }
-            let _ = rule(&ARCH, &plain(&code), START + u64::from(state >> 25));
+            let _ = rule(&ARCH, &plain(&code), START + u64::from(state >> 25), state & 1 == 0);
             let at_end = Code {
                 start: u64::MAX - 100,
                 ..plain(&code)
             };
-            let _ = rule(&ARCH, &at_end, u64::MAX - 50);
+            let _ = rule(&ARCH, &at_end, u64::MAX - 50, true);
         }
     }
 }

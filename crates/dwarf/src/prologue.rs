@@ -74,9 +74,9 @@ fn begins_function(bytes: &[u8]) -> bool {
     ) || bytes.starts_with(ENDBR64)
 }
 
-/// The start of the function at `pc`: the nearest before it that can be seen.
-fn function_start(code: &[u8], start: u64, pc: u64) -> Option<u64> {
-    let mut at = pc.checked_sub(1)? & !(ALIGN - 1);
+/// The start of the function with the code at `inside`: the nearest that can be seen.
+fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
+    let mut at = inside & !(ALIGN - 1);
     while at > start {
         let begins = bytes_at(code, start, at).is_some_and(begins_function);
         let padded = (1..ALIGN).rev().any(|back| {
@@ -117,18 +117,19 @@ struct State {
 }
 
 /// The rule of the frame at `pc`: from the last function that is known to begin before it, or that can be seen.
-pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule> {
+pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
     let Code {
         bytes,
         start,
         functions,
     } = *code;
-    let before = functions.partition_point(|function| *function < pc).checked_sub(1);
+    let inside = pc.checked_sub(is_return.into())?;
+    let before = functions.partition_point(|function| *function <= inside).checked_sub(1);
     let known = before.map(|last| functions[last]).filter(|known| *known >= start);
-    let seen = function_start(bytes, start, pc);
+    let seen = function_start(bytes, start, inside);
     let last = known.max(seen)?;
     let first = known.min(seen).filter(|first| *first != last);
-    let from = |begin| state_at(bytes, start, begin, pc);
+    let from = |begin| state_at(code, begin, pc, is_return);
     // What looks like the start of a function may be a jump's target.
     let state = from(last).or_else(|| from(first?))?;
     let cfa = match (state.depth, state.frame) {
@@ -153,7 +154,7 @@ pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule> {
 }
 
 /// What is known at `pc` on the ways from `begin`, which all must say the same.
-fn state_at(code: &[u8], start: u64, begin: u64, pc: u64) -> Option<State> {
+fn state_at(code: &Code<'_>, begin: u64, pc: u64, is_return: bool) -> Option<State> {
     let mut waiting = BTreeMap::from([(
         begin,
         State {
@@ -168,13 +169,18 @@ fn state_at(code: &[u8], start: u64, begin: u64, pc: u64) -> Option<State> {
         if at >= pc {
             return (at == pc).then_some(state);
         }
-        let bytes = bytes_at(code, start, at)?;
+        let bytes = bytes_at(code.bytes, code.start, at)?;
         let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
         if instruction.is_invalid() {
             return None;
         }
         take(&instruction, &mut state);
+        let next = instruction.next_ip();
         let jumps = match instruction.flow_control() {
+            // The call does not return; its return address may still be asked for.
+            FlowControl::Call | FlowControl::IndirectCall if !(is_return && next == pc) && code.ends(next) => {
+                [None, None]
+            }
             FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall => [None, Some(instruction.next_ip())],
             FlowControl::ConditionalBranch => [Some(instruction.near_branch_target()), Some(instruction.next_ip())],
             FlowControl::UnconditionalBranch => [Some(instruction.near_branch_target()), None],
@@ -255,7 +261,7 @@ mod tests {
 
     fn rule(arch: &Arch, bytes: &[u8], start: u64, pc: u64) -> Option<Rule> {
         let functions = &[];
-        super::rule(arch, &Code { bytes, start, functions }, pc)
+        super::rule(arch, &Code { bytes, start, functions }, pc, true)
     }
 
     const START: u64 = 0x1000;

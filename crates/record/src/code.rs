@@ -30,7 +30,7 @@ enum Place {
 /// What was found out about code.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
-    frames: RefCell<FxHashMap<Place, Uncovered>>,
+    frames: RefCell<FxHashMap<(Place, bool), Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
     endless: RefCell<FxHashMap<Place, bool>>,
@@ -123,14 +123,14 @@ impl Code {
             let frames = process.modules.call_frames(mapping);
             frames.is_some_and(|(frames, bias)| frames.describes(pc.wrapping_sub(bias + u64::from(is_return))))
         };
-        remembered(&self.frames, process.place(mapping, pc), || {
+        remembered(&self.frames, (process.place(mapping, pc), is_return), || {
             // There is a description, which table rows can't express: instructions can't be clearer.
             if is_described() {
                 return Uncovered::Unknown;
             }
             let around = process.code_around(mapping, pc);
             let code = around.code();
-            match instructions::rule(process.arch, &code, pc) {
+            match instructions::rule(process.arch, &code, pc, is_return) {
                 Some(rule) => Uncovered::Rule(rule),
                 None if instructions::has_left_frame(process.arch, &code, pc) => Uncovered::Unknown,
                 None => Uncovered::FramePointer,
