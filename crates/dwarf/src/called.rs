@@ -13,9 +13,9 @@ const MOST_BYTES: u64 = 8 << 20;
 /// Addresses (svma) that direct calls and taken addresses lead to, in order. Empty for large files and other CPUs.
 pub fn called(image: &Image<'_>) -> Vec<u64> {
     let ranges = image.code_ranges();
-    let size = ranges
-        .iter()
-        .fold(0u64, |sum, range| sum.saturating_add(range.end.saturating_sub(range.start)));
+    let size = ranges.iter().fold(0u64, |sum, range| {
+        sum.saturating_add(range.end.saturating_sub(range.start))
+    });
     if image.arch().name != "x86_64" || size > MOST_BYTES {
         return Vec::new();
     }
@@ -72,6 +72,10 @@ mod tests {
         let found = called(&image);
         let size: u64 = image.code_ranges().iter().map(|range| range.end - range.start).sum();
         assert!(found.is_sorted());
-        assert_eq!(found.len() > 100, size <= MOST_BYTES && image.arch().name == "x86_64", "{size} bytes");
+        assert_eq!(
+            found.len() > 100,
+            size <= MOST_BYTES && image.arch().name == "x86_64",
+            "{size} bytes"
+        );
     }
 }

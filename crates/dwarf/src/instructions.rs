@@ -605,7 +605,9 @@ mod tests {
     #[test]
     fn a_call_before_another_function_does_not_return() {
         // push rbx; sub rsp, 8; call; next: push rbp; push rbx; pop rbx; pop rbp; ret
-        let bytes = [0x53, 0x48, 0x83, 0xec, 8, 0xe8, 0, 0, 0, 0, 0x55, 0x53, 0x5b, 0x5d, 0xc3];
+        let bytes = [
+            0x53, 0x48, 0x83, 0xec, 8, 0xe8, 0, 0, 0, 0, 0x55, 0x53, 0x5b, 0x5d, 0xc3,
+        ];
         let next = [START, START + 10];
         let code = Code {
             functions: &next,

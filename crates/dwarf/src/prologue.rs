@@ -116,6 +116,17 @@ struct State {
     saved: Option<i64>,
 }
 
+impl State {
+    /// What two ways to one place have in common. They do not disagree about the stack.
+    fn join(&self, other: &State) -> Option<State> {
+        (self.depth == other.depth && self.saved == other.saved).then_some(State {
+            frame: self.frame.filter(|_| self.frame == other.frame),
+            is_kept: self.is_kept && other.is_kept,
+            ..*self
+        })
+    }
+}
+
 /// The rule of the frame at `pc`: from the last function that is known to begin before it, or that can be seen.
 pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
     let Code {
@@ -188,9 +199,8 @@ fn state_at(code: &Code<'_>, begin: u64, pc: u64, is_return: bool) -> Option<Sta
         };
         // Ways back have come from here.
         for to in jumps.into_iter().flatten().filter(|to| *to > at && *to <= pc) {
-            if *waiting.entry(to).or_insert(state) != state {
-                return None;
-            }
+            let known = waiting.entry(to).or_insert(state);
+            *known = known.join(&state)?;
         }
     }
     None
@@ -261,7 +271,16 @@ mod tests {
 
     fn rule(arch: &Arch, bytes: &[u8], start: u64, pc: u64) -> Option<Rule> {
         let functions = &[];
-        super::rule(arch, &Code { bytes, start, functions }, pc, true)
+        super::rule(
+            arch,
+            &Code {
+                bytes,
+                start,
+                functions,
+            },
+            pc,
+            true,
+        )
     }
 
     const START: u64 = 0x1000;
@@ -316,6 +335,11 @@ mod tests {
         let lost = [&code[..16], &[0x53, 0x31, 0xed, 0x90]].concat();
         assert!(rule(&ARCH, &lost, START, START + 17).is_some());
         assert_eq!(rule(&ARCH, &lost, START, START + 19), None);
+        // push rbp; je +4; lea rbp, [rdi+16]; nop: one way has changed the frame pointer, both have saved it.
+        let saved = [&code[..16], &[0x55, 0x74, 0x04, 0x48, 0x8d, 0x6f, 0x10, 0x90]].concat();
+        let found = rule(&ARCH, &saved, START, START + 24).unwrap();
+        assert_eq!(found.cfa, Location::register(ARCH.sp.0, 16));
+        assert_eq!(found.fp.map(|fp| fp.offset), Some(-16));
         // push rbp; mov rbp, rsp; and rsp, -32: from the frame pointer.
         let aligned = [&code[..16], &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xe0, 0x90]].concat();
         let found = rule(&ARCH, &aligned, START, START + 24).unwrap();
