@@ -94,9 +94,15 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) position_independent: bool,
     code: CodeSegments,
     table: Option<Section<'a>>,
-    /// Its call frame information, read when a stack needs registers that tables don't restore.
-    frames: OnceCell<Option<Box<CallFrames<Vec<u8>>>>>,
-    /// Addresses that direct calls lead to, searched for when a stack has code that nobody describes.
+    on_demand: Box<OnDemand>,
+}
+
+/// What is read of a file when a stack first needs it.
+#[derive(Debug, Default)]
+struct OnDemand {
+    /// Its call frame information, for stacks that need registers that tables don't restore.
+    frames: OnceCell<Option<CallFrames<Vec<u8>>>>,
+    /// Addresses that direct calls lead to, for code that nobody describes.
     called: OnceCell<Vec<u64>>,
 }
 
@@ -183,10 +189,9 @@ impl<'a> Modules<'a> {
         };
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
         let module = &self.modules[mapping.module.0 as usize];
-        let frames = elf
-            .frames
-            .get_or_init(|| self.with_image(module, call_frames).flatten().map(Box::new));
-        Some((frames.as_deref()?, bias))
+        let read = || self.with_image(module, call_frames).flatten();
+        let frames = elf.on_demand.frames.get_or_init(read);
+        Some((frames.as_ref()?, bias))
     }
 
     /// Addresses in the file that direct calls lead to, in order, and what they are less than the process's. Empty for
@@ -198,7 +203,7 @@ impl<'a> Modules<'a> {
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
         let module = &self.modules[mapping.module.0 as usize];
         let find = || self.with_image(module, called).unwrap_or_default();
-        Some((elf.called.get_or_init(find), bias))
+        Some((elf.on_demand.called.get_or_init(find), bias))
     }
 
     /// Whether a mapping is one of a file's code, the same in every process.
@@ -360,8 +365,7 @@ impl<'a> Modules<'a> {
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
             table,
-            frames: OnceCell::new(),
-            called: OnceCell::new(),
+            on_demand: Box::default(),
         }
     }
 }
