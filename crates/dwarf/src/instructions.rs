@@ -17,27 +17,47 @@ use iced_x86::{
 use crate::prologue;
 
 /// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at ends.
-pub const BYTES_BEFORE: u64 = 1 << 10;
+pub const BYTES_BEFORE: u64 = 8 << 10;
 /// See [`BYTES_BEFORE`].
-pub const BYTES_FROM: u64 = 3 << 10;
+pub const BYTES_FROM: u64 = 8 << 10;
 
 /// Instructions that are followed for one program counter, over all ways.
-const MOST_INSTRUCTIONS: usize = 600;
+const MOST_INSTRUCTIONS: usize = 2000;
 /// Instructions of the longest function that is asked which registers it keeps.
 const LONGEST_HELPER: usize = 1 << 13;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
 
-/// The rule of the frame at `pc`, which lies in `code`, a piece of memory that begins at `start`. `None` if no way from
-/// there shows one.
-pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
+/// A piece of memory with code.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'c> {
+    /// Its bytes.
+    pub bytes: &'c [u8],
+    /// Its address.
+    pub start: u64,
+    /// Addresses at which functions are known to begin, in order; there may be others.
+    pub functions: &'c [u64],
+}
+
+impl Code<'_> {
+    /// Whether code does not go on at `at`, after a call: another function begins there, perhaps after padding.
+    pub(crate) fn ends(&self, at: u64) -> bool {
+        self.functions.binary_search(&at).is_ok() || prologue::is_end(self.bytes, self.start, at)
+    }
+}
+
+/// The rule of the frame at `pc`, which lies in `code` and is a return address or where code was interrupted. `None` if no
+/// way from there shows one.
+pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
     match arch.instructions {
         // Behind a call that does not return.
-        InstructionSet::X86_64 if prologue::is_end(code, start, pc) => prologue::rule(arch, code, start, pc),
+        InstructionSet::X86_64 if is_return && code.ends(pc) => prologue::rule(arch, code, pc, is_return),
         InstructionSet::X86_64 => {
-            let returning = Search::new(code, start).rule(arch, pc);
+            let returning = Search::new(code).rule(arch, pc);
             let restores = returning.filter(|rule| rule.fp != Some(LOST));
-            restores.or_else(|| prologue::rule(arch, code, start, pc)).or(returning)
+            restores
+                .or_else(|| prologue::rule(arch, code, pc, is_return))
+                .or(returning)
         }
         // Leaf functions there keep the return address in its register, and others a frame record.
         InstructionSet::Aarch64 | InstructionSet::S390x => None,
@@ -53,31 +73,30 @@ const LOST: Location = Location {
 
 /// Whether code shortly before `pc` has given the frame pointer back already, as V8's builtins do before they jump to
 /// another one.
-pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     /// `mov rbp, [rbp]`.
     const RESTORES: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
     /// What such code does until it jumps: moving a few arguments.
     const BYTES: usize = 96;
-    let end = usize::try_from(pc.saturating_sub(start))
+    let end = usize::try_from(pc.saturating_sub(code.start))
         .unwrap_or(usize::MAX)
-        .min(code.len());
-    let before = &code[end.saturating_sub(BYTES)..end];
+        .min(code.bytes.len());
+    let before = &code.bytes[end.saturating_sub(BYTES)..end];
     arch.instructions == InstructionSet::X86_64 && before.windows(RESTORES.len()).any(|bytes| bytes == RESTORES)
 }
 
 /// Whether the code at `pc` may come to a return, or to where nobody can say.
-pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     if arch.instructions != InstructionSet::X86_64 {
         return true;
     }
-    if prologue::is_end(code, start, pc) {
+    if code.ends(pc) {
         return false;
     }
-    let search = Search::new(code, start);
-    let (mut ways, mut seen) = (vec![pc], Vec::new());
+    let search = Search::new(code);
+    let (mut ways, mut seen) = (vec![pc], HashSet::new());
     while let Some(mut at) = ways.pop() {
-        while !seen.contains(&at) {
-            seen.push(at);
+        while seen.insert(at) {
             let Some(instruction) = search.decode(at).filter(|_| seen.len() < MOST_INSTRUCTIONS) else {
                 return true;
             };
@@ -88,6 +107,7 @@ pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
                 (Mnemonic::Jmp, Some(target)) => target,
                 (Mnemonic::Jmp, None) => return true,
                 (Mnemonic::Int3 | Mnemonic::Ud2 | Mnemonic::Hlt, _) => break,
+                (Mnemonic::Call, _) if code.ends(instruction.next_ip()) => break,
                 (Mnemonic::Call, _) | (_, None) => instruction.next_ip(),
                 (_, Some(target)) => {
                     ways.push(target);
@@ -100,11 +120,11 @@ pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
 }
 
 /// Whether the code from `entry` on has left the stack and the frame pointer alone when it comes to `pc`.
-pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) -> bool {
+pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
     if arch.instructions != InstructionSet::X86_64 {
         return false;
     }
-    let search = Search::new(code, start);
+    let search = Search::new(code);
     let mut at = entry;
     while at < pc {
         let Some(instruction) = search.decode(at) else {
@@ -132,11 +152,11 @@ pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) ->
 
 /// Whether the function that begins at `entry` leaves `register` alone on every way, comes to `pc` on one, and calls nothing:
 /// assembly code has helpers of its own that keep more than the calling convention asks for.
-pub fn keeps(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64, register: backtrail_arch::Register) -> bool {
+pub fn keeps(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64, register: backtrail_arch::Register) -> bool {
     if arch.instructions != InstructionSet::X86_64 || register.0 > 15 {
         return false;
     }
-    let mut search = Search::new(code, start);
+    let mut search = Search::new(code);
     let (mut ways, mut seen, mut meets) = (vec![entry], HashSet::new(), false);
     while let Some(mut at) = ways.pop() {
         while seen.insert(at) {
@@ -237,13 +257,12 @@ struct State {
 }
 
 struct Search<'c> {
-    code: &'c [u8],
-    start: u64,
+    code: &'c Code<'c>,
     /// Where the way begins.
     pc: u64,
     info: InstructionInfoFactory,
     ways: Vec<(u64, State)>,
-    seen: Vec<u64>,
+    seen: HashSet<u64>,
 }
 
 /// What follows an instruction on its way.
@@ -256,14 +275,13 @@ enum Next {
 }
 
 impl<'c> Search<'c> {
-    fn new(code: &'c [u8], start: u64) -> Search<'c> {
+    fn new(code: &'c Code<'c>) -> Search<'c> {
         Search {
             code,
-            start,
-            pc: start,
+            pc: code.start,
             info: InstructionInfoFactory::new(),
             ways: Vec::new(),
-            seen: Vec::new(),
+            seen: HashSet::new(),
         }
     }
 
@@ -290,10 +308,9 @@ impl<'c> Search<'c> {
         loop {
             *left = left.checked_sub(1)?;
             // Every way into code that was seen has the same stack there.
-            if self.seen.contains(&at) {
+            if !self.seen.insert(at) {
                 return None;
             }
-            self.seen.push(at);
             let instruction = self.decode(at)?;
             match self.take(&instruction, &mut state) {
                 Next::Follows => at = instruction.next_ip(),
@@ -305,8 +322,8 @@ impl<'c> Search<'c> {
     }
 
     fn decode(&self, at: u64) -> Option<Instruction> {
-        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        let bytes = self.code.get(offset..)?;
+        let offset = usize::try_from(at.checked_sub(self.code.start)?).ok()?;
+        let bytes = self.code.bytes.get(offset..)?;
         let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
         (!instruction.is_invalid()).then_some(instruction)
     }
@@ -383,7 +400,7 @@ impl<'c> Search<'c> {
             Mnemonic::Mov if first == Register::RBP && instruction.op1_kind() == OpKind::Memory => {
                 state.fp = addressed(state, instruction).map_or(FramePointer::Unknown, FramePointer::Loaded);
             }
-            Mnemonic::Call if prologue::is_end(self.code, self.start, instruction.next_ip()) => return Next::Ends,
+            Mnemonic::Call if self.code.ends(instruction.next_ip()) => return Next::Ends,
             Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call => {}
             _ => {
                 if [first, second].contains(&Register::RSP) && writes(instruction, Register::RSP) {
@@ -426,16 +443,16 @@ impl<'c> Search<'c> {
             [0x48 | high, 0x89, 0xe0 | low],
             [0x48 | high << 2, 0x8b, 0xc4 | low << 3],
         ];
-        let end = usize::try_from(self.pc.saturating_sub(self.start)).unwrap_or(usize::MAX);
-        let before = &self.code[..end.min(self.code.len())];
+        let end = usize::try_from(self.pc.saturating_sub(self.code.start)).unwrap_or(usize::MAX);
+        let before = &self.code.bytes[..end.min(self.code.bytes.len())];
         before.windows(3).any(|bytes| saves.iter().any(|saved| saved == bytes))
     }
 
     /// Whether `push rbp` lies before.
     fn follows_push(&self, at: u64) -> bool {
         const PUSH_RBP: u8 = 0x55;
-        let before = at.wrapping_sub(1).checked_sub(self.start);
-        before.is_some_and(|before| self.code.get(before as usize) == Some(&PUSH_RBP))
+        let before = at.wrapping_sub(1).checked_sub(self.code.start);
+        before.is_some_and(|before| self.code.bytes.get(before as usize) == Some(&PUSH_RBP))
     }
 
     /// Whether `mov rbp, rsp` lies there.
@@ -520,9 +537,17 @@ mod tests {
 
     const START: u64 = 0x1000;
 
+    fn plain(bytes: &[u8]) -> Code<'_> {
+        Code {
+            bytes,
+            start: START,
+            functions: &[],
+        }
+    }
+
     /// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
     fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
-        let rule = rule(&ARCH, code, START, START + pc)?;
+        let rule = rule(&ARCH, &plain(code), START + pc, false)?;
         let place = |location: Location| match location.base {
             Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
             Base::Register(number) if number == ARCH.fp.0 => Place::Fp(location.offset.into()),
@@ -581,7 +606,7 @@ mod tests {
 
     #[test]
     fn ways_that_never_return() {
-        let may_return = |code: &[u8]| may_return(&ARCH, code, START, START);
+        let may_return = |code: &[u8]| may_return(&ARCH, &plain(code), START);
         // A loop; test eax, eax; je to ud2, and a jump back; the same with a return.
         assert!(!may_return(&[0xeb, 0xfe]));
         assert!(!may_return(&[0x85, 0xc0, 0x74, 0x02, 0xeb, 0xfa, 0x0f, 0x0b]));
@@ -591,10 +616,44 @@ mod tests {
     }
 
     #[test]
+    fn a_call_before_another_function_does_not_return() {
+        // push rbx; sub rsp, 8; call; next: push rbp; push rbx; pop rbx; pop rbp; ret
+        let bytes = [
+            0x53, 0x48, 0x83, 0xec, 8, 0xe8, 0, 0, 0, 0, 0x55, 0x53, 0x5b, 0x5d, 0xc3,
+        ];
+        let next = [START, START + 10];
+        let code = Code {
+            functions: &next,
+            ..plain(&bytes)
+        };
+        assert!(!may_return(&ARCH, &code, START + 5) && may_return(&ARCH, &plain(&bytes), START + 5));
+        // The way from the start says what the way through the next function would get wrong.
+        for pc in [5, 10] {
+            let found = rule(&ARCH, &code, START + pc, true).expect("a start");
+            assert_eq!((found.cfa, found.fp), (Location::register(ARCH.sp.0, 24), None), "{pc}");
+        }
+        assert_eq!(found(&bytes, 5), Some((Place::Sp(8), None)));
+        // What was interrupted there is the next function.
+        assert_eq!(
+            rule(&ARCH, &code, START + 10, false).map(|found| found.cfa.offset),
+            Some(8)
+        );
+        // call; next: jmp rax, which goes nobody knows where.
+        let bytes = [0x53, 0xe8, 0, 0, 0, 0, 0xff, 0xe0];
+        let next = [START, START + 6];
+        let code = Code {
+            functions: &next,
+            ..plain(&bytes)
+        };
+        let offset = |is_return| rule(&ARCH, &code, START + 6, is_return).map(|found| found.cfa.offset);
+        assert_eq!((offset(true), offset(false)), (Some(16), Some(8)));
+    }
+
+    #[test]
     fn frames_that_were_left() {
         // mov rbp, [rbp]; nop; nop
         let code = [0x48, 0x8b, 0x6d, 0x00, 0x90, 0x90];
-        let has_left = |pc| has_left_frame(&ARCH, &code, START, START + pc);
+        let has_left = |pc| has_left_frame(&ARCH, &plain(&code), START + pc);
         assert!(has_left(4) && has_left(6) && has_left(700));
         assert!(!has_left(0) && !has_left(3));
     }
@@ -603,7 +662,7 @@ mod tests {
     fn entries_have_not_touched_the_stack() {
         // mov eax, 1; test eax, eax; push rbp; nop
         let code = [0xb8, 1, 0, 0, 0, 0x85, 0xc0, 0x55, 0x90];
-        let is_at_entry = |pc| is_at_entry(&ARCH, &code, START, START, START + pc);
+        let is_at_entry = |pc| is_at_entry(&ARCH, &plain(&code), START, START + pc);
         assert!([0, 5, 7].into_iter().all(is_at_entry));
         assert!(!is_at_entry(8), "something was pushed");
         assert!(!is_at_entry(6), "no instruction begins there");
@@ -613,7 +672,7 @@ mod tests {
     fn helpers_keep_what_they_do_not_write() {
         let keeps = |code: &[u8], register, pc| {
             let register = backtrail_arch::Register(register);
-            keeps(&ARCH, code, START, START, START + pc, register)
+            keeps(&ARCH, &plain(code), START, START + pc, register)
         };
         let (rax, rbx, r12) = (0, 3, 12);
         // vpxor xmm0, xmm0, xmm0; movbe r13, [r14+8]; lea r14, [r14+0x60]; mov [rsp+8], r13; setae r12b; rep ret
@@ -677,8 +736,12 @@ mod tests {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 *byte = (state >> 24) as u8;
             }
-            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25));
-            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50);
+            let _ = rule(&ARCH, &plain(&code), START + u64::from(state >> 25), state & 1 == 0);
+            let at_end = Code {
+                start: u64::MAX - 100,
+                ..plain(&code)
+            };
+            let _ = rule(&ARCH, &at_end, u64::MAX - 50, true);
         }
     }
 }

@@ -30,6 +30,7 @@ mod asked;
 pub mod build;
 mod by_hand;
 pub mod cache;
+pub mod called;
 pub mod cfi;
 pub mod check;
 mod code;

@@ -29,7 +29,7 @@ use crate::plt;
 use crate::roots;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v6";
+const CACHE_FOLDER: &str = "sframe-v7";
 
 const TRAILER_BYTES: usize = 16;
 
@@ -104,13 +104,31 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     if entry != 0 && is_code && converted.find(entry).is_none() {
         let symbols = Symbols::new(image);
         let end = symbols.lookup(entry).map(|symbol| symbol.address + symbol.size);
-        converted.add_entry_point(entry, end.or_else(|| symbols.next_address(entry)));
+        let end = end.or_else(|| symbols.next_address(entry));
+        let shown = roots::end_of_entry(image, entry, cfi::MAX_ENTRY_BYTES);
+        let end = end.into_iter().chain(shown).filter(|end| *end > entry).min();
+        converted.add_entry_point(entry, end);
     }
     plt::add(&mut converted, image);
     gopclntab::add(&mut converted, image);
     roots::add(&mut converted, image);
     by_hand::add(&mut converted, image);
     converted
+}
+
+/// The table of a file without any call frame information: where stacks begin, and its linkage tables. `None` if it has
+/// neither.
+pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
+    let converted = convert_section(image, &NO_SECTION);
+    let built = build::table(&converted, &Options::new(Version::V3, abi(image), 0)).ok()?;
+    (!converted.functions.is_empty()).then(|| Table {
+        address: 0,
+        origin: TableOrigin::Converted,
+        uncovered_bytes: 0,
+        skipped: BTreeMap::new(),
+        damage: None,
+        bytes: built.bytes,
+    })
 }
 
 /// Gives modules their tables.
@@ -120,7 +138,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v6` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v7` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(cache::folder);

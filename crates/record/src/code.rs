@@ -33,7 +33,7 @@ enum Place {
 /// What was found out about code.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
-    frames: RefCell<FxHashMap<Place, Uncovered>>,
+    frames: RefCell<FxHashMap<(Place, bool), Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
     endless: RefCell<FxHashMap<Place, bool>>,
@@ -47,6 +47,23 @@ pub(crate) struct Process<'v, 'a> {
     pub(crate) arch: &'static Arch,
     pub(crate) space: &'v Space,
     pub(crate) modules: &'v Modules<'a>,
+}
+
+/// A piece of a process's code.
+struct CodeAround {
+    bytes: Vec<u8>,
+    start: u64,
+    functions: Vec<u64>,
+}
+
+impl CodeAround {
+    fn code(&self) -> instructions::Code<'_> {
+        instructions::Code {
+            bytes: &self.bytes,
+            start: self.start,
+            functions: &self.functions,
+        }
+    }
 }
 
 impl Process<'_, '_> {
@@ -64,14 +81,34 @@ impl Process<'_, '_> {
         }
     }
 
-    /// The code around an address, and where it begins.
-    fn code_around(&self, mapping: &Mapping, pc: u64) -> (u64, Vec<u8>) {
+    /// The code around an address.
+    fn code_around(&self, mapping: &Mapping, pc: u64) -> CodeAround {
         let start = pc.saturating_sub(instructions::BYTES_BEFORE).max(mapping.start);
         let end = pc.saturating_add(instructions::BYTES_FROM).min(mapping.end);
-        let mut code = vec![0; end.saturating_sub(start) as usize];
-        let read = self.read(start, &mut code);
-        code.truncate(read);
-        (start, code)
+        let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        let read = self.read(start, &mut bytes);
+        bytes.truncate(read);
+        let functions = self.modules.called(mapping).map(|(called, bias)| {
+            let from = |address: u64| called.partition_point(|&target| target.wrapping_add(bias) < address);
+            let inside = called.get(from(start)..from(end)).unwrap_or_default();
+            inside.iter().map(|target| target.wrapping_add(bias)).collect()
+        });
+        CodeAround {
+            bytes,
+            start,
+            functions: functions.unwrap_or_default(),
+        }
+    }
+
+    /// The function at an address: what call frame information says, and without any the table.
+    fn function_at(&self, address: u64) -> Option<Range<u64>> {
+        let mapping = self.space.find(address)?;
+        // Tables also have pieces of functions that nobody describes.
+        let Some((frames, bias)) = self.modules.call_frames(mapping) else {
+            return self.modules.function_at(mapping, address);
+        };
+        let function = frames.function_at(address.wrapping_sub(bias))?;
+        Some(function.start.wrapping_add(bias)..function.end.wrapping_add(bias))
     }
 
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
@@ -89,15 +126,16 @@ impl Code {
             let frames = process.modules.call_frames(mapping);
             frames.is_some_and(|(frames, bias)| frames.describes(pc.wrapping_sub(bias + u64::from(is_return))))
         };
-        remembered(&self.frames, process.place(mapping, pc), || {
+        remembered(&self.frames, (process.place(mapping, pc), is_return), || {
             // There is a description, which table rows can't express: instructions can't be clearer.
             if is_described() {
                 return Uncovered::Unknown;
             }
-            let (start, code) = process.code_around(mapping, pc);
-            match instructions::rule(process.arch, &code, start, pc) {
+            let around = process.code_around(mapping, pc);
+            let code = around.code();
+            match instructions::rule(process.arch, &code, pc, is_return) {
                 Some(rule) => Uncovered::Rule(rule),
-                None if instructions::has_left_frame(process.arch, &code, start, pc) => Uncovered::Unknown,
+                None if instructions::has_left_frame(process.arch, &code, pc) => Uncovered::Unknown,
                 None => Uncovered::FramePointer,
             }
         })
@@ -109,8 +147,8 @@ impl Code {
             return false;
         };
         remembered(&self.endless, process.place(mapping, ra), || {
-            let (start, code) = process.code_around(mapping, ra);
-            !instructions::may_return(process.arch, &code, start, ra)
+            let around = process.code_around(mapping, ra);
+            !instructions::may_return(process.arch, &around.code(), ra)
         })
     }
 
@@ -126,28 +164,31 @@ impl Code {
         let Call::Direct(target) = call else {
             return OnTop::Unclear;
         };
-        let (start, code) = process.code_around(callee, pc);
-        match instructions::is_at_entry(process.arch, &code, start, target, pc) {
+        let around = process.code_around(callee, pc);
+        match instructions::is_at_entry(process.arch, &around.code(), target, pc) {
             true => OnTop::ReturnAddress,
             false => OnTop::Unclear,
         }
     }
 
     fn call_before(&self, process: &Process<'_, '_>, mapping: &Mapping, ra: u64) -> Option<Call> {
-        remembered(&self.calls, process.place(mapping, ra), || {
+        // A file lies elsewhere in another process: how far a call leads is kept, not where.
+        let call = remembered(&self.calls, process.place(mapping, ra), || {
             let mut before = [0; Arch::LONGEST_CALL];
             let start = ra.saturating_sub(before.len() as u64).max(mapping.start);
             let len = (ra - start) as usize;
             let read = process.read(start, &mut before[..len]);
             let call = process.arch.call_before(ra, &before[..read]).filter(|_| read == len);
-            match call {
+            let call = match call {
                 // The end of another instruction and a short indirect call look like a direct one, to nowhere.
                 Some(Call::Direct(target)) if process.space.find(target).is_none() => process
                     .arch
                     .call_before(ra, &before[len.saturating_sub(SHORT_CALL)..len]),
                 call => call,
-            }
-        })
+            };
+            call.map(|call| moved(call, ra.wrapping_neg()))
+        });
+        call.map(|call| moved(call, ra))
     }
 
     /// Whether the code before `pc` is the system call that makes a thread, which comes back twice.
@@ -173,7 +214,12 @@ impl Code {
             let end = entry.saturating_add(LONGEST_HELPER).min(mapping.end);
             let mut code = vec![0; end.saturating_sub(start) as usize];
             let read = process.read(start, &mut code);
-            instructions::keeps(process.arch, &code[..read], start, entry, pc, register)
+            let code = instructions::Code {
+                bytes: &code[..read],
+                start,
+                functions: &[],
+            };
+            instructions::keeps(process.arch, &code, entry, pc, register)
         })
     }
 
@@ -194,51 +240,59 @@ impl Code {
 /// Bytes behind a description that may still be the function's.
 const BEHIND_END: u64 = 32;
 
-/// Whether a call of `target` may have led to `callee`, which no table row describes. A function that a table describes
-/// has called on itself, if it is not what was found: then its own frame is missing.
+/// A call whose target lies that many bytes further on.
+fn moved(call: Call, by: u64) -> Call {
+    match call {
+        Call::Direct(target) => Call::Direct(target.wrapping_add(by)),
+        Call::Indirect => Call::Indirect,
+    }
+}
+
+/// Whether a call of `target` may have led to `callee`, which no table row describes. A function that is described has
+/// called on itself, if it is not what was found: then its own frame is missing.
 fn may_lead_to(process: &Process<'_, '_>, target: u64, callee: u64) -> bool {
     let Some(mapping) = process.space.find(target) else {
         return false;
     };
-    let callee_mapping = process.space.find(callee);
-    let is_elsewhere = callee_mapping.is_some_and(|callee| {
+    let is_elsewhere = process.space.find(callee).is_some_and(|callee| {
         callee.module != mapping.module && matches!(process.modules.coverage(callee), Coverage::Table(_))
     });
-    let function = process.modules.function_at(mapping, target);
+    let function = process.function_at(target);
     let Some(function) = function.filter(|function| function.start == target && !function.contains(&callee)) else {
         return true;
     };
     // Descriptions of the calls that make threads end at the system call: what follows runs in both threads.
     let falls_out = callee.wrapping_sub(function.end) < BEHIND_END;
-    let callee = callee_mapping.and_then(|mapping| process.modules.function_at(mapping, callee));
-    let is_described = |address: u64| {
-        let mapping = process.space.find(address);
-        mapping.is_none_or(|mapping| process.modules.function_at(mapping, address).is_some())
-    };
+    let callee = process.function_at(callee);
     // What leads to another module is a linkage stub, whose callee nobody sees here.
     is_elsewhere
         || falls_out && callee.is_none()
         || jumps(process, function, |target| match &callee {
-            Some(callee) => target == callee.start,
+            Some(callee) => callee.contains(&target),
             // Where the callee begins is not known, but a jump into code that is not described may lead there.
-            None => !is_described(target),
+            None => process.function_at(target).is_none(),
         })
 }
 
 /// Whether there is such a jump in a function: it may end in calling that.
 fn jumps(process: &Process<'_, '_>, function: Range<u64>, is_it: impl Fn(u64) -> bool) -> bool {
     const LONGEST: u64 = 1 << 16;
-    const JUMP: u8 = 0xe9;
     if process.arch.instructions != InstructionSet::X86_64 || function.end - function.start > LONGEST {
         return false;
     }
     let mut code = vec![0; (function.end - function.start) as usize];
     let read = process.read(function.start, &mut code);
-    code[..read].windows(5).enumerate().any(|(at, bytes)| match bytes {
-        [JUMP, distance @ ..] => distance.try_into().is_ok_and(|distance| {
-            let end = function.start + at as u64 + 5;
-            is_it(end.wrapping_add_signed(i32::from_le_bytes(distance).into()))
-        }),
+    let leads = |at: usize, distance: &[u8]| {
+        let end = function.start + (at + distance.len()) as u64;
+        let distance = distance.try_into().map(i32::from_le_bytes);
+        distance.is_ok_and(|distance| is_it(end.wrapping_add_signed(distance.into())))
+    };
+    // `jmp rel32` and the conditional ones.
+    code[..read].windows(6).enumerate().any(|(at, bytes)| match bytes {
+        [0x0f, 0x80..=0x8f, distance @ ..] => leads(at + 2, distance),
+        _ => false,
+    }) || code[..read].windows(5).enumerate().any(|(at, bytes)| match bytes {
+        [0xe9, distance @ ..] => leads(at + 1, distance),
         _ => false,
     })
 }

@@ -357,7 +357,11 @@ fn signal_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory)
 }
 
 /// The caller by the chain of saved frame pointers. Right only where the code keeps one.
-fn frame_pointer_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
+pub(crate) fn frame_pointer_step(
+    arch: &Arch,
+    registers: &mut Registers,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let fp = registers.get(arch.fp).ok_or(Stop::NotExpressible(arch.fp))?;
     if fp == 0 {
