@@ -33,6 +33,7 @@ pub mod cache;
 pub mod cfi;
 pub mod check;
 mod code;
+pub mod compiled;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;

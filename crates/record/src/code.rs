@@ -10,6 +10,7 @@ use backtrail_target::sys;
 use backtrail_unwind::{Coverage, OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::hotspot::HotSpot;
 use crate::made::Made;
 use crate::modules::{Mapping, Modules};
 use crate::spaces::Space;
@@ -33,6 +34,7 @@ pub(crate) struct Code {
     frames: RefCell<FxHashMap<Place, Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
+    hotspot: RefCell<HotSpot>,
     endless: RefCell<FxHashMap<Place, bool>>,
     kept: RefCell<FxHashMap<(Place, Register), bool>>,
 }
@@ -71,7 +73,7 @@ impl Process<'_, '_> {
         (start, code)
     }
 
-    fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
+    pub(crate) fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
         sys::read_process(self.pid as i32, start, bytes).unwrap_or(0)
     }
 }
@@ -90,6 +92,11 @@ impl Code {
             // There is a description, which table rows can't express: instructions can't be clearer.
             if is_described() {
                 return Uncovered::Unknown;
+            }
+            if !process.modules.is_file(mapping)
+                && let Some(rule) = self.hotspot.borrow_mut().rule(process, pc, is_return)
+            {
+                return Uncovered::Rule(rule);
             }
             let (start, code) = process.code_around(mapping, pc);
             match instructions::rule(process.arch, &code, start, pc) {
@@ -169,7 +176,8 @@ impl Code {
         };
         let call = self.call_before(process, mapping, ra);
         match call {
-            None => !process.modules.is_file(mapping) && self.made.borrow_mut().has(process, ra),
+            None if process.modules.is_file(mapping) => false,
+            None => self.made.borrow_mut().has(process, ra) || self.hotspot.borrow_mut().is_deoptimized(process, ra),
             Some(Call::Indirect) => true,
             Some(Call::Direct(target)) => may_lead_to(process, target, callee),
         }
