@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use backtrail_arch::{Arch, Call, InstructionSet, Register};
 use backtrail_dwarf::instructions;
+use backtrail_sframe::{Base, Rule};
 use backtrail_target::sys;
 use backtrail_unwind::{Coverage, OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
-use crate::hotspot::HotSpot;
+use crate::hotspot::{HotSpot, JavaFrame};
 use crate::made::Made;
 use crate::modules::{Mapping, Modules};
 use crate::spaces::Space;
@@ -93,16 +94,24 @@ impl Code {
             if is_described() {
                 return Uncovered::Unknown;
             }
-            if !process.modules.is_file(mapping)
-                && let Some(rule) = self.hotspot.borrow_mut().rule(process, pc, is_return)
-            {
-                return Uncovered::Rule(rule);
-            }
+            let java = match process.modules.is_file(mapping) {
+                true => None,
+                false => self.hotspot.borrow_mut().frame(process, pc, is_return),
+            };
+            let interpreted = match java {
+                Some(JavaFrame::Compiled(rule)) => return Uncovered::Rule(rule),
+                Some(JavaFrame::Interpreted(rule)) if is_return => return Uncovered::Rule(rule),
+                Some(JavaFrame::Interpreted(rule)) => Some(rule),
+                None => None,
+            };
             let (start, code) = process.code_around(mapping, pc);
-            match instructions::rule(process.arch, &code, start, pc) {
-                Some(rule) => Uncovered::Rule(rule),
-                None if instructions::has_left_frame(process.arch, &code, start, pc) => Uncovered::Unknown,
-                None => Uncovered::FramePointer,
+            let by_fp = |rule: &Rule| rule.cfa.base == Base::Register(process.arch.fp.0);
+            match (instructions::rule(process.arch, &code, start, pc), interpreted) {
+                (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
+                (Some(rule), _) => Uncovered::Rule(rule),
+                (None, Some(interpreted)) => Uncovered::Linked(interpreted),
+                (None, None) if instructions::has_left_frame(process.arch, &code, start, pc) => Uncovered::Unknown,
+                (None, None) => Uncovered::FramePointer,
             }
         })
     }

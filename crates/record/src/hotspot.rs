@@ -78,6 +78,15 @@ struct Method {
     deoptimized: Option<u64>,
 }
 
+/// How a frame of HotSpot's is left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum JavaFrame {
+    /// A compiled method's, by this rule.
+    Compiled(Rule),
+    /// The interpreter's, by this rule once it is set up.
+    Interpreted(Rule),
+}
+
 /// What is known of a process.
 #[derive(Debug, Default)]
 struct Known {
@@ -96,11 +105,11 @@ pub(crate) struct HotSpot {
 }
 
 impl HotSpot {
-    /// How to leave the frame at `pc`, if it is that of a compiled method, or one of the interpreter that has called.
-    pub(crate) fn rule(&mut self, process: &Process<'_, '_>, pc: u64, is_return: bool) -> Option<Rule> {
+    /// The frame at `pc`, if it is one of a compiled method or of the interpreter.
+    pub(crate) fn frame(&mut self, process: &Process<'_, '_>, pc: u64, is_return: bool) -> Option<JavaFrame> {
         let machine = self.machine(process)?;
         if machine.is_interpreter(pc) {
-            return is_return.then(|| interpreted(process));
+            return Some(JavaFrame::Interpreted(interpreted(process)));
         }
         let method = machine.method(pc)?;
         let length = method
@@ -118,7 +127,7 @@ impl HotSpot {
             complete: method.complete,
             second_entry: (method.second_entry != 0).then_some(method.second_entry),
         };
-        compiled.rule(process.arch, pc, is_return)
+        compiled.rule(process.arch, pc, is_return).map(JavaFrame::Compiled)
     }
 
     /// Whether `ra` is where a method returns to whose caller must not go on in its compiled code: HotSpot replaces
