@@ -17,19 +17,27 @@ pub const BYTES_BEFORE: u64 = 1 << 10;
 /// See [`BYTES_BEFORE`].
 pub const BYTES_FROM: u64 = 3 << 10;
 
+/// Bytes before an address that [`is_start`] wants.
+pub const BYTES_BEFORE_START: usize = prologue::TRAPS;
+
+/// Whether a function begins at `at`, as far as the bytes before tell: padding of a kind that lies nowhere else.
+pub fn is_start(before: &[u8], at: u64) -> bool {
+    prologue::is_padded_start(before, at)
+}
+
 /// Instructions that are followed for one program counter, over all ways.
 const MOST_INSTRUCTIONS: usize = 600;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
 
 /// The rule of the frame at `pc`, which lies in `code`, a piece of memory that begins at `start`. `None` if no way from
-/// there shows one.
-pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
+/// there shows one. `is_start` reports whether a function begins at an address: a jump there is a tail call.
+pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64, is_start: &dyn Fn(u64) -> bool) -> Option<Rule> {
     match arch.instructions {
         // Behind a call that does not return.
         InstructionSet::X86_64 if prologue::is_end(code, start, pc) => prologue::rule(arch, code, start, pc),
         InstructionSet::X86_64 => {
-            let returning = Search::new(code, start).rule(arch, pc);
+            let returning = Search::new(code, start, is_start).rule(arch, pc);
             returning.or_else(|| prologue::rule(arch, code, start, pc))
         }
         // Leaf functions there keep the return address in its register, and others a frame record.
@@ -37,9 +45,10 @@ pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
     }
 }
 
-/// Whether code shortly before `pc` has given the frame pointer back already, as V8's builtins do before they jump to
-/// another one.
-pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+/// Whether the frame pointer at `pc` is the caller's: no branch or call lies
+/// between it and a return that has the same, or code shortly before `pc` has given
+/// it back already, as V8's builtins do before they jump to another one.
+pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64, is_start: &dyn Fn(u64) -> bool) -> bool {
     /// `mov rbp, [rbp]`.
     const RESTORES: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
     /// What such code does until it jumps: moving a few arguments.
@@ -48,7 +57,12 @@ pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
         .unwrap_or(usize::MAX)
         .min(code.len());
     let before = &code[end.saturating_sub(BYTES)..end];
-    arch.instructions == InstructionSet::X86_64 && before.windows(RESTORES.len()).any(|bytes| bytes == RESTORES)
+    if arch.instructions != InstructionSet::X86_64 {
+        return false;
+    }
+    let at_return = || Search::new(code, start, is_start).at_return(pc);
+    before.windows(RESTORES.len()).any(|bytes| bytes == RESTORES)
+        || at_return().is_some_and(|end| end.is_straight && end.state.fp == FramePointer::Kept)
 }
 
 /// Whether the code at `pc` may come to a return, or to where nobody can say.
@@ -59,7 +73,7 @@ pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
     if prologue::is_end(code, start, pc) {
         return false;
     }
-    let search = Search::new(code, start);
+    let search = Search::new(code, start, &|_| false);
     let (mut ways, mut seen) = (vec![pc], Vec::new());
     while let Some(mut at) = ways.pop() {
         while !seen.contains(&at) {
@@ -90,7 +104,7 @@ pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) ->
     if arch.instructions != InstructionSet::X86_64 {
         return false;
     }
-    let search = Search::new(code, start);
+    let search = Search::new(code, start, &|_| false);
     let mut at = entry;
     while at < pc {
         let Some(instruction) = search.decode(at) else {
@@ -261,13 +275,45 @@ struct State {
     fp: FramePointer,
     /// Where on this way the frame pointer was pushed while it was kept: it will be kept again when it is popped.
     pushed: Option<Place>,
+    /// A register with a word of memory whose address needs no index: no entry of a jump table.
+    loaded: Option<Register>,
+    /// What was popped first and still is in its register, and from where.
+    popped: Option<(Register, Place)>,
+    /// What lies on top of the stack, if it was pushed on this way.
+    top: Option<Top>,
+    /// Registers that were written on this way, by number.
+    written: u32,
+}
+
+/// What a way has made of the stack at its return.
+struct AtReturn {
+    state: State,
+    /// Bytes of arguments that the return pops.
+    popped: i64,
+    /// Whether the way has written what it finds as its return address.
+    is_written: bool,
+    /// Whether there is no other way: no branch and no call.
+    is_straight: bool,
+}
+
+/// A word that was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Top {
+    /// What this register held at the program counter, by its DWARF number.
+    Register(u8),
+    /// What lay here.
+    Loaded(Place),
 }
 
 struct Search<'c> {
     code: &'c [u8],
     start: u64,
-    ways: Vec<(u64, State)>,
+    is_start: &'c dyn Fn(u64) -> bool,
+    /// Where to begin, with what state, and how many of the stores lie on the way there.
+    ways: Vec<(u64, State, usize)>,
     seen: Vec<u64>,
+    /// What this way has written to the stack.
+    stores: Vec<Place>,
 }
 
 /// What follows an instruction on its way.
@@ -280,27 +326,53 @@ enum Next {
 }
 
 impl<'c> Search<'c> {
-    fn new(code: &'c [u8], start: u64) -> Search<'c> {
+    fn new(code: &'c [u8], start: u64, is_start: &'c dyn Fn(u64) -> bool) -> Search<'c> {
         Search {
             code,
             start,
+            is_start,
             ways: Vec::new(),
             seen: Vec::new(),
+            stores: Vec::new(),
         }
     }
 
-    fn rule(mut self, arch: &Arch, pc: u64) -> Option<Rule> {
+    fn rule(self, arch: &Arch, pc: u64) -> Option<Rule> {
+        let AtReturn {
+            state,
+            popped,
+            is_written,
+            ..
+        } = self.at_return(pc)?;
+        // What this way writes there is the return address only later.
+        rule_at_return(arch, &state, popped).filter(|_| !is_written)
+    }
+
+    fn at_return(mut self, pc: u64) -> Option<AtReturn> {
         let begin = State {
             sp: Some(Place::Sp(0)),
             fp: FramePointer::Kept,
             pushed: None,
+            loaded: self.loaded_before(pc),
+            popped: None,
+            top: None,
+            written: 0,
         };
-        self.ways.push((pc, begin));
+        self.ways.push((pc, begin, 0));
         let mut left = MOST_INSTRUCTIONS;
-        while let Some((at, state)) = self.ways.pop() {
+        let mut is_first = true;
+        while let Some((at, state, stores)) = self.ways.pop() {
+            self.stores.truncate(stores);
             if let Some((state, popped)) = self.follow(at, state, &mut left) {
-                return rule_at_return(arch, &state, popped);
+                let is_written = state.top.is_none() && state.sp.is_some_and(|sp| self.stores.contains(&sp));
+                return Some(AtReturn {
+                    state,
+                    popped,
+                    is_written,
+                    is_straight: is_first && self.ways.is_empty() && state.written != u32::MAX,
+                });
             }
+            is_first = false;
         }
         None
     }
@@ -350,7 +422,7 @@ impl<'c> Search<'c> {
                 let pushed = State {
                     sp: Some(Place::Sp(8)),
                     fp: FramePointer::Loaded(Place::Sp(0)),
-                    pushed: None,
+                    ..*state
                 };
                 return Next::Found(pushed, 0);
             }
@@ -368,6 +440,9 @@ impl<'c> Search<'c> {
             }
             Mnemonic::Jmp => {
                 return match instruction.op0_kind() {
+                    // Another function begins with the stack as it would be at a return.
+                    OpKind::NearBranch64 if (self.is_start)(instruction.near_branch_target()) => Next::Found(*state, 0),
+                    OpKind::Register if state.loaded == Some(first) => Next::Found(*state, 0),
                     OpKind::NearBranch64 => Next::Jumps(instruction.near_branch_target()),
                     _ => Next::Ends,
                 };
@@ -379,6 +454,14 @@ impl<'c> Search<'c> {
                     return Next::Found(*state, 0);
                 }
                 state.sp = state.sp.map(|sp| sp.plus(-8));
+                let popped = state
+                    .popped
+                    .filter(|(popped, _)| *popped == first)
+                    .map(|(_, place)| place);
+                // What goes back to where it was is no store.
+                self.stores.extend(state.sp.filter(|sp| popped != Some(*sp)));
+                let number = dwarf_number(first).filter(|number| state.written & 1 << number == 0);
+                state.top = popped.map(Top::Loaded).or(number.map(Top::Register));
                 if first == Register::RBP && state.fp == FramePointer::Kept {
                     state.pushed = state.sp;
                 }
@@ -390,6 +473,9 @@ impl<'c> Search<'c> {
                         Some(sp) => FramePointer::Loaded(sp),
                         None => FramePointer::Unknown,
                     };
+                }
+                if state.popped.is_none_or(|(popped, _)| popped == first) {
+                    state.popped = state.sp.map(|sp| (first, sp));
                 }
                 state.sp = state.sp.filter(|_| first != Register::RSP).map(|sp| sp.plus(8));
             }
@@ -410,16 +496,34 @@ impl<'c> Search<'c> {
                 if writes(instruction, Register::RBP) {
                     state.fp = FramePointer::Unknown;
                 }
+                if instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Memory {
+                    self.stores.extend(addressed(state, instruction));
+                }
             }
         }
+        keep_registers(instruction, state);
         // What is left of those with a target are conditional jumps.
         let may_jump = instruction.op_count() > 0
             && instruction.op0_kind() == OpKind::NearBranch64
             && instruction.mnemonic() != Mnemonic::Call;
         if may_jump && self.ways.len() < MOST_WAYS {
-            self.ways.push((instruction.near_branch_target(), *state));
+            self.ways
+                .push((instruction.near_branch_target(), *state, self.stores.len()));
         }
         Next::Follows
+    }
+
+    /// The register that the instruction before loads, if it looks like `mov REG, [REG + BYTE]`.
+    fn loaded_before(&self, at: u64) -> Option<Register> {
+        const LOAD_BYTES: u64 = 4;
+        let load = self.decode(at.checked_sub(LOAD_BYTES)?)?;
+        let is_plain = load.len() as u64 == LOAD_BYTES
+            && load.mnemonic() == Mnemonic::Mov
+            && load.op1_kind() == OpKind::Memory
+            && load.memory_index() == Register::None
+            && load.memory_base() != Register::RSP;
+        let loaded = register(&load, 0);
+        (is_plain && loaded == loaded.full_register() && loaded != Register::None).then_some(loaded)
     }
 
     /// Whether `push rbp` lies before.
@@ -438,8 +542,59 @@ impl<'c> Search<'c> {
     }
 }
 
+/// Keeps track of what registers hold after an instruction.
+fn keep_registers(instruction: &Instruction, state: &mut State) {
+    let mnemonic = instruction.mnemonic();
+    let first = register(instruction, 0);
+    let written = match instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register {
+        true => instruction.op0_register().full_register(),
+        false => Register::None,
+    };
+    let is_jump =
+        instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64 && mnemonic != Mnemonic::Call;
+    let only_reads = is_jump
+        || matches!(
+            mnemonic,
+            Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Nop
+        );
+    if only_reads {
+        return;
+    }
+    let is_load = mnemonic == Mnemonic::Mov
+        && instruction.op_count() == 2
+        && instruction.op1_kind() == OpKind::Memory
+        && instruction.memory_index() == Register::None
+        && instruction.memory_base() != Register::RIP
+        && first == written
+        && first != Register::None;
+    if !is_plain(mnemonic) {
+        (state.loaded, state.popped, state.written) = (None, None, u32::MAX);
+    } else if let Some(number) = dwarf_number(written) {
+        state.written |= 1 << number;
+        state.loaded = if is_load {
+            Some(written)
+        } else {
+            state.loaded.filter(|loaded| *loaded != written)
+        };
+        let is_pop = mnemonic == Mnemonic::Pop;
+        state.popped = state.popped.filter(|(popped, _)| is_pop || *popped != written);
+    }
+    if written == Register::RSP || mnemonic == Mnemonic::Pop || mnemonic == Mnemonic::Call {
+        state.top = None;
+    }
+}
+
 /// The rule of a function whose return finds this on top of the stack.
 fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
+    if let (Some(top), FramePointer::Kept) = (state.top, state.fp) {
+        // Where the caller's stack will be depends on arguments; it is not further inwards than what has been found.
+        let (cfa, ra) = match top {
+            Top::Register(number) => (Place::Sp(0), Location::register(number, 0)),
+            Top::Loaded(place @ Place::Sp(0..)) => (place.plus(8), place.location(arch, true)?),
+            Top::Loaded(_) => return None,
+        };
+        return Some(Rule::new(cfa.location(arch, false)?, ra));
+    }
     let sp = state.sp.filter(|sp| !matches!(sp, Place::Sp(offset) if *offset < 0))?;
     let cfa = sp.plus(8 + popped);
     let fp = match state.fp {
@@ -459,6 +614,7 @@ fn restored(state: &State) -> Option<State> {
         sp: Some(Place::Fp(8)),
         fp: FramePointer::Loaded(Place::Fp(0)),
         pushed: None,
+        ..*state
     })
 }
 
@@ -512,7 +668,7 @@ mod tests {
 
     /// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
     fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
-        let rule = rule(&ARCH, code, START, START + pc)?;
+        let rule = rule(&ARCH, code, START, START + pc, &|target| target == START + 0x1000)?;
         let place = |location: Location| match location.base {
             Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
             _ => Place::Fp(location.offset.into()),
@@ -554,6 +710,50 @@ mod tests {
     }
 
     #[test]
+    fn tail_calls_find_the_return_address_on_top() {
+        // mov rcx, [rdi+0x2f]; mov rcx, [rcx+0x27]; jmp rcx
+        let by_register = [0x48, 0x8b, 0x4f, 0x2f, 0x48, 0x8b, 0x49, 0x27, 0xff, 0xe1];
+        assert_eq!(found(&by_register, 0), Some((Place::Sp(8), None)));
+        assert_eq!(found(&by_register, 4), Some((Place::Sp(8), None)));
+        assert_eq!(found(&by_register, 8), Some((Place::Sp(8), None)));
+        assert_eq!(found(&by_register[8..], 0), None, "any jump");
+        // mov rcx, [rdi+rax*8]; jmp rcx: a switch.
+        assert_eq!(found(&[0x48, 0x8b, 0x0c, 0xc7, 0xff, 0xe1], 0), None);
+        // mov rcx, [rdi]; add rcx, rax; jmp rcx
+        assert_eq!(found(&[0x48, 0x8b, 0x0f, 0x48, 0x01, 0xc1, 0xff, 0xe1], 0), None);
+        // add rsp, 0x10; jmp to a start, and to anywhere
+        let far = |at: u32| [&[0x48, 0x83, 0xc4, 0x10, 0xe9][..], &at.to_le_bytes()].concat();
+        assert_eq!(found(&far(0x1000 - 9), 0), Some((Place::Sp(24), None)));
+        assert_eq!(found(&far(0x1000 - 8), 0), None);
+    }
+
+    #[test]
+    fn a_return_address_that_is_being_moved() {
+        // mov r10, [rsp+0x10]; mov [rsp+8], r10; add rsp, 8; ret
+        let code = [
+            0x4c, 0x8b, 0x54, 0x24, 0x10, 0x4c, 0x89, 0x54, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x08, 0xc3,
+        ];
+        assert_eq!(found(&code, 0), None);
+        assert_eq!(found(&code, 10), Some((Place::Sp(16), None)));
+        // pop rcx; pop rax; push rcx; ret: it is on top until it is popped, and in rcx until it is pushed.
+        let moves = [0x59, 0x58, 0x51, 0xc3];
+        assert_eq!(found(&moves, 0), Some((Place::Sp(8), None)));
+        let in_register = rule(&ARCH, &moves, START, START + 1, &|_| false).unwrap();
+        assert_eq!((in_register.ra, in_register.cfa.offset), (Location::register(2, 0), 0));
+        // pop rcx; lea rsp, [r15+8]; push rcx; ret: as V8 removes arguments.
+        assert_eq!(
+            found(&[0x59, 0x49, 0x8d, 0x67, 0x08, 0x51, 0xc3], 0),
+            Some((Place::Sp(8), None))
+        );
+        // xor ecx, ecx; push rcx; ret: what is returned to is made here.
+        assert_eq!(found(&[0x31, 0xc9, 0x51, 0xc3], 0), None);
+        assert!(has_left_frame(&ARCH, &[0x31, 0xc9, 0x51, 0xc3], START, START, &|_| {
+            false
+        }));
+        assert_eq!(found(&[0x59, 0x51, 0xc3], 0), Some((Place::Sp(8), None)));
+    }
+
+    #[test]
     fn what_is_not_clear_is_not_said() {
         // and rsp, -32; ret
         assert_eq!(found(&[0x48, 0x83, 0xe4, 0xe0, 0xc3], 0), None);
@@ -581,7 +781,7 @@ mod tests {
     fn frames_that_were_left() {
         // mov rbp, [rbp]; nop; nop
         let code = [0x48, 0x8b, 0x6d, 0x00, 0x90, 0x90];
-        let has_left = |pc| has_left_frame(&ARCH, &code, START, START + pc);
+        let has_left = |pc| has_left_frame(&ARCH, &code, START, START + pc, &|_| false);
         assert!(has_left(4) && has_left(6) && has_left(700));
         assert!(!has_left(0) && !has_left(3));
     }
@@ -625,8 +825,8 @@ mod tests {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 *byte = (state >> 24) as u8;
             }
-            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25));
-            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50);
+            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25), &|_| false);
+            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50, &|_| true);
         }
     }
 }

@@ -106,11 +106,21 @@ impl Code {
             };
             let (start, code) = process.code_around(mapping, pc);
             let by_fp = |rule: &Rule| rule.cfa.base == Base::Register(process.arch.fp.0);
-            match (instructions::rule(process.arch, &code, start, pc), interpreted) {
+            let is_start = |at: u64| {
+                let mut before = [0; instructions::BYTES_BEFORE_START];
+                let read = process.read(at.wrapping_sub(before.len() as u64), &mut before);
+                instructions::is_start(&before[..read], at)
+            };
+            match (
+                instructions::rule(process.arch, &code, start, pc, &is_start),
+                interpreted,
+            ) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
                 (Some(rule), _) => Uncovered::Rule(rule),
                 (None, Some(interpreted)) => Uncovered::Linked(interpreted),
-                (None, None) if instructions::has_left_frame(process.arch, &code, start, pc) => Uncovered::Unknown,
+                (None, None) if instructions::has_left_frame(process.arch, &code, start, pc, &is_start) => {
+                    Uncovered::Unknown
+                }
                 (None, None) => Uncovered::FramePointer,
             }
         })
