@@ -306,7 +306,7 @@ impl Machine<'_, '_, '_> {
     }
 
     fn method_in(&self, heap: u64, pc: u64) -> Option<Method> {
-        let part = |name| Some(heap.checked_add(self.fields.get("CodeHeap", name)?.offset)?);
+        let part = |name| heap.checked_add(self.fields.get("CodeHeap", name)?.offset);
         let (memory, map) = (part("_memory")?, part("_segmap")?);
         let low = self.field(memory, "VirtualSpace", "_low")?;
         let high = self.field(memory, "VirtualSpace", "_high")?;
