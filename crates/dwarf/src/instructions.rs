@@ -6,6 +6,8 @@
 //! follow that, it keeps a frame pointer, and a way that ends in restoring the stack pointer from it does not depend on
 //! what came before.
 
+use std::cell::RefCell;
+
 use backtrail_arch::{Arch, InstructionSet};
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
@@ -25,19 +27,42 @@ pub fn is_start(before: &[u8], at: u64) -> bool {
     prologue::is_padded_start(before, at)
 }
 
+/// What lies elsewhere in memory.
+pub trait Around {
+    /// Whether a function begins at this address: a jump there is a tail call.
+    fn is_start(&self, at: u64) -> bool;
+
+    /// Code from `at` on, as much as is worth reading; empty if none is to be followed.
+    fn code(&self, at: u64) -> Vec<u8>;
+}
+
+struct Nothing;
+
+impl Around for Nothing {
+    fn is_start(&self, _at: u64) -> bool {
+        false
+    }
+
+    fn code(&self, _at: u64) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// Pieces of code elsewhere that are followed.
+const MOST_PIECES: usize = 32;
 /// Instructions that are followed for one program counter, over all ways.
 const MOST_INSTRUCTIONS: usize = 600;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
 
 /// The rule of the frame at `pc`, which lies in `code`, a piece of memory that begins at `start`. `None` if no way from
-/// there shows one. `is_start` reports whether a function begins at an address: a jump there is a tail call.
-pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64, is_start: &dyn Fn(u64) -> bool) -> Option<Rule> {
+/// there shows one.
+pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64, around: &dyn Around) -> Option<Rule> {
     match arch.instructions {
         // Behind a call that does not return.
         InstructionSet::X86_64 if prologue::is_end(code, start, pc) => prologue::rule(arch, code, start, pc),
         InstructionSet::X86_64 => {
-            let returning = Search::new(code, start, is_start).rule(arch, pc);
+            let returning = Search::new(code, start, around).rule(arch, pc);
             returning.or_else(|| prologue::rule(arch, code, start, pc))
         }
         // Leaf functions there keep the return address in its register, and others a frame record.
@@ -48,7 +73,7 @@ pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64, is_start: &dyn Fn(u64
 /// Whether the frame pointer at `pc` is the caller's: no branch or call lies
 /// between it and a return that has the same, or code shortly before `pc` has given
 /// it back already, as V8's builtins do before they jump to another one.
-pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64, is_start: &dyn Fn(u64) -> bool) -> bool {
+pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64, around: &dyn Around) -> bool {
     /// `mov rbp, [rbp]`.
     const RESTORES: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
     /// What such code does until it jumps: moving a few arguments.
@@ -60,7 +85,7 @@ pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64, is_start: &
     if arch.instructions != InstructionSet::X86_64 {
         return false;
     }
-    let at_return = || Search::new(code, start, is_start).at_return(pc);
+    let at_return = || Search::new(code, start, around).at_return(pc);
     before.windows(RESTORES.len()).any(|bytes| bytes == RESTORES)
         || at_return().is_some_and(|end| end.is_straight && end.state.fp == FramePointer::Kept)
 }
@@ -73,7 +98,7 @@ pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
     if prologue::is_end(code, start, pc) {
         return false;
     }
-    let search = Search::new(code, start, &|_| false);
+    let search = Search::new(code, start, &Nothing);
     let (mut ways, mut seen) = (vec![pc], Vec::new());
     while let Some(mut at) = ways.pop() {
         while !seen.contains(&at) {
@@ -104,7 +129,7 @@ pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) ->
     if arch.instructions != InstructionSet::X86_64 {
         return false;
     }
-    let search = Search::new(code, start, &|_| false);
+    let search = Search::new(code, start, &Nothing);
     let mut at = entry;
     while at < pc {
         let Some(instruction) = search.decode(at) else {
@@ -308,7 +333,9 @@ enum Top {
 struct Search<'c> {
     code: &'c [u8],
     start: u64,
-    is_start: &'c dyn Fn(u64) -> bool,
+    around: &'c dyn Around,
+    /// Code elsewhere, as it was asked for.
+    pieces: RefCell<Vec<(u64, Vec<u8>)>>,
     /// Where to begin, with what state, and how many of the stores lie on the way there.
     ways: Vec<(u64, State, usize)>,
     seen: Vec<u64>,
@@ -326,11 +353,12 @@ enum Next {
 }
 
 impl<'c> Search<'c> {
-    fn new(code: &'c [u8], start: u64, is_start: &'c dyn Fn(u64) -> bool) -> Search<'c> {
+    fn new(code: &'c [u8], start: u64, around: &'c dyn Around) -> Search<'c> {
         Search {
             code,
             start,
-            is_start,
+            around,
+            pieces: RefCell::default(),
             ways: Vec::new(),
             seen: Vec::new(),
             stores: Vec::new(),
@@ -397,10 +425,28 @@ impl<'c> Search<'c> {
     }
 
     fn decode(&self, at: u64) -> Option<Instruction> {
-        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        let bytes = self.code.get(offset..)?;
-        let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
-        (!instruction.is_invalid()).then_some(instruction)
+        let decoded = |bytes: &[u8]| {
+            let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+            (!instruction.is_invalid()).then_some(instruction)
+        };
+        let bytes_from = |code: &'_ [u8], start: u64| Some(usize::try_from(at.checked_sub(start)?).ok()?..code.len());
+        if let Some(bytes) = bytes_from(self.code, self.start).and_then(|range| self.code.get(range))
+            && let Some(instruction) = decoded(bytes)
+        {
+            return Some(instruction);
+        }
+        let mut pieces = self.pieces.borrow_mut();
+        let found = pieces.iter().find_map(|(start, code)| {
+            let bytes = code.get(bytes_from(code, *start)?)?;
+            decoded(bytes)
+        });
+        if found.is_some() || pieces.len() >= MOST_PIECES {
+            return found;
+        }
+        let code = self.around.code(at);
+        let instruction = decoded(&code);
+        pieces.push((at, code));
+        instruction
     }
 
     fn take(&mut self, instruction: &Instruction, state: &mut State) -> Next {
@@ -441,7 +487,9 @@ impl<'c> Search<'c> {
             Mnemonic::Jmp => {
                 return match instruction.op0_kind() {
                     // Another function begins with the stack as it would be at a return.
-                    OpKind::NearBranch64 if (self.is_start)(instruction.near_branch_target()) => Next::Found(*state, 0),
+                    OpKind::NearBranch64 if self.around.is_start(instruction.near_branch_target()) => {
+                        Next::Found(*state, 0)
+                    }
                     OpKind::Register if state.loaded == Some(first) => Next::Found(*state, 0),
                     OpKind::NearBranch64 => Next::Jumps(instruction.near_branch_target()),
                     _ => Next::Ends,
@@ -666,9 +714,22 @@ mod tests {
 
     const START: u64 = 0x1000;
 
+    /// A function that begins, and a `ret`.
+    struct Elsewhere;
+
+    impl Around for Elsewhere {
+        fn is_start(&self, at: u64) -> bool {
+            at == START + 0x1000
+        }
+
+        fn code(&self, at: u64) -> Vec<u8> {
+            if at == START + 0x2000 { vec![0xc3] } else { Vec::new() }
+        }
+    }
+
     /// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
     fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
-        let rule = rule(&ARCH, code, START, START + pc, &|target| target == START + 0x1000)?;
+        let rule = rule(&ARCH, code, START, START + pc, &Elsewhere)?;
         let place = |location: Location| match location.base {
             Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
             _ => Place::Fp(location.offset.into()),
@@ -725,6 +786,8 @@ mod tests {
         let far = |at: u32| [&[0x48, 0x83, 0xc4, 0x10, 0xe9][..], &at.to_le_bytes()].concat();
         assert_eq!(found(&far(0x1000 - 9), 0), Some((Place::Sp(24), None)));
         assert_eq!(found(&far(0x1000 - 8), 0), None);
+        // Code that is not at hand, but can be read.
+        assert_eq!(found(&far(0x2000 - 9), 0), Some((Place::Sp(24), None)));
     }
 
     #[test]
@@ -738,7 +801,7 @@ mod tests {
         // pop rcx; pop rax; push rcx; ret: it is on top until it is popped, and in rcx until it is pushed.
         let moves = [0x59, 0x58, 0x51, 0xc3];
         assert_eq!(found(&moves, 0), Some((Place::Sp(8), None)));
-        let in_register = rule(&ARCH, &moves, START, START + 1, &|_| false).unwrap();
+        let in_register = rule(&ARCH, &moves, START, START + 1, &Nothing).unwrap();
         assert_eq!((in_register.ra, in_register.cfa.offset), (Location::register(2, 0), 0));
         // pop rcx; lea rsp, [r15+8]; push rcx; ret: as V8 removes arguments.
         assert_eq!(
@@ -747,9 +810,7 @@ mod tests {
         );
         // xor ecx, ecx; push rcx; ret: what is returned to is made here.
         assert_eq!(found(&[0x31, 0xc9, 0x51, 0xc3], 0), None);
-        assert!(has_left_frame(&ARCH, &[0x31, 0xc9, 0x51, 0xc3], START, START, &|_| {
-            false
-        }));
+        assert!(has_left_frame(&ARCH, &[0x31, 0xc9, 0x51, 0xc3], START, START, &Nothing));
         assert_eq!(found(&[0x59, 0x51, 0xc3], 0), Some((Place::Sp(8), None)));
     }
 
@@ -781,7 +842,7 @@ mod tests {
     fn frames_that_were_left() {
         // mov rbp, [rbp]; nop; nop
         let code = [0x48, 0x8b, 0x6d, 0x00, 0x90, 0x90];
-        let has_left = |pc| has_left_frame(&ARCH, &code, START, START + pc, &|_| false);
+        let has_left = |pc| has_left_frame(&ARCH, &code, START, START + pc, &Nothing);
         assert!(has_left(4) && has_left(6) && has_left(700));
         assert!(!has_left(0) && !has_left(3));
     }
@@ -825,8 +886,8 @@ mod tests {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 *byte = (state >> 24) as u8;
             }
-            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25), &|_| false);
-            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50, &|_| true);
+            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25), &Nothing);
+            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50, &Nothing);
         }
     }
 }

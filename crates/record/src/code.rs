@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::ops::Range;
 
 use backtrail_arch::{Arch, Call, InstructionSet, Register};
-use backtrail_dwarf::instructions;
+use backtrail_dwarf::instructions::{self, Around};
 use backtrail_sframe::{Base, Rule};
 use backtrail_target::sys;
 use backtrail_unwind::{Coverage, OnTop, Uncovered};
@@ -18,6 +18,9 @@ use crate::spaces::Space;
 
 /// Answers that are kept; with more, all are asked for again.
 const MOST_ANSWERS: usize = 1 << 16;
+
+/// Bytes that are read where code made at run time jumps far.
+const FAR_BYTES: u64 = 256;
 
 /// Bytes of the longest function that is asked which registers it keeps.
 const LONGEST_HELPER: u64 = 64 << 10;
@@ -79,6 +82,24 @@ impl Process<'_, '_> {
     }
 }
 
+impl Around for Process<'_, '_> {
+    fn is_start(&self, at: u64) -> bool {
+        let mut before = [0; instructions::BYTES_BEFORE_START];
+        let read = self.read(at.wrapping_sub(before.len() as u64), &mut before);
+        instructions::is_start(&before[..read], at)
+    }
+
+    fn code(&self, at: u64) -> Vec<u8> {
+        let Some(mapping) = self.space.find(at).filter(|mapping| !self.modules.is_file(mapping)) else {
+            return Vec::new();
+        };
+        let mut code = vec![0; FAR_BYTES.min(mapping.end - at) as usize];
+        let read = self.read(at, &mut code);
+        code.truncate(read);
+        code
+    }
+}
+
 impl Code {
     /// How to leave the frame at `pc`: as the instructions there show, else by frame pointers.
     pub(crate) fn uncovered(&self, process: &Process<'_, '_>, pc: u64, is_return: bool) -> Uncovered {
@@ -106,19 +127,11 @@ impl Code {
             };
             let (start, code) = process.code_around(mapping, pc);
             let by_fp = |rule: &Rule| rule.cfa.base == Base::Register(process.arch.fp.0);
-            let is_start = |at: u64| {
-                let mut before = [0; instructions::BYTES_BEFORE_START];
-                let read = process.read(at.wrapping_sub(before.len() as u64), &mut before);
-                instructions::is_start(&before[..read], at)
-            };
-            match (
-                instructions::rule(process.arch, &code, start, pc, &is_start),
-                interpreted,
-            ) {
+            match (instructions::rule(process.arch, &code, start, pc, process), interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
                 (Some(rule), _) => Uncovered::Rule(rule),
                 (None, Some(interpreted)) => Uncovered::Linked(interpreted),
-                (None, None) if instructions::has_left_frame(process.arch, &code, start, pc, &is_start) => {
+                (None, None) if instructions::has_left_frame(process.arch, &code, start, pc, process) => {
                     Uncovered::Unknown
                 }
                 (None, None) => Uncovered::FramePointer,
