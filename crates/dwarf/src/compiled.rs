@@ -1,18 +1,19 @@
 //! The frames of code whose compiler reports the size of the frame, as Java's machine does.
 //!
-//! Such code has one frame from the end of its prologue on. Its instructions are followed in the order of their
-//! addresses: that shows where the frame is not complete yet, where a return has already taken it down, and whether
-//! the size that was reported is the one that the prologue makes.
+//! Such code has one frame from the end of its prologue on. Its instructions, followed in the order
+//! of their addresses, show where the frame is not complete yet, where an epilogue has removed it,
+//! and whether the prologue makes a frame of the reported size.
+
+use std::collections::BTreeMap;
 
 use backtrail_arch::{Arch, InstructionSet};
 use backtrail_sframe::{Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use std::collections::BTreeMap;
 
 /// Bytes of the return address and the frame pointer, which lies next to it.
 const RA_BYTES: i64 = 8;
 const SAVED_BYTES: i64 = 16;
-/// Bytes of the first instruction of a method's verified entry, where it is one that may be replaced.
+/// Bytes of an entry's first instruction, if a jump may replace it.
 const ENTRY_BYTES: usize = 7;
 /// Jump targets with a frame that is not whole: a few per return.
 const MOST_TARGETS: usize = 1 << 12;
@@ -37,7 +38,7 @@ pub struct Compiled<'c> {
 struct Frame {
     /// Bytes from the stack pointer to the CFA; `None`: unknown.
     bytes: Option<i64>,
-    /// Whether the caller's frame pointer lies below the return address, rather than in its register.
+    /// Whether the caller's frame pointer is saved below the return address.
     has_saved: bool,
     /// A register with a copy of the stack pointer, and the bytes from there to the CFA.
     copy: Option<(Register, i64)>,
@@ -134,8 +135,8 @@ impl Compiled<'_> {
         }
     }
 
-    /// The frame past the first instruction of a method that must not be entered any more: a jump has replaced the first
-    /// five of its seven bytes.
+    /// The frame after the first instruction of a method that must not be entered any more: a jump
+    /// replaced five of its seven bytes.
     fn patched_entry(&self, instruction: &Instruction, frame: Frame) -> Option<Frame> {
         const JUMP_BYTES: usize = 5;
         let is_jump = instruction.flow_control() == FlowControl::UnconditionalBranch && instruction.len() == JUMP_BYTES;
@@ -241,8 +242,9 @@ mod tests {
         Some((rule.cfa.offset, rule.fp.is_some()))
     }
 
-    /// mov [rsp-0x14000], eax; push rbp; sub rsp, 0x20; jmp +0; call rax; add rsp, 0x20; pop rbp; cmp rsp, [r15+8]; ja to the poll; ret;
-    /// call next; sub qword [rsp], 5; jmp; the poll: lea r10, [rip]; jmp
+    /// mov [rsp-0x14000], eax; push rbp; sub rsp, 0x20; jmp +0; call rax; add rsp, 0x20; pop rbp;
+    /// cmp rsp, [r15+8]; ja to the poll; ret; call next; sub qword [rsp], 5; jmp;
+    /// the poll: lea r10, [rip]; jmp
     const CODE: &[u8] = &[
         0x89, 0x84, 0x24, 0, 0xc0, 0xfe, 0xff, 0x55, 0x48, 0x83, 0xec, 0x20, 0xeb, 0, 0xff, 0xd0, 0x48, 0x83, 0xc4,
         0x20, 0x5d, 0x49, 0x3b, 0x67, 0x08, 0x77, 16, 0xc3, 0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05, 0xe9, 0, 1,

@@ -41,6 +41,7 @@ mod go_frames;
 pub mod go_names;
 mod gopclntab;
 pub mod instructions;
+mod kept;
 pub mod lines;
 pub mod objects;
 mod plt;

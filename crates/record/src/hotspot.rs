@@ -1,8 +1,9 @@
 //! Compiled Java code, by what HotSpot publishes about its own memory.
 //!
-//! libjvm exports a table of its types' fields for debuggers (`gHotSpotVMStructs`). With that, the compiled method at an
-//! address is found as HotSpot itself finds it: through the segment map of its code cache. A method's header holds the
-//! size of its frame, which is believed as far as the instructions agree (`dwarf::compiled`).
+//! libjvm exports a table of its types' fields for debuggers (`gHotSpotVMStructs`). It leads to the
+//! compiled method at an address as HotSpot itself looks it up: through the segment map of the code
+//! cache. A method's header holds its frame size, which counts if the instructions agree with it
+//! (`dwarf::compiled`).
 
 use backtrail_dwarf::compiled::Compiled;
 use backtrail_sframe::{Base, Location, Rule};
@@ -130,8 +131,8 @@ impl HotSpot {
         compiled.rule(process.arch, pc, is_return).map(JavaFrame::Compiled)
     }
 
-    /// Whether `ra` is where a method returns to whose caller must not go on in its compiled code: HotSpot replaces
-    /// return addresses by that.
+    /// Whether `ra` is a method's deoptimization handler, by which HotSpot replaces return addresses
+    /// into that method.
     pub(crate) fn is_deoptimized(&mut self, process: &Process<'_, '_>, ra: u64) -> bool {
         let Some(machine) = self.machine(process) else {
             return false;
@@ -164,8 +165,8 @@ impl HotSpot {
     }
 }
 
-/// Whether code puts its own address on the stack, as a handler of deoptimization does: `call` of the next instruction;
-/// `sub qword ptr [rsp], 5`, or `mov r10, ADDRESS; push r10; jmp`.
+/// Whether code pushes its own address, as a deoptimization handler does: `call` of the next
+/// instruction; `sub qword ptr [rsp], 5`, or `mov r10, ADDRESS; push r10; jmp`.
 fn pushes_own_address(code: &[u8; 13], at: u64) -> bool {
     const BY_CALL: [u8; 10] = [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05];
     match code {
@@ -174,7 +175,8 @@ fn pushes_own_address(code: &[u8; 13], at: u64) -> bool {
     }
 }
 
-/// The caller of the interpreter's frame: its stack pointer is not next to that, as arguments may have been moved there.
+/// The caller of the interpreter's frame. Its stack pointer is stored in the frame: arguments may
+/// lie between both.
 fn interpreted(process: &Process<'_, '_>) -> Rule {
     let at = |offset| Location {
         base: Base::Register(process.arch.fp.0),
@@ -219,8 +221,8 @@ fn text(process: &Process<'_, '_>, address: u64) -> Option<Vec<u8>> {
 }
 
 impl Fields {
-    /// Reads the table: the names of type, field and the field's type, whether it is static, offset, address; the last
-    /// entry has no names.
+    /// Reads the table. An entry has the names of type, field and the field's type, whether the field
+    /// is static, its offset and its address; the last entry has no names.
     fn read(process: &Process<'_, '_>, table: u64) -> Option<Fields> {
         const ENTRY_WORDS: usize = 6;
         let mut fields = Fields::default();
@@ -359,7 +361,7 @@ impl Machine<'_, '_, '_> {
         })
     }
 
-    /// Where the instructions of a blob are: by their addresses, or since JDK 24 by their distance from the header.
+    /// The instructions of a blob. Newer versions store offsets from the header, not addresses.
     fn code(&self, blob: u64) -> Option<(u64, u64)> {
         if let Some(begin) = self.field(blob, "CodeBlob", "_code_begin") {
             return Some((begin, self.field(blob, "CodeBlob", "_code_end")?));
