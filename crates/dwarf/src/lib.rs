@@ -34,6 +34,7 @@ pub mod called;
 pub mod cfi;
 pub mod check;
 mod code;
+pub mod compiled;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
@@ -41,6 +42,7 @@ mod go_frames;
 pub mod go_names;
 mod gopclntab;
 pub mod instructions;
+mod kept;
 pub mod lines;
 pub mod objects;
 mod plt;

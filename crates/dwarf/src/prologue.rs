@@ -2,7 +2,7 @@
 //!
 //! The way from a program counter to a return says most, but code that ends in `exit` or `longjmp` has none. There the way from the
 //! start is followed, if the start is known or can be seen: an aligned address that is entered by a `push`, a `sub` of the stack pointer or an
-//! `endbr64`, behind the padding after code that does not go on.
+//! `endbr64`, behind the padding after code that does not go on; or one after a row of `int3`, as V8's builtins have it.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,8 @@ use crate::instructions::Code;
 /// Functions start at multiples of this.
 const ALIGN: u64 = 16;
 const MOST_INSTRUCTIONS: usize = 2000;
+/// How many `int3` in a row mark the end of code.
+pub(crate) const TRAPS: usize = 8;
 /// The forms of no operation that assemblers pad with, the longest first.
 const PADDING: [&[u8]; 10] = [
     &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
@@ -84,12 +86,26 @@ fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
             let bytes = bytes_at(code, start, from).and_then(|bytes| bytes.get(..back as usize));
             bytes.is_some_and(|bytes| padding_len(bytes) == bytes.len()) && ends_before(code, start, from)
         });
-        if begins && padded {
+        if begins && padded || follows_traps(code, start, at) {
             return Some(at);
         }
         at = at.checked_sub(ALIGN)?;
     }
     None
+}
+
+/// Whether a function begins at `at` in code like V8's builtins, which are padded by `int3` to this alignment; `before` are
+/// the bytes in front.
+pub(crate) fn is_padded_start(before: &[u8], at: u64) -> bool {
+    const PADDED_ALIGN: u64 = 64;
+    const INT3: u8 = 0xcc;
+    at.is_multiple_of(PADDED_ALIGN) && before.len() >= TRAPS && before.iter().all(|byte| *byte == INT3)
+}
+
+fn follows_traps(code: &[u8], start: u64, at: u64) -> bool {
+    let end = at.checked_sub(start).map_or(0, |end| end as usize);
+    let before = end.checked_sub(TRAPS).and_then(|begin| code.get(begin..end));
+    before.is_some_and(|before| is_padded_start(before, at))
 }
 
 /// Whether the last instruction before `at` is one after which code need not go on: a return, a jump or a call.

@@ -5,17 +5,22 @@ use std::hash::Hash;
 use std::ops::Range;
 
 use backtrail_arch::{Arch, Call, InstructionSet, Register};
-use backtrail_dwarf::instructions;
+use backtrail_dwarf::instructions::{self, Around};
+use backtrail_sframe::{Base, Rule};
 use backtrail_target::sys;
 use backtrail_unwind::{Coverage, OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::hotspot::{HotSpot, JavaFrame};
 use crate::made::Made;
 use crate::modules::{Mapping, Modules};
 use crate::spaces::Space;
 
 /// Answers that are kept; with more, all are asked for again.
 const MOST_ANSWERS: usize = 1 << 16;
+
+/// Bytes that are read where code made at run time jumps far.
+const FAR_BYTES: u64 = 256;
 
 /// Bytes of the longest function that is asked which registers it keeps.
 const LONGEST_HELPER: u64 = 32 << 10;
@@ -36,6 +41,7 @@ pub(crate) struct Code {
     frames: RefCell<FxHashMap<(Place, bool), Uncovered>>,
     calls: RefCell<FxHashMap<Place, Option<Call>>>,
     made: RefCell<Made>,
+    hotspot: RefCell<HotSpot>,
     endless: RefCell<FxHashMap<Place, bool>>,
     kept: RefCell<FxHashMap<(Place, Place, Register), bool>>,
 }
@@ -111,8 +117,26 @@ impl Process<'_, '_> {
         Some(function.start.wrapping_add(bias)..function.end.wrapping_add(bias))
     }
 
-    fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
+    pub(crate) fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
         sys::read_process(self.pid as i32, start, bytes).unwrap_or(0)
+    }
+}
+
+impl Around for Process<'_, '_> {
+    fn is_start(&self, at: u64) -> bool {
+        let mut before = [0; instructions::BYTES_BEFORE_START];
+        let read = self.read(at.wrapping_sub(before.len() as u64), &mut before);
+        instructions::is_start(&before[..read], at)
+    }
+
+    fn code(&self, at: u64) -> Vec<u8> {
+        let Some(mapping) = self.space.find(at).filter(|mapping| !self.modules.is_file(mapping)) else {
+            return Vec::new();
+        };
+        let mut code = vec![0; FAR_BYTES.min(mapping.end - at) as usize];
+        let read = self.read(at, &mut code);
+        code.truncate(read);
+        code
     }
 }
 
@@ -131,12 +155,28 @@ impl Code {
             if is_described() {
                 return Uncovered::Unknown;
             }
+            let java = match process.modules.is_file(mapping) {
+                true => None,
+                false => self.hotspot.borrow_mut().frame(process, pc, is_return),
+            };
+            let interpreted = match java {
+                Some(JavaFrame::Compiled(rule)) => return Uncovered::Rule(rule),
+                Some(JavaFrame::Interpreted(rule)) if is_return => return Uncovered::Rule(rule),
+                Some(JavaFrame::Interpreted(rule)) => Some(rule),
+                None => None,
+            };
             let around = process.code_around(mapping, pc);
             let code = around.code();
-            match instructions::rule(process.arch, &code, pc, is_return) {
-                Some(rule) => Uncovered::Rule(rule),
-                None if instructions::has_left_frame(process.arch, &code, pc) => Uncovered::Unknown,
-                None => Uncovered::FramePointer,
+            let by_fp = |rule: &Rule| rule.cfa.base == Base::Register(process.arch.fp.0);
+            match (
+                instructions::rule(process.arch, &code, pc, is_return, process),
+                interpreted,
+            ) {
+                (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
+                (Some(rule), _) => Uncovered::Rule(rule),
+                (None, Some(interpreted)) => Uncovered::Linked(interpreted),
+                (None, None) if instructions::has_left_frame(process.arch, &code, pc, process) => Uncovered::Unknown,
+                (None, None) => Uncovered::FramePointer,
             }
         })
     }
@@ -230,7 +270,8 @@ impl Code {
         };
         let call = self.call_before(process, mapping, ra);
         match call {
-            None => !process.modules.is_file(mapping) && self.made.borrow_mut().has(process, ra),
+            None if process.modules.is_file(mapping) => false,
+            None => self.made.borrow_mut().has(process, ra) || self.hotspot.borrow_mut().is_deoptimized(process, ra),
             Some(Call::Indirect) => true,
             Some(Call::Direct(target)) => may_lead_to(process, target, callee),
         }

@@ -27,6 +27,7 @@ mod command;
 mod environment;
 mod error;
 mod holes;
+mod hotspot;
 mod made;
 mod modules;
 mod options;

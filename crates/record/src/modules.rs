@@ -10,7 +10,7 @@ use backtrail_dwarf::called::called;
 use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData};
+use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Table as SymbolTable};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_target::proc::{DELETED, VDSO, is_file};
@@ -204,6 +204,20 @@ impl<'a> Modules<'a> {
         let module = &self.modules[mapping.module.0 as usize];
         let find = || self.with_image(module, called).unwrap_or_default();
         Some((elf.on_demand.called.get_or_init(find), bias))
+    }
+
+    /// The address in the process of an object that a mapping's file exports.
+    pub(crate) fn object(&self, mapping: &Mapping, name: &str) -> Option<u64> {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return None;
+        };
+        let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
+        let value = self.with_image(&self.modules[mapping.module.0 as usize], |image| {
+            let (mut symbols, _) = image.symbol_table(SymbolTable::Dynamic)?;
+            let found = symbols.find(|symbol| symbol.is_object && symbol.name == name.as_bytes())?;
+            (!found.is_undefined && !found.is_absolute).then_some(found.value)
+        });
+        Some(value.flatten()?.wrapping_add(bias))
     }
 
     /// Whether a mapping is one of a file's code, the same in every process.

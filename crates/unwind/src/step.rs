@@ -241,11 +241,16 @@ fn uncovered_step(
     };
     match modules.uncovered(callee.pc, kind, in_table) {
         Uncovered::Unknown => Err(Stop::NoTable),
-        Uncovered::FramePointer => match on_top(arch, &callee, kind, modules, memory) {
-            OnTop::Other => prove(&mut |caller| frame_pointer_step(arch, caller, memory)),
-            OnTop::ReturnAddress => prove(&mut |caller| return_from_entry(arch, caller, memory)),
-            OnTop::Unclear => Err(Stop::NoCall),
-        },
+        found @ (Uncovered::FramePointer | Uncovered::Linked(_)) => {
+            match on_top(arch, &callee, kind, modules, memory) {
+                OnTop::Other => prove(&mut |caller| match found {
+                    Uncovered::Linked(rule) => rule_step(arch, caller, kind, &rule, false, memory),
+                    _ => frame_pointer_step(arch, caller, memory),
+                }),
+                OnTop::ReturnAddress => prove(&mut |caller| return_from_entry(arch, caller, memory)),
+                OnTop::Unclear => Err(Stop::NoCall),
+            }
+        }
         Uncovered::Rule(rule) => {
             let by_rule = prove(&mut |caller| rule_step(arch, caller, kind, &rule, false, memory));
             match by_rule {
