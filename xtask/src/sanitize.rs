@@ -21,7 +21,7 @@ const ENGINE: [&str; 8] = [
 const THREADS: [&str; 8] = [
     "test",
     "-Zbuild-std",
-    "--package=backtrail-capi",
+    "--package=backtrail-local",
     "--test=capture",
     "--target-dir",
     "target/tsan",

@@ -1,19 +1,13 @@
-//! The C library: `include/backtrail.h` has its interface, `docs/c-library.md` how to use it.
+//! The C library: `include/backtrail.h` is its interface, `docs/c-library.md` how to use it.
 //!
-//! Conversions only. What runs in a signal handler is in `handler` and in `backtrail_unwind::local`; what may allocate is `register`, which
-//! gives every module its table beforehand.
+//! Conversions only: `backtrail_local` does the work. It is for C alone; Rust programs use that crate.
 #![allow(unsafe_code)]
 
-mod arrivals;
 mod crash;
-mod follow;
-mod frames;
 mod handler;
-mod register;
 mod types;
 
 pub use crash::{backtrail_crash_install, backtrail_crash_thread};
-pub use handler::capture::Backtrace;
 pub use handler::entry::{backtrail_backtrace, backtrail_backtrace_cbf, backtrail_backtrace_from_ucontext};
 pub use handler::options::{CbfOptions, CrashOptions, InitOptions};
 pub use handler::symbols::backtrail_backtrace_symbols_fd;
@@ -23,45 +17,14 @@ pub use types::{
 };
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 
 use handler::options;
 
-/// Makes the unwind tables of all modules that are loaded now; what [`backtrail_init`] does without options. Not in signal handlers. Where nothing was
-/// loaded or unloaded since the last call, it is done in less than a microsecond.
-///
-/// # Errors
-/// The system's error where memory or the loader fails.
-pub fn init() -> std::io::Result<()> {
-    init_with(0)
-}
-
-/// As [`init`], and starts a thread that does it again when a backtrace comes to a library that was opened later. Until its table is made,
-/// backtraces end there.
-///
-/// # Errors
-/// As [`init`], and where there can be no thread.
-pub fn init_and_follow() -> std::io::Result<()> {
-    init_with(1)
-}
-
-fn init_with(follow: c_int) -> std::io::Result<()> {
-    let options = InitOptions {
-        size: size_of::<InitOptions>(),
-        cache_dir: std::ptr::null(),
-        follow,
-        reserved: 0,
-    };
-    // SAFETY: the options are ours.
-    match unsafe { backtrail_init(&options) } {
-        0 => Ok(()),
-        error => Err(std::io::Error::from_raw_os_error(-error)),
-    }
-}
-
-/// A path, where there is one.
+/// A path, if there is one.
 ///
 /// # Safety
 /// It is null or a string.
@@ -71,7 +34,7 @@ unsafe fn path(text: *const c_char) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(text.to_bytes())))
 }
 
-/// Does what may panic, and says `-ENOTRECOVERABLE` where it did.
+/// Runs `act`; returns `-ENOTRECOVERABLE` if it panicked.
 fn guarded(act: impl FnOnce() -> Result<(), c_int> + std::panic::UnwindSafe) -> c_int {
     match catch_unwind(act) {
         Ok(Ok(())) => 0,
@@ -80,44 +43,102 @@ fn guarded(act: impl FnOnce() -> Result<(), c_int> + std::panic::UnwindSafe) -> 
     }
 }
 
-/// Makes the tables of all modules that are loaded now, and forgets those of modules that have gone. Allocates and locks: not for handlers.
+/// The error number of a system error.
+fn code_of(error: io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Makes the tables of all loaded modules. Allocates and locks: not for handlers.
 ///
 /// Returns 0, or a negative error number.
 ///
 /// # Safety
-/// `options` is null or points to a `struct backtrail_init_options` that tells its own size.
+/// `options` is null or points to a `struct backtrail_init_options` whose first member is its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn backtrail_init(options: *const InitOptions) -> c_int {
     guarded(|| {
         // SAFETY: as our caller promises.
-        let options = unsafe { options::read(options) }?;
-        // SAFETY: as our caller promises.
-        let cache = unsafe { path(options.cache_dir) };
-        if options.reserved != 0 {
+        let given = unsafe { options::read(options) }?;
+        if given.reserved != 0 {
             return Err(libc::EINVAL);
         }
-        register::modules(cache)?;
-        match options.follow {
-            0 => Ok(()),
-            _ => follow::start(),
-        }
+        let mut options = backtrail_local::InitOptions::default();
+        // SAFETY: as our caller promises.
+        options.cache = unsafe { path(given.cache_dir) };
+        options.follow = given.follow != 0;
+        backtrail_local::init_with(options).map_err(code_of)
     })
 }
 
-/// Makes known that there is code at `start`, made at run time, that keeps frame pointers.
+/// Registers code made at run time, at `start`, that keeps frame pointers.
 ///
-/// Returns 0, or a negative error number: `-EINVAL` for an empty range, `-EEXIST` where some of it is known already.
+/// Returns 0, or a negative error number: `-EINVAL` for an empty range, `-EEXIST` if a part of it is registered already.
 #[unsafe(no_mangle)]
 pub extern "C" fn backtrail_register_code(start: *const c_void, size: usize) -> c_int {
-    let start = start.addr() as u64;
-    guarded(|| register::add_code(start, size as u64))
+    guarded(|| backtrail_local::register_code(start.cast(), size).map_err(code_of))
 }
 
-/// Takes back what [`backtrail_register_code`] made known.
+/// Takes back [`backtrail_register_code`].
 ///
-/// Returns 0, or a negative error number: `-ENOENT` where no code begins at `start`.
+/// Returns 0, or a negative error number: `-ENOENT` if no registered code begins at `start`.
 #[unsafe(no_mangle)]
 pub extern "C" fn backtrail_withdraw_code(start: *const c_void) -> c_int {
-    let start = start.addr() as u64;
-    guarded(|| register::remove_code(start))
+    guarded(|| backtrail_local::withdraw_code(start.cast()).map_err(code_of))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use backtrail_testkit::{available, command, scratch};
+
+    use super::*;
+
+    #[test]
+    fn structs_of_options_are_laid_out_as_the_header_says() {
+        let folder = scratch();
+        let source = folder.path().join("layout.c");
+        let options = [
+            (
+                "init_options",
+                size_of::<InitOptions>(),
+                "cache_dir",
+                std::mem::offset_of!(InitOptions, cache_dir),
+            ),
+            (
+                "init_options",
+                size_of::<InitOptions>(),
+                "follow",
+                std::mem::offset_of!(InitOptions, follow),
+            ),
+            (
+                "crash_options",
+                size_of::<CrashOptions>(),
+                "fd",
+                std::mem::offset_of!(CrashOptions, fd),
+            ),
+            (
+                "cbf_options",
+                size_of::<CbfOptions>(),
+                "ucontext",
+                std::mem::offset_of!(CbfOptions, ucontext),
+            ),
+        ];
+        let checks = options.map(|(name, size, field, offset)| {
+            format!(
+                "_Static_assert(sizeof(struct backtrail_{name}) == {size}, \"size\");\n\
+                 _Static_assert(offsetof(struct backtrail_{name}, {field}) == {offset}, \"place\");\n"
+            )
+        });
+        fs::write(&source, format!("#include <backtrail.h>\n{}", checks.concat())).unwrap();
+        let mut check = Command::new("cc");
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+        check.arg("-fsyntax-only").arg("-I").arg(include).arg(&source);
+        if let Some(checked) = available(command::run(&mut check, Duration::from_secs(60))) {
+            assert!(checked.status.success(), "{}", checked.describe());
+        }
+    }
 }

@@ -114,46 +114,6 @@ fn accepts(compiler: &str, options: &[&str], source: &Path) {
 }
 
 #[test]
-fn structs_of_options_are_laid_out_as_the_header_says() {
-    let folder = scratch();
-    let source = folder.path().join("layout.c");
-    let options = [
-        (
-            "init_options",
-            size_of::<backtrail::InitOptions>(),
-            "cache_dir",
-            std::mem::offset_of!(backtrail::InitOptions, cache_dir),
-        ),
-        (
-            "init_options",
-            size_of::<backtrail::InitOptions>(),
-            "follow",
-            std::mem::offset_of!(backtrail::InitOptions, follow),
-        ),
-        (
-            "crash_options",
-            size_of::<backtrail::CrashOptions>(),
-            "fd",
-            std::mem::offset_of!(backtrail::CrashOptions, fd),
-        ),
-        (
-            "cbf_options",
-            size_of::<backtrail::CbfOptions>(),
-            "ucontext",
-            std::mem::offset_of!(backtrail::CbfOptions, ucontext),
-        ),
-    ];
-    let checks = options.map(|(name, size, field, offset)| {
-        format!(
-            "_Static_assert(sizeof(struct backtrail_{name}) == {size}, \"size\");\n\
-             _Static_assert(offsetof(struct backtrail_{name}, {field}) == {offset}, \"place\");\n"
-        )
-    });
-    std::fs::write(&source, format!("#include <backtrail.h>\n{}", checks.concat())).unwrap();
-    accepts("cc", &[], &source);
-}
-
-#[test]
 fn promises_of_the_interface() {
     for link in [Link::Shared, Link::Static] {
         let Some(program) = compile("interface.c", &[], link) else {

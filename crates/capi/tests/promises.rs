@@ -41,7 +41,7 @@ pub fn audited_capture() -> handler::capture::Backtrace {
 }
 "#;
 
-/// Of the folder whose functions handlers may call.
+/// Of the folders whose functions handlers may call.
 fn audited(name: &str, more: &str) -> std::path::PathBuf {
     let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)).as_the_workspace();
     compiler.library("libc");
@@ -49,8 +49,15 @@ fn audited(name: &str, more: &str) -> std::path::PathBuf {
         compiler.dependency(folder, &["-Funsafe_code"]);
     }
     compiler.dependency("unwind", &["--cfg", "feature=\"local\""]);
-    let handler = place::workspace().join("crates/capi/src/handler/mod.rs");
-    let module = format!("#[path = {handler:?}]\n#[allow(dead_code)]\nmod handler;\n");
+    let module = ["local", "capi"].map(|part| {
+        let handler = place::workspace().join(format!("crates/{part}/src/handler/mod.rs"));
+        format!(
+            "#[path = {handler:?}]\n#[allow(dead_code)]\npub mod {};\n",
+            if part == "local" { "handler" } else { "c" }
+        )
+    });
+    // The C functions name what they call by its crate.
+    let module = format!("extern crate self as backtrail_local;\n{}", module.concat());
     compiler.shared_library("audited", &[FRAME, &module, CALLS, more].concat())
 }
 

@@ -77,3 +77,19 @@ argument const char * at 0 bits 0
         }
     }
 }
+
+#[test]
+fn no_call_leaves_a_thread_or_a_lock_behind() {
+    let folder = scratch();
+    let Some(dwarf) = compiled(folder.path(), &["-g", "-gdwarf-5"]) else {
+        return;
+    };
+    for link in [Link::Shared, Link::Static] {
+        let Some(program) = compile("after_fork.c", &[], link) else {
+            return;
+        };
+        let finished = run(&program, &[&dwarf]);
+        let expected = "parent: 0, 1 threads\nchild: 0, 1 threads\n";
+        assert_eq!(finished.stdout, expected, "{}", finished.describe());
+    }
+}

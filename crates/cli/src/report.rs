@@ -58,16 +58,16 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
 
 fn read(arguments: &Report) -> Result<Profiled, Failure> {
     let failed = |error| match error {
-        // It names the file that is wrong.
         ReadError::Trace(error) => {
             let missing = match &error.kind {
                 TraceErrorKind::Io(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
                 _ => false,
             };
-            let failure = Failure::new(error);
             match missing {
-                true => failure.help("name the directory that `backtrail record` has made"),
-                false => failure,
+                // The file within it was not typed.
+                true => Failure::of(&arguments.trace, "not a recording")
+                    .help("name the directory that `backtrail record` wrote"),
+                false => Failure::new(error),
             }
         }
         ReadError::NoRecording => Failure::of(&arguments.trace, error),

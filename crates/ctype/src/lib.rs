@@ -38,6 +38,7 @@ mod measure;
 pub mod print;
 mod read;
 mod spell;
+pub mod threads;
 pub mod write;
 
 pub use constants::{Encoding, Flags, Kind, SymbolKind, Version};

@@ -20,17 +20,17 @@ const MOST_TARGETS: usize = 1 << 12;
 
 /// A piece of compiled code.
 #[derive(Clone, Copy, Debug)]
-pub struct Compiled<'c> {
+pub(crate) struct Compiled<'c> {
     /// Its instructions.
-    pub code: &'c [u8],
+    pub(crate) code: &'c [u8],
     /// The address of the first.
-    pub start: u64,
+    pub(crate) start: u64,
     /// Bytes from the stack pointer to the CFA once the frame is complete.
-    pub frame_bytes: u32,
+    pub(crate) frame_bytes: u32,
     /// Where it is complete.
-    pub complete: u64,
+    pub(crate) complete: u64,
     /// A second entry, for loops that were entered in an interpreter.
-    pub second_entry: Option<u64>,
+    pub(crate) second_entry: Option<u64>,
 }
 
 /// The frame before an instruction.
@@ -52,7 +52,7 @@ const AT_ENTRY: Frame = Frame {
 
 impl Compiled<'_> {
     /// The rule of the frame at `pc`. `None` if the instructions do not fit what was reported.
-    pub fn rule(&self, arch: &Arch, pc: u64, is_return: bool) -> Option<Rule> {
+    pub(crate) fn rule(&self, arch: &Arch, pc: u64, is_return: bool) -> Option<Rule> {
         if arch.instructions != InstructionSet::X86_64 {
             return None;
         }

@@ -3,6 +3,7 @@
 //! [`cfi`] turns call frame information (`.eh_frame`) into SFrame rows and reports what rows cannot say, [`build`] makes
 //! them a table, and [`check`] holds any table against call frame information; [`tables`] gives each module the one
 //! table that sampling uses; [`registers`] gives a caller all registers that can be known; [`lines`] tells functions, inlined calls and source lines; [`types`] makes compact C types;
+//! [`proof`] says how code that no row describes is left;
 //! [`go_names`] has what Go's programs keep of these when they are stripped; [`starts`] tells where functions without symbols begin; [`split`] finds the rest of units that is in other files;
 //! [`cache`] keeps what took long.
 //!
@@ -34,19 +35,22 @@ pub mod called;
 pub mod cfi;
 pub mod check;
 mod code;
-pub mod compiled;
+mod compiled;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod go_frames;
 pub mod go_names;
 mod gopclntab;
+mod hotspot;
 pub mod instructions;
 mod kept;
 pub mod lines;
 pub mod objects;
 mod plt;
 mod prologue;
+pub mod proof;
+mod pushed;
 mod reader;
 pub mod registers;
 mod roots;

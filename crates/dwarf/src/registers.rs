@@ -113,11 +113,14 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
 
     /// The table of the function that has the code at `svma`: an SFrame section at address 0 with the rows that [`tables::Tables`] has for it. `None` where
     /// no FDE has the address, or rows can't say what it says, and for all that is new once many thousands of addresses were asked for: the table of the whole module
-    /// tells.
-    pub fn function(&self, svma: u64) -> Option<&[u8]> {
+    /// tells. So it does of functions that begin where `is_misdescribed` ([`tables::is_misdescribed`]).
+    pub fn function(&self, svma: u64, is_misdescribed: impl Fn(u64) -> bool) -> Option<&[u8]> {
         self.asked.table(svma, |made| {
             let fde = self.offset(&self.section(), svma)?;
-            let table = made.entry(fde).or_insert_with(|| self.table(fde).map(Rc::from)).clone();
+            let table = made
+                .entry(fde)
+                .or_insert_with(|| self.table(fde, &is_misdescribed).map(Rc::from))
+                .clone();
             table.filter(|table| {
                 let section = Section::parse(table, 0);
                 section.is_ok_and(|section| matches!(section.lookup(svma), Ok(Some(_))))
@@ -126,7 +129,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
     }
 
     /// The table of one FDE.
-    fn table(&self, fde: usize) -> Option<Vec<u8>> {
+    fn table(&self, fde: usize, is_misdescribed: impl Fn(u64) -> bool) -> Option<Vec<u8>> {
         let prepared = Prepared {
             section: self.section(),
             key_b: &self.normalized().key_b,
@@ -135,6 +138,13 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
             arch: self.arch,
         };
         let converted = prepared.one(fde);
+        if converted
+            .functions
+            .iter()
+            .any(|function| is_misdescribed(function.start))
+        {
+            return None;
+        }
         let built = build::table(&converted, &Options::new(Version::V3, self.abi, 0)).ok()?;
         (built.functions > 0).then_some(built.bytes)
     }

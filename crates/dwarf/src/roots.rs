@@ -52,8 +52,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
         return;
     }
     for function in &mut converted.functions {
-        let code = image.data_at(function.start).unwrap_or_default();
-        if code.starts_with(&START_CONTEXT) {
+        if is_misdescribed(image, function.start) {
             function.rows = vec![OUTERMOST];
         }
     }
@@ -107,6 +106,12 @@ fn end_of_code(code: &[u8], start: u64) -> u64 {
         }
     }
     end
+}
+
+/// Whether a stack begins in the function at this address, though its call frame information describes an ordinary one.
+pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
+    let code = image.data_at(start).filter(|_| image.arch().name == "x86_64");
+    code.is_some_and(|code| code.starts_with(&START_CONTEXT))
 }
 
 const OUTERMOST: Row = Row { start: 0, rule: None };

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
+use backtrail_ctype::threads;
 use backtrail_elf::File;
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use rayon::prelude::*;
 
 use crate::lines::Error;
-
 use crate::reader::{Slice, run_time};
+
 pub(crate) type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
 
 /// Sections by what they are.
@@ -31,12 +32,13 @@ impl<'a> Loaded<'a> {
         ids: &[SectionId],
         name: fn(SectionId) -> Option<&'static str>,
     ) -> Result<Loaded<'a>, Error> {
-        let sections = ids.into_par_iter().filter_map(|&id| {
+        let load = |&id: &SectionId| {
             let section = file.debug_section(name(id)?);
             let section = section.map(|section| Some((id, section?.data)));
             section.map_err(Error::Elf).transpose()
-        });
-        sections.collect::<Result<_, _>>().map(Loaded)
+        };
+        let sections = threads::scoped(|| ids.into_par_iter().filter_map(load).collect::<Result<_, _>>());
+        sections.map(Loaded)
     }
 
     /// What is not there is empty.

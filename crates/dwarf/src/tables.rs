@@ -29,7 +29,7 @@ use crate::plt;
 use crate::roots;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v7";
+const CACHE_FOLDER: &str = "sframe-v8";
 
 const TRAILER_BYTES: usize = 16;
 
@@ -85,6 +85,11 @@ pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
     gopclntab::section(image).is_some()
 }
 
+/// Whether a module's table says something else of the function that begins at `svma` than its call frame information does.
+pub fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
+    roots::is_misdescribed(image, svma)
+}
+
 /// The module's own `.sframe`, where it has one that makes sense.
 pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let own = image.sframe().ok().flatten();
@@ -138,7 +143,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v7` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v8` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(cache::folder);

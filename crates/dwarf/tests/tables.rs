@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_dwarf::registers::{CallFrames, Held};
-use backtrail_dwarf::tables::{Error, TableOrigin, Tables, convert};
+use backtrail_dwarf::tables::{self, Error, TableOrigin, Tables, convert};
 use backtrail_elf::{Image, MappedFile, SectionData};
 use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Location, Section, Version, write};
@@ -64,6 +64,11 @@ fn the_table_of_a_function_says_what_that_of_its_module_does() {
         let asked = CallFrames::new(&image, held(frames), header);
         let (mut same, mut missing) = (0, 0);
         for function in converted.functions.iter().step_by(1 + converted.functions.len() / 2000) {
+            let is_misdescribed = |start| tables::is_misdescribed(&image, start);
+            if is_misdescribed(function.start) {
+                assert_eq!(asked.function(function.start, is_misdescribed), None);
+                continue;
+            }
             let end = function.start + u64::from(function.size);
             for svma in [
                 function.start,
@@ -75,14 +80,10 @@ fn the_table_of_a_function_says_what_that_of_its_module_does() {
                     let found = section.lookup(svma).unwrap()?;
                     Some((found.row.rule, found.function.signal_frame))
                 };
-                match asked.function(svma) {
+                match asked.function(svma, is_misdescribed) {
                     Some(table) => {
                         let table = Section::parse(table, 0).unwrap();
                         let by_module = row(&whole.section().unwrap());
-                        // glibc's `__start_context` is described as a function that returns.
-                        if matches!(by_module, Some((None, _))) && row(&table) != by_module {
-                            continue;
-                        }
                         assert_eq!(row(&table), by_module, "{}: {svma:#x}", path.display());
                         same += 1;
                     }
@@ -168,7 +169,7 @@ fn the_cache_is_private_checked_and_repaired() {
         (&first.bytes, first.uncovered_bytes)
     );
 
-    let folder = dir.path().join("new/sframe-v7");
+    let folder = dir.path().join("new/sframe-v8");
     let entries: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -1,13 +1,14 @@
 //! Compressed sections (gABI 4.3, "Compressed sections") and the `.gnu_debugdata` file within a file.
 
 use std::borrow::Cow;
-use std::io::{self, Read as _};
+use std::io::Read;
 use std::ops::Range;
 
 use backtrail_wire::{Bytes, Endian};
 use flate2::bufread::ZlibDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
-use object::read::{CompressedData, CompressionFormat};
+use lzma_rust2::XzReader;
+use ruzstd::decoding::StreamingDecoder;
 
 use crate::constants::{CHDR_BYTES, CHDR32_BYTES, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 use crate::header::Class;
@@ -26,6 +27,15 @@ const ZSTD_RATIO: u64 = 32 << 10;
 const MAX_DEBUGDATA: u64 = 256 << 20;
 /// And how much a byte of it: symbol tables pack to a fifth.
 const XZ_RATIO: u64 = 1024;
+/// What unpacking it may take in KiB: `xz -9` needs 65 MiB.
+const XZ_MEMORY: u32 = 128 << 10;
+
+/// How a section is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Zlib,
+    Zstandard,
+}
 
 /// A section as the file holds it, which may be compressed.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +45,7 @@ pub struct Packed<'a> {
     /// Without the header of a compressed one.
     data: &'a [u8],
     /// How it is compressed, and how many bytes it is unpacked; no more than the format can pack into its length.
-    compression: Option<(CompressionFormat, u64)>,
+    compression: Option<(Format, u64)>,
     /// Offset in the file, for errors.
     at: u64,
 }
@@ -61,8 +71,8 @@ impl<'a> Packed<'a> {
             Error::new(ErrorKind::Truncated { missing }, at)
         })?;
         let (format, ratio) = match kind {
-            ELFCOMPRESS_ZLIB => (CompressionFormat::Zlib, ZLIB_RATIO),
-            ELFCOMPRESS_ZSTD => (CompressionFormat::Zstandard, ZSTD_RATIO),
+            ELFCOMPRESS_ZLIB => (Format::Zlib, ZLIB_RATIO),
+            ELFCOMPRESS_ZSTD => (Format::Zstandard, ZSTD_RATIO),
             other => return Err(Error::new(ErrorKind::Compression(other), at)),
         };
         Packed::plain(packed, address, at).compressed(format, ratio, size)
@@ -74,10 +84,10 @@ impl<'a> Packed<'a> {
             return Err(Error::new(ErrorKind::Decompress, at));
         }
         let size = Bytes::new(data, Endian::Big).u64(4)?;
-        Packed::plain(&data[12..], address, at).compressed(CompressionFormat::Zlib, ZLIB_RATIO, size)
+        Packed::plain(&data[12..], address, at).compressed(Format::Zlib, ZLIB_RATIO, size)
     }
 
-    fn compressed(self, format: CompressionFormat, ratio: u64, size: u64) -> Result<Packed<'a>> {
+    fn compressed(self, format: Format, ratio: u64, size: u64) -> Result<Packed<'a>> {
         if size > (self.data.len() as u64).saturating_mul(ratio) {
             return Err(Error::new(ErrorKind::CompressedSize(size), self.at));
         }
@@ -96,22 +106,33 @@ impl<'a> Packed<'a> {
     pub fn unpack(&self) -> Result<Cow<'a, [u8]>> {
         match self.compression {
             None => Ok(Cow::Borrowed(self.data)),
-            Some((CompressionFormat::Zlib, size)) => self.inflate(size),
-            Some((format, size)) => {
-                let compressed = CompressedData {
-                    format,
-                    data: self.data,
-                    uncompressed_size: size,
-                };
-                compressed.decompress().map_err(|_| self.damaged())
+            Some((Format::Zlib, size)) => self.inflate(size),
+            Some((Format::Zstandard, size)) => self.decode_zstandard(size),
+        }
+    }
+
+    /// Zstandard frames, one after the other, as linkers that compress in parallel write them.
+    fn decode_zstandard(&self, len: u64) -> Result<Cow<'a, [u8]>> {
+        let (mut rest, mut out) = (self.data, Vec::new());
+        while !rest.is_empty() {
+            let frame = StreamingDecoder::new(&mut rest).map_err(|_| self.damaged())?;
+            // A byte more than there should be is enough to see.
+            let most = len - out.len() as u64 + 1;
+            let read = frame.take(most).read_to_end(&mut out);
+            if read.is_err() || out.len() as u64 > len {
+                return Err(self.damaged());
             }
+        }
+        match out.len() as u64 == len {
+            true => Ok(Cow::Owned(out)),
+            false => Err(self.damaged()),
         }
     }
 
     /// Parts of its contents by their offsets, which rise: a stream is unpacked to the end of the last one, and nothing else of it is kept. `None` where
     /// it is no such stream, so that to unpack it at all is to unpack the whole.
     pub fn unpack_parts(&self, parts: &[Range<u64>]) -> Result<Option<Vec<Vec<u8>>>> {
-        let Some((CompressionFormat::Zlib, _)) = self.compression else {
+        let Some((Format::Zlib, _)) = self.compression else {
             return Ok(None);
         };
         let mut stream = ZlibDecoder::new(self.data);
@@ -164,64 +185,21 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// The ELF file within `.gnu_debugdata`; `None` where the stream is damaged or expands beyond any use.
+/// The ELF file within `.gnu_debugdata`; `None` if the stream is damaged or expands beyond any use.
 pub(crate) fn unpack_debugdata(xz: &[u8]) -> Option<Vec<u8>> {
-    // The decoder holds all that it unpacks, so the size must be known first.
-    let size = xz_unpacked_size(xz)?;
-    if size > MAX_DEBUGDATA.min((xz.len() as u64).saturating_mul(XZ_RATIO)) {
-        return None;
-    }
+    let most = MAX_DEBUGDATA.min((xz.len() as u64).saturating_mul(XZ_RATIO));
     let mut out = Vec::new();
-    lzma_rs::xz_decompress(&mut io::BufReader::new(xz), &mut out).ok()?;
-    Some(out)
-}
-
-/// What the LZMA2 chunks of all blocks unpack to (The .xz File Format 1.2.1, sections 2.1.1 and 3; the chunk headers
-/// are those of LZMA2, which has no text of its own). `None` where other filters are used.
-fn xz_unpacked_size(xz: &[u8]) -> Option<u64> {
-    const STREAM_HEADER: usize = 12;
-    const CHECK_BYTES: [usize; 16] = [0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64];
-    let bytes = Bytes::new(xz, Endian::Big);
-    let check = CHECK_BYTES[usize::from(bytes.u8(7).ok()? & 0xf)];
-    let mut total = 0u64;
-    let mut offset = STREAM_HEADER;
-    // A block header begins with its size; 0 stands there where the index begins.
-    loop {
-        let header_size = (usize::from(bytes.u8(offset).ok()?) + 1) * 4;
-        if header_size == 4 {
-            return Some(total);
-        }
-        let one_filter = bytes.u8(offset + 1).ok()? & 3 == 0;
-        if !one_filter {
-            return None;
-        }
-        offset += header_size;
-        loop {
-            let control = bytes.u8(offset).ok()?;
-            let (unpacked, chunk) = match control {
-                0 => break,
-                1 | 2 => {
-                    let size = usize::from(bytes.u16(offset + 1).ok()?) + 1;
-                    (size as u64, 3 + size)
-                }
-                3..0x80 => return None,
-                _ => {
-                    let size = u64::from(control & 0x1f) << 16 | u64::from(bytes.u16(offset + 1).ok()?);
-                    let packed = usize::from(bytes.u16(offset + 3).ok()?) + 1;
-                    let properties = usize::from(control >= 0xc0);
-                    (size + 1, 5 + properties + packed)
-                }
-            };
-            total += unpacked;
-            offset += chunk;
-        }
-        offset = (offset + 1).next_multiple_of(4) + check;
-    }
+    XzReader::new_mem_limit(xz, true, XZ_MEMORY)
+        .take(most + 1)
+        .read_to_end(&mut out)
+        .ok()?;
+    (out.len() as u64 <= most).then_some(out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ruzstd::encoding::CompressionLevel;
     use std::io::Write;
     use std::process::{Command, Stdio};
 
@@ -308,19 +286,49 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_known_before_unpacking() {
+    fn streams_of_all_filters_and_checks() {
         let data = sample();
-        let Some(xz) = packed(&data, &["--block-size=20000"]) else {
-            return;
-        };
-        assert_eq!(xz_unpacked_size(&xz), Some(data.len() as u64));
-        assert!(unpack_debugdata(&xz).as_deref() == Some(&data[..]));
-        // What expands a thousandfold is not symbols.
+        for options in [
+            &["--block-size=20000"][..],
+            &["-9", "--check=sha256"],
+            &["--check=none"],
+            &["--x86", "--lzma2"],
+            &["--delta=dist=4", "--lzma2", "--check=crc64"],
+        ] {
+            let Some(xz) = packed(&data, options) else {
+                return;
+            };
+            assert!(unpack_debugdata(&xz).as_deref() == Some(&data[..]), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn what_expands_a_thousandfold_is_refused() {
         let Some(bomb) = packed(&vec![0; 8 << 20], &[]) else {
             return;
         };
-        assert_eq!(xz_unpacked_size(&bomb), Some(8 << 20));
         assert!(unpack_debugdata(&bomb).is_none());
+    }
+
+    #[test]
+    fn zstandard_frames_are_put_together() {
+        let (data, other) = (sample(), [7; 1000]);
+        let section = |frames: &[&[u8]], size: u64| {
+            let frame = |bytes: &&[u8]| ruzstd::encoding::compress_to_vec(*bytes, CompressionLevel::Fastest);
+            let header = [2, 0, 0, 0, 0, 0, 0, 0].into_iter().chain(size.to_le_bytes());
+            let frames = frames.iter().flat_map(frame);
+            header.chain([0; 8]).chain(frames).collect::<Vec<u8>>()
+        };
+        let all = [&data[..], &other].concat();
+        let size = all.len() as u64;
+        let whole = section(&[&data, &other], size);
+        assert!(packed_section(&whole).unwrap().unpack().unwrap() == all);
+        for wrong in [size - 1, size + 1] {
+            let section = section(&[&data, &other], wrong);
+            assert!(packed_section(&section).unwrap().unpack().is_err(), "{wrong}");
+        }
+        let cut = packed_section(&whole[..whole.len() - 3]).unwrap();
+        assert!(cut.unpack().is_err());
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub struct Load<'a> {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
+    /// Whether it may be written to.
+    pub writable: bool,
     /// Whether code may run there.
     pub executable: bool,
     /// Its first bytes, as many as the core holds of it; perhaps none.
@@ -215,6 +217,7 @@ fn loads<'a>(image: &Image<'a>) -> Vec<Load<'a>> {
         .map(|segment| Load {
             start: segment.vaddr,
             end: segment.vaddr.saturating_add(segment.memsz.max(segment.filesz)),
+            writable: segment.is_writable(),
             executable: segment.is_executable(),
             bytes: image.segment_bytes(segment).unwrap_or_default(),
         })

@@ -7,6 +7,7 @@
 pub mod alternating;
 pub mod corruption;
 mod judge;
+mod looks;
 mod recipes;
 mod sources;
 mod stacks;
@@ -42,6 +43,9 @@ enum Chosen {
     },
     /// Record many programs with Backtrail and with perf, judge all stacks, and write docs/stacks.md.
     Stacks(stacks::Options),
+    /// Compare the stacks of running programs with those of gdb and eu-stack, frame by frame. Exits with 1 if frames are missing or
+    /// wrong.
+    Looks(looks::Options),
     /// Record programs that alternate between two stacks. Exits with 1 if any recorded stack mixes both.
     Alternating(alternating::Options),
 }
@@ -61,6 +65,7 @@ pub fn main() -> ExitCode {
             recording, examples, ..
         } => judge_recording(&recording, examples),
         Chosen::Stacks(options) => stacks::run(&options),
+        Chosen::Looks(options) => looks::run(&options),
         Chosen::Alternating(options) => alternating::run(&options),
     };
     match done {

@@ -19,7 +19,7 @@ const FREQUENCY: u32 = 997;
 /// No program takes longer.
 const LIMIT: Duration = Duration::from_secs(240);
 /// The variable by which processes of a run are known.
-const MARK: &str = "BACKTRAIL_EVIDENCE";
+pub(crate) const MARK: &str = "BACKTRAIL_EVIDENCE";
 
 /// What to do.
 #[derive(Clone, Debug, clap::Args)]
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     Ok(fine)
 }
 
-fn is_there(needed: &str) -> bool {
+pub(crate) fn is_there(needed: &str) -> bool {
     if needed.starts_with('/') {
         return Path::new(needed).exists();
     }
@@ -105,14 +105,14 @@ fn is_there(needed: &str) -> bool {
 }
 
 /// One program, in its folder.
-struct Bench<'r> {
-    recipe: &'r Recipe,
-    folder: PathBuf,
+pub(crate) struct Bench<'r> {
+    pub(crate) recipe: &'r Recipe,
+    pub(crate) folder: PathBuf,
     seconds: u32,
 }
 
 impl Bench<'_> {
-    fn new(recipe: &Recipe, seconds: u32) -> Bench<'_> {
+    pub(crate) fn new(recipe: &Recipe, seconds: u32) -> Bench<'_> {
         Bench {
             recipe,
             folder: folder(recipe.name),
@@ -120,7 +120,7 @@ impl Bench<'_> {
         }
     }
 
-    fn shell(&self, command: &mut Command, mark: &str) {
+    pub(crate) fn shell(&self, command: &mut Command, mark: &str) {
         command
             .current_dir(&self.folder)
             .env("P", programs())
@@ -130,7 +130,7 @@ impl Bench<'_> {
             .stdin(Stdio::null());
     }
 
-    fn prepare(&self) -> Result<(), String> {
+    pub(crate) fn prepare(&self) -> Result<(), String> {
         let done = self.folder.join("prepared");
         let wanted = self.prepared();
         if fs::read_to_string(&done).is_ok_and(|known| known == wanted) {
@@ -162,7 +162,7 @@ impl Bench<'_> {
         all
     }
 
-    fn command(&self) -> Vec<String> {
+    pub(crate) fn command(&self) -> Vec<String> {
         vec!["sh".to_owned(), "-ec".to_owned(), self.recipe.run.to_owned()]
     }
 

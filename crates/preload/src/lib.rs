@@ -1,28 +1,24 @@
-//! `LD_PRELOAD=libbacktrail_preload.so PROGRAM`: the program's calls of `backtrace(3)` are answered by Backtrail. What lies in
-//! libraries that are loaded later is not known until the program calls `backtrail_init` itself.
+//! `LD_PRELOAD=libbacktrail_preload.so PROGRAM`: Backtrail answers the program's calls of `backtrace(3)`. Backtraces end at
+//! libraries that the program loads later.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
 
-use backtrail::{backtrail_backtrace, backtrail_init};
+use backtrail_local::handler::entry::write_return_addresses;
+use backtrail_local::with_callers_registers;
 
-/// `backtrace(3)`.
-///
-/// # Safety
-/// As there: `buffer` has room for `size` pointers.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn backtrace(buffer: *mut *mut c_void, size: c_int) -> c_int {
-    // The caller's registers and stack are as they were, so it is the caller's own call.
-    #[cfg(target_arch = "x86_64")]
-    std::arch::naked_asm!(".cfi_startproc", "jmp {}", ".cfi_endproc", sym backtrail_backtrace);
-    #[cfg(target_arch = "aarch64")]
-    std::arch::naked_asm!(".cfi_startproc", "b {}", ".cfi_endproc", sym backtrail_backtrace);
+with_callers_registers! {
+    /// `backtrace(3)`.
+    ///
+    /// # Safety
+    /// As there: `buffer` has room for `size` pointers.
+    #[unsafe(no_mangle)]
+    backtrace(buffer: *mut *mut c_void, size: c_int) -> c_int, write_return_addresses, "rdx", "x2"
 }
 
 extern "C" fn begin() {
-    // SAFETY: without options. A program must not fail because its backtraces do.
-    let _ = unsafe { backtrail_init(std::ptr::null()) };
+    // A program must not fail because its backtraces do, nor may a panic cross into the loader.
+    let _ = std::panic::catch_unwind(backtrail_local::init);
 }
 
 // SAFETY: the loader calls what this section points to, once, without arguments that it looks at.

@@ -22,16 +22,14 @@
 
 mod arena;
 mod chain;
-mod code;
 mod command;
 mod environment;
 mod error;
 mod holes;
-mod hotspot;
-mod made;
 mod modules;
 mod options;
 mod outcome;
+mod process;
 mod session;
 mod spaces;
 mod stack;

@@ -17,19 +17,20 @@ use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Arena;
-use crate::code::{Code, Process};
 use crate::command::Subject;
 use crate::environment;
 use crate::modules::{self, FileKey, MappedAt, Modules};
+use crate::process::{Code, Process};
 use crate::spaces::{SpaceView, Spaces};
 use crate::stack::StackWalker;
 use crate::{Error, Incomplete, Options, Outcome, Target};
 
 /// How long the recorder sleeps at most: what bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// The same for a while after something has begun: until the pages are present that a new stack lacks, its samples are cut.
-const ATTENTIVE_SLEEP: Duration = Duration::from_millis(4);
-const ATTENTIVE: Duration = Duration::from_millis(250);
+/// The same at once after something has begun: until the pages are present that a new stack lacks, its samples are cut.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(4);
+/// Sleeps grow with the time that has passed since: this many of them, at least, in any time so far.
+const SLEEPS_SINCE_NEWS: u32 = 4;
 /// How long what was recorded may wait in memory before it is written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -203,7 +204,7 @@ impl<'a> Session<'a> {
             self.failure = Some(WriteError::from(error));
         }
         let mut last_flush = begin;
-        let mut attentive_until = begin + ATTENTIVE;
+        let mut last_news = begin;
         let mut interrupted = false;
         loop {
             let now = Instant::now();
@@ -212,14 +213,11 @@ impl<'a> Session<'a> {
             }
             let mut others = vec![signals.as_fd()];
             others.extend(subject.descriptors());
-            let longest = match now < attentive_until {
-                true => ATTENTIVE_SLEEP,
-                false => LONGEST_SLEEP,
-            };
+            let longest = ((now - last_news) / SLEEPS_SINCE_NEWS).clamp(SHORTEST_SLEEP, LONGEST_SLEEP);
             sampler.wait(&others, end.map_or(longest, |end| longest.min(end - now)));
             self.drain(sampler);
             if std::mem::take(&mut self.has_news) {
-                attentive_until = now + ATTENTIVE;
+                last_news = now;
             }
             if last_flush.elapsed() >= FLUSH_INTERVAL {
                 last_flush = Instant::now();
@@ -290,7 +288,8 @@ impl<'a> Session<'a> {
                 Ok(())
             }
             Record::Fork(task) => {
-                self.has_news = true;
+                // A new process has its parent's stack; a new thread has one that nobody has touched.
+                self.has_news |= task.parent_pid == task.pid;
                 self.spaces.fork(task.parent_pid, task.pid);
                 if task.parent_pid != task.pid {
                     self.writer.forget_process(task.pid);

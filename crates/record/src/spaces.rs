@@ -5,12 +5,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::{Register, Registers};
+use backtrail_dwarf::proof;
 use backtrail_target::proc;
 use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
 
-use crate::code::{Code, Process};
 use crate::modules::{FileKey, MappedAt, Mapping, Modules};
+use crate::process::{Code, Process};
 
 /// One process.
 #[derive(Clone, Debug, Default)]
@@ -214,7 +215,7 @@ impl<'v, 'a> SpaceView<'v, 'a> {
 
     /// Whether the code before `pc` is the system call that makes a thread.
     pub(crate) fn makes_thread(&self, pc: u64) -> bool {
-        self.code.makes_thread(&self.process, pc)
+        proof::makes_thread(&self.process, pc)
     }
 
     /// Whether the code from `ra` on has no way to a return: it may have been entered without a call.

@@ -6,7 +6,7 @@ use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
 use backtrail_target::stack::Beyond;
 use backtrail_unwind::{
-    AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, keep_register, link, step, step_restoring,
+    AddressKind, CacheEntry, Memory, Modules, Position, RuleCache, check_end, keep_register, step, step_restoring,
 };
 
 use crate::chain;
@@ -34,6 +34,8 @@ pub(crate) struct StackWalker {
     watches: Watches,
     /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
+    /// Where a stack was last seen to end rightly: the modules' generation, and the outermost frame's address.
+    proved_end: (u64, u64),
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
     /// Whether some of them were read apart from the sample, under a watch that proves them.
@@ -61,6 +63,7 @@ impl StackWalker {
             holes: Holes::default(),
             watches: Watches::default(),
             chain: Vec::new(),
+            proved_end: (0, 0),
             frames: Vec::new(),
             read_apart: false,
         }
@@ -257,12 +260,18 @@ impl StackWalker {
                 stop
             }
             backtrail_unwind::Stop::EndOfStack if is_caller => {
-                let mut cache = RuleCache::new(&mut self.cache);
-                let link = link(self.arch, last.address, AddressKind::Ra, view, &mut cache);
-                match link == Link::Outermost || view.never_returns(last.address) {
-                    true => stop,
-                    false => backtrail_unwind::Stop::NoStart,
+                let end = (view.generation(), last.address);
+                if end == self.proved_end {
+                    return stop;
                 }
+                let mut cache = RuleCache::new(&mut self.cache);
+                let checked = check_end(self.arch, last.address, stop, view, &mut cache, |ra| {
+                    view.never_returns(ra)
+                });
+                if checked == stop {
+                    self.proved_end = end;
+                }
+                checked
             }
             _ => stop,
         }

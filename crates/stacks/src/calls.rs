@@ -77,6 +77,7 @@ fn mappings(image: &Image<'_>, path: &str, base: u64) -> Vec<Mapping> {
         Some(Mapping {
             start: bias.wrapping_add(segment.vaddr - before),
             end: bias.wrapping_add(end),
+            writable: false,
             executable: segment.is_executable(),
             file_offset: segment.offset.checked_sub(before)?,
             inode: 0,

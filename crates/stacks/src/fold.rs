@@ -75,7 +75,7 @@ mod tests {
             signal: None,
             frames: addresses.iter().map(frame).collect(),
             end: End::COMPLETE,
-            was_live: false,
+            lacked_memory: false,
             registers: FrameRegisters::default(),
             arguments: Vec::new(),
         }

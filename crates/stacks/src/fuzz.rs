@@ -12,8 +12,9 @@ use backtrail_unwind::AddressKind;
 use backtrail_wire::Endian;
 
 use crate::arguments::{self, Source};
-use crate::modules::{ModuleSet, Space};
+use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, ThreadStack};
+use crate::space::Space;
 use crate::{record, walk};
 
 /// Reads `data` as a core and walks its threads. No file but the core is read.
@@ -137,7 +138,7 @@ fn made_up(table: &Table<'_>) -> ThreadStack {
         signal: None,
         frames: frames.collect(),
         end: End::COMPLETE,
-        was_live: false,
+        lacked_memory: false,
         registers,
         arguments: Vec::new(),
     }

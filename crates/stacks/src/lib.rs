@@ -1,17 +1,15 @@
 //! Where a process at one moment, unwind tables and names meet: the stacks of live processes and of cores.
 //!
-//! [`Looker::stacks`] walks the threads of a [`Snapshot`](backtrail_target::Snapshot); [`Looker::names`] gives their frames
+//! [`Looker::look`] walks the threads of a running process, [`Looker::stacks`] those of a [`Snapshot`], of a core for one; [`Looker::names`] gives their frames
 //! names. Between the two lies a [`Process`], which needs no memory any more: addresses, and the modules that they lie in.
 //! [`record`] writes and reads it, so that names can be given later and elsewhere. [`input`] opens what may be a core.
 #![forbid(unsafe_code)]
 //!
 //! ```no_run
 //! use backtrail_stacks::{Looker, Options};
-//! use backtrail_target::live;
 //!
-//! let (snapshot, _) = live::capture(4711, false)?;
 //! let mut looker = Looker::new(Options::default());
-//! let process = looker.stacks(&snapshot);
+//! let (process, _) = looker.look(4711, false)?;
 //! for thread in looker.names(&process) {
 //!     println!("thread {}", thread.tid);
 //!     for frame in thread.frames {
@@ -26,11 +24,13 @@ pub mod calls;
 pub mod fold;
 #[doc(hidden)]
 pub mod fuzz;
+mod go;
 pub mod input;
 mod modules;
 mod names;
 mod process;
 pub mod record;
+mod space;
 mod walk;
 
 pub use modules::Problem;
@@ -43,6 +43,7 @@ use backtrail_dwarf::cache;
 use backtrail_dwarf::tables::Tables;
 use backtrail_profile::{Symbolizer, SystemFiles};
 use backtrail_target::Snapshot;
+use backtrail_target::live::{self, Hold};
 
 use modules::ModuleSet;
 
@@ -77,6 +78,30 @@ impl Looker {
             symbolizer: symbolizer(without_perf_maps(), &options),
             has_live_names: false,
             options,
+        }
+    }
+
+    /// The stacks of all threads of a process, and the process itself where it shall be held: it stands still until that is
+    /// dropped.
+    ///
+    /// It stands still while its registers and stacks are copied. If that is not enough, because a stack is deeper, or leads into
+    /// other memory or into code made at run time, or because arguments point to other memory, it stands still once more, until
+    /// its stacks are walked: what it has later is not what it had.
+    ///
+    /// # Errors
+    /// As [`live::capture`].
+    pub fn look(&mut self, pid: u32, hold: bool) -> Result<(Process, Option<Hold>), live::Error> {
+        let (snapshot, held) = live::capture(pid, hold)?;
+        let process = self.stacks(&snapshot);
+        let is_enough = !process.threads.iter().any(|thread| thread.lacked_memory);
+        if held.is_some() || is_enough {
+            return Ok((process, held));
+        }
+        // Tables and names of what is met are known by now, so that this takes no longer than the walks.
+        match live::capture(pid, true) {
+            Ok((snapshot, _held)) => Ok((self.stacks(&snapshot), None)),
+            // It has ended meanwhile.
+            Err(_) => Ok((process, None)),
         }
     }
 

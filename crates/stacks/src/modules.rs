@@ -8,20 +8,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use backtrail_arch::Registers;
+use backtrail_dwarf::called::called;
 use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, TableOrigin, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols};
-use backtrail_recording::{Module as Recorded, is_jit_dump};
+use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols, Table as SymbolTable};
 use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
 use backtrail_target::proc::{self, DELETED, VDSO, is_file};
-use backtrail_target::snapshot::{Mapping, Pages};
-use backtrail_unwind::{Coverage, Memory, Modules, Restore, Restored, Table};
+use backtrail_target::snapshot::Mapping;
 
 use crate::arguments::Source;
-use crate::process::How;
 
 /// The most that is read of a module from memory.
 const LONGEST_IMAGE: u64 = 512 << 20;
@@ -89,20 +86,20 @@ type Key = (String, u64, Vec<u8>);
 
 /// A table that lives with its module.
 #[derive(Debug)]
-struct Bytes {
+pub(crate) struct Bytes {
     bytes: Vec<u8>,
     address: u64,
 }
 
 impl Bytes {
-    fn section(&self) -> Option<Section<'_>> {
+    pub(crate) fn section(&self) -> Option<Section<'_>> {
         Section::parse(&self.bytes, self.address).ok()
     }
 }
 
 /// Bytes of a module that are looked at later.
 #[derive(Debug)]
-enum Kept {
+pub(crate) enum Kept {
     File(Rc<MappedFile>, Range<usize>),
     Copied(Vec<u8>),
 }
@@ -133,53 +130,84 @@ impl Kept {
 
 /// A module.
 #[derive(Debug)]
-struct Module {
-    number: u32,
+pub(crate) struct Module {
+    pub(crate) number: u32,
     path: String,
     /// Where its file was opened.
     place: Option<PathBuf>,
     file: Option<Rc<MappedFile>>,
-    build_id: Vec<u8>,
-    base_vaddr: u64,
-    mem_size: u64,
-    position_independent: bool,
+    pub(crate) build_id: Vec<u8>,
+    pub(crate) base_vaddr: u64,
+    pub(crate) mem_size: u64,
+    pub(crate) position_independent: bool,
     code: CodeSegments,
     /// Its table; of a file that has but call frame information it is made where [`CallFrames::function`] does not tell.
-    table: OnceCell<Option<Bytes>>,
+    pub(crate) table: OnceCell<Option<Bytes>>,
     /// Where rows come from; `None` where there are none.
-    origin: Option<TableOrigin>,
+    pub(crate) origin: Option<TableOrigin>,
     /// Its own `.sframe`, where the table is not that one alone.
-    own: Option<Bytes>,
+    pub(crate) own: Option<Bytes>,
     /// Its `.eh_frame`, for the registers that tables don't restore.
-    frames: Option<CallFrames<Kept>>,
+    pub(crate) frames: Option<CallFrames<Kept>>,
     /// Its symbols, where it was found in memory alone.
     symbols: Option<Symbols>,
     /// Its table of arguments, once it was asked for.
     arguments: OnceCell<Option<Source>>,
+    /// Addresses that direct calls lead to, once code that nobody describes was met.
+    called: OnceCell<Vec<u64>>,
 }
 
 impl Module {
-    fn arguments(&self) -> Option<&Source> {
-        let read = || Source::of(&Image::parse(self.file.as_ref()?.bytes()).ok()?);
+    pub(crate) fn arguments(&self) -> Option<&Source> {
+        let read = || Source::of(&self.image()?);
         self.arguments.get_or_init(read).as_ref()
     }
 
     /// A table that knows the code at an address of the file.
-    fn table(&self, svma: u64, set: &ModuleSet) -> Option<Section<'_>> {
+    pub(crate) fn table(&self, svma: u64, set: &ModuleSet) -> Option<Section<'_>> {
         self.origin?;
         if self.table.get().is_none()
-            && let Some(function) = self.frames.as_ref().and_then(|frames| frames.function(svma))
+            && let Some(frames) = &self.frames
+            && let Some(function) = frames.function(svma, |start| self.is_misdescribed(start))
         {
             return Section::parse(function, 0).ok();
         }
         let whole = self.table.get_or_init(|| {
-            let image = Image::parse(self.file.as_ref()?.bytes()).ok()?;
+            let image = self.image()?;
             set.table(&self.path, &image).map(|(table, _)| table)
         });
         whole.as_ref()?.section()
     }
 
-    fn bias(&self, mapping: &Mapping) -> Option<u64> {
+    fn image(&self) -> Option<Image<'_>> {
+        Image::parse(self.file.as_ref()?.bytes()).ok()
+    }
+
+    fn is_misdescribed(&self, start: u64) -> bool {
+        self.image().is_some_and(|image| tables::is_misdescribed(&image, start))
+    }
+
+    /// Addresses in the file that direct calls lead to, in order; none of large files.
+    pub(crate) fn called(&self) -> &[u64] {
+        let find = || self.image().map(|image| called(&image)).unwrap_or_default();
+        self.called.get_or_init(find)
+    }
+
+    /// The address in the file of an object that it exports.
+    pub(crate) fn object(&self, name: &str) -> Option<u64> {
+        let image = self.image()?;
+        let (mut symbols, _) = image.symbol_table(SymbolTable::Dynamic)?;
+        let found = symbols.find(|symbol| symbol.is_object && symbol.name == name.as_bytes())?;
+        (!found.is_undefined && !found.is_absolute).then_some(found.value)
+    }
+
+    /// The function of a table that has the code at an address of the file.
+    pub(crate) fn function(&self, svma: u64, set: &ModuleSet) -> Option<Range<u64>> {
+        let function = self.table(svma, set)?.lookup(svma).ok()??.function;
+        Some(function.start..function.start.saturating_add(function.size.into()))
+    }
+
+    pub(crate) fn bias(&self, mapping: &Mapping) -> Option<u64> {
         Some(mapping.start.wrapping_sub(self.code.address_of(mapping.file_offset)?))
     }
 
@@ -279,7 +307,7 @@ impl ModuleSet {
     }
 
     /// The module of a mapping; `None` for memory without a file, and where there is nothing of the file.
-    fn of(&self, snapshot: &Snapshot<'_>, mapping: &Mapping) -> Option<Rc<Module>> {
+    pub(crate) fn of(&self, snapshot: &Snapshot<'_>, mapping: &Mapping) -> Option<Rc<Module>> {
         if mapping.path != VDSO && !is_file(&mapping.path) {
             return None;
         }
@@ -346,7 +374,7 @@ impl ModuleSet {
         let mut candidates: Vec<PathBuf> = given.cloned().collect();
         if snapshot.is_live {
             // By its path first, where names and debug files lie beside it; the inode says whether it is the same file.
-            let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.pid, mapping.start, mapping.end, path);
+            let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.reader, mapping.start, mapping.end, path);
             candidates.extend([by_path, by_root, by_mapping]);
         } else {
             // A core of another machine is of files that are not in their places here.
@@ -382,7 +410,11 @@ impl ModuleSet {
                 let (bytes, address) = (table.bytes, table.address);
                 Some((Bytes { bytes, address }, table.origin))
             }
-            Err(tables::Error::NoUnwindInformation) => None,
+            Err(tables::Error::NoUnwindInformation) => {
+                let table = tables::without_call_frames(image)?;
+                let (bytes, address) = (table.bytes, table.address);
+                Some((Bytes { bytes, address }, table.origin))
+            }
             Err(error) => {
                 self.tell(path, Reason::Tables(error));
                 None
@@ -439,6 +471,7 @@ impl ModuleSet {
             frames,
             symbols: None,
             arguments: OnceCell::new(),
+            called: OnceCell::new(),
         }
     }
 }
@@ -454,7 +487,7 @@ fn open(place: &Path, snapshot: &Snapshot<'_>, mapping: &Mapping, is_given: bool
 }
 
 /// The mapping of a file's first byte that belongs to this one.
-fn first_mapping<'s>(snapshot: &'s Snapshot<'_>, mapping: &'s Mapping) -> &'s Mapping {
+pub(crate) fn first_mapping<'s>(snapshot: &'s Snapshot<'_>, mapping: &'s Mapping) -> &'s Mapping {
     let index = snapshot.mappings.partition_point(|other| other.start <= mapping.start);
     let before = snapshot.mappings[..index].iter().rev();
     before
@@ -463,7 +496,7 @@ fn first_mapping<'s>(snapshot: &'s Snapshot<'_>, mapping: &'s Mapping) -> &'s Ma
         .unwrap_or(mapping)
 }
 
-fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Vec<u8> {
+pub(crate) fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Vec<u8> {
     if first.file_offset != 0 {
         return Vec::new();
     }
@@ -494,180 +527,4 @@ fn read(snapshot: &Snapshot<'_>, start: u64, len: u64) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// What the unwinder asks while it walks the stacks of a snapshot.
-pub(crate) struct Space<'s> {
-    snapshot: &'s Snapshot<'s>,
-    set: &'s ModuleSet,
-    /// By the index of the mapping.
-    modules: Vec<OnceCell<Option<Rc<Module>>>>,
-    /// What was read for arguments: threads have called from the same places, with the same texts.
-    pages: RefCell<Pages>,
-}
-
-impl<'s> Space<'s> {
-    pub(crate) fn new(snapshot: &'s Snapshot<'s>, set: &'s ModuleSet) -> Space<'s> {
-        Space {
-            snapshot,
-            set,
-            modules: snapshot.mappings.iter().map(|_| OnceCell::new()).collect(),
-            pages: RefCell::default(),
-        }
-    }
-
-    fn find(&self, address: u64) -> Option<(&'s Mapping, Option<&Module>)> {
-        let mappings = &self.snapshot.mappings;
-        let index = mappings.partition_point(|mapping| mapping.end <= address);
-        let mapping = mappings
-            .get(index)
-            .filter(|mapping| mapping.start <= address && mapping.executable)?;
-        let module = self.modules[index].get_or_init(|| self.set.of(self.snapshot, mapping));
-        Some((mapping, module.as_deref()))
-    }
-
-    /// How the caller of the frame at this address is found.
-    pub(crate) fn how(&self, address: u64) -> How {
-        let Some((mapping, Some(module))) = self.find(address) else {
-            return How::FramePointer;
-        };
-        let (Some(bias), Some(origin)) = (module.bias(mapping), module.origin) else {
-            return How::FramePointer;
-        };
-        if matches!(module.table.get(), Some(None)) {
-            return How::FramePointer;
-        }
-        let svma = address.wrapping_sub(bias);
-        let own = module.own.as_ref().and_then(Bytes::section);
-        match own.and_then(|own| own.lookup(svma).ok().flatten()) {
-            Some(_) => How::Sframe,
-            None if origin == TableOrigin::Shipped => How::Sframe,
-            None => How::EhFrame,
-        }
-    }
-
-    /// The table of arguments of the module with this address, the module's number, and how far it is from where its file says.
-    pub(crate) fn arguments_of(&self, address: u64) -> Option<(&Source, u32, u64)> {
-        let (mapping, module) = self.find(address)?;
-        let module = module?;
-        Some((module.arguments()?, module.number, module.bias(mapping)?))
-    }
-
-    /// Copies memory from `address` on, and returns how many bytes came: [`ModuleSet::read`], but each page is asked for once.
-    pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let snapshot = self.snapshot;
-        let mut done = 0;
-        while done < buffer.len() {
-            let Some(at) = address.checked_add(done as u64) else {
-                break;
-            };
-            let rest = &mut buffer[done..];
-            let mut got = snapshot.pieces.read(at, rest);
-            if got == 0 {
-                let mut pages = self.pages.borrow_mut();
-                let bytes = pages.at(at, |page, bytes| self.set.read(snapshot, page, bytes));
-                got = bytes.len().min(rest.len());
-                rest[..got].copy_from_slice(&bytes[..got]);
-            }
-            if got == 0 {
-                break;
-            }
-            done += got;
-        }
-        done
-    }
-
-    /// The modules that were asked for, by rising address, as recordings tell them.
-    pub(crate) fn recorded(&self) -> Vec<Recorded> {
-        let mut recorded: Vec<Recorded> = Vec::new();
-        for (mapping, module) in self.snapshot.mappings.iter().zip(&self.modules) {
-            if is_jit_dump(&mapping.path) {
-                // No frame lies in it; it has the names of code made at run time.
-                recorded.push(self.told_without_file(mapping));
-                continue;
-            }
-            let Some(module) = module.get() else { continue };
-            let told = match module {
-                Some(module) => self.told(mapping, module),
-                None if is_file(&mapping.path) => Some(self.told_without_file(mapping)),
-                None => None,
-            };
-            recorded.extend(told);
-        }
-        recorded.sort_by_key(|module| module.addresses().start);
-        recorded.dedup();
-        recorded
-    }
-
-    fn told(&self, mapping: &Mapping, module: &Module) -> Option<Recorded> {
-        let bias = module.bias(mapping)?;
-        let base = bias.wrapping_add(module.base_vaddr);
-        let first = first_mapping(self.snapshot, mapping);
-        // A part that the process has mapped again elsewhere; the file's other pages are not beside it.
-        let is_piece = match module.position_independent {
-            true => first.file_offset != 0 || first.start != base,
-            false => bias != 0,
-        };
-        Some(Recorded {
-            time: 0,
-            pid: self.snapshot.pid,
-            base,
-            size: module.mem_size,
-            mapped: is_piece.then_some(mapping.start..mapping.end),
-            position_independent: module.position_independent || bias != 0,
-            path: mapping.path.clone(),
-            build_id: module.build_id.clone(),
-        })
-    }
-
-    /// A file of which nothing is there: its addresses count from the mapping of its first byte.
-    fn told_without_file(&self, mapping: &Mapping) -> Recorded {
-        let first = first_mapping(self.snapshot, mapping);
-        let base = match first.file_offset {
-            0 => first.start,
-            _ => mapping.start.wrapping_sub(mapping.file_offset),
-        };
-        Recorded {
-            time: 0,
-            pid: self.snapshot.pid,
-            base,
-            size: mapping.end.saturating_sub(base),
-            mapped: (first.file_offset != 0).then_some(mapping.start..mapping.end),
-            position_independent: true,
-            path: mapping.path.clone(),
-            build_id: build_id_in_memory(self.snapshot, first),
-        }
-    }
-}
-
-impl Modules for Space<'_> {
-    fn coverage(&self, address: u64) -> Coverage<'_> {
-        let Some((mapping, module)) = self.find(address) else {
-            return Coverage::NoModule;
-        };
-        let table = module.and_then(|module| {
-            let bias = module.bias(mapping)?;
-            Some(Table {
-                section: module.table(address.wrapping_sub(bias), self.set)?,
-                bias,
-                id: module.number,
-                index: None,
-            })
-        });
-        table.map_or(Coverage::FramePointer, Coverage::Table)
-    }
-}
-
-impl Restore for Space<'_> {
-    fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored> {
-        let (mapping, module) = self.find(address)?;
-        let module = module?;
-        let svma = address.wrapping_sub(module.bias(mapping)?);
-        let frames = module.frames.as_ref()?;
-        let caller = frames.caller(callee, svma, |address| memory.word(address))?;
-        Some(Restored {
-            registers: caller.registers,
-            signal_frame: caller.signal_frame,
-        })
-    }
 }

@@ -38,8 +38,9 @@ pub struct ThreadStack {
     pub frames: Vec<Frame>,
     /// Why there are no more.
     pub end: End,
-    /// Whether words were read from the process while it ran on.
-    pub was_live: bool,
+    /// Whether memory was needed that had not been copied while the process stood still: the stack ends there, or code made at
+    /// run time and arguments are those of a later moment.
+    pub lacked_memory: bool,
     /// The registers of the frames, where they were asked for ([`Options::registers`](crate::Options::registers)).
     pub registers: FrameRegisters,
     /// What each frame's function was called with, where that was asked for ([`Options::arguments`](crate::Options::arguments)).

@@ -1,13 +1,17 @@
 //! From a snapshot to stacks.
 
-use backtrail_arch::Registers;
+use backtrail_arch::{Register, Registers};
 use backtrail_target::Snapshot;
 use backtrail_target::snapshot::{SnapshotMemory, Thread};
-use backtrail_unwind::{AddressKind, CacheEntry, Coverage, Memory, Modules, RuleCache, Stop, step, step_restoring};
+use backtrail_unwind::{
+    AddressKind, CacheEntry, Memory, RuleCache, Stop, check_end, keep_register, step, step_restoring,
+};
 
 use crate::arguments;
-use crate::modules::{ModuleSet, Space};
+use crate::go;
+use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
+use crate::space::Space;
 
 /// Frames of one stack. A recursion that overflowed the largest usual stack has fewer.
 const MOST_FRAMES: usize = 1 << 20;
@@ -35,6 +39,10 @@ pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants)
     let mut threads: Vec<ThreadStack> = threads.collect();
     if wants.arguments {
         arguments::find(snapshot, &space, &mut threads);
+        let has_changed = space.has_read_changing();
+        threads
+            .iter_mut()
+            .for_each(|thread| thread.lacked_memory |= has_changed);
     }
     Process {
         pid: snapshot.pid,
@@ -72,7 +80,7 @@ fn stack(
         signal: thread.signal,
         frames: walk.frames,
         end,
-        was_live: walk.memory.was_live(),
+        lacked_memory: walk.memory.lacked() | space.has_read_changing(),
         registers: walk.registers.unwrap_or_default(),
         arguments: Vec::new(),
     }
@@ -93,19 +101,48 @@ struct Walk<'w, 's, 'c> {
 impl Walk<'_, '_, '_> {
     /// Walks from these registers to the end.
     fn all(&mut self, registers: Registers) -> Stop {
-        let stop = self.from(registers);
-        if self.restores || !matches!(stop, Stop::NotExpressible(_) | Stop::NoTable) {
-            return stop;
+        let mut stop = self.from(registers);
+        if !self.restores && matches!(stop, Stop::NotExpressible(_) | Stop::NoTable) {
+            // A few stacks need more registers than tables restore, or have code that no table can describe.
+            self.restores = true;
+            self.frames.clear();
+            stop = self.from(registers);
         }
-        // A few stacks need more registers than tables restore, or have code that no table can describe.
-        self.restores = true;
-        self.frames.clear();
-        self.from(registers)
+        if self.is_new_thread(&registers, stop) {
+            return Stop::EndOfStack;
+        }
+        self.check_end(stop)
     }
 
-    fn from(&mut self, mut registers: Registers) -> Stop {
+    /// Whether this is a thread's first moment: behind the call that has made it, with the result that only the new one gets.
+    fn is_new_thread(&self, innermost: &Registers, stop: Stop) -> bool {
+        const RESULT: Register = Register(0);
+        matches!(stop, Stop::NoCall | Stop::NoStart | Stop::NoTable | Stop::Unreadable(_))
+            && self.frames.len() == 1
+            && innermost.get(RESULT) == Some(0)
+            && self.space.makes_thread(innermost.pc)
+    }
+
+    /// What the outermost frame shows of the end of the walk that found it.
+    fn check_end(&mut self, stop: Stop) -> Stop {
+        let Some(&last) = self.frames.last().filter(|last| last.kind == AddressKind::Ra) else {
+            return stop;
+        };
+        if stop == Stop::NoModule {
+            // No call has left this: there is no code.
+            self.frames.pop();
+        }
+        let (arch, space) = (self.snapshot.arch, self.space);
+        check_end(arch, last.address, stop, space, self.cache, |ra| {
+            space.never_returns(ra)
+        })
+    }
+
+    fn from(&mut self, innermost: Registers) -> Stop {
+        let mut registers = innermost;
         let mut kind = AddressKind::Pc;
         let mut how = How::Initial;
+        let mut goroutine = None;
         loop {
             self.frames.push(Frame {
                 address: registers.pc,
@@ -115,10 +152,27 @@ impl Walk<'_, '_, '_> {
             if let Some(kept) = &mut self.registers {
                 kept.push(&registers);
             }
+            goroutine = go::held(&registers).or(goroutine);
             if self.frames.len() == MOST_FRAMES {
                 return Stop::Limit;
             }
-            match self.step(&mut registers, kind) {
+            let mut stepped = self.step(&mut registers, kind);
+            if let Err(Stop::NotExpressible(needed)) = stepped
+                && self.restores
+                && self.frames.len() == 2
+                && keep_register(needed, &innermost, &mut registers, self.space)
+            {
+                stepped = self.step(&mut registers, kind);
+            }
+            let (arch, space) = (self.snapshot.arch, self.space);
+            if let (Err(Stop::NotExpressible(needed)), Some(current)) = (stepped, goroutine)
+                && needed == arch.ra
+                && let Some(caller) = go::caller(arch, &registers, current, space, &mut self.memory)
+            {
+                registers = caller;
+                stepped = Ok((AddressKind::Ra, How::FramePointer));
+            }
+            match stepped {
                 Ok((AddressKind::Pc, _)) => {
                     // The handler's return address is the trampoline's first instruction: no call is before it.
                     if let Some(trampoline) = self.frames.last_mut() {
@@ -163,7 +217,7 @@ impl Walk<'_, '_, '_> {
             (self.memory.word(sp), sp.wrapping_add(u64::from(arch.pointer_bytes)))
         };
         let ra = ra.map(|ra| arch.strip(ra)).filter(|&ra| ra != 0)?;
-        if matches!(self.space.coverage(ra.wrapping_sub(1)), Coverage::NoModule) {
+        if !self.space.follows_call(ra) {
             return None;
         }
         registers.pc = ra;

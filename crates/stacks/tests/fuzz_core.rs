@@ -36,7 +36,11 @@ fn core() -> Vec<u8> {
     notes.extend(note(0x4649_4c45, &files));
     notes.extend(note(0x5349_4749, &[11; 128]));
     let stack = words(&[1, 2, STACK + 48, CODE + 0x120, 3, 4, 0, CODE + 0x140, 5, 6]);
-    let code = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 0x200]].concat();
+    let mut code = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 0x200]].concat();
+    for ra in [0x120, 0x140] {
+        const CALL_RAX: [u8; 2] = [0xff, 0xd0];
+        code[ra - 2..ra].copy_from_slice(&CALL_RAX);
+    }
     let begin = 64 + 3 * 56;
     let mut core = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x04\0\x3e\0\x01\0\0\0".to_vec();
     core.extend(words(&[0, 64, 0]));

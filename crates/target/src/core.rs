@@ -33,6 +33,7 @@ pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
         arch: core.arch,
         endian: core.endian,
         pid: process.map_or(0, |process| process.pid),
+        reader: 0,
         name: process.map_or_else(String::new, |process| process.name.clone()),
         executable: None,
         signal: core.signal.filter(|&signal| signal != 0),
@@ -45,6 +46,7 @@ pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
             .collect(),
         pieces: Pieces::new(pieces.collect()),
         is_live: false,
+        is_held: false,
     };
     snapshot.mappings = if core.files.is_empty() {
         mappings_by_headers(core, &snapshot)
@@ -76,6 +78,7 @@ fn mapping_of(load: &Load<'_>) -> Mapping {
     Mapping {
         start: load.start,
         end: load.end,
+        writable: load.writable,
         executable: load.executable,
         file_offset: 0,
         inode: 0,
@@ -96,6 +99,7 @@ fn mappings_by_note(core: &Core<'_>) -> Vec<Mapping> {
         .map(|file| Mapping {
             start: file.start,
             end: file.end,
+            writable: covering(file.start).is_some_and(|load| load.writable),
             executable: covering(file.start).is_none_or(|load| load.executable),
             file_offset: file.file_offset,
             inode: 0,

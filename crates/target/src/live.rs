@@ -136,7 +136,7 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
             None
         }
     };
-    Ok((copied?.into_snapshot(pid), held))
+    Ok((copied?.into_snapshot(pid, held.is_some()), held))
 }
 
 /// A process of which one thread stands still by itself and tells its registers: one that waits in the handler of a crash. Nothing is stopped,
@@ -146,6 +146,7 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
 /// Where there is no such process, or its mappings may not be read.
 pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'static>, Error> {
     let copied = Copied {
+        reader: tid,
         threads: vec![CopiedThread {
             tid: tid as i32,
             name: proc::thread_name(pid, tid).ok(),
@@ -154,7 +155,7 @@ pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'st
         stacks: Vec::new(),
         maps: proc::maps_text(pid).map_err(|error| system(&error))?,
     };
-    Ok(copied.into_snapshot(pid))
+    Ok(copied.into_snapshot(pid, true))
 }
 
 fn process_of(pid: u32) -> Result<u32, Error> {
@@ -185,6 +186,7 @@ fn system(error: &io::Error) -> Error {
 /// What is copied while the process stands still.
 #[derive(Default)]
 struct Copied {
+    reader: u32,
     threads: Vec<CopiedThread>,
     stacks: Vec<(u64, Vec<u8>)>,
     maps: Vec<u8>,
@@ -198,7 +200,7 @@ struct CopiedThread {
 
 impl Copied {
     /// All that needs not be done while the process stands still.
-    fn into_snapshot(self, pid: u32) -> Snapshot<'static> {
+    fn into_snapshot(self, pid: u32, is_held: bool) -> Snapshot<'static> {
         let stacks = self.stacks.into_iter().map(|(start, bytes)| (start, Cow::Owned(bytes)));
         let threads = self.threads.into_iter().map(|thread| Thread {
             tid: thread.tid as u32,
@@ -211,6 +213,7 @@ impl Copied {
         let mappings = proc::maps_of(&self.maps).into_iter().map(|map| Mapping {
             start: map.start,
             end: map.end,
+            writable: map.writable,
             executable: map.executable,
             file_offset: map.file_offset,
             inode: map.inode,
@@ -220,8 +223,9 @@ impl Copied {
             arch: Arch::native(),
             endian: Endian::NATIVE,
             pid,
+            reader: self.reader,
             name: proc::thread_name(pid, pid).unwrap_or_default(),
-            executable: fs::read_link(format!("/proc/{pid}/exe"))
+            executable: fs::read_link(format!("/proc/{}/exe", self.reader))
                 .ok()
                 .map(|path| path.to_string_lossy().into_owned()),
             signal: None,
@@ -229,6 +233,7 @@ impl Copied {
             threads,
             pieces: Pieces::new(stacks.collect()),
             is_live: true,
+            is_held,
         }
     }
 }
@@ -289,7 +294,8 @@ struct Tracer {
 impl Tracer {
     fn stop_and_copy(&mut self) -> Result<Copied, Error> {
         // Where the stacks end hardly ever changes; so this is read while the process still runs.
-        let before = proc::maps(self.pid).map_err(|error| match error.kind() {
+        self.copied.reader = living_thread(self.pid);
+        let before = proc::maps(self.copied.reader).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => Error::NotPermitted(missing_permission(self.pid)),
             _ => Error::Gone,
         })?;
@@ -309,7 +315,11 @@ impl Tracer {
             self.stop(|_| true);
         }
         self.copy_new(&before)?;
-        self.copied.maps = proc::maps_text(self.pid).map_err(|error| system(&error))?;
+        self.copied.maps = proc::maps_text(self.copied.reader).map_err(|error| match error.raw_os_error() {
+            // It was killed while it stood still.
+            Some(libc::ENOENT | libc::ESRCH) => Error::Gone,
+            _ => system(&error),
+        })?;
         if self.copied.threads.is_empty() {
             return Err(Error::Gone);
         }
@@ -490,7 +500,7 @@ impl Tracer {
     /// As much as can be read.
     fn copy(&self, start: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
-        let read = sys::read_process(self.pid as i32, start, &mut bytes).unwrap_or(0);
+        let read = sys::read_process(self.copied.reader as i32, start, &mut bytes).unwrap_or(0);
         bytes.truncate(read);
         bytes
     }
@@ -505,6 +515,17 @@ impl Tracer {
             }
         }
     }
+}
+
+/// The first thread, or another if that has ended before them and is kept for them as a zombie, without memory.
+fn living_thread(pid: u32) -> u32 {
+    let has_ended = |tid: u32| matches!(proc::thread_state(pid, tid), None | Some('Z' | 'X'));
+    if !has_ended(pid) {
+        return pid;
+    }
+    let threads = proc::threads(pid as i32).unwrap_or_default();
+    let living = threads.into_iter().map(|tid| tid as u32).find(|&tid| !has_ended(tid));
+    living.unwrap_or(pid)
 }
 
 fn mapping_end(maps: &[MapsEntry], address: u64) -> Option<u64> {

@@ -18,6 +18,9 @@ pub struct Snapshot<'a> {
     pub endian: Endian,
     /// The process's number; 0 where it is not told.
     pub pid: u32,
+    /// One of its threads that has not ended, through which its memory is read: the first one may be gone, and with it
+    /// `/proc/PID/maps`. Without meaning in a core.
+    pub reader: u32,
     /// The program's name, as the kernel cuts it off.
     pub name: String,
     /// The path of the executable, where it is known.
@@ -32,6 +35,8 @@ pub struct Snapshot<'a> {
     pub pieces: Pieces<'a>,
     /// Whether the process is there, and the rest of its memory can be read from it as it is now.
     pub is_live: bool,
+    /// Whether it stands still until this is dropped, so that what it has now is what it had then.
+    pub is_held: bool,
 }
 
 /// A part of the address space.
@@ -41,6 +46,8 @@ pub struct Mapping {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
+    /// Whether it may be written to.
+    pub writable: bool,
     /// Whether code may run there.
     pub executable: bool,
     /// Offset of the first byte in the file, in bytes.
@@ -49,6 +56,13 @@ pub struct Mapping {
     pub inode: u64,
     /// Path, empty for anonymous memory; ` (deleted)` behind it where the file had gone.
     pub path: String,
+}
+
+impl Mapping {
+    /// Whether what is mapped stays as it is: nobody writes to it here, and it is a file that a path leads to.
+    pub fn is_constant(&self) -> bool {
+        self.inode != 0 && !self.writable && !self.path.starts_with("/memfd:")
+    }
 }
 
 /// A thread.
@@ -118,6 +132,7 @@ impl<'a> Snapshot<'a> {
             arch,
             endian,
             pid: 0,
+            reader: 0,
             name: String::new(),
             executable: None,
             signal: None,
@@ -125,6 +140,7 @@ impl<'a> Snapshot<'a> {
             threads: Vec::new(),
             pieces,
             is_live: false,
+            is_held: false,
         }
     }
 
@@ -135,12 +151,12 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Copies bytes from `address` on and returns how many came. What is not in the pieces is read from the process as
-    /// it is now, if it is there.
+    /// it is now, if it is there: who asks for more than code has to hold it.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = self.pieces.read(address, buffer);
         if self.is_live && done < buffer.len() {
             let rest = address.saturating_add(done as u64);
-            done += sys::read_process(self.pid as i32, rest, &mut buffer[done..]).unwrap_or(0);
+            done += sys::read_process(self.reader as i32, rest, &mut buffer[done..]).unwrap_or(0);
         }
         done
     }
@@ -150,7 +166,7 @@ impl<'a> Snapshot<'a> {
         SnapshotMemory {
             snapshot: self,
             pages: Pages::default(),
-            was_live: false,
+            lacked: false,
         }
     }
 }
@@ -190,13 +206,19 @@ pub struct SnapshotMemory<'s> {
     snapshot: &'s Snapshot<'s>,
     /// Of the running process.
     pages: Pages,
-    was_live: bool,
+    lacked: bool,
 }
 
 impl SnapshotMemory<'_> {
-    /// Whether a word was read from the running process, which may not have been what the snapshot's moment had.
-    pub fn was_live(&self) -> bool {
-        self.was_live
+    /// Whether a word was asked for that was not copied, of a process that runs on: what it has there now may not be what it
+    /// had then.
+    pub fn lacked(&self) -> bool {
+        self.lacked
+    }
+
+    /// Whether what is at an address now was there at the snapshot's moment.
+    fn is_as_it_was(&self, address: u64) -> bool {
+        self.snapshot.is_held || self.snapshot.mapping(address).is_some_and(Mapping::is_constant)
     }
 
     #[cold]
@@ -209,7 +231,6 @@ impl SnapshotMemory<'_> {
         }
         let bytes = self.pages.at(address, |page, bytes| snapshot.read(page, bytes));
         word = *bytes.first_chunk()?;
-        self.was_live = true;
         Some(self.number(word))
     }
 
@@ -230,6 +251,10 @@ impl Memory for SnapshotMemory<'_> {
             return Some(word);
         }
         if self.snapshot.is_live {
+            if !self.is_as_it_was(address) {
+                self.lacked |= self.snapshot.mapping(address).is_some();
+                return None;
+            }
             return self.live_word(address);
         }
         let mut word = [0; 8];
@@ -244,6 +269,33 @@ mod tests {
     fn snapshot(pieces: Vec<(u64, Vec<u8>)>, endian: Endian) -> Snapshot<'static> {
         let pieces = pieces.into_iter().map(|(at, bytes)| (at, bytes.into()));
         Snapshot::of_memory(Arch::native(), endian, Pieces::new(pieces.collect()))
+    }
+
+    #[test]
+    fn words_that_were_not_copied_are_not_taken_from_a_process_that_runs_on() {
+        let (copied, other) = ([1_u64, 2], [3_u64]);
+        let bytes: Vec<u8> = copied.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut snapshot = snapshot(vec![(copied.as_ptr().addr() as u64, bytes)], Endian::NATIVE);
+        (snapshot.reader, snapshot.is_live) = (std::process::id(), true);
+        let other = other.as_ptr().addr() as u64;
+        snapshot.mappings = vec![Mapping {
+            start: other,
+            end: other + 8,
+            writable: true,
+            executable: false,
+            file_offset: 0,
+            inode: 0,
+            path: String::new(),
+        }];
+        let mut memory = snapshot.memory();
+        assert_eq!(
+            (memory.word(copied.as_ptr().addr() as u64 + 8), memory.lacked()),
+            (Some(2), false)
+        );
+        assert_eq!((memory.word(other), memory.lacked()), (None, true));
+        snapshot.is_held = true;
+        let mut memory = snapshot.memory();
+        assert_eq!((memory.word(other), memory.lacked()), (Some(3), false));
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub const OTHER_PLUGIN: Program = Program {
 };
 /// Becomes itself again and again.
 pub const EXEC_MID: Program = c("exec_mid", "exec_mid.c");
+/// Stacks that are odd in one way each.
+pub const ODD_STACKS: Program = c("odd_stacks", "odd_stacks.c");
 /// Works for a while and ends as told.
 pub const SPIN: Program = c("spin", "spin.c");
 /// A fixed amount of work, for timing.

@@ -4,7 +4,7 @@ use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 
 use crate::cache::TableRule;
-use crate::step::{AddressKind, Found, find};
+use crate::step::{AddressKind, Found, Stop, find};
 use crate::{Modules, RuleCache, Uncovered};
 
 /// Whether the chain of frame pointers passes through a frame.
@@ -41,6 +41,25 @@ pub fn link(arch: &Arch, pc: u64, kind: AddressKind, modules: &impl Modules, cac
         TableRule::Caller { .. } | TableRule::Signal => Link::Unknown,
         TableRule::Outermost => Link::Outermost,
         TableRule::NotCovered => uncovered(true),
+    }
+}
+
+/// What the outermost frame, whose return address is `ra`, shows of the end of the walk that found it: a stack is whole only
+/// if it ends in code that a table names as the start of one, or in code from which nothing returns.
+pub fn check_end(
+    arch: &Arch,
+    ra: u64,
+    stop: Stop,
+    modules: &impl Modules,
+    cache: &mut RuleCache<'_>,
+    never_returns: impl FnOnce(u64) -> bool,
+) -> Stop {
+    let is_start = |cache: &mut RuleCache<'_>| {
+        link(arch, ra, AddressKind::Ra, modules, cache) == Link::Outermost || never_returns(ra)
+    };
+    match stop {
+        Stop::EndOfStack if !is_start(cache) => Stop::NoStart,
+        stop => stop,
     }
 }
 

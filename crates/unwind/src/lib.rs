@@ -68,7 +68,7 @@ mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
-pub use chain::{Link, link};
+pub use chain::{Link, check_end, link};
 pub use frame::{Frame, Position};
 pub use memo::{Memo, MemoRead, MemoState};
 pub use record::MemoStep;
@@ -181,6 +181,12 @@ pub trait Modules {
     /// Whether `ra`, found without a table row, follows a call that can lead to `callee`, an address in the frame that
     /// it was found from.
     fn is_called(&self, _ra: u64, _callee: u64) -> bool {
+        true
+    }
+
+    /// Whether `address` lies in the stack that `sp` points to, as far as anybody knows. A frame that was found without a
+    /// table row is believed only if it does.
+    fn is_same_stack(&self, _sp: u64, _address: u64) -> bool {
         true
     }
 

@@ -230,6 +230,7 @@ fn uncovered_step(
     let mut prove = |step: &mut dyn FnMut(&mut Registers) -> Result<AddressKind, Stop>| {
         let mut caller = callee;
         match step(&mut caller) {
+            Ok(_) if !is_same_stack(arch, &callee, &caller, modules) => Err(Stop::DidNotAdvance),
             Ok(_) if !modules.is_called(caller.pc, callee.pc) => Err(Stop::NoCall),
             Ok(kind) => {
                 *registers = caller;
@@ -261,6 +262,14 @@ fn uncovered_step(
                 stepped => stepped,
             }
         }
+    }
+}
+
+/// Whether the frame that was left ends in the stack in which it begins.
+fn is_same_stack(arch: &Arch, callee: &Registers, caller: &Registers, modules: &impl Modules) -> bool {
+    match (callee.get(arch.sp), caller.get(arch.sp)) {
+        (Some(sp), Some(end)) => sp == end || modules.is_same_stack(sp, end.wrapping_sub(1)),
+        _ => true,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::line::Line;
+use backtrail_local::handler::line::Line;
 
 /// Writes each address of a backtrace on a line of its own: the module's path and the offset in its file's terms, which
 /// `addr2line -e PATH OFFSET` takes, and the address. Names are not looked up, since that is nothing for a handler.

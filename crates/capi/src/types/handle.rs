@@ -5,7 +5,7 @@ use std::path::Path;
 
 use backtrail_ctype::link::{self, Section, Symbols};
 use backtrail_ctype::print::{Name, Plain};
-use backtrail_ctype::{Error, ErrorKind, Lent, Symbol, SymbolKind, TypeId, Types, find, write};
+use backtrail_ctype::{Error, ErrorKind, Lent, Symbol, SymbolKind, TypeId, Types, find, threads, write};
 use backtrail_dwarf::types::{Parts, Sections, Source, SourceError};
 use backtrail_elf::{File, MappedFile};
 
@@ -53,7 +53,7 @@ impl Handle {
         let source = match Source::find(file.bytes()) {
             Ok(source) => source,
             Err(SourceError::NoTypes) if debug_information => {
-                let (made, pointer) = from_debug_information(file.bytes())?;
+                let (made, pointer) = threads::scoped(|| from_debug_information(file.bytes()))?;
                 let lent = Lent { pointer, strings: &[] };
                 return Handle::of(&made, lent, Vec::new());
             }

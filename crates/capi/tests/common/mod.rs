@@ -57,13 +57,10 @@ pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Pr
         .arg(programs().join(source));
     match link {
         Link::Shared => {
-            // By its own name, which a program asks for.
-            std::fs::copy(
-                libraries().join("libbacktrail.so"),
-                folder.path().join("libbacktrail.so.0"),
-            )
-            .expect("cargo has built it");
-            compile.arg(folder.path().join("libbacktrail.so.0"));
+            // As cargo has made it, without a version in its name.
+            let library = folder.path().join("libbacktrail.so");
+            std::fs::copy(libraries().join("libbacktrail.so"), &library).expect("cargo has built it");
+            compile.arg("-L").arg(folder.path()).arg("-lbacktrail");
             compile.arg(format!("-Wl,-rpath,{}", folder.path().display()));
         }
         Link::With(library) => {
@@ -83,7 +80,8 @@ pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Pr
 
 pub(crate) fn run(program: &Program, arguments: &[&str]) -> Finished {
     let mut run = Command::new(&program.path);
-    run.args(arguments);
+    // Cargo's own leads to libraries of earlier builds.
+    run.args(arguments).env_remove("LD_LIBRARY_PATH");
     command::run(&mut run, LIMIT).expect("it was just built")
 }
 

@@ -45,6 +45,9 @@ pub(crate) struct Stack {
     /// Print a record: compact backtraces and a list of the modules with their build ids, without names.
     #[arg(long, conflicts_with = "json")]
     cbf: bool,
+    /// Print the names of functions in full. By default, those of more than 200 characters are shortened in the middle.
+    #[arg(long)]
+    full_names: bool,
     /// Show each thread by itself, also those whose stacks are equal.
     #[arg(long)]
     all: bool,
@@ -90,9 +93,8 @@ fn run_live(arguments: &Stack, pid: u32, mut looker: Looker) -> Result<Status, F
     let mut before: Option<Process> = None;
     let mut next = Instant::now();
     for look in 0..count {
-        let captured = live::capture(pid, arguments.freeze);
-        let (snapshot, hold) = match captured {
-            Ok(captured) => captured,
+        let (process, hold) = match looker.look(pid, arguments.freeze) {
+            Ok(looked) => looked,
             // A process that ended between two looks is no mistake.
             Err(live::Error::Gone | live::Error::Zombie) if look > 0 => {
                 eprintln!("backtrail: {pid}: has ended");
@@ -100,7 +102,6 @@ fn run_live(arguments: &Stack, pid: u32, mut looker: Looker) -> Result<Status, F
             }
             Err(error) => return Err(not_captured(pid, error)),
         };
-        let process = looker.stacks(&snapshot);
         show(arguments, &mut looker, &process, before.as_ref())?;
         drop(hold);
         before = Some(process);
@@ -192,7 +193,11 @@ fn show(arguments: &Stack, looker: &mut Looker, process: &Process, before: Optio
             return json::write(out, process, &named, arguments.args);
         }
         let changes = before.map(|before| fold::changes(before, process));
-        text::write(out, process, &named, changes.as_ref(), arguments.all)
+        let options = text::Options {
+            all: arguments.all,
+            full_names: arguments.full_names,
+        };
+        text::write(out, process, &named, changes.as_ref(), options)
     })
 }
 
@@ -205,10 +210,12 @@ fn tell_troubles(looker: &Looker, process: Option<&Process>) {
     for note in unnamed {
         eprintln!("backtrail: note: {}", one_line(&note.to_string()));
     }
-    let live = process.map_or(0, |process| {
-        process.threads.iter().filter(|thread| thread.was_live).count()
+    let lacking = process.map_or(0, |process| {
+        process.threads.iter().filter(|thread| thread.lacked_memory).count()
     });
-    if live > 0 {
-        eprintln!("backtrail: note: outer frames of {live} stacks were read while the process ran on");
+    if lacking > 0 {
+        eprintln!(
+            "backtrail: note: outer frames of {lacking} stacks may be missing: the process ended before they were read"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Stacks as text.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use backtrail_stacks::fold::{self, Change};
@@ -10,13 +11,25 @@ use crate::error::one_line;
 /// So many numbers of threads with equal stacks are named.
 const NAMED_THREADS: usize = 8;
 
+/// The longest name of a function, in characters: templates of C++ and Rust's generic types fill pages.
+const LONGEST_NAME: usize = 200;
+
+/// What is shown of threads and frames.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// Each thread by itself.
+    pub(super) all: bool,
+    /// Names of functions in full.
+    pub(super) full_names: bool,
+}
+
 /// Writes the process and its threads; after an earlier look, only what is not as it was: one line where everything is.
 pub(super) fn write(
     out: &mut dyn Write,
     process: &Process,
     named: &[NamedThread],
     changes: Option<&(Vec<Change>, Vec<u32>)>,
-    all: bool,
+    options: Options,
 ) -> io::Result<()> {
     write_process(out, process)?;
     if changes.is_some_and(|(each, gone)| gone.is_empty() && each.iter().all(|change| *change == Change::Same)) {
@@ -26,7 +39,7 @@ pub(super) fn write(
         Some(signal) => writeln!(out, ", ended by signal {signal}")?,
         None => writeln!(out)?,
     }
-    let groups = if all {
+    let groups = if options.all {
         (0..named.len()).map(|index| vec![index]).collect()
     } else {
         fold::equal_stacks(&process.threads)
@@ -41,7 +54,7 @@ pub(super) fn write(
         writeln!(out)?;
         let new = change(first) == Some(Change::New);
         write_heading(out, named, &group, new)?;
-        write_frames(out, &named[first])?;
+        write_frames(out, &named[first], options)?;
     }
     if unchanged > 0 {
         writeln!(out, "\n{unchanged} {} as before", threads(unchanged))?;
@@ -91,11 +104,11 @@ fn write_heading(out: &mut dyn Write, named: &[NamedThread], group: &[usize], ne
     writeln!(out, "{}", if new { ", new" } else { "" })
 }
 
-fn write_frames(out: &mut dyn Write, thread: &NamedThread) -> io::Result<()> {
+fn write_frames(out: &mut dyn Write, thread: &NamedThread, options: Options) -> io::Result<()> {
     let width = thread.frames.len().saturating_sub(1).to_string().len();
     for (number, frame) in thread.frames.iter().enumerate() {
         write!(out, "#{number:<width$} ")?;
-        write_frame(out, frame)?;
+        write_frame(out, frame, options)?;
     }
     match thread.end {
         End::COMPLETE => Ok(()),
@@ -104,8 +117,12 @@ fn write_frames(out: &mut dyn Write, thread: &NamedThread) -> io::Result<()> {
     }
 }
 
-fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
-    write!(out, "{:#018x} in {}", frame.pc, one_line(&frame.function))?;
+fn write_frame(out: &mut dyn Write, frame: &NamedFrame, options: Options) -> io::Result<()> {
+    let function = match options.full_names {
+        true => Cow::Borrowed(&*frame.function),
+        false => shortened(&frame.function, LONGEST_NAME),
+    };
+    write!(out, "{:#018x} in {}", frame.pc, one_line(&function))?;
     if let Some(offset) = frame.offset {
         write!(out, "+{offset:#x}")?;
     }
@@ -124,4 +141,32 @@ fn write_frame(out: &mut dyn Write, frame: &NamedFrame) -> io::Result<()> {
     }
     let inlined = if frame.inlined { ", inlined" } else { "" };
     writeln!(out, " ({}{inlined})", one_line(&frame.module))
+}
+
+/// A name of at most `longest` characters: of a longer one, its beginning and its end.
+fn shortened(name: &str, longest: usize) -> Cow<'_, str> {
+    let count = name.chars().count();
+    if count <= longest {
+        return Cow::Borrowed(name);
+    }
+    let kept = longest.saturating_sub(1);
+    let begin: String = name.chars().take(kept.div_ceil(2)).collect();
+    let end = name.chars().skip(count - kept / 2);
+    Cow::Owned(begin.chars().chain(['…']).chain(end).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_both_ends() {
+        assert_eq!(shortened("12345", 5), "12345");
+        assert_eq!(shortened("123456", 5), "12…56");
+        assert_eq!(shortened("123456", 4), "12…6");
+        assert_eq!(shortened("äöüäöü", 4), "äö…ü");
+        assert_eq!(shortened("123456", 1), "…");
+        let long = "vector<int, ".repeat(500);
+        assert_eq!(shortened(&long, LONGEST_NAME).chars().count(), LONGEST_NAME);
+    }
 }

@@ -33,6 +33,7 @@ use crate::constants::{CTF_SECTION, Flags};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::read::{Archive, Dict, Header, Lent, Symbol, TypeId, Types};
+use crate::threads;
 use crate::write::{self, Contents, WriteError};
 use classes::Classes;
 use emit::{Child, Parent};
@@ -209,6 +210,10 @@ pub struct Linked<'a> {
 
 /// Links units.
 pub fn link<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<'a>, LinkError> {
+    threads::scoped(|| link_in_pool(units, options))
+}
+
+fn link_in_pool<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<'a>, LinkError> {
     let hashes: Vec<Result<Vec<u128>, LinkErrorKind>> = runs_of(units).map(|unit| hash::hashes(&unit.types)).collect();
     let failed = |(unit, result): (usize, Result<Vec<u128>, _>)| result.map_err(|kind| LinkError { kind, unit });
     let hashes = hashes
@@ -270,6 +275,10 @@ impl Linked<'_> {
     /// The section: a dict, or an archive of them where units have types of their own. Equal children lie at one place. `pointer`
     /// is the size of a pointer in bytes.
     pub fn write(&self, options: &write::Options<'_>, pointer: u8) -> Result<Vec<u8>, WriteError> {
+        threads::scoped(|| self.write_in_pool(options, pointer))
+    }
+
+    fn write_in_pool(&self, options: &write::Options<'_>, pointer: u8) -> Result<Vec<u8>, WriteError> {
         if self.children.is_empty() {
             return write::dict(&self.parent, options);
         }

@@ -5,6 +5,8 @@ use std::ops::Range;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use rayon::prelude::*;
 
+use crate::threads;
+
 /// Bytes of a piece, at the most where the body has less than [`PIECES`] of these. Each knows the end of the one before it, and each has codes of its own: so the stream is shorter than that of one piece.
 const PIECE: usize = 24 << 10;
 /// More pieces than this do not make the stream shorter, and readers make tables for each.
@@ -25,9 +27,12 @@ pub(super) fn zlib(body: &[u8], second: usize, level: u32) -> Option<Vec<u8>> {
         pieces.push(0..0);
     }
     let last = pieces.len() - 1;
-    let packed = pieces.into_par_iter().enumerate().with_max_len(1);
-    let packed = packed.map(|(number, piece)| deflate(body, piece, number == last, level));
-    let packed = packed.collect::<Option<Vec<_>>>()?;
+    let pack = |(number, piece)| deflate(body, piece, number == last, level);
+    let packed: Option<Vec<_>> = match last {
+        0 => pieces.into_iter().enumerate().map(pack).collect(),
+        _ => threads::scoped(|| pieces.into_par_iter().enumerate().with_max_len(1).map(pack).collect()),
+    };
+    let packed = packed?;
     let mut stream = HEADER.to_vec();
     packed.iter().for_each(|piece| stream.extend(piece));
     let checksum = simd_adler32::adler32(&body);

@@ -20,7 +20,7 @@ use backtrail_args::table::write::{self, Places, Site, Told};
 use backtrail_args::table::{PARAMETERS, Step, Value};
 use backtrail_ctype::graph::{Body, Graph};
 use backtrail_ctype::link::Section;
-use backtrail_ctype::{Archive, Lent, TypeId};
+use backtrail_ctype::{Archive, Lent, TypeId, threads};
 use backtrail_elf::{File, Image};
 use gimli::{EndianSlice, RunTimeEndian};
 use rayon::prelude::*;
@@ -99,6 +99,16 @@ pub struct TypesOfFile<'a> {
 /// Makes the table of `image` from its debug information, which `with_dwarf` has (itself, or a separate file), and the supplementary file.
 /// `None` where there is no debug information.
 pub fn table(
+    image: &Image<'_>,
+    with_dwarf: &File<'_>,
+    supplementary: Option<&File<'_>>,
+    types: TypesOfFile<'_>,
+    places: Places,
+) -> Result<Option<Made>, Error> {
+    threads::scoped(|| table_in_pool(image, with_dwarf, supplementary, types, places))
+}
+
+fn table_in_pool(
     image: &Image<'_>,
     with_dwarf: &File<'_>,
     supplementary: Option<&File<'_>>,

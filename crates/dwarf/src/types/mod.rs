@@ -10,8 +10,8 @@ mod left_out;
 mod sections;
 mod source;
 
-use backtrail_ctype::TypeId;
 use backtrail_ctype::link::Unit;
+use backtrail_ctype::{TypeId, threads};
 use gimli::{DwLang, RunTimeEndian, SectionId, constants as dw};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -58,6 +58,10 @@ struct All<'d> {
 impl<'d> Parts<'d> {
     /// Reads all units, in parallel.
     pub fn read(sections: &'d Sections<'_>) -> Result<Parts<'d>, Error> {
+        threads::scoped(|| Parts::read_in_pool(sections))
+    }
+
+    fn read_in_pool(sections: &'d Sections<'_>) -> Result<Parts<'d>, Error> {
         let dwarf = sections.main()?;
         let mut units = parse_all(&dwarf, dwarf.units())?;
         let own = units.len();
@@ -101,6 +105,13 @@ impl<'d> Parts<'d> {
     }
 
     fn make_of<'p>(&'p self, arguments: bool) -> Made<'p>
+    where
+        'd: 'p,
+    {
+        threads::scoped(|| self.make_in_pool(arguments))
+    }
+
+    fn make_in_pool<'p>(&'p self, arguments: bool) -> Made<'p>
     where
         'd: 'p,
     {

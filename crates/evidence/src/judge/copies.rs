@@ -116,7 +116,7 @@ impl Copies {
     }
 
     /// Looks at a process.
-    fn look(&mut self, pid: u32) {
+    pub(crate) fn look(&mut self, pid: u32) {
         let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else {
             return;
         };
@@ -266,7 +266,8 @@ impl Watcher {
     }
 }
 
-fn marked(variable: &str) -> Vec<u32> {
+/// The processes whose environment holds `NAME=VALUE`.
+pub(crate) fn marked(variable: &str) -> Vec<u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -15,6 +15,7 @@ mod source;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use backtrail_ctype::threads;
 use backtrail_elf::Symbols;
 use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
@@ -205,7 +206,7 @@ impl Symbolizer {
             .iter()
             .filter_map(|(file, svmas)| Some((self.symbols(*file)?, svmas)));
         let symbols: Vec<(&dyn ModuleSymbols, &Vec<u64>)> = symbols.collect();
-        symbols.par_iter().for_each(|(symbols, svmas)| symbols.expect(svmas));
+        threads::scoped(|| symbols.par_iter().for_each(|(symbols, svmas)| symbols.expect(svmas)));
     }
 
     /// What a frame's address means in the process now. A return address is looked up one byte before, where the call

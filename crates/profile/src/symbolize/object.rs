@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use backtrail_ctype::threads;
 use backtrail_dwarf::cache;
 use backtrail_dwarf::go_names::{GoCall, GoNames};
 use backtrail_dwarf::lines::{DebugSections, Lines};
@@ -176,7 +177,7 @@ impl Files {
                 .flatten()
                 .find_map(|image| DebugSections::load(image, supplementary.as_ref(), asked).ok()?)
         };
-        let (sections, symbols) = rayon::join(sections, symbols);
+        let (sections, symbols) = threads::scoped(|| rayon::join(sections, symbols));
         let lines = sections.and_then(|sections| Lines::new(Box::leak(Box::new(sections))).ok());
         Names {
             symbols,

@@ -20,8 +20,8 @@ use backtrail_target::Snapshot;
 use backtrail_unwind::AddressKind;
 use rustc_hash::FxHashMap;
 
-use crate::modules::Space;
 use crate::process::{Argument, Frame, ThreadStack};
+use crate::space::Space;
 use module::Opened;
 pub(crate) use module::Source;
 use show::{Byte, Show, known};

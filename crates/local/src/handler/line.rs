@@ -5,14 +5,15 @@ use core::ffi::c_int;
 use super::{names, system};
 
 /// Text on its way, as far as it has room: it is written when it is full.
-pub(crate) struct Line {
+pub struct Line {
     fd: c_int,
     bytes: [u8; 256],
     used: usize,
 }
 
 impl Line {
-    pub(crate) fn new(fd: c_int) -> Line {
+    /// An empty line, to be written to `fd`.
+    pub fn new(fd: c_int) -> Line {
         Line {
             fd,
             bytes: [0; 256],
@@ -20,7 +21,8 @@ impl Line {
         }
     }
 
-    pub(crate) fn push(&mut self, text: &[u8]) {
+    /// Appends text.
+    pub fn push(&mut self, text: &[u8]) {
         for &byte in text {
             if self.used == self.bytes.len() {
                 self.flush();
@@ -32,8 +34,8 @@ impl Line {
         }
     }
 
-    /// PATH(+0xOFFSET) [0xADDRESS].
-    pub(crate) fn push_address(&mut self, address: u64) {
+    /// Appends `PATH(+0xOFFSET) [0xADDRESS]`.
+    pub fn push_address(&mut self, address: u64) {
         if let Some(named) = names::named(address) {
             self.push(named.name);
             self.push(b"(+0x");
@@ -45,8 +47,8 @@ impl Line {
         self.push(b"]");
     }
 
-    /// Every byte as two digits.
-    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+    /// Appends every byte as two hexadecimal digits.
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             for nibble in [byte >> 4, byte & 15] {
                 self.push(&[if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }]);
@@ -54,7 +56,8 @@ impl Line {
         }
     }
 
-    pub(crate) fn push_decimal(&mut self, value: u64) {
+    /// Appends a number.
+    pub fn push_decimal(&mut self, value: u64) {
         let mut digits = [b'0'; 20];
         let mut rest = value;
         let mut first = digits.len() - 1;
@@ -69,7 +72,7 @@ impl Line {
     }
 
     /// Without leading zeros.
-    pub(crate) fn push_hex(&mut self, value: u64) {
+    pub fn push_hex(&mut self, value: u64) {
         let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
         for digit in (0..digits).rev() {
             let nibble = (value >> (4 * digit) & 15) as u8;
@@ -77,7 +80,8 @@ impl Line {
         }
     }
 
-    pub(crate) fn flush(&mut self) {
+    /// Writes what there is.
+    pub fn flush(&mut self) {
         let mut rest = self.bytes.get(..self.used).unwrap_or_default();
         while !rest.is_empty() {
             match system::write(self.fd, rest) {

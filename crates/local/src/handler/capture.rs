@@ -3,16 +3,15 @@
 use core::ffi::c_void;
 use core::fmt;
 
-use super::entry::backtrail_backtrace;
+use super::entry::own_return_addresses;
 use super::names;
 
 /// The return addresses of the active calls of a thread, the innermost first.
 ///
-/// Taking one allocates nothing, takes no lock and does not panic, so signal handlers may, at any moment and on any stack. The modules
-/// must have been made known by [`init`](crate::init()) before; without it there is one frame.
+/// Taking one allocates nothing, takes no lock and does not panic, so signal handlers may take one at any moment and on
+/// any stack. Before [`init`](crate::init()) there is one frame.
 ///
-/// Displayed, each frame is a line as
-/// [`backtrail_backtrace_symbols_fd`](crate::backtrail_backtrace_symbols_fd) writes it; nothing is looked up in any file.
+/// Displayed, each frame is a line `PATH(+0xOFFSET) [0xADDRESS]`; nothing is looked up in any file.
 #[derive(Clone)]
 pub struct Backtrace {
     addresses: [u64; Backtrace::MOST],
@@ -29,7 +28,7 @@ impl Backtrace {
         // The first is in this function.
         let mut found = [core::ptr::null_mut::<c_void>(); Backtrace::MOST + 1];
         // SAFETY: the buffer has this room, which an int can count.
-        let count = unsafe { backtrail_backtrace(found.as_mut_ptr(), found.len() as i32) };
+        let count = unsafe { own_return_addresses(found.as_mut_ptr(), found.len() as i32) };
         let mut backtrace = Backtrace {
             addresses: [0; Backtrace::MOST],
             count: 0,

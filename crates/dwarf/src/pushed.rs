@@ -4,11 +4,24 @@
 //! is believed if it lies in code made at run time and stands in that data. Other run-time systems have addresses of code
 //! in their data that no frame returns to, so this holds for HotSpot alone.
 
-use backtrail_target::proc::{self, MapsEntry};
-use backtrail_target::sys;
+use std::ops::Range;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::code::Process;
+use crate::proof::ProcessCode;
+
+/// A piece of memory that is mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// Whether it may be written to.
+    pub writable: bool,
+    /// Whether code may run there.
+    pub executable: bool,
+    /// The file's path; empty for memory without one.
+    pub path: String,
+}
 
 /// Processes that are remembered; with more, all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
@@ -28,17 +41,17 @@ struct Tables {
 
 /// Addresses in the data of modules, by process.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct Pushed {
     by_process: FxHashMap<u32, Tables>,
 }
 
-impl Made {
+impl Pushed {
     /// Whether the data of a module has this address.
-    pub(crate) fn has(&mut self, process: &Process<'_, '_>, address: u64) -> bool {
-        if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.pid) {
+    pub(crate) fn has(&mut self, process: &impl ProcessCode, address: u64) -> bool {
+        if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.process()) {
             self.by_process.clear();
         }
-        let tables = self.by_process.entry(process.pid).or_default();
+        let tables = self.by_process.entry(process.process()).or_default();
         if tables.addresses.contains(&address) {
             return true;
         }
@@ -54,19 +67,24 @@ impl Made {
 }
 
 /// The addresses of code made at run time in the data of all modules.
-fn read(process: &Process<'_, '_>) -> FxHashSet<u64> {
-    let maps = proc::maps(process.pid).unwrap_or_default();
+fn read(process: &impl ProcessCode) -> FxHashSet<u64> {
+    let regions = process.regions();
     let is_made = |&word: &u64| {
-        let mapping = process.space.find(word);
-        mapping.is_some_and(|mapping| !process.modules.is_file(mapping))
+        let mapping = process.find(word);
+        mapping.is_some_and(|mapping| !process.is_file(mapping))
     };
     let mut left = MOST_DATA;
     let mut found = FxHashSet::default();
-    for map in data(&maps) {
-        let len = (map.end - map.start).min(MOST_OF_MAPPING).min(left);
+    for region in data(&regions) {
+        let len = region
+            .range
+            .end
+            .saturating_sub(region.range.start)
+            .min(MOST_OF_MAPPING)
+            .min(left);
         left -= len;
         let mut bytes = vec![0; len as usize];
-        let read = sys::read_process(process.pid as i32, map.start, &mut bytes).unwrap_or(0);
+        let read = process.read(region.range.start, &mut bytes);
         let words = bytes[..read].as_chunks::<8>().0.iter();
         found.extend(words.map(|word| u64::from_ne_bytes(*word)).filter(is_made));
     }
@@ -74,20 +92,22 @@ fn read(process: &Process<'_, '_>) -> FxHashSet<u64> {
 }
 
 /// What HotSpot may write to: mappings of its library, and the memory without a file right after these.
-fn data(maps: &[MapsEntry]) -> Vec<&MapsEntry> {
+fn data(regions: &[Region]) -> Vec<&Region> {
     const HOTSPOT: &str = "/libjvm.so";
-    let code = maps.iter().filter(|map| map.executable && map.path.ends_with(HOTSPOT));
-    let modules: FxHashSet<&str> = code.map(|map| &map.path[..]).collect();
+    let code = regions
+        .iter()
+        .filter(|region| region.executable && region.path.ends_with(HOTSPOT));
+    let modules: FxHashSet<&str> = code.map(|region| &region.path[..]).collect();
     let belongs = |index: usize| {
-        let map = &maps[index];
-        let before = index.checked_sub(1).map(|before| &maps[before]);
-        let is_bss = |before: &MapsEntry| before.end == map.start && modules.contains(&before.path[..]);
-        modules.contains(&map.path[..]) || map.path.is_empty() && before.is_some_and(is_bss)
+        let region = &regions[index];
+        let before = index.checked_sub(1).map(|before| &regions[before]);
+        let is_bss = |before: &Region| before.range.end == region.range.start && modules.contains(&before.path[..]);
+        modules.contains(&region.path[..]) || region.path.is_empty() && before.is_some_and(is_bss)
     };
-    let writable = (0..maps.len()).filter(|&index| maps[index].writable && !maps[index].executable);
+    let writable = (0..regions.len()).filter(|&index| regions[index].writable && !regions[index].executable);
     writable
         .filter(|&index| belongs(index))
-        .map(|index| &maps[index])
+        .map(|index| &regions[index])
         .collect()
 }
 
@@ -97,17 +117,13 @@ mod tests {
 
     #[test]
     fn data_is_what_modules_may_write() {
-        let entry = |start, end, path: &str, permissions: &str| MapsEntry {
-            start,
-            end,
+        let entry = |start, end, path: &str, permissions: &str| Region {
+            range: start..end,
             writable: permissions.contains('w'),
             executable: permissions.contains('x'),
-            file_offset: 0,
-            device: (0, 0),
-            inode: 0,
             path: path.to_owned(),
         };
-        let maps = [
+        let regions = [
             entry(0x1000, 0x2000, "/lib/libjvm.so", "x"),
             entry(0x2000, 0x3000, "/lib/libjvm.so", "w"),
             entry(0x3000, 0x4000, "", "w"),
@@ -115,7 +131,7 @@ mod tests {
             entry(0x5000, 0x6000, "", "w"),
             entry(0x9000, 0xa000, "[stack]", "w"),
         ];
-        let starts: Vec<u64> = data(&maps).iter().map(|map| map.start).collect();
+        let starts: Vec<u64> = data(&regions).iter().map(|region| region.range.start).collect();
         assert_eq!(starts, [0x2000, 0x3000]);
     }
 }

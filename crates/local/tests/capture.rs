@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use backtrail::Backtrace;
+use backtrail_local::Backtrace;
 
 /// Of the addresses by glibc, and by ours, from the same depth.
 #[inline(never)]
@@ -31,7 +31,7 @@ extern "C" fn handler(_signal: libc::c_int) {
 
 #[test]
 fn the_frames_are_glibcs() {
-    backtrail::init().unwrap();
+    backtrail_local::init().unwrap();
     let (theirs, ours) = descend(20);
     assert!(ours.addresses().len() > 25, "{ours}");
     // Both were taken from the innermost function, a few instructions from each other.
@@ -75,7 +75,7 @@ fn threads_walk_while_modules_are_published() {
             self.0.store(true, Ordering::Release);
         }
     }
-    backtrail::init().unwrap();
+    backtrail_local::init().unwrap();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for number in 0..WALKERS {
@@ -93,12 +93,12 @@ fn threads_walk_while_modules_are_published() {
         }
         let _done = Done(&is_done);
         let expected = descend(30).1.addresses().len();
-        let code = 0x10_0000 as *const std::ffi::c_void;
+        let code = 0x10_0000 as *const u8;
         for _ in 0..100 {
-            assert_eq!(backtrail::backtrail_register_code(code, 4096), 0);
+            backtrail_local::register_code(code, 4096).unwrap();
             assert_eq!(descend(30).1.addresses().len(), expected);
-            assert_eq!(backtrail::backtrail_withdraw_code(code), 0);
-            backtrail::init().unwrap();
+            backtrail_local::withdraw_code(code).unwrap();
+            backtrail_local::init().unwrap();
         }
     });
 }

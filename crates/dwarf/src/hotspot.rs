@@ -5,12 +5,12 @@
 //! cache. A method's header holds its frame size, which counts if the instructions agree with it
 //! (`dwarf::compiled`).
 
-use backtrail_dwarf::compiled::Compiled;
+use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
-use backtrail_target::proc;
 use rustc_hash::FxHashMap;
 
-use crate::code::Process;
+use crate::compiled::Compiled;
+use crate::proof::ProcessCode;
 
 /// Processes that are remembered; with more, all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
@@ -89,28 +89,52 @@ pub(crate) enum JavaFrame {
 }
 
 /// What is known of a process.
-#[derive(Debug, Default)]
-struct Known {
-    /// The mapping of libjvm that the fields are of.
-    library: Option<(u64, u32)>,
+#[derive(Debug)]
+struct Known<P> {
+    /// Where the libjvm lies that the fields are of.
+    library: Option<(u64, P)>,
     fields: Fields,
     /// Questions in vain; it is looked for again after twice as many each time.
     misses: u32,
     patience: u32,
 }
 
-/// HotSpot in the processes that have it.
-#[derive(Debug, Default)]
-pub(crate) struct HotSpot {
-    by_process: FxHashMap<u32, Known>,
+impl<P> Default for Known<P> {
+    fn default() -> Self {
+        Known {
+            library: None,
+            fields: Fields::default(),
+            misses: 0,
+            patience: 0,
+        }
+    }
 }
 
-impl HotSpot {
+/// HotSpot in the processes that have it.
+#[derive(Debug)]
+pub(crate) struct HotSpot<P> {
+    by_process: FxHashMap<u32, Known<P>>,
+}
+
+impl<P> Default for HotSpot<P> {
+    fn default() -> Self {
+        HotSpot {
+            by_process: FxHashMap::default(),
+        }
+    }
+}
+
+impl<P: Copy + Eq> HotSpot<P> {
     /// The frame at `pc`, if it is one of a compiled method or of the interpreter.
-    pub(crate) fn frame(&mut self, process: &Process<'_, '_>, pc: u64, is_return: bool) -> Option<JavaFrame> {
+    pub(crate) fn frame(
+        &mut self,
+        process: &impl ProcessCode<Place = P>,
+        pc: u64,
+        is_return: bool,
+    ) -> Option<JavaFrame> {
         let machine = self.machine(process)?;
         if machine.is_interpreter(pc) {
-            return Some(JavaFrame::Interpreted(interpreted(process)));
+            return Some(JavaFrame::Interpreted(interpreted(process.arch())));
         }
         let method = machine.method(pc)?;
         let length = method
@@ -128,12 +152,12 @@ impl HotSpot {
             complete: method.complete,
             second_entry: (method.second_entry != 0).then_some(method.second_entry),
         };
-        compiled.rule(process.arch, pc, is_return).map(JavaFrame::Compiled)
+        compiled.rule(process.arch(), pc, is_return).map(JavaFrame::Compiled)
     }
 
     /// Whether `ra` is a method's deoptimization handler, by which HotSpot replaces return addresses
     /// into that method.
-    pub(crate) fn is_deoptimized(&mut self, process: &Process<'_, '_>, ra: u64) -> bool {
+    pub(crate) fn is_deoptimized(&mut self, process: &impl ProcessCode<Place = P>, ra: u64) -> bool {
         let Some(machine) = self.machine(process) else {
             return false;
         };
@@ -142,12 +166,15 @@ impl HotSpot {
         is_handler && process.read(ra, &mut code) == code.len() && pushes_own_address(&code, ra)
     }
 
-    fn machine<'m, 'v, 'a>(&'m mut self, process: &'m Process<'v, 'a>) -> Option<Machine<'m, 'v, 'a>> {
-        if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.pid) {
+    fn machine<'m, C: ProcessCode<Place = P>>(&'m mut self, process: &'m C) -> Option<Machine<'m, C>> {
+        if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.process()) {
             self.by_process.clear();
         }
-        let known = self.by_process.entry(process.pid).or_default();
-        let is_still = |(address, id)| process.space.find(address).is_some_and(|mapping| mapping.id == id);
+        let known = self.by_process.entry(process.process()).or_default();
+        let is_still = |(address, place)| {
+            let mapping = process.find(address);
+            mapping.is_some_and(|mapping| process.place(mapping, address) == place)
+        };
         if !known.library.is_some_and(is_still) {
             known.library = None;
             known.misses = known.misses.saturating_add(1);
@@ -156,7 +183,8 @@ impl HotSpot {
             }
             known.misses = 0;
             known.patience = known.patience.saturating_mul(2).max(1);
-            (known.library, known.fields) = find(process)?;
+            let (address, place, fields) = find(process)?;
+            (known.library, known.fields) = (Some((address, place)), fields);
         }
         Some(Machine {
             process,
@@ -177,9 +205,9 @@ fn pushes_own_address(code: &[u8; 13], at: u64) -> bool {
 
 /// The caller of the interpreter's frame. Its stack pointer is stored in the frame: arguments may
 /// lie between both.
-fn interpreted(process: &Process<'_, '_>) -> Rule {
+fn interpreted(arch: &Arch) -> Rule {
     let at = |offset| Location {
-        base: Base::Register(process.arch.fp.0),
+        base: Base::Register(arch.fp.0),
         offset,
         deref: true,
     };
@@ -189,30 +217,31 @@ fn interpreted(process: &Process<'_, '_>) -> Rule {
     }
 }
 
-/// The library's mapping, and the fields that it publishes.
-fn find(process: &Process<'_, '_>) -> Option<(Option<(u64, u32)>, Fields)> {
-    let maps = proc::maps(process.pid).ok()?;
-    let library = maps
+/// Where the library lies, and the fields that it publishes.
+fn find<C: ProcessCode>(process: &C) -> Option<(u64, C::Place, Fields)> {
+    let regions = process.regions();
+    let library = regions
         .iter()
-        .find(|map| map.executable && map.path.ends_with(LIBRARY))?
+        .find(|region| region.executable && region.path.ends_with(LIBRARY))?
+        .range
         .start;
-    let mapping = process.space.find(library)?;
-    let published = process.modules.object(mapping, PUBLISHED)?;
+    let mapping = process.find(library)?;
+    let published = process.object(mapping, PUBLISHED)?;
     let table = word(process, published)?;
-    Some((Some((library, mapping.id)), Fields::read(process, table)?))
+    Some((library, process.place(mapping, library), Fields::read(process, table)?))
 }
 
-fn word(process: &Process<'_, '_>, address: u64) -> Option<u64> {
+fn word(process: &impl ProcessCode, address: u64) -> Option<u64> {
     number(process, address, 8)
 }
 
-fn number(process: &Process<'_, '_>, address: u64, bytes: usize) -> Option<u64> {
+fn number(process: &impl ProcessCode, address: u64, bytes: usize) -> Option<u64> {
     let mut buffer = [0; 8];
     (process.read(address, &mut buffer[..bytes]) == bytes).then(|| u64::from_le_bytes(buffer))
 }
 
 /// A C string, as far as it is not too long to be compared.
-fn text(process: &Process<'_, '_>, address: u64) -> Option<Vec<u8>> {
+fn text(process: &impl ProcessCode, address: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; LONGEST_NAME];
     let read = process.read(address, &mut bytes);
     let length = bytes[..read].iter().position(|byte| *byte == 0)?;
@@ -223,7 +252,7 @@ fn text(process: &Process<'_, '_>, address: u64) -> Option<Vec<u8>> {
 impl Fields {
     /// Reads the table. An entry has the names of type, field and the field's type, whether the field
     /// is static, its offset and its address; the last entry has no names.
-    fn read(process: &Process<'_, '_>, table: u64) -> Option<Fields> {
+    fn read(process: &impl ProcessCode, table: u64) -> Option<Fields> {
         const ENTRY_WORDS: usize = 6;
         let mut fields = Fields::default();
         // Entries of one type follow each other, and share its name.
@@ -274,12 +303,12 @@ fn size(type_name: &[u8]) -> usize {
 }
 
 /// One process's HotSpot.
-struct Machine<'m, 'v, 'a> {
-    process: &'m Process<'v, 'a>,
+struct Machine<'m, C> {
+    process: &'m C,
     fields: &'m Fields,
 }
 
-impl Machine<'_, '_, '_> {
+impl<C: ProcessCode> Machine<'_, C> {
     /// A field of the object at `at`; of a static one, `at` is 0.
     fn field(&self, at: u64, owner: &'static str, name: &'static str) -> Option<u64> {
         let field = self.fields.get(owner, name)?;

@@ -1,0 +1,135 @@
+//! Makes fatal signals write a report, and gives threads a stack for that.
+//!
+//! The report is text: the signal, the stack, the stack as a compact backtrace, and the modules with their build ids. Then
+//! the process dies of its signal as it would have without; a handler that was there before is called instead.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_int, c_void};
+use std::io;
+
+use crate::handler::crash::{self, SIGNALS};
+use crate::register;
+
+/// What the handler needs of its stack, beyond the kernel's frame.
+const STACK: usize = 64 << 10;
+const PAGE: usize = 4096;
+
+/// Where reports go.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// The file descriptor that reports are written to; `None` for standard error.
+    pub fd: Option<c_int>,
+    /// A program that is started for the report and reads it on its standard input, such as `backtrail-crash-names`, which
+    /// repeats it with names.
+    pub helper: Option<CString>,
+}
+
+/// Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP and SIGSYS write a report before the process dies of them, and
+/// gives the calling thread a stack for that. Does what [`init`](crate::init()) does, too. Not for signal handlers.
+///
+/// # Errors
+/// As [`init`](crate::init()), and those of `sigaltstack`, `mmap` and `sigaction`.
+pub fn install(options: Options) -> io::Result<()> {
+    install_with(options).map_err(io::Error::from_raw_os_error)
+}
+
+fn install_with(options: Options) -> Result<(), c_int> {
+    register::modules(None)?;
+    crash::write_to(options.fd.unwrap_or(2), options.helper.map(CString::into_raw));
+    own_stack()?;
+    SIGNALS.iter().try_for_each(|&(signal, _)| take_over(signal))
+}
+
+/// Gives the calling thread a stack for reports, unless it has an alternate stack. A thread without one dies of a stack
+/// overflow without a report. Not for signal handlers.
+///
+/// # Errors
+/// Those of `sigaltstack` and `mmap`.
+pub fn prepare_thread() -> io::Result<()> {
+    own_stack().map_err(io::Error::from_raw_os_error)
+}
+
+fn errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)
+}
+
+fn take_over(signal: c_int) -> Result<(), c_int> {
+    if !crash::remember(signal, |before| Box::into_raw(Box::new(before)))? {
+        return Ok(());
+    }
+    // SAFETY: a struct of integers and pointers, for which zeros will do.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = crash::report as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the action is ours. What the signal did before is known before it can come to the new one.
+    unsafe {
+        libc::sigfillset(&mut action.sa_mask);
+        match libc::sigaction(signal, &action, std::ptr::null_mut()) {
+            0 => Ok(()),
+            _ => Err(errno()),
+        }
+    }
+}
+
+thread_local! {
+    /// Takes the thread's stack back when it ends.
+    static OWN: RefCell<Option<Stack>> = const { RefCell::new(None) };
+}
+
+/// An alternate stack, with a page below it that nobody can touch.
+struct Stack {
+    mapping: *mut c_void,
+    bytes: usize,
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the thread is not on it, since it runs its destructors; what takes its place is no stack.
+        unsafe {
+            let mut now: libc::stack_t = std::mem::zeroed();
+            libc::sigaltstack(std::ptr::null(), &mut now);
+            if now.ss_sp == self.mapping.byte_add(PAGE) {
+                now.ss_flags = libc::SS_DISABLE;
+                libc::sigaltstack(&now, std::ptr::null_mut());
+            }
+            libc::munmap(self.mapping, self.bytes);
+        }
+    }
+}
+
+fn own_stack() -> Result<(), c_int> {
+    // SAFETY: the kernel fills the struct; the mapping is new, and unmapped only by its owner.
+    unsafe {
+        let mut now: libc::stack_t = std::mem::zeroed();
+        if libc::sigaltstack(std::ptr::null(), &mut now) != 0 {
+            return Err(errno());
+        }
+        if now.ss_flags & libc::SS_DISABLE == 0 {
+            return Ok(());
+        }
+        let frame = libc::getauxval(libc::AT_MINSIGSTKSZ).max(libc::MINSIGSTKSZ as u64) as usize;
+        let usable = (frame + STACK).next_multiple_of(PAGE);
+        let bytes = usable + PAGE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let mapping = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
+        if mapping == libc::MAP_FAILED {
+            return Err(errno());
+        }
+        let stack = Stack { mapping, bytes };
+        let start = mapping.byte_add(PAGE);
+        if libc::mprotect(start, usable, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            return Err(errno());
+        }
+        now = libc::stack_t {
+            ss_sp: start,
+            ss_flags: 0,
+            ss_size: usable,
+        };
+        if libc::sigaltstack(&now, std::ptr::null_mut()) != 0 {
+            return Err(errno());
+        }
+        OWN.with(|own| own.replace(Some(stack)));
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Backtraces of the calling thread, safe in signal handlers, and crash reports.
+//!
+//! [`init`] gives every loaded module its unwind table. From then on [`Backtrace::capture`] works anywhere: in a signal
+//! handler, on any stack, in any thread. [`crash::install`] makes fatal signals write a report.
+//!
+//! ```
+//! backtrail_local::init()?;
+//! let backtrace = backtrail_local::Backtrace::capture();
+//! assert!(backtrace.addresses().len() > 1);
+//! println!("{backtrace}");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # Requirements
+//! x86-64 or AArch64 Linux. Call [`init`] again after `dlopen`, or use [`InitOptions::follow`].
+#![allow(unsafe_code)]
+
+mod arrivals;
+pub mod crash;
+mod follow;
+mod frames;
+pub mod handler;
+mod register;
+
+pub use handler::capture::Backtrace;
+
+use std::io;
+use std::path::PathBuf;
+
+/// How to [initialise](init_with).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct InitOptions {
+    /// A folder that keeps tables for the next start.
+    pub cache: Option<PathBuf>,
+    /// Whether a thread makes the tables of libraries that are loaded later. A backtrace through such a library is whole a
+    /// moment after the first. A forked child does not have the thread; initialising there starts it.
+    pub follow: bool,
+}
+
+impl InitOptions {
+    /// Keeps tables in `folder`.
+    #[must_use]
+    pub fn with_cache(mut self, folder: impl Into<PathBuf>) -> InitOptions {
+        self.cache = Some(folder.into());
+        self
+    }
+
+    /// Follows libraries that are loaded later.
+    #[must_use]
+    pub fn following(mut self) -> InitOptions {
+        self.follow = true;
+        self
+    }
+}
+
+/// Makes the unwind tables of all loaded modules. Call it again after `dlopen`. Not for signal handlers.
+///
+/// # Errors
+/// There is no memory for another table.
+pub fn init() -> io::Result<()> {
+    init_with(InitOptions::default())
+}
+
+/// [`init`] with options.
+///
+/// # Errors
+/// As [`init`]; or the thread that follows libraries cannot be started.
+pub fn init_with(options: InitOptions) -> io::Result<()> {
+    register::modules(options.cache).map_err(io::Error::from_raw_os_error)?;
+    match options.follow {
+        true => follow::start().map_err(io::Error::from_raw_os_error),
+        false => Ok(()),
+    }
+}
+
+/// Registers code made at run time, at `start`, that keeps frame pointers. Not for signal handlers.
+///
+/// # Errors
+/// `EINVAL` for an empty range, `EEXIST` if a part of it is registered already.
+pub fn register_code(start: *const u8, bytes: usize) -> io::Result<()> {
+    register::add_code(start.addr() as u64, bytes as u64).map_err(io::Error::from_raw_os_error)
+}
+
+/// Takes back [`register_code`]. Not for signal handlers.
+///
+/// # Errors
+/// `ENOENT` if no registered code begins at `start`.
+pub fn withdraw_code(start: *const u8) -> io::Result<()> {
+    register::remove_code(start.addr() as u64).map_err(io::Error::from_raw_os_error)
+}

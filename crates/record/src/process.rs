@@ -1,0 +1,124 @@
+//! The code of a process that is sampled, as far as it is asked for.
+
+use std::ops::Range;
+
+use backtrail_arch::Arch;
+use backtrail_dwarf::proof::{CodeProofs, ProcessCode, Region};
+use backtrail_target::{proc, sys};
+use backtrail_unwind::Coverage;
+
+use crate::modules::{Mapping, Modules};
+use crate::spaces::Space;
+
+/// An address: in a file, whichever process has it mapped, or in memory that a process filled itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    File { module: u32, offset: u64 },
+    Process { pid: u32, generation: u64, address: u64 },
+}
+
+/// What was found out about code.
+pub(crate) type Code = CodeProofs<Place>;
+
+/// A process's memory and modules, as far as code is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Process<'v, 'a> {
+    pub(crate) pid: u32,
+    pub(crate) arch: &'static Arch,
+    pub(crate) space: &'v Space,
+    pub(crate) modules: &'v Modules<'a>,
+}
+
+impl<'v> ProcessCode for Process<'v, '_> {
+    type Mapping = &'v Mapping;
+    type Place = Place;
+
+    fn arch(&self) -> &'static Arch {
+        self.arch
+    }
+
+    fn process(&self) -> u32 {
+        self.pid
+    }
+
+    fn find(&self, address: u64) -> Option<&'v Mapping> {
+        self.space.find(address)
+    }
+
+    fn range(&self, mapping: &'v Mapping) -> Range<u64> {
+        mapping.start..mapping.end
+    }
+
+    fn place(&self, mapping: &'v Mapping, address: u64) -> Place {
+        match self.modules.is_file(mapping) {
+            true => Place::File {
+                module: mapping.module.0,
+                offset: address.wrapping_sub(mapping.start).wrapping_add(mapping.file_offset),
+            },
+            false => Place::Process {
+                pid: self.pid,
+                generation: self.space.generation(),
+                address,
+            },
+        }
+    }
+
+    fn is_file(&self, mapping: &'v Mapping) -> bool {
+        self.modules.is_file(mapping)
+    }
+
+    fn is_same_file(&self, one: &'v Mapping, other: &'v Mapping) -> bool {
+        one.module == other.module
+    }
+
+    fn has_table(&self, mapping: &'v Mapping) -> bool {
+        matches!(self.modules.coverage(mapping), Coverage::Table(_))
+    }
+
+    fn function_at(&self, mapping: &'v Mapping, address: u64) -> Option<Range<u64>> {
+        self.modules.function_at(mapping, address)
+    }
+
+    fn described_function(&self, mapping: &'v Mapping, address: u64) -> Option<Range<u64>> {
+        let (frames, bias) = self.modules.call_frames(mapping)?;
+        let function = frames.function_at(address.wrapping_sub(bias))?;
+        Some(function.start.wrapping_add(bias)..function.end.wrapping_add(bias))
+    }
+
+    fn has_call_frames(&self, mapping: &'v Mapping) -> bool {
+        self.modules.call_frames(mapping).is_some()
+    }
+
+    fn starts(&self, mapping: &'v Mapping, range: Range<u64>) -> Vec<u64> {
+        let Some((called, bias)) = self.modules.called(mapping) else {
+            return Vec::new();
+        };
+        let from = |address: u64| called.partition_point(|&target| target.wrapping_add(bias) < address);
+        let inside = called.get(from(range.start)..from(range.end)).unwrap_or_default();
+        inside.iter().map(|target| target.wrapping_add(bias)).collect()
+    }
+
+    fn object(&self, mapping: &'v Mapping, name: &str) -> Option<u64> {
+        self.modules.object(mapping, name)
+    }
+
+    fn is_described(&self, mapping: &'v Mapping, address: u64) -> bool {
+        let frames = self.modules.call_frames(mapping);
+        frames.is_some_and(|(frames, bias)| frames.describes(address.wrapping_sub(bias)))
+    }
+
+    fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
+        sys::read_process(self.pid as i32, start, bytes).unwrap_or(0)
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        let maps = proc::maps(self.pid).unwrap_or_default().into_iter();
+        let regions = maps.map(|map| Region {
+            range: map.start..map.end,
+            writable: map.writable,
+            executable: map.executable,
+            path: map.path,
+        });
+        regions.collect()
+    }
+}

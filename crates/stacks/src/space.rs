@@ -1,0 +1,355 @@
+//! The code of a snapshot: what the unwinder asks for while it walks stacks.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use backtrail_arch::{Arch, Register, Registers};
+use backtrail_dwarf::proof::{self, CodeProofs, ProcessCode, Region};
+use backtrail_dwarf::tables::TableOrigin;
+use backtrail_recording::{Module as Recorded, is_jit_dump};
+use backtrail_target::Snapshot;
+use backtrail_target::proc::is_file;
+use backtrail_target::snapshot::{Mapping, Pages};
+use backtrail_unwind::{AddressKind, Coverage, Memory, Modules, OnTop, Restore, Restored, Table, Uncovered};
+
+use crate::arguments::Source;
+use crate::modules::{Bytes, Module, ModuleSet, build_id_in_memory, first_mapping};
+use crate::process::How;
+
+/// A mapping of code, and its file.
+type Found<'s, 'm> = (&'s Mapping, Option<&'m Module>);
+
+/// What the unwinder asks while it walks the stacks of a snapshot.
+pub(crate) struct Space<'s> {
+    snapshot: &'s Snapshot<'s>,
+    set: &'s ModuleSet,
+    /// By the index of the mapping.
+    modules: Vec<OnceCell<Option<Rc<Module>>>>,
+    /// What was read for arguments: threads have called from the same places, with the same texts.
+    pages: RefCell<Pages>,
+    /// Whether memory that may change was read while the process ran on.
+    read_changing: Cell<bool>,
+    /// What was found out about code that no table row describes, by its address.
+    proofs: CodeProofs<u64>,
+}
+
+impl<'s> Space<'s> {
+    pub(crate) fn new(snapshot: &'s Snapshot<'s>, set: &'s ModuleSet) -> Space<'s> {
+        Space {
+            snapshot,
+            set,
+            modules: snapshot.mappings.iter().map(|_| OnceCell::new()).collect(),
+            pages: RefCell::default(),
+            read_changing: Cell::new(false),
+            proofs: CodeProofs::default(),
+        }
+    }
+
+    fn find(&self, address: u64) -> Option<Found<'s, '_>> {
+        let mappings = &self.snapshot.mappings;
+        let index = mappings.partition_point(|mapping| mapping.end <= address);
+        let mapping = mappings
+            .get(index)
+            .filter(|mapping| mapping.start <= address && mapping.executable)?;
+        let module = self.modules[index].get_or_init(|| self.set.of(self.snapshot, mapping));
+        Some((mapping, module.as_deref()))
+    }
+
+    /// How the caller of the frame at this address is found.
+    pub(crate) fn how(&self, address: u64) -> How {
+        let Some((mapping, Some(module))) = self.find(address) else {
+            return How::FramePointer;
+        };
+        let (Some(bias), Some(origin)) = (module.bias(mapping), module.origin) else {
+            return How::FramePointer;
+        };
+        let svma = address.wrapping_sub(bias);
+        if module.function(svma, self.set).is_none() {
+            return How::FramePointer;
+        }
+        let own = module.own.as_ref().and_then(Bytes::section);
+        match own.and_then(|own| own.lookup(svma).ok().flatten()) {
+            Some(_) => How::Sframe,
+            None if origin == TableOrigin::Shipped => How::Sframe,
+            None => How::EhFrame,
+        }
+    }
+
+    /// The table of arguments of the module with this address, the module's number, and how far it is from where its file says.
+    pub(crate) fn arguments_of(&self, address: u64) -> Option<(&Source, u32, u64)> {
+        let (mapping, module) = self.find(address)?;
+        let module = module?;
+        Some((module.arguments()?, module.number, module.bias(mapping)?))
+    }
+
+    /// Copies memory from `address` on, and returns how many bytes came: [`ModuleSet::read`], but each page is asked for once.
+    pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let snapshot = self.snapshot;
+        let mut done = 0;
+        while done < buffer.len() {
+            let Some(at) = address.checked_add(done as u64) else {
+                break;
+            };
+            let rest = &mut buffer[done..];
+            let mut got = snapshot.pieces.read(at, rest);
+            if got == 0 {
+                let is_constant = || snapshot.mapping(at).is_none_or(Mapping::is_constant);
+                if snapshot.is_live && !snapshot.is_held && !is_constant() {
+                    self.read_changing.set(true);
+                }
+                let mut pages = self.pages.borrow_mut();
+                let bytes = pages.at(at, |page, bytes| self.set.read(snapshot, page, bytes));
+                got = bytes.len().min(rest.len());
+                rest[..got].copy_from_slice(&bytes[..got]);
+            }
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        done
+    }
+
+    /// The modules that were asked for, by rising address, as recordings tell them.
+    pub(crate) fn recorded(&self) -> Vec<Recorded> {
+        let mut recorded: Vec<Recorded> = Vec::new();
+        for (mapping, module) in self.snapshot.mappings.iter().zip(&self.modules) {
+            if is_jit_dump(&mapping.path) {
+                // No frame lies in it; it has the names of code made at run time.
+                recorded.push(self.told_without_file(mapping));
+                continue;
+            }
+            let Some(module) = module.get() else { continue };
+            let told = match module {
+                Some(module) => self.told(mapping, module),
+                None if is_file(&mapping.path) => Some(self.told_without_file(mapping)),
+                None => None,
+            };
+            recorded.extend(told);
+        }
+        recorded.sort_by_key(|module| module.addresses().start);
+        recorded.dedup();
+        recorded
+    }
+
+    fn told(&self, mapping: &Mapping, module: &Module) -> Option<Recorded> {
+        let bias = module.bias(mapping)?;
+        let base = bias.wrapping_add(module.base_vaddr);
+        let first = first_mapping(self.snapshot, mapping);
+        // A part that the process has mapped again elsewhere; the file's other pages are not beside it.
+        let is_piece = match module.position_independent {
+            true => first.file_offset != 0 || first.start != base,
+            false => bias != 0,
+        };
+        Some(Recorded {
+            time: 0,
+            pid: self.snapshot.pid,
+            base,
+            size: module.mem_size,
+            mapped: is_piece.then_some(mapping.start..mapping.end),
+            position_independent: module.position_independent || bias != 0,
+            path: mapping.path.clone(),
+            build_id: module.build_id.clone(),
+        })
+    }
+
+    /// A file of which nothing is there: its addresses count from the mapping of its first byte.
+    fn told_without_file(&self, mapping: &Mapping) -> Recorded {
+        let first = first_mapping(self.snapshot, mapping);
+        let base = match first.file_offset {
+            0 => first.start,
+            _ => mapping.start.wrapping_sub(mapping.file_offset),
+        };
+        Recorded {
+            time: 0,
+            pid: self.snapshot.pid,
+            base,
+            size: mapping.end.saturating_sub(base),
+            mapped: (first.file_offset != 0).then_some(mapping.start..mapping.end),
+            position_independent: true,
+            path: mapping.path.clone(),
+            build_id: build_id_in_memory(self.snapshot, first),
+        }
+    }
+}
+
+impl Space<'_> {
+    /// Whether memory that may change was read since this was last asked, while the process ran on.
+    pub(crate) fn has_read_changing(&self) -> bool {
+        self.read_changing.take()
+    }
+
+    /// Whether the code from `ra` on has no way to a return.
+    pub(crate) fn never_returns(&self, ra: u64) -> bool {
+        self.proofs.never_returns(&self, ra)
+    }
+
+    /// Whether the code before `pc` is the system call that makes a thread.
+    pub(crate) fn makes_thread(&self, pc: u64) -> bool {
+        proof::makes_thread(&self, pc)
+    }
+
+    /// Whether a call of mapped code ends at `ra`.
+    pub(crate) fn follows_call(&self, ra: u64) -> bool {
+        self.proofs.follows_call(&self, ra)
+    }
+}
+
+impl Modules for Space<'_> {
+    const LOOKS_ON_TOP: bool = true;
+
+    fn coverage(&self, address: u64) -> Coverage<'_> {
+        let Some((mapping, module)) = self.find(address) else {
+            return Coverage::NoModule;
+        };
+        let table = module.and_then(|module| {
+            let bias = module.bias(mapping)?;
+            Some(Table {
+                section: module.table(address.wrapping_sub(bias), self.set)?,
+                bias,
+                id: module.number,
+                index: None,
+            })
+        });
+        table.map_or(Coverage::FramePointer, Coverage::Table)
+    }
+
+    fn uncovered(&self, pc: u64, kind: AddressKind, _in_table: bool) -> Uncovered {
+        self.proofs.uncovered(&self, pc, kind == AddressKind::Ra)
+    }
+
+    fn is_called(&self, ra: u64, callee: u64) -> bool {
+        self.proofs.is_called(&self, ra, callee)
+    }
+
+    fn is_same_stack(&self, sp: u64, address: u64) -> bool {
+        let mappings = &self.snapshot.mappings;
+        let first = mappings.partition_point(|mapping| mapping.end <= sp);
+        let Some(stack) = mappings.get(first).filter(|mapping| mapping.start <= sp) else {
+            return true;
+        };
+        // Advice about parts of a stack splits its mapping; beyond a guard page lies another one.
+        let mut end = stack.end;
+        for mapping in &mappings[first + 1..] {
+            if end > address || mapping.start != end || !mapping.writable {
+                break;
+            }
+            end = mapping.end;
+        }
+        (sp..end).contains(&address)
+    }
+
+    fn on_top(&self, word: u64, pc: u64) -> OnTop {
+        self.proofs.on_top(&self, word, pc)
+    }
+}
+
+impl Restore for Space<'_> {
+    fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored> {
+        let (mapping, module) = self.find(address)?;
+        let module = module?;
+        let svma = address.wrapping_sub(module.bias(mapping)?);
+        let frames = module.frames.as_ref()?;
+        let caller = frames.caller(callee, svma, |address| memory.word(address))?;
+        Some(Restored {
+            registers: caller.registers,
+            signal_frame: caller.signal_frame,
+        })
+    }
+
+    fn keeps(&self, pc: u64, ra: u64, register: Register) -> bool {
+        self.proofs.keeps(&self, pc, ra, register)
+    }
+}
+
+impl<'s, 'm> ProcessCode for &'m Space<'s> {
+    type Mapping = Found<'s, 'm>;
+    type Place = u64;
+
+    fn arch(&self) -> &'static Arch {
+        self.snapshot.arch
+    }
+
+    fn process(&self) -> u32 {
+        self.snapshot.pid
+    }
+
+    fn find(&self, address: u64) -> Option<Found<'s, 'm>> {
+        Space::find(self, address)
+    }
+
+    fn range(&self, (mapping, _): Found<'s, 'm>) -> Range<u64> {
+        mapping.start..mapping.end
+    }
+
+    fn place(&self, _: Found<'s, 'm>, address: u64) -> u64 {
+        address
+    }
+
+    fn is_file(&self, (_, module): Found<'s, 'm>) -> bool {
+        module.is_some()
+    }
+
+    fn is_same_file(&self, (_, one): Found<'s, 'm>, (_, other): Found<'s, 'm>) -> bool {
+        one.map(|module| module.number) == other.map(|module| module.number)
+    }
+
+    fn has_table(&self, (_, module): Found<'s, 'm>) -> bool {
+        module.is_some_and(|module| module.origin.is_some())
+    }
+
+    fn function_at(&self, (mapping, module): Found<'s, 'm>, address: u64) -> Option<Range<u64>> {
+        let bias = module?.bias(mapping)?;
+        let function = module?.function(address.wrapping_sub(bias), self.set)?;
+        Some(function.start.wrapping_add(bias)..function.end.wrapping_add(bias))
+    }
+
+    fn described_function(&self, (mapping, module): Found<'s, 'm>, address: u64) -> Option<Range<u64>> {
+        let bias = module?.bias(mapping)?;
+        let function = module?.frames.as_ref()?.function_at(address.wrapping_sub(bias))?;
+        Some(function.start.wrapping_add(bias)..function.end.wrapping_add(bias))
+    }
+
+    fn has_call_frames(&self, (_, module): Found<'s, 'm>) -> bool {
+        module.is_some_and(|module| module.frames.is_some())
+    }
+
+    fn starts(&self, (mapping, module): Found<'s, 'm>, range: Range<u64>) -> Vec<u64> {
+        let known = module.and_then(|module| Some((module.called(), module.bias(mapping)?)));
+        let Some((called, bias)) = known else {
+            return Vec::new();
+        };
+        let from = |address: u64| called.partition_point(|&target| target.wrapping_add(bias) < address);
+        let inside = called.get(from(range.start)..from(range.end)).unwrap_or_default();
+        inside.iter().map(|target| target.wrapping_add(bias)).collect()
+    }
+
+    fn object(&self, (mapping, module): Found<'s, 'm>, name: &str) -> Option<u64> {
+        let value = module?.object(name)?;
+        Some(value.wrapping_add(module?.bias(mapping)?))
+    }
+
+    fn is_described(&self, (mapping, module): Found<'s, 'm>, address: u64) -> bool {
+        let bias = module.and_then(|module| module.bias(mapping));
+        let frames = module.and_then(|module| module.frames.as_ref());
+        let describes = frames
+            .zip(bias)
+            .map(|(frames, bias)| frames.describes(address.wrapping_sub(bias)));
+        describes.unwrap_or(false)
+    }
+
+    fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
+        Space::read(self, start, bytes)
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        let regions = self.snapshot.mappings.iter().map(|mapping| Region {
+            range: mapping.start..mapping.end,
+            writable: mapping.writable,
+            executable: mapping.executable,
+            path: mapping.path.clone(),
+        });
+        regions.collect()
+    }
+}
