@@ -65,23 +65,27 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// Whether the step needs no registers but SP and FP.
-    pub(crate) fn is_narrow(&self, arch: &Arch) -> bool {
-        let rule = match self {
-            Found::NoModule => return true,
-            // Instructions may show that the frame stands on any.
-            Found::FramePointer => return false,
-            Found::Packed(packed) => packed.unpack(arch),
-            Found::Rule(rule) => *rule,
-        };
+    /// Whether the step needs no registers but SP and FP; `uncovered` says how code without a row is left.
+    pub(crate) fn is_narrow(&self, arch: &Arch, uncovered: impl FnOnce(bool) -> Uncovered) -> bool {
         let is_one = |location: Location| match location.base {
             Base::Cfa => true,
             Base::Register(number) => number == arch.sp.0 || number == arch.fp.0,
         };
+        let needs_these = |rule: Rule| is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one);
+        let shown = |in_table| match uncovered(in_table) {
+            Uncovered::Rule(rule) | Uncovered::Linked(rule) => needs_these(rule),
+            Uncovered::FramePointer | Uncovered::Unknown => true,
+        };
+        let rule = match self {
+            Found::NoModule => return true,
+            Found::FramePointer => return shown(false),
+            Found::Packed(packed) => packed.unpack(arch),
+            Found::Rule(rule) => *rule,
+        };
         match rule {
-            TableRule::Caller { rule, .. } => is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one),
+            TableRule::Caller { rule, .. } => needs_these(rule),
             TableRule::Signal | TableRule::Outermost => true,
-            TableRule::NotCovered => false,
+            TableRule::NotCovered => shown(true),
         }
     }
 }
