@@ -220,6 +220,26 @@ impl<'a> Modules<'a> {
         Some(value.flatten()?.wrapping_add(bias))
     }
 
+    /// Copies what a mapping's file has from `address` on, and returns how many bytes came.
+    pub(crate) fn read(&self, mapping: &Mapping, address: u64, bytes: &mut [u8]) -> usize {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return 0;
+        };
+        let Some(start) = elf.code.address_of(mapping.file_offset) else {
+            return 0;
+        };
+        let svma = start.wrapping_add(address.wrapping_sub(mapping.start));
+        let most = usize::try_from(mapping.end.saturating_sub(address)).unwrap_or(usize::MAX);
+        let copy = |image: &Image<'_>| {
+            let held = image.data_at(svma).unwrap_or_default();
+            let len = held.len().min(bytes.len()).min(most);
+            bytes[..len].copy_from_slice(&held[..len]);
+            len
+        };
+        let module = &self.modules[mapping.module.0 as usize];
+        self.with_image(module, copy).unwrap_or(0)
+    }
+
     /// Whether a mapping is one of a file's code, the same in every process.
     pub(crate) fn is_file(&self, mapping: &Mapping) -> bool {
         matches!(self.contents(mapping.module), Contents::Elf(_))

@@ -108,7 +108,13 @@ impl<'v> ProcessCode for Process<'v, '_> {
     }
 
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
-        sys::read_process(self.pid as i32, start, bytes).unwrap_or(0)
+        match sys::read_process(self.pid as i32, start, bytes) {
+            Ok(read) if read > 0 => read,
+            // The process may have ended; its code has not.
+            _ => self
+                .find(start)
+                .map_or(0, |mapping| self.modules.read(mapping, start, bytes)),
+        }
     }
 
     fn regions(&self) -> Vec<Region> {
