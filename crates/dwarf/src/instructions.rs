@@ -6,65 +6,132 @@
 //! follow that, it keeps a frame pointer, and a way that ends in restoring the stack pointer from it does not depend on
 //! what came before.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+
 use backtrail_arch::{Arch, InstructionSet};
 use backtrail_sframe::{Base, Location, Rule};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
+pub use crate::kept::keeps;
+use crate::kept::{dwarf_number, written};
 use crate::prologue;
 
 /// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at ends.
-pub const BYTES_BEFORE: u64 = 1 << 10;
+pub const BYTES_BEFORE: u64 = 8 << 10;
 /// See [`BYTES_BEFORE`].
-pub const BYTES_FROM: u64 = 3 << 10;
+pub const BYTES_FROM: u64 = 8 << 10;
 
+/// Bytes before an address that [`is_start`] wants.
+pub const BYTES_BEFORE_START: usize = prologue::TRAPS;
+
+/// Whether a function begins at `at`, as far as the bytes before tell: padding of a kind that lies nowhere else.
+pub fn is_start(before: &[u8], at: u64) -> bool {
+    prologue::is_padded_start(before, at)
+}
+
+/// What lies elsewhere in memory.
+pub trait Around {
+    /// Whether a function begins at this address: a jump there is a tail call.
+    fn is_start(&self, at: u64) -> bool;
+
+    /// Code from `at` on, as much as is worth reading; empty if none is to be followed.
+    fn code(&self, at: u64) -> Vec<u8>;
+}
+
+/// Pieces of code elsewhere that are followed.
+const MOST_PIECES: usize = 32;
 /// Instructions that are followed for one program counter, over all ways.
-const MOST_INSTRUCTIONS: usize = 600;
+const MOST_INSTRUCTIONS: usize = 2000;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
 
-/// The rule of the frame at `pc`, which lies in `code`, a piece of memory that begins at `start`. `None` if no way from
-/// there shows one.
-pub fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
+/// A piece of memory with code.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'c> {
+    /// Its bytes.
+    pub bytes: &'c [u8],
+    /// Its address.
+    pub start: u64,
+    /// Addresses at which functions are known to begin, in order; there may be others.
+    pub functions: &'c [u64],
+}
+
+impl Code<'_> {
+    /// Whether code does not go on at `at`, after a call: another function begins there, perhaps after padding.
+    pub(crate) fn ends(&self, at: u64) -> bool {
+        self.functions.binary_search(&at).is_ok() || prologue::is_end(self.bytes, self.start, at)
+    }
+
+    /// The instruction at an address.
+    pub(crate) fn instruction(&self, at: u64) -> Option<Instruction> {
+        decoded(self.bytes, self.start, at)
+    }
+}
+
+fn decoded(code: &[u8], start: u64, at: u64) -> Option<Instruction> {
+    let bytes = code.get(usize::try_from(at.checked_sub(start)?).ok()?..)?;
+    let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+    (!instruction.is_invalid()).then_some(instruction)
+}
+
+/// The rule of the frame at `pc`, which lies in `code` and is a return address or where code was interrupted. `None` if no
+/// way from there shows one.
+pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn Around) -> Option<Rule> {
     match arch.instructions {
         // Behind a call that does not return.
-        InstructionSet::X86_64 if prologue::is_end(code, start, pc) => prologue::rule(arch, code, start, pc),
+        InstructionSet::X86_64 if is_return && code.ends(pc) => prologue::rule(arch, code, pc, is_return),
         InstructionSet::X86_64 => {
-            let returning = Search::new(code, start).rule(arch, pc);
-            returning.or_else(|| prologue::rule(arch, code, start, pc))
+            let returning = Search::new(code, around).rule(arch, pc);
+            let restores = returning.filter(|rule| rule.fp != Some(LOST));
+            restores
+                .or_else(|| prologue::rule(arch, code, pc, is_return))
+                .or(returning)
         }
         // Leaf functions there keep the return address in its register, and others a frame record.
         InstructionSet::Aarch64 | InstructionSet::S390x => None,
     }
 }
 
-/// Whether code shortly before `pc` has given the frame pointer back already, as V8's builtins do before they jump to
-/// another one.
-pub fn has_left_frame(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+/// Where the frame pointer is that a helper of assembly has overwritten: nowhere. Who calls it has saved it.
+const LOST: Location = Location {
+    base: Base::Register(u8::MAX),
+    offset: 0,
+    deref: true,
+};
+
+/// Whether the frame pointer at `pc` is the caller's: no branch or call lies
+/// between it and a return that has the same, or code shortly before `pc` has given
+/// it back already, as V8's builtins do before they jump to another one.
+pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) -> bool {
     /// `mov rbp, [rbp]`.
     const RESTORES: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
     /// What such code does until it jumps: moving a few arguments.
     const BYTES: usize = 96;
-    let end = usize::try_from(pc.saturating_sub(start))
+    let end = usize::try_from(pc.saturating_sub(code.start))
         .unwrap_or(usize::MAX)
-        .min(code.len());
-    let before = &code[end.saturating_sub(BYTES)..end];
-    arch.instructions == InstructionSet::X86_64 && before.windows(RESTORES.len()).any(|bytes| bytes == RESTORES)
+        .min(code.bytes.len());
+    let before = &code.bytes[end.saturating_sub(BYTES)..end];
+    if arch.instructions != InstructionSet::X86_64 {
+        return false;
+    }
+    let at_return = || Search::new(code, around).at_return(pc);
+    before.windows(RESTORES.len()).any(|bytes| bytes == RESTORES)
+        || at_return().is_some_and(|end| end.is_straight && end.state.fp == FramePointer::Kept)
 }
 
 /// Whether the code at `pc` may come to a return, or to where nobody can say.
-pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
+pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     if arch.instructions != InstructionSet::X86_64 {
         return true;
     }
-    if prologue::is_end(code, start, pc) {
+    if code.ends(pc) {
         return false;
     }
-    let search = Search::new(code, start);
-    let (mut ways, mut seen) = (vec![pc], Vec::new());
+    let (mut ways, mut seen) = (vec![pc], HashSet::new());
     while let Some(mut at) = ways.pop() {
-        while !seen.contains(&at) {
-            seen.push(at);
-            let Some(instruction) = search.decode(at).filter(|_| seen.len() < MOST_INSTRUCTIONS) else {
+        while seen.insert(at) {
+            let Some(instruction) = code.instruction(at).filter(|_| seen.len() < MOST_INSTRUCTIONS) else {
                 return true;
             };
             let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
@@ -74,6 +141,7 @@ pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
                 (Mnemonic::Jmp, Some(target)) => target,
                 (Mnemonic::Jmp, None) => return true,
                 (Mnemonic::Int3 | Mnemonic::Ud2 | Mnemonic::Hlt, _) => break,
+                (Mnemonic::Call, _) if code.ends(instruction.next_ip()) => break,
                 (Mnemonic::Call, _) | (_, None) => instruction.next_ip(),
                 (_, Some(target)) => {
                     ways.push(target);
@@ -86,14 +154,13 @@ pub fn may_return(arch: &Arch, code: &[u8], start: u64, pc: u64) -> bool {
 }
 
 /// Whether the code from `entry` on has left the stack and the frame pointer alone when it comes to `pc`.
-pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) -> bool {
+pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
     if arch.instructions != InstructionSet::X86_64 {
         return false;
     }
-    let search = Search::new(code, start);
     let mut at = entry;
     while at < pc {
-        let Some(instruction) = search.decode(at) else {
+        let Some(instruction) = code.instruction(at) else {
             return false;
         };
         let mnemonic = instruction.mnemonic();
@@ -116,111 +183,13 @@ pub fn is_at_entry(arch: &Arch, code: &[u8], start: u64, entry: u64, pc: u64) ->
     at == pc && entry <= pc
 }
 
-/// Whether the function with this code, which begins at `start`, leaves `register` alone, and calls nothing that might not:
-/// assembly code has helpers of its own that keep more than the calling convention asks for.
-pub fn keeps(arch: &Arch, code: &[u8], start: u64, register: backtrail_arch::Register) -> bool {
-    match arch.instructions {
-        InstructionSet::X86_64 => keeps_x86_64(code, start, register),
-        InstructionSet::Aarch64 | InstructionSet::S390x => false,
-    }
-}
-
-fn keeps_x86_64(code: &[u8], start: u64, register: backtrail_arch::Register) -> bool {
-    let end = start.saturating_add(code.len() as u64);
-    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-    let mut instruction = Instruction::default();
-    while decoder.can_decode() {
-        decoder.decode_out(&mut instruction);
-        let leaves = match instruction.mnemonic() {
-            Mnemonic::Ret | Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Nop => false,
-            _ if instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64 => {
-                instruction.mnemonic() == Mnemonic::Call || !(start..end).contains(&instruction.near_branch_target())
-            }
-            // What writes registers that no operand names is not among these.
-            mnemonic if is_plain(mnemonic) => {
-                dwarf_number(instruction.op0_register()) == Some(register.0)
-                    && instruction.op0_kind() == OpKind::Register
-            }
-            _ => instruction.op0_kind() != OpKind::Register || !is_vector(instruction.op0_register()),
-        };
-        if instruction.is_invalid() || leaves {
-            return false;
-        }
-    }
-    !code.is_empty()
-}
-
-/// Instructions that write their first operand and nothing else.
-fn is_plain(mnemonic: Mnemonic) -> bool {
-    matches!(
-        mnemonic,
-        Mnemonic::Mov
-            | Mnemonic::Movzx
-            | Mnemonic::Movsx
-            | Mnemonic::Movsxd
-            | Mnemonic::Movbe
-            | Mnemonic::Lea
-            | Mnemonic::Add
-            | Mnemonic::Adc
-            | Mnemonic::Sub
-            | Mnemonic::Sbb
-            | Mnemonic::And
-            | Mnemonic::Or
-            | Mnemonic::Xor
-            | Mnemonic::Not
-            | Mnemonic::Neg
-            | Mnemonic::Inc
-            | Mnemonic::Dec
-            | Mnemonic::Shl
-            | Mnemonic::Shr
-            | Mnemonic::Sar
-            | Mnemonic::Rol
-            | Mnemonic::Ror
-            | Mnemonic::Rorx
-            | Mnemonic::Bswap
-            | Mnemonic::Pop
-            | Mnemonic::Prefetcht0
-            | Mnemonic::Movdqa
-            | Mnemonic::Movdqu
-            | Mnemonic::Movaps
-            | Mnemonic::Movups
-            | Mnemonic::Vmovdqa
-            | Mnemonic::Vmovdqu
-            | Mnemonic::Vmovaps
-            | Mnemonic::Vmovups
-            | Mnemonic::Vzeroupper
-            | Mnemonic::Vzeroall
-    )
-}
-
-fn is_vector(register: Register) -> bool {
-    (Register::XMM0..=Register::ZMM31).contains(&register)
-}
-
-/// The DWARF number of a general register or a part of one.
-fn dwarf_number(register: Register) -> Option<u8> {
-    const BY_ENCODING: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
-    let encoding = match register {
-        Register::AH => return Some(0),
-        Register::CH => return Some(2),
-        Register::DH => return Some(1),
-        Register::BH => return Some(3),
-        Register::AL | Register::CL | Register::DL | Register::BL => register as u32 - Register::AL as u32,
-        Register::SPL | Register::BPL | Register::SIL | Register::DIL => 4 + register as u32 - Register::SPL as u32,
-        _ if (Register::R8L..=Register::R15L).contains(&register) => 8 + register as u32 - Register::R8L as u32,
-        _ if (Register::AX..=Register::R15W).contains(&register) => register as u32 - Register::AX as u32,
-        _ if (Register::EAX..=Register::R15D).contains(&register) => register as u32 - Register::EAX as u32,
-        _ if (Register::RAX..=Register::R15).contains(&register) => register as u32 - Register::RAX as u32,
-        _ => return None,
-    };
-    BY_ENCODING.get(encoding as usize).copied()
-}
-
 /// Bytes from what a register is at the program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Sp(i64),
     Fp(i64),
+    /// From a register by its DWARF number: code that aligns its stack keeps the old pointer there.
+    Other(u8, i64),
 }
 
 impl Place {
@@ -228,16 +197,18 @@ impl Place {
         match self {
             Place::Sp(offset) => Place::Sp(offset.wrapping_add(bytes)),
             Place::Fp(offset) => Place::Fp(offset.wrapping_add(bytes)),
+            Place::Other(register, offset) => Place::Other(register, offset.wrapping_add(bytes)),
         }
     }
 
     fn location(self, arch: &Arch, deref: bool) -> Option<Location> {
         let (register, offset) = match self {
-            Place::Sp(offset) => (arch.sp, offset),
-            Place::Fp(offset) => (arch.fp, offset),
+            Place::Sp(offset) => (arch.sp.0, offset),
+            Place::Fp(offset) => (arch.fp.0, offset),
+            Place::Other(register, offset) => (register, offset),
         };
         Some(Location {
-            base: Base::Register(register.0),
+            base: Base::Register(register),
             offset: i32::try_from(offset).ok()?,
             deref,
         })
@@ -261,13 +232,51 @@ struct State {
     fp: FramePointer,
     /// Where on this way the frame pointer was pushed while it was kept: it will be kept again when it is popped.
     pushed: Option<Place>,
+    /// A register with a word of memory whose address needs no index: no entry of a jump table.
+    loaded: Option<Register>,
+    /// What was popped first and still is in its register, and from where.
+    popped: Option<(Register, Place)>,
+    /// What lies on top of the stack, if it was pushed on this way.
+    top: Option<Top>,
+    /// Registers that were written on this way, a bit for each DWARF number, except by what it has called.
+    written: u16,
+    /// Whether anything was called.
+    has_called: bool,
+}
+
+/// What a way has made of the stack at its return.
+struct AtReturn {
+    state: State,
+    /// Bytes of arguments that the return pops.
+    popped: i64,
+    /// Whether the way has written what it finds as its return address.
+    is_written: bool,
+    /// Whether there is no other way: no branch and no call.
+    is_straight: bool,
+}
+
+/// A word that was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Top {
+    /// What this register held at the program counter, by its DWARF number.
+    Register(u8),
+    /// What lay here.
+    Loaded(Place),
 }
 
 struct Search<'c> {
-    code: &'c [u8],
-    start: u64,
-    ways: Vec<(u64, State)>,
-    seen: Vec<u64>,
+    code: &'c Code<'c>,
+    around: &'c dyn Around,
+    /// Code elsewhere, as it was asked for.
+    pieces: RefCell<Vec<(u64, Vec<u8>)>>,
+    /// Where the way begins.
+    pc: u64,
+    info: InstructionInfoFactory,
+    /// Where to begin, with what state, and how many of the stores lie on the way there.
+    ways: Vec<(u64, State, usize)>,
+    seen: HashSet<u64>,
+    /// What this way has written to the stack.
+    stores: Vec<Place>,
 }
 
 /// What follows an instruction on its way.
@@ -280,27 +289,57 @@ enum Next {
 }
 
 impl<'c> Search<'c> {
-    fn new(code: &'c [u8], start: u64) -> Search<'c> {
+    fn new(code: &'c Code<'c>, around: &'c dyn Around) -> Search<'c> {
         Search {
             code,
-            start,
+            around,
+            pieces: RefCell::default(),
+            pc: code.start,
+            info: InstructionInfoFactory::new(),
             ways: Vec::new(),
-            seen: Vec::new(),
+            seen: HashSet::new(),
+            stores: Vec::new(),
         }
     }
 
-    fn rule(mut self, arch: &Arch, pc: u64) -> Option<Rule> {
+    fn rule(self, arch: &Arch, pc: u64) -> Option<Rule> {
+        let AtReturn {
+            state,
+            popped,
+            is_written,
+            ..
+        } = self.at_return(pc)?;
+        // What this way writes there is the return address only later.
+        rule_at_return(arch, &state, popped).filter(|_| !is_written)
+    }
+
+    fn at_return(mut self, pc: u64) -> Option<AtReturn> {
         let begin = State {
             sp: Some(Place::Sp(0)),
             fp: FramePointer::Kept,
             pushed: None,
+            loaded: self.loaded_before(pc),
+            popped: None,
+            top: None,
+            written: 0,
+            has_called: false,
         };
-        self.ways.push((pc, begin));
+        self.pc = pc;
+        self.ways.push((pc, begin, 0));
         let mut left = MOST_INSTRUCTIONS;
-        while let Some((at, state)) = self.ways.pop() {
+        let mut is_first = true;
+        while let Some((at, state, stores)) = self.ways.pop() {
+            self.stores.truncate(stores);
             if let Some((state, popped)) = self.follow(at, state, &mut left) {
-                return rule_at_return(arch, &state, popped);
+                let is_written = state.top.is_none() && state.sp.is_some_and(|sp| self.stores.contains(&sp));
+                return Some(AtReturn {
+                    state,
+                    popped,
+                    is_written,
+                    is_straight: is_first && self.ways.is_empty() && !state.has_called,
+                });
             }
+            is_first = false;
         }
         None
     }
@@ -310,10 +349,9 @@ impl<'c> Search<'c> {
         loop {
             *left = left.checked_sub(1)?;
             // Every way into code that was seen has the same stack there.
-            if self.seen.contains(&at) {
+            if !self.seen.insert(at) {
                 return None;
             }
-            self.seen.push(at);
             let instruction = self.decode(at)?;
             match self.take(&instruction, &mut state) {
                 Next::Follows => at = instruction.next_ip(),
@@ -325,10 +363,18 @@ impl<'c> Search<'c> {
     }
 
     fn decode(&self, at: u64) -> Option<Instruction> {
-        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        let bytes = self.code.get(offset..)?;
-        let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
-        (!instruction.is_invalid()).then_some(instruction)
+        if let Some(instruction) = self.code.instruction(at) {
+            return Some(instruction);
+        }
+        let mut pieces = self.pieces.borrow_mut();
+        let found = pieces.iter().find_map(|(start, code)| decoded(code, *start, at));
+        if found.is_some() || pieces.len() >= MOST_PIECES {
+            return found;
+        }
+        let code = self.around.code(at);
+        let instruction = decoded(&code, at, at);
+        pieces.push((at, code));
+        instruction
     }
 
     fn take(&mut self, instruction: &Instruction, state: &mut State) -> Next {
@@ -350,7 +396,7 @@ impl<'c> Search<'c> {
                 let pushed = State {
                     sp: Some(Place::Sp(8)),
                     fp: FramePointer::Loaded(Place::Sp(0)),
-                    pushed: None,
+                    ..*state
                 };
                 return Next::Found(pushed, 0);
             }
@@ -368,6 +414,11 @@ impl<'c> Search<'c> {
             }
             Mnemonic::Jmp => {
                 return match instruction.op0_kind() {
+                    // Another function begins with the stack as it would be at a return.
+                    OpKind::NearBranch64 if self.around.is_start(instruction.near_branch_target()) => {
+                        Next::Found(*state, 0)
+                    }
+                    OpKind::Register if state.loaded == Some(first) => Next::Found(*state, 0),
                     OpKind::NearBranch64 => Next::Jumps(instruction.near_branch_target()),
                     _ => Next::Ends,
                 };
@@ -379,6 +430,15 @@ impl<'c> Search<'c> {
                     return Next::Found(*state, 0);
                 }
                 state.sp = state.sp.map(|sp| sp.plus(-8));
+                let popped = state
+                    .popped
+                    .filter(|(popped, _)| *popped == first)
+                    .map(|(_, place)| place);
+                // What goes back to where it was is no store.
+                self.stores.extend(state.sp.filter(|sp| popped != Some(*sp)));
+                let is_kept = |number: &u8| !state.has_called && state.written & 1 << number == 0;
+                let number = dwarf_number(first).filter(is_kept);
+                state.top = popped.map(Top::Loaded).or(number.map(Top::Register));
                 if first == Register::RBP && state.fp == FramePointer::Kept {
                     state.pushed = state.sp;
                 }
@@ -391,6 +451,9 @@ impl<'c> Search<'c> {
                         None => FramePointer::Unknown,
                     };
                 }
+                if state.popped.is_none_or(|(popped, _)| popped == first) {
+                    state.popped = state.sp.map(|sp| (first, sp));
+                }
                 state.sp = state.sp.filter(|_| first != Register::RSP).map(|sp| sp.plus(8));
             }
             Mnemonic::Pushfq => state.sp = state.sp.map(|sp| sp.plus(-8)),
@@ -398,10 +461,11 @@ impl<'c> Search<'c> {
             Mnemonic::Add if first == Register::RSP => state.sp = moved(state.sp, instruction, 1),
             Mnemonic::Sub if first == Register::RSP => state.sp = moved(state.sp, instruction, -1),
             Mnemonic::Lea if first == Register::RSP => state.sp = addressed(state, instruction),
+            Mnemonic::Mov if first == Register::RSP => state.sp = self.kept_in(state, second),
             Mnemonic::Mov if first == Register::RBP && instruction.op1_kind() == OpKind::Memory => {
                 state.fp = addressed(state, instruction).map_or(FramePointer::Unknown, FramePointer::Loaded);
             }
-            Mnemonic::Call if prologue::is_end(self.code, self.start, instruction.next_ip()) => return Next::Ends,
+            Mnemonic::Call if self.code.ends(instruction.next_ip()) => return Next::Ends,
             Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call => {}
             _ => {
                 if [first, second].contains(&Register::RSP) && writes(instruction, Register::RSP) {
@@ -410,23 +474,94 @@ impl<'c> Search<'c> {
                 if writes(instruction, Register::RBP) {
                     state.fp = FramePointer::Unknown;
                 }
+                if instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Memory {
+                    self.stores.extend(addressed(state, instruction));
+                }
             }
         }
+        self.keep_registers(instruction, state);
         // What is left of those with a target are conditional jumps.
         let may_jump = instruction.op_count() > 0
             && instruction.op0_kind() == OpKind::NearBranch64
             && instruction.mnemonic() != Mnemonic::Call;
         if may_jump && self.ways.len() < MOST_WAYS {
-            self.ways.push((instruction.near_branch_target(), *state));
+            self.ways
+                .push((instruction.near_branch_target(), *state, self.stores.len()));
         }
         Next::Follows
+    }
+
+    /// Keeps track of what registers hold after an instruction.
+    fn keep_registers(&mut self, instruction: &Instruction, state: &mut State) {
+        let mnemonic = instruction.mnemonic();
+        if mnemonic == Mnemonic::Call {
+            // Its callee may write any; code that takes its stack pointer from one knows that it does not.
+            (state.loaded, state.popped, state.top, state.has_called) = (None, None, None, true);
+            return;
+        }
+        let written = written(&mut self.info, instruction);
+        let is_written = |register: Register| dwarf_number(register).is_some_and(|number| written & 1 << number != 0);
+        state.written |= written;
+        let first = register(instruction, 0);
+        let is_load = mnemonic == Mnemonic::Mov
+            && instruction.op_count() == 2
+            && instruction.op1_kind() == OpKind::Memory
+            && instruction.memory_index() == Register::None
+            && instruction.memory_base() != Register::RIP
+            && first == first.full_register()
+            && first != Register::None;
+        state.loaded = match is_load {
+            true => Some(first),
+            false => state.loaded.filter(|loaded| !is_written(*loaded)),
+        };
+        let is_pop = mnemonic == Mnemonic::Pop;
+        state.popped = state.popped.filter(|(popped, _)| is_pop || !is_written(*popped));
+        if mnemonic != Mnemonic::Push && is_written(Register::RSP) {
+            state.top = None;
+        }
+    }
+
+    /// The old stack pointer, if this register has held it since before the way began.
+    fn kept_in(&self, state: &State, register: Register) -> Option<Place> {
+        let number = dwarf_number(register).filter(|number| state.written & 1 << number == 0)?;
+        self.was_saved_in(register).then_some(Place::Other(number, 0))
+    }
+
+    /// Whether `mov register, rsp` lies before the way's begin. What takes its stack pointer from a register that never held
+    /// it changes from one stack to another.
+    fn was_saved_in(&self, register: Register) -> bool {
+        let encoding = (register as u32).wrapping_sub(Register::RAX as u32);
+        if register == Register::RSP || encoding > 15 {
+            return false;
+        }
+        let (high, low) = (encoding as u8 >> 3, encoding as u8 & 7);
+        let saves = [
+            [0x48 | high, 0x89, 0xe0 | low],
+            [0x48 | high << 2, 0x8b, 0xc4 | low << 3],
+        ];
+        let end = usize::try_from(self.pc.saturating_sub(self.code.start)).unwrap_or(usize::MAX);
+        let before = &self.code.bytes[..end.min(self.code.bytes.len())];
+        before.windows(3).any(|bytes| saves.iter().any(|saved| saved == bytes))
+    }
+
+    /// The register that the instruction before loads, if it looks like `mov REG, [REG + BYTE]`.
+    fn loaded_before(&self, at: u64) -> Option<Register> {
+        const LOAD_BYTES: u64 = 4;
+        let load = self.decode(at.checked_sub(LOAD_BYTES)?)?;
+        let is_plain = load.len() as u64 == LOAD_BYTES
+            && load.mnemonic() == Mnemonic::Mov
+            && load.op1_kind() == OpKind::Memory
+            && load.memory_index() == Register::None
+            && load.memory_base() != Register::RSP;
+        let loaded = register(&load, 0);
+        (is_plain && loaded == loaded.full_register() && loaded != Register::None).then_some(loaded)
     }
 
     /// Whether `push rbp` lies before.
     fn follows_push(&self, at: u64) -> bool {
         const PUSH_RBP: u8 = 0x55;
-        let before = at.wrapping_sub(1).checked_sub(self.start);
-        before.is_some_and(|before| self.code.get(before as usize) == Some(&PUSH_RBP))
+        let before = at.wrapping_sub(1).checked_sub(self.code.start);
+        before.is_some_and(|before| self.code.bytes.get(before as usize) == Some(&PUSH_RBP))
     }
 
     /// Whether `mov rbp, rsp` lies there.
@@ -440,12 +575,23 @@ impl<'c> Search<'c> {
 
 /// The rule of a function whose return finds this on top of the stack.
 fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
+    if let (Some(top), FramePointer::Kept) = (state.top, state.fp) {
+        // Where the caller's stack will be depends on arguments; it is not further inwards than what has been found.
+        let (cfa, ra) = match top {
+            Top::Register(number) => (Place::Sp(0), Location::register(number, 0)),
+            Top::Loaded(place @ Place::Sp(0..)) => (place.plus(8), place.location(arch, true)?),
+            Top::Loaded(_) => return None,
+        };
+        return Some(Rule::new(cfa.location(arch, false)?, ra));
+    }
     let sp = state.sp.filter(|sp| !matches!(sp, Place::Sp(offset) if *offset < 0))?;
     let cfa = sp.plus(8 + popped);
     let fp = match state.fp {
         FramePointer::Kept => None,
         FramePointer::Loaded(place) => Some(place.location(arch, true)?),
-        FramePointer::Unknown => return None,
+        // What lies there may not be a return address yet.
+        FramePointer::Unknown if state.top.is_some() => return None,
+        FramePointer::Unknown => Some(LOST),
     };
     Some(Rule {
         fp,
@@ -459,6 +605,7 @@ fn restored(state: &State) -> Option<State> {
         sp: Some(Place::Fp(8)),
         fp: FramePointer::Loaded(Place::Fp(0)),
         pushed: None,
+        ..*state
     })
 }
 
@@ -504,129 +651,4 @@ fn writes(instruction: &Instruction, written: Register) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use backtrail_arch::x86_64::ARCH;
-
-    const START: u64 = 0x1000;
-
-    /// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
-    fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
-        let rule = rule(&ARCH, code, START, START + pc)?;
-        let place = |location: Location| match location.base {
-            Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
-            _ => Place::Fp(location.offset.into()),
-        };
-        Some((place(rule.cfa), rule.fp.map(place)))
-    }
-
-    #[test]
-    fn a_frame_pointer_function_at_each_instruction() {
-        // push rbp; mov rbp, rsp; sub rsp, 0x20; nop; leave; ret
-        let code = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0x90, 0xc9, 0xc3];
-        let in_frame = Some((Place::Fp(16), Some(Place::Fp(0))));
-        assert_eq!(found(&code, 0), Some((Place::Sp(8), None)));
-        assert_eq!(found(&code, 1), Some((Place::Sp(16), Some(Place::Sp(0)))));
-        for pc in [4, 8, 9] {
-            assert_eq!(found(&code, pc), in_frame, "{pc}");
-        }
-        assert_eq!(found(&code, 10), Some((Place::Sp(8), None)));
-    }
-
-    #[test]
-    fn pushes_are_popped() {
-        // push rbx; push rbp; sub rsp, 8; mov ebp, 1; add rsp, 8; pop rbp; pop rbx; ret
-        let code = [
-            0x53, 0x55, 0x48, 0x83, 0xec, 0x08, 0xbd, 1, 0, 0, 0, 0x48, 0x83, 0xc4, 0x08, 0x5d, 0x5b, 0xc3,
-        ];
-        assert_eq!(found(&code, 1), Some((Place::Sp(16), None)));
-        assert_eq!(found(&code, 11), Some((Place::Sp(32), Some(Place::Sp(8)))));
-        assert_eq!(found(&code, 16), Some((Place::Sp(16), None)));
-    }
-
-    #[test]
-    fn a_way_that_ends_is_not_the_only_one() {
-        // test eax, eax; je +2; ud2; ret 0x10
-        let code = [0x85, 0xc0, 0x74, 0x02, 0x0f, 0x0b, 0xc2, 0x10, 0x00];
-        assert_eq!(found(&code, 0), Some((Place::Sp(24), None)));
-        // A loop without an end: jmp $.
-        assert_eq!(found(&[0xeb, 0xfe], 0), None);
-    }
-
-    #[test]
-    fn what_is_not_clear_is_not_said() {
-        // and rsp, -32; ret
-        assert_eq!(found(&[0x48, 0x83, 0xe4, 0xe0, 0xc3], 0), None);
-        // xor ebp, ebp; ret: the caller's frame pointer is gone.
-        assert_eq!(found(&[0x31, 0xed, 0xc3], 0), None);
-        // push rax; push rax; jmp rax
-        assert_eq!(found(&[0x50, 0x50, 0xff, 0xe0], 0), None);
-        // The bytes end.
-        assert_eq!(found(&[0x90, 0x90], 0), None);
-        assert_eq!(found(&[0x90], 7), None);
-    }
-
-    #[test]
-    fn ways_that_never_return() {
-        let may_return = |code: &[u8]| may_return(&ARCH, code, START, START);
-        // A loop; test eax, eax; je to ud2, and a jump back; the same with a return.
-        assert!(!may_return(&[0xeb, 0xfe]));
-        assert!(!may_return(&[0x85, 0xc0, 0x74, 0x02, 0xeb, 0xfa, 0x0f, 0x0b]));
-        assert!(may_return(&[0x85, 0xc0, 0x74, 0x02, 0xeb, 0xfa, 0xc3]));
-        // jmp rax; the code ends.
-        assert!(may_return(&[0xff, 0xe0]) && may_return(&[0x90]));
-    }
-
-    #[test]
-    fn frames_that_were_left() {
-        // mov rbp, [rbp]; nop; nop
-        let code = [0x48, 0x8b, 0x6d, 0x00, 0x90, 0x90];
-        let has_left = |pc| has_left_frame(&ARCH, &code, START, START + pc);
-        assert!(has_left(4) && has_left(6) && has_left(700));
-        assert!(!has_left(0) && !has_left(3));
-    }
-
-    #[test]
-    fn entries_have_not_touched_the_stack() {
-        // mov eax, 1; test eax, eax; push rbp; nop
-        let code = [0xb8, 1, 0, 0, 0, 0x85, 0xc0, 0x55, 0x90];
-        let is_at_entry = |pc| is_at_entry(&ARCH, &code, START, START, START + pc);
-        assert!([0, 5, 7].into_iter().all(is_at_entry));
-        assert!(!is_at_entry(8), "something was pushed");
-        assert!(!is_at_entry(6), "no instruction begins there");
-    }
-
-    #[test]
-    fn helpers_keep_what_they_do_not_write() {
-        let keeps = |code: &[u8], register| keeps(&ARCH, code, START, backtrail_arch::Register(register));
-        let (rax, rbx) = (0, 3);
-        // vpxor xmm0, xmm0, xmm0; movbe r13, [r14+8]; lea r14, [r14+0x60]; mov [rsp+8], r13; ret
-        let helper = [
-            0xc5, 0xf9, 0xef, 0xc0, 0x4d, 0x0f, 0x38, 0xf0, 0x6e, 0x08, 0x4d, 0x8d, 0x76, 0x60, 0x4c, 0x89, 0x6c, 0x24,
-            0x08, 0xc3,
-        ];
-        assert!(keeps(&helper, rax) && keeps(&helper, rbx));
-        assert!(!keeps(&helper, 13) && !keeps(&helper, 14));
-        // xor eax, eax; mov bl, 1; mov ah, 1
-        assert!(!keeps(&[0x31, 0xc0, 0xc3], rax) && keeps(&[0x31, 0xc0, 0xc3], rbx));
-        assert!(!keeps(&[0xb3, 0x01, 0xc3], rbx) && !keeps(&[0xb4, 0x01, 0xc3], rax));
-        // A call, a jump out of the function, mul, nothing, half an instruction.
-        for code in [&[0xe8, 0, 0, 0, 0][..], &[0xeb, 0x7f], &[0xf7, 0xe1], &[], &[0x48]] {
-            assert!(!keeps(code, rbx), "{code:x?}");
-        }
-    }
-
-    #[test]
-    fn no_bytes_are_too_odd() {
-        let mut state = 0x1234_5678_u32;
-        let mut code = [0; 256];
-        for _ in 0..2000 {
-            for byte in &mut code {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                *byte = (state >> 24) as u8;
-            }
-            let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25));
-            let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50);
-        }
-    }
-}
+mod tests;

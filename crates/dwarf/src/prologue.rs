@@ -1,8 +1,8 @@
 //! How a function that never returns leaves its frame: by what it has done to the stack since its start.
 //!
 //! The way from a program counter to a return says most, but code that ends in `exit` or `longjmp` has none. There the way from the
-//! start is followed, if the start can be seen: an aligned address that is entered by a `push`, a `sub` of the stack pointer or an
-//! `endbr64`, behind the padding after code that does not go on.
+//! start is followed, if the start is known or can be seen: an aligned address that is entered by a `push`, a `sub` of the stack pointer or an
+//! `endbr64`, behind the padding after code that does not go on; or one after a row of `int3`, as V8's builtins have it.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,13 @@ use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use crate::instructions::Code;
+
 /// Functions start at multiples of this.
 const ALIGN: u64 = 16;
-const MOST_INSTRUCTIONS: usize = 400;
+const MOST_INSTRUCTIONS: usize = 2000;
+/// How many `int3` in a row mark the end of code.
+pub(crate) const TRAPS: usize = 8;
 /// The forms of no operation that assemblers pad with, the longest first.
 const PADDING: [&[u8]; 10] = [
     &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
@@ -72,9 +76,9 @@ fn begins_function(bytes: &[u8]) -> bool {
     ) || bytes.starts_with(ENDBR64)
 }
 
-/// The start of the function at `pc`: the nearest before it that can be seen.
-fn function_start(code: &[u8], start: u64, pc: u64) -> Option<u64> {
-    let mut at = pc.checked_sub(1)? & !(ALIGN - 1);
+/// The start of the function with the code at `inside`: the nearest that can be seen.
+fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
+    let mut at = inside & !(ALIGN - 1);
     while at > start {
         let begins = bytes_at(code, start, at).is_some_and(begins_function);
         let padded = (1..ALIGN).rev().any(|back| {
@@ -82,12 +86,26 @@ fn function_start(code: &[u8], start: u64, pc: u64) -> Option<u64> {
             let bytes = bytes_at(code, start, from).and_then(|bytes| bytes.get(..back as usize));
             bytes.is_some_and(|bytes| padding_len(bytes) == bytes.len()) && ends_before(code, start, from)
         });
-        if begins && padded {
+        if begins && padded || follows_traps(code, start, at) {
             return Some(at);
         }
         at = at.checked_sub(ALIGN)?;
     }
     None
+}
+
+/// Whether a function begins at `at` in code like V8's builtins, which are padded by `int3` to this alignment; `before` are
+/// the bytes in front.
+pub(crate) fn is_padded_start(before: &[u8], at: u64) -> bool {
+    const PADDED_ALIGN: u64 = 64;
+    const INT3: u8 = 0xcc;
+    at.is_multiple_of(PADDED_ALIGN) && before.len() >= TRAPS && before.iter().all(|byte| *byte == INT3)
+}
+
+fn follows_traps(code: &[u8], start: u64, at: u64) -> bool {
+    let end = at.checked_sub(start).map_or(0, |end| end as usize);
+    let before = end.checked_sub(TRAPS).and_then(|begin| code.get(begin..end));
+    before.is_some_and(|before| is_padded_start(before, at))
 }
 
 /// Whether the last instruction before `at` is one after which code need not go on: a return, a jump or a call.
@@ -114,10 +132,33 @@ struct State {
     saved: Option<i64>,
 }
 
-/// The rule of the frame at `pc`, in code whose first byte lies at `start`.
-pub(crate) fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule> {
-    let begin = function_start(code, start, pc)?;
-    let state = state_at(code, start, begin, pc)?;
+impl State {
+    /// What two ways to one place have in common. They do not disagree about the stack.
+    fn join(&self, other: &State) -> Option<State> {
+        (self.depth == other.depth && self.saved == other.saved).then_some(State {
+            frame: self.frame.filter(|_| self.frame == other.frame),
+            is_kept: self.is_kept && other.is_kept,
+            ..*self
+        })
+    }
+}
+
+/// The rule of the frame at `pc`: from the last function that is known to begin before it, or that can be seen.
+pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
+    let Code {
+        bytes,
+        start,
+        functions,
+    } = *code;
+    let inside = pc.checked_sub(is_return.into())?;
+    let before = functions.partition_point(|function| *function <= inside).checked_sub(1);
+    let known = before.map(|last| functions[last]).filter(|known| *known >= start);
+    let seen = function_start(bytes, start, inside);
+    let last = known.max(seen)?;
+    let first = known.min(seen).filter(|first| *first != last);
+    let from = |begin| state_at(code, begin, pc, is_return);
+    // What looks like the start of a function may be a jump's target.
+    let state = from(last).or_else(|| from(first?))?;
     let cfa = match (state.depth, state.frame) {
         (Some(depth), _) => Location::register(arch.sp.0, i32::try_from(depth + 8).ok()?),
         (None, Some(frame)) => Location::register(arch.fp.0, i32::try_from(frame + 8).ok()?),
@@ -140,7 +181,7 @@ pub(crate) fn rule(arch: &Arch, code: &[u8], start: u64, pc: u64) -> Option<Rule
 }
 
 /// What is known at `pc` on the ways from `begin`, which all must say the same.
-fn state_at(code: &[u8], start: u64, begin: u64, pc: u64) -> Option<State> {
+fn state_at(code: &Code<'_>, begin: u64, pc: u64, is_return: bool) -> Option<State> {
     let mut waiting = BTreeMap::from([(
         begin,
         State {
@@ -155,13 +196,18 @@ fn state_at(code: &[u8], start: u64, begin: u64, pc: u64) -> Option<State> {
         if at >= pc {
             return (at == pc).then_some(state);
         }
-        let bytes = bytes_at(code, start, at)?;
+        let bytes = bytes_at(code.bytes, code.start, at)?;
         let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
         if instruction.is_invalid() {
             return None;
         }
         take(&instruction, &mut state);
+        let next = instruction.next_ip();
         let jumps = match instruction.flow_control() {
+            // The call does not return; its return address may still be asked for.
+            FlowControl::Call | FlowControl::IndirectCall if !(is_return && next == pc) && code.ends(next) => {
+                [None, None]
+            }
             FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall => [None, Some(instruction.next_ip())],
             FlowControl::ConditionalBranch => [Some(instruction.near_branch_target()), Some(instruction.next_ip())],
             FlowControl::UnconditionalBranch => [Some(instruction.near_branch_target()), None],
@@ -169,9 +215,8 @@ fn state_at(code: &[u8], start: u64, begin: u64, pc: u64) -> Option<State> {
         };
         // Ways back have come from here.
         for to in jumps.into_iter().flatten().filter(|to| *to > at && *to <= pc) {
-            if *waiting.entry(to).or_insert(state) != state {
-                return None;
-            }
+            let known = waiting.entry(to).or_insert(state);
+            *known = known.join(&state)?;
         }
     }
     None
@@ -240,6 +285,20 @@ mod tests {
     use super::*;
     use backtrail_arch::x86_64::ARCH;
 
+    fn rule(arch: &Arch, bytes: &[u8], start: u64, pc: u64) -> Option<Rule> {
+        let functions = &[];
+        super::rule(
+            arch,
+            &Code {
+                bytes,
+                start,
+                functions,
+            },
+            pc,
+            true,
+        )
+    }
+
     const START: u64 = 0x1000;
 
     /// musl 1.2.3, `libc_start_main_stage2` behind the end of another function.
@@ -292,6 +351,11 @@ mod tests {
         let lost = [&code[..16], &[0x53, 0x31, 0xed, 0x90]].concat();
         assert!(rule(&ARCH, &lost, START, START + 17).is_some());
         assert_eq!(rule(&ARCH, &lost, START, START + 19), None);
+        // push rbp; je +4; lea rbp, [rdi+16]; nop: one way has changed the frame pointer, both have saved it.
+        let saved = [&code[..16], &[0x55, 0x74, 0x04, 0x48, 0x8d, 0x6f, 0x10, 0x90]].concat();
+        let found = rule(&ARCH, &saved, START, START + 24).unwrap();
+        assert_eq!(found.cfa, Location::register(ARCH.sp.0, 16));
+        assert_eq!(found.fp.map(|fp| fp.offset), Some(-16));
         // push rbp; mov rbp, rsp; and rsp, -32: from the frame pointer.
         let aligned = [&code[..16], &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xe0, 0x90]].concat();
         let found = rule(&ARCH, &aligned, START, START + 24).unwrap();

@@ -7,10 +7,12 @@ use std::hash::Hash;
 use std::ops::Range;
 
 use backtrail_arch::{Arch, Call, InstructionSet, Register};
+use backtrail_sframe::{Base, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
-use crate::instructions;
+use crate::hotspot::{HotSpot, JavaFrame};
+use crate::instructions::{self, Around};
 use crate::pushed::Pushed;
 pub use crate::pushed::Region;
 
@@ -19,6 +21,15 @@ const MOST_ANSWERS: usize = 1 << 16;
 
 /// Bytes of the longest function that is looked at as a whole.
 const LONGEST_FUNCTION: u64 = 64 << 10;
+
+/// Bytes of the longest function that is asked which registers it keeps.
+const LONGEST_HELPER: u64 = 32 << 10;
+
+/// Bytes that are read where code made at run time jumps far.
+const FAR_BYTES: u64 = 256;
+
+/// Bytes of the longest indirect call that hides behind the first byte of a direct one.
+const SHORT_CALL: usize = 4;
 
 /// Bytes behind rows that were read from instructions, within which a jump may still be the same function's.
 const MOST_BEHIND_ROWS: u64 = 4 << 10;
@@ -60,6 +71,15 @@ pub trait ProcessCode {
     /// The function that call frame information describes at `address`, whether or not table rows can express it.
     fn described_function(&self, mapping: Self::Mapping, address: u64) -> Option<Range<u64>>;
 
+    /// Whether a mapping's file has call frame information.
+    fn has_call_frames(&self, mapping: Self::Mapping) -> bool;
+
+    /// Addresses in `range`, in order, at which functions of a mapping's file are known to begin; there may be others.
+    fn starts(&self, mapping: Self::Mapping, range: Range<u64>) -> Vec<u64>;
+
+    /// The address of an object that a mapping's file exports.
+    fn object(&self, mapping: Self::Mapping, name: &str) -> Option<u64>;
+
     /// Whether call frame information describes the code at `address`.
     fn is_described(&self, mapping: Self::Mapping, address: u64) -> bool;
 
@@ -70,25 +90,67 @@ pub trait ProcessCode {
     fn regions(&self) -> Vec<Region>;
 }
 
-/// The code around an address, and where it begins.
-fn code_around<C: ProcessCode>(process: &C, mapping: C::Mapping, pc: u64) -> (u64, Vec<u8>) {
-    let range = process.range(mapping);
-    let start = pc.saturating_sub(instructions::BYTES_BEFORE).max(range.start);
-    let end = pc.saturating_add(instructions::BYTES_FROM).min(range.end);
-    let mut code = vec![0; end.saturating_sub(start) as usize];
-    let read = process.read(start, &mut code);
-    code.truncate(read);
-    (start, code)
+/// A piece of a process's code.
+struct CodeAround {
+    bytes: Vec<u8>,
+    start: u64,
+    functions: Vec<u64>,
+}
+
+impl CodeAround {
+    fn new<C: ProcessCode>(process: &C, mapping: C::Mapping, pc: u64) -> CodeAround {
+        let range = process.range(mapping);
+        let start = pc.saturating_sub(instructions::BYTES_BEFORE).max(range.start);
+        let end = pc.saturating_add(instructions::BYTES_FROM).min(range.end);
+        CodeAround {
+            bytes: read(process, start..end),
+            start,
+            functions: process.starts(mapping, start..end),
+        }
+    }
+
+    fn code(&self) -> instructions::Code<'_> {
+        instructions::Code {
+            bytes: &self.bytes,
+            start: self.start,
+            functions: &self.functions,
+        }
+    }
+}
+
+fn read(process: &impl ProcessCode, range: Range<u64>) -> Vec<u8> {
+    let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
+    let read = process.read(range.start, &mut bytes);
+    bytes.truncate(read);
+    bytes
+}
+
+/// Code elsewhere in a process.
+struct Elsewhere<'p, C>(&'p C);
+
+impl<C: ProcessCode> Around for Elsewhere<'_, C> {
+    fn is_start(&self, at: u64) -> bool {
+        let mut before = [0; instructions::BYTES_BEFORE_START];
+        let read = self.0.read(at.wrapping_sub(before.len() as u64), &mut before);
+        instructions::is_start(&before[..read], at)
+    }
+
+    fn code(&self, at: u64) -> Vec<u8> {
+        let made = self.0.find(at).filter(|mapping| !self.0.is_file(*mapping));
+        let end = made.map(|mapping| self.0.range(mapping).end.min(at.saturating_add(FAR_BYTES)));
+        end.map(|end| read(self.0, at..end)).unwrap_or_default()
+    }
 }
 
 /// What was found out about code, by the place of an address.
 #[derive(Debug)]
 pub struct CodeProofs<P> {
-    frames: RefCell<FxHashMap<P, Uncovered>>,
+    frames: RefCell<FxHashMap<(P, bool), Uncovered>>,
     calls: RefCell<FxHashMap<P, Option<Call>>>,
     pushed: RefCell<Pushed>,
+    hotspot: RefCell<HotSpot<P>>,
     endless: RefCell<FxHashMap<P, bool>>,
-    kept: RefCell<FxHashMap<(P, Register), bool>>,
+    kept: RefCell<FxHashMap<(P, P, Register), bool>>,
 }
 
 impl<P> Default for CodeProofs<P> {
@@ -97,6 +159,7 @@ impl<P> Default for CodeProofs<P> {
             frames: RefCell::default(),
             calls: RefCell::default(),
             pushed: RefCell::default(),
+            hotspot: RefCell::default(),
             endless: RefCell::default(),
             kept: RefCell::default(),
         }
@@ -110,16 +173,30 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             return Uncovered::Unknown;
         };
         let is_described = || process.is_described(mapping, pc.wrapping_sub(is_return.into()));
-        remembered(&self.frames, process.place(mapping, pc), || {
+        remembered(&self.frames, (process.place(mapping, pc), is_return), || {
             // There is a description, which table rows can't express: instructions can't be clearer.
             if is_described() {
                 return Uncovered::Unknown;
             }
-            let (start, code) = code_around(process, mapping, pc);
-            match instructions::rule(process.arch(), &code, start, pc) {
-                Some(rule) => Uncovered::Rule(rule),
-                None if instructions::has_left_frame(process.arch(), &code, start, pc) => Uncovered::Unknown,
-                None => Uncovered::FramePointer,
+            let java = match process.is_file(mapping) {
+                true => None,
+                false => self.hotspot.borrow_mut().frame(process, pc, is_return),
+            };
+            let interpreted = match java {
+                Some(JavaFrame::Compiled(rule)) => return Uncovered::Rule(rule),
+                Some(JavaFrame::Interpreted(rule)) if is_return => return Uncovered::Rule(rule),
+                Some(JavaFrame::Interpreted(rule)) => Some(rule),
+                None => None,
+            };
+            let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
+            let (code, elsewhere) = (around.code(), Elsewhere(process));
+            let by_fp = |rule: &Rule| rule.cfa.base == Base::Register(arch.fp.0);
+            match (instructions::rule(arch, &code, pc, is_return, &elsewhere), interpreted) {
+                (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
+                (Some(rule), _) => Uncovered::Rule(rule),
+                (None, Some(interpreted)) => Uncovered::Linked(interpreted),
+                (None, None) if instructions::has_left_frame(arch, &code, pc, &elsewhere) => Uncovered::Unknown,
+                (None, None) => Uncovered::FramePointer,
             }
         })
     }
@@ -130,8 +207,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             return false;
         };
         remembered(&self.endless, process.place(mapping, ra), || {
-            let (start, code) = code_around(process, mapping, ra);
-            !instructions::may_return(process.arch(), &code, start, ra)
+            let around = CodeAround::new(process, mapping, ra);
+            !instructions::may_return(process.arch(), &around.code(), ra)
         })
     }
 
@@ -147,38 +224,52 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         let Call::Direct(target) = call else {
             return OnTop::Unclear;
         };
-        let (start, code) = code_around(process, callee, pc);
-        match instructions::is_at_entry(process.arch(), &code, start, target, pc) {
+        let around = CodeAround::new(process, callee, pc);
+        match instructions::is_at_entry(process.arch(), &around.code(), target, pc) {
             true => OnTop::ReturnAddress,
             false => OnTop::Unclear,
         }
     }
 
     fn call_before<C: ProcessCode<Place = P>>(&self, process: &C, mapping: C::Mapping, ra: u64) -> Option<Call> {
-        remembered(&self.calls, process.place(mapping, ra), || {
+        // A file lies elsewhere in another process: how far a call leads is kept, not where.
+        let call = remembered(&self.calls, process.place(mapping, ra), || {
             let mut before = [0; Arch::LONGEST_CALL];
             let start = ra.saturating_sub(before.len() as u64).max(process.range(mapping).start);
             let len = (ra - start) as usize;
             let read = process.read(start, &mut before[..len]);
-            process.arch().call_before(ra, &before[..read]).filter(|_| read == len)
-        })
+            let call = process.arch().call_before(ra, &before[..read]).filter(|_| read == len);
+            let call = match call {
+                // The end of another instruction and a short indirect call look like a direct one, to nowhere.
+                Some(Call::Direct(target)) if process.find(target).is_none() => process
+                    .arch()
+                    .call_before(ra, &before[len.saturating_sub(SHORT_CALL)..len]),
+                call => call,
+            };
+            call.map(|call| moved(call, ra.wrapping_neg()))
+        });
+        call.map(|call| moved(call, ra))
     }
 
-    /// Whether the function at `pc` never changes `register`.
-    pub fn keeps(&self, process: &impl ProcessCode<Place = P>, pc: u64, register: Register) -> bool {
-        let Some(mapping) = process.find(pc) else {
+    /// Whether the function at `pc`, called directly from `ra`, never changes `register`.
+    pub fn keeps(&self, process: &impl ProcessCode<Place = P>, pc: u64, ra: u64, register: Register) -> bool {
+        let (Some(caller), Some(mapping)) = (process.find(ra.wrapping_sub(1)), process.find(pc)) else {
             return false;
         };
-        let Some(function) = process.described_function(mapping, pc) else {
+        let Some(Call::Direct(entry)) = self.call_before(process, caller, ra) else {
             return false;
         };
-        let start = function.start;
-        remembered(&self.kept, (process.place(mapping, start), register), || {
-            let size = function.end.saturating_sub(function.start);
-            let len = size.min(LONGEST_FUNCTION);
-            let mut code = vec![0; len as usize];
-            let read = process.read(start, &mut code);
-            read == code.len() && size == len && instructions::keeps(process.arch(), &code, start, register)
+        let places = (process.place(mapping, entry), process.place(mapping, pc), register);
+        remembered(&self.kept, places, || {
+            let range = process.range(mapping);
+            let start = entry.saturating_sub(LONGEST_HELPER / 4).max(range.start);
+            let bytes = read(process, start..entry.saturating_add(LONGEST_HELPER).min(range.end));
+            let code = instructions::Code {
+                bytes: &bytes,
+                start,
+                functions: &[],
+            };
+            instructions::keeps(process.arch(), &code, entry, pc, register)
         })
     }
 
@@ -195,73 +286,103 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         };
         let call = self.call_before(process, mapping, ra);
         match call {
-            None => !process.is_file(mapping) && self.pushed.borrow_mut().has(process, ra),
+            None if process.is_file(mapping) => false,
+            None => self.pushed.borrow_mut().has(process, ra) || self.hotspot.borrow_mut().is_deoptimized(process, ra),
             Some(Call::Indirect) => true,
             Some(Call::Direct(target)) => may_lead_to(process, target, callee),
         }
     }
 }
 
-/// Whether a call of `target` may have led to `callee`, which no table row describes. A function that a table describes
-/// has called on itself, if it is not what was found: then its own frame is missing.
+/// Whether the code before `pc` is the system call that makes a thread, which comes back twice.
+pub fn makes_thread(process: &impl ProcessCode, pc: u64) -> bool {
+    /// `mov eax, n; syscall` with the numbers of `clone` and `clone3`.
+    const CALLS: [[u8; 7]; 2] = [[0xb8, 56, 0, 0, 0, 0x0f, 0x05], [0xb8, 0xb3, 1, 0, 0, 0x0f, 0x05]];
+    let mut before = [0; 7];
+    let read = process.read(pc.saturating_sub(before.len() as u64), &mut before);
+    process.arch().instructions == InstructionSet::X86_64 && read == before.len() && CALLS.contains(&before)
+}
+
+/// A call whose target lies that many bytes further on.
+fn moved(call: Call, by: u64) -> Call {
+    match call {
+        Call::Direct(target) => Call::Direct(target.wrapping_add(by)),
+        Call::Indirect => Call::Indirect,
+    }
+}
+
+/// The function at an address: what call frame information says, and without any the table. Tables also have pieces of
+/// functions that nobody describes.
+fn function_at(process: &impl ProcessCode, address: u64) -> Option<Range<u64>> {
+    let mapping = process.find(address)?;
+    match process.has_call_frames(mapping) {
+        true => process.described_function(mapping, address),
+        false => process.function_at(mapping, address),
+    }
+}
+
+/// Whether a call of `target` may have led to `callee`, which no table row describes. A function that is described has
+/// called on itself, if it is not what was found: then its own frame is missing.
 fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     let Some(mapping) = process.find(target) else {
         return false;
     };
     let callee_mapping = process.find(callee);
+    // What leads to another module is a linkage stub, whose callee nobody sees here.
     let is_elsewhere =
         callee_mapping.is_some_and(|callee| !process.is_same_file(callee, mapping) && process.has_table(callee));
-    let function = process.function_at(mapping, target);
-    let Some(function) = function.filter(|function| function.start == target && !function.contains(&callee)) else {
-        return true;
+    let is_other = |function: &Range<u64>| function.start == target && !function.contains(&callee);
+    let Some(function) = function_at(process, target).filter(is_other) else {
+        let is_described = process.is_described(mapping, target);
+        let rows = process.function_at(mapping, target);
+        // Rows that were read from instructions end where these were not understood: the function may be longer, and jump
+        // from there.
+        return rows.filter(|rows| !is_described && is_other(rows)).is_none_or(|rows| {
+            let is_near = |start: u64| callee.wrapping_sub(start) < LONGEST_FUNCTION;
+            let end = rows
+                .end
+                .saturating_add(MOST_BEHIND_ROWS)
+                .min(process.range(mapping).end);
+            is_elsewhere || is_near(target) || jumps(process, target..end, is_near)
+        });
     };
-    if !process.is_described(mapping, target) {
-        // Its rows were read from its instructions, and end where these were not understood:
-        // it may be longer, and jump from there.
-        let is_near = |start: u64| callee.wrapping_sub(start) < LONGEST_FUNCTION;
-        let end = function
-            .end
-            .saturating_add(MOST_BEHIND_ROWS)
-            .min(process.range(mapping).end);
-        return is_elsewhere || is_near(target) || jumps(process, target..end, is_near);
-    }
-    let callee_function = callee_mapping.and_then(|mapping| process.function_at(mapping, callee));
+    let callee_function = function_at(process, callee);
     // The description may end before the function does, as that of glibc's `clone3` at the system call.
     let goes_on = || {
         callee_mapping.is_some_and(|mapping| {
-            let (start, code) = code_around(process, mapping, callee);
-            instructions::is_at_entry(process.arch(), &code, start, function.start, callee)
+            let around = CodeAround::new(process, mapping, callee);
+            instructions::is_at_entry(process.arch(), &around.code(), function.start, callee)
         })
     };
-    let is_described = |address: u64| {
-        let mapping = process.find(address);
-        mapping.is_none_or(|mapping| process.function_at(mapping, address).is_some())
-    };
-    // What leads to another module is a linkage stub, whose callee nobody sees here.
     is_elsewhere
         || callee_function.is_none() && goes_on()
         || jumps(process, function.clone(), |target| match &callee_function {
-            Some(callee) => target == callee.start,
+            Some(callee) => callee.contains(&target),
             // Where the callee begins is not known, but a jump into code that is not described may lead there.
-            None => !is_described(target),
+            None => process.find(target).is_some() && function_at(process, target).is_none(),
         })
 }
 
 /// Whether there is such a jump in a function: it may end in calling that.
 fn jumps(process: &impl ProcessCode, function: Range<u64>, is_it: impl Fn(u64) -> bool) -> bool {
     const LONGEST: u64 = 1 << 16;
-    const JUMP: u8 = 0xe9;
     let size = function.end.saturating_sub(function.start);
     if process.arch().instructions != InstructionSet::X86_64 || size > LONGEST {
         return false;
     }
-    let mut code = vec![0; size as usize];
-    let read = process.read(function.start, &mut code);
-    code[..read].windows(5).enumerate().any(|(at, bytes)| match bytes {
-        [JUMP, distance @ ..] => distance.try_into().is_ok_and(|distance| {
-            let end = function.start + at as u64 + 5;
-            is_it(end.wrapping_add_signed(i32::from_le_bytes(distance).into()))
-        }),
+    let start = function.start;
+    let code = read(process, function);
+    let leads = |at: usize, distance: &[u8]| {
+        let end = start.wrapping_add((at + distance.len()) as u64);
+        let distance = distance.try_into().map(i32::from_le_bytes);
+        distance.is_ok_and(|distance| is_it(end.wrapping_add_signed(distance.into())))
+    };
+    // `jmp rel32` and the conditional ones.
+    code.windows(6).enumerate().any(|(at, bytes)| match bytes {
+        [0x0f, 0x80..=0x8f, distance @ ..] => leads(at + 2, distance),
+        _ => false,
+    }) || code.windows(5).enumerate().any(|(at, bytes)| match bytes {
+        [0xe9, distance @ ..] => leads(at + 1, distance),
         _ => false,
     })
 }
@@ -346,7 +467,19 @@ mod tests {
         }
 
         fn described_function(&self, (): (), address: u64) -> Option<Range<u64>> {
-            self.function_at((), address)
+            self.function_at((), address).filter(|_| self.1)
+        }
+
+        fn has_call_frames(&self, (): ()) -> bool {
+            true
+        }
+
+        fn starts(&self, (): (), _range: Range<u64>) -> Vec<u64> {
+            Vec::new()
+        }
+
+        fn object(&self, (): (), _name: &str) -> Option<u64> {
+            None
         }
 
         fn is_described(&self, (): (), address: u64) -> bool {

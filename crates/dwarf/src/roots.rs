@@ -9,6 +9,7 @@ use std::ops::Range;
 use backtrail_elf::Image;
 use backtrail_sframe::Row;
 use backtrail_sframe::write::FunctionRows;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 
 use crate::cfi::{self, Converted};
 use crate::undescribed::{described, not_described};
@@ -72,6 +73,39 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
         converted.functions.sort_by_key(|function| function.start);
     }
     reach_back(converted, image);
+}
+
+/// Where the code of the entry point ends, of which nothing else is known: behind the first instruction that does not go
+/// on, at what it calls, or after `most` bytes.
+pub(crate) fn end_of_entry(image: &Image<'_>, entry: u64, most: u64) -> Option<u64> {
+    if image.arch().name != "x86_64" {
+        return None;
+    }
+    let code = image.data_at(entry)?;
+    let code = &code[..code.len().min(most as usize)];
+    Some(end_of_code(code, entry))
+}
+
+fn end_of_code(code: &[u8], start: u64) -> u64 {
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut end = start.saturating_add(code.len() as u64);
+    // Branches lead over what ends before.
+    let mut reached = start;
+    while decoder.can_decode() && decoder.ip() < end {
+        let instruction = decoder.decode();
+        let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
+            .then(|| instruction.near_branch_target());
+        let ends_thread = instruction.mnemonic() == Mnemonic::Hlt;
+        match (instruction.flow_control(), target) {
+            (FlowControl::Call, Some(target)) if target > start => end = end.min(target),
+            (FlowControl::ConditionalBranch, Some(target)) => reached = reached.max(target),
+            (FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall, _) if !ends_thread => {}
+            _ if instruction.mnemonic() == Mnemonic::Syscall => {}
+            _ if instruction.next_ip() > reached => return end.min(instruction.next_ip()),
+            _ => {}
+        }
+    }
+    end
 }
 
 /// Whether a stack begins in the function at this address, though its call frame information describes an ordinary one.
@@ -184,6 +218,22 @@ mod tests {
         assert_eq!(in_hole(0x1000, &returns), []);
         assert_eq!(in_hole(0x1000, &fcontext[2..]), []);
         assert_eq!(in_hole(0x1000, &[HLT; 64]), []);
+    }
+
+    #[test]
+    fn an_entry_point_ends_where_it_does_not_go_on() {
+        // call +0; ret; int3: Free Pascal's.
+        assert_eq!(
+            end_of_code(&[0x48, 0x31, 0xed, 0xe8, 0, 1, 0, 0, 0xc3, 0xcc], 0x1000),
+            0x1009
+        );
+        // call +0, and what is called: musl's.
+        assert_eq!(end_of_code(&[0x31, 0xed, 0xe8, 0, 0, 0, 0, 0x55, 0x90], 0x1000), 0x1007);
+        // je over a jump; syscall; hlt
+        let code = [0x74, 0x02, 0xeb, 0x00, 0x0f, 0x05, 0xf4, 0x90];
+        assert_eq!(end_of_code(&code, 0x1000), 0x1007);
+        // Nothing ends it.
+        assert_eq!(end_of_code(&[0x90; 4], 0x1000), 0x1004);
     }
 
     #[test]

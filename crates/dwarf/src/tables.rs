@@ -29,7 +29,7 @@ use crate::plt;
 use crate::roots;
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
-const CACHE_FOLDER: &str = "sframe-v6";
+const CACHE_FOLDER: &str = "sframe-v8";
 
 const TRAILER_BYTES: usize = 16;
 
@@ -109,13 +109,31 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     if entry != 0 && is_code && converted.find(entry).is_none() {
         let symbols = Symbols::new(image);
         let end = symbols.lookup(entry).map(|symbol| symbol.address + symbol.size);
-        converted.add_entry_point(entry, end.or_else(|| symbols.next_address(entry)));
+        let end = end.or_else(|| symbols.next_address(entry));
+        let shown = roots::end_of_entry(image, entry, cfi::MAX_ENTRY_BYTES);
+        let end = end.into_iter().chain(shown).filter(|end| *end > entry).min();
+        converted.add_entry_point(entry, end);
     }
     plt::add(&mut converted, image);
     gopclntab::add(&mut converted, image);
     roots::add(&mut converted, image);
     by_hand::add(&mut converted, image);
     converted
+}
+
+/// The table of a file without any call frame information: where stacks begin, and its linkage tables. `None` if it has
+/// neither.
+pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
+    let converted = convert_section(image, &NO_SECTION);
+    let built = build::table(&converted, &Options::new(Version::V3, abi(image), 0)).ok()?;
+    (!converted.functions.is_empty()).then(|| Table {
+        address: 0,
+        origin: TableOrigin::Converted,
+        uncovered_bytes: 0,
+        skipped: BTreeMap::new(),
+        damage: None,
+        bytes: built.bytes,
+    })
 }
 
 /// Gives modules their tables.
@@ -125,7 +143,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v6` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// Keeps converted tables in `sframe-v8` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
     /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(cache::folder);
@@ -157,7 +175,7 @@ impl Tables {
             (Ok(None), None, None) => return Err(Error::NoUnwindInformation),
             (Err(error), None, None) => return Err(error.into()),
         };
-        let entry = self.cache_entry(image);
+        let entry = self.cache_entry(image, &section);
         let source = entry
             .as_ref()
             .map(|_| source_crc(image, [Some(&section), own.as_ref(), more.as_ref(), go.as_ref()]));
@@ -174,9 +192,31 @@ impl Tables {
         Ok(table)
     }
 
-    fn cache_entry(&self, image: &Image<'_>) -> Option<PathBuf> {
-        cache::entry(self.cache.as_ref()?, image.build_id()?, "sframe")
+    fn cache_entry(&self, image: &Image<'_>, section: &SectionData<'_>) -> Option<PathBuf> {
+        let folder = self.cache.as_ref()?;
+        match image.build_id() {
+            Some(id) => cache::entry(folder, id, "sframe"),
+            None if section.data.len() >= LARGE => cache::entry(folder, &code_id(image), "sframe"),
+            None => None,
+        }
     }
+}
+
+/// Bytes of call frame information from which on a file without a build id is worth a cache entry: Rust's compiler has none.
+const LARGE: usize = 1 << 16;
+
+/// What stands for a missing build id: all code, which takes a fiftieth of the time that a table takes to make.
+fn code_id(image: &Image<'_>) -> Vec<u8> {
+    let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
+    for range in image.code_ranges() {
+        let code = image.data_at(range.start).unwrap_or_default();
+        let len = (range.end - range.start).min(code.len() as u64);
+        crc.update(&range.start.to_le_bytes());
+        crc.update(&code[..len as usize]);
+        bytes += len;
+    }
+    let (crc, len) = (crc.finalize().to_le_bytes(), image.bytes().len() as u64);
+    [b"code", &crc[..], &bytes.to_le_bytes(), &len.to_le_bytes()].concat()
 }
 
 /// The call frame information of files that have none.

@@ -169,7 +169,7 @@ fn the_cache_is_private_checked_and_repaired() {
         (&first.bytes, first.uncovered_bytes)
     );
 
-    let folder = dir.path().join("new/sframe-v6");
+    let folder = dir.path().join("new/sframe-v8");
     let entries: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -198,6 +198,35 @@ fn the_cache_is_private_checked_and_repaired() {
     let other = Image::parse(&other).unwrap();
     assert_eq!(other.build_id(), image.build_id());
     assert_eq!(tables.load(&other).unwrap().origin, TableOrigin::Converted);
+}
+
+#[test]
+fn large_files_without_a_build_id_are_known_by_their_code() {
+    let Some(path) = library() else { return };
+    let mut bytes = MappedFile::open(path).unwrap().bytes().to_vec();
+    let (note, code) = {
+        let image = Image::parse(&bytes).unwrap();
+        let section = |name| image.section_header(name).unwrap().offset as usize;
+        (section(".note.gnu.build-id"), section(".text"))
+    };
+    // Another type of note.
+    bytes[note + 8] ^= 0x40;
+    let dir = tempfile::tempdir().unwrap();
+    let tables = Tables::open(Some(dir.path().to_owned()));
+    let origin = |bytes: &[u8]| {
+        let image = Image::parse(bytes).unwrap();
+        assert_eq!(image.build_id(), None);
+        tables.load(&image).unwrap().origin
+    };
+    assert_eq!(
+        [origin(&bytes), origin(&bytes)],
+        [TableOrigin::Converted, TableOrigin::Cached]
+    );
+    bytes[code] ^= 1;
+    assert_eq!(
+        [origin(&bytes), origin(&bytes)],
+        [TableOrigin::Converted, TableOrigin::Cached]
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use backtrail_target::stack::{mapping_of_stack, touch};
+use backtrail_target::stack::{mapping_of_stack, touch, touch_below};
 use rustc_hash::FxHashMap;
 
 /// Bytes below a copy's end that are looked at too: the thread will call further inwards.
@@ -57,6 +57,20 @@ impl Holes {
             self.by_thread.clear();
         }
         self.by_thread.entry(tid).or_default()
+    }
+
+    /// Makes pages present that a thread will call into, when it is met first. Main threads' stacks have no more at first.
+    pub(crate) fn prepare(&mut self, pid: u32, tid: u32, sp: u64) {
+        const MAIN: u64 = 64 << 10;
+        if !self.by_thread.contains_key(&tid) {
+            self.of(tid);
+            touch_below(pid, sp, if pid == tid { MAIN } else { INWARDS });
+        }
+    }
+
+    /// The thread has ended, or runs another program.
+    pub(crate) fn forget(&mut self, tid: u32) {
+        self.by_thread.remove(&tid);
     }
 
     /// Makes the pages present that this copy would have had, and those of stacks that are somewhat more or less deep.

@@ -6,10 +6,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
+use backtrail_dwarf::called::called;
 use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData};
+use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Table as SymbolTable};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_target::proc::{DELETED, VDSO, is_file};
@@ -93,8 +94,16 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) position_independent: bool,
     code: CodeSegments,
     table: Option<Section<'a>>,
-    /// Its call frame information, read when a stack needs registers that tables don't restore.
-    frames: OnceCell<Option<Box<CallFrames<Vec<u8>>>>>,
+    on_demand: Box<OnDemand>,
+}
+
+/// What is read of a file when a stack first needs it.
+#[derive(Debug, Default)]
+struct OnDemand {
+    /// Its call frame information, for stacks that need registers that tables don't restore.
+    frames: OnceCell<Option<CallFrames<Vec<u8>>>>,
+    /// Addresses that direct calls lead to, for code that nobody describes.
+    called: OnceCell<Vec<u64>>,
 }
 
 /// All modules of a recording.
@@ -180,10 +189,55 @@ impl<'a> Modules<'a> {
         };
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
         let module = &self.modules[mapping.module.0 as usize];
-        let frames = elf
-            .frames
-            .get_or_init(|| self.with_image(module, call_frames).flatten().map(Box::new));
-        Some((frames.as_deref()?, bias))
+        let read = || self.with_image(module, call_frames).flatten();
+        let frames = elf.on_demand.frames.get_or_init(read);
+        Some((frames.as_ref()?, bias))
+    }
+
+    /// Addresses in the file that direct calls lead to, in order, and what they are less than the process's. Empty for
+    /// large files.
+    pub(crate) fn called(&self, mapping: &Mapping) -> Option<(&[u64], u64)> {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return None;
+        };
+        let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
+        let module = &self.modules[mapping.module.0 as usize];
+        let find = || self.with_image(module, called).unwrap_or_default();
+        Some((elf.on_demand.called.get_or_init(find), bias))
+    }
+
+    /// The address in the process of an object that a mapping's file exports.
+    pub(crate) fn object(&self, mapping: &Mapping, name: &str) -> Option<u64> {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return None;
+        };
+        let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
+        let value = self.with_image(&self.modules[mapping.module.0 as usize], |image| {
+            let (mut symbols, _) = image.symbol_table(SymbolTable::Dynamic)?;
+            let found = symbols.find(|symbol| symbol.is_object && symbol.name == name.as_bytes())?;
+            (!found.is_undefined && !found.is_absolute).then_some(found.value)
+        });
+        Some(value.flatten()?.wrapping_add(bias))
+    }
+
+    /// Copies what a mapping's file has from `address` on, and returns how many bytes came.
+    pub(crate) fn read(&self, mapping: &Mapping, address: u64, bytes: &mut [u8]) -> usize {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return 0;
+        };
+        let Some(start) = elf.code.address_of(mapping.file_offset) else {
+            return 0;
+        };
+        let svma = start.wrapping_add(address.wrapping_sub(mapping.start));
+        let most = usize::try_from(mapping.end.saturating_sub(address)).unwrap_or(usize::MAX);
+        let copy = |image: &Image<'_>| {
+            let held = image.data_at(svma).unwrap_or_default();
+            let len = held.len().min(bytes.len()).min(most);
+            bytes[..len].copy_from_slice(&held[..len]);
+            len
+        };
+        let module = &self.modules[mapping.module.0 as usize];
+        self.with_image(module, copy).unwrap_or(0)
     }
 
     /// Whether a mapping is one of a file's code, the same in every process.
@@ -329,7 +383,10 @@ impl<'a> Modules<'a> {
                     .inspect_err(|error| self.tell(path, error))
                     .ok()
             }
-            Err(tables::Error::NoUnwindInformation) => None,
+            Err(tables::Error::NoUnwindInformation) => {
+                let table = tables::without_call_frames(image);
+                table.and_then(|table| Section::parse(self.arena.keep(table.bytes), table.address).ok())
+            }
             Err(error) => {
                 self.tell(path, error);
                 None
@@ -342,7 +399,7 @@ impl<'a> Modules<'a> {
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
             table,
-            frames: OnceCell::new(),
+            on_demand: Box::default(),
         }
     }
 }

@@ -85,13 +85,36 @@ impl<'v> ProcessCode for Process<'v, '_> {
         Some(function.start.wrapping_add(bias)..function.end.wrapping_add(bias))
     }
 
+    fn has_call_frames(&self, mapping: &'v Mapping) -> bool {
+        self.modules.call_frames(mapping).is_some()
+    }
+
+    fn starts(&self, mapping: &'v Mapping, range: Range<u64>) -> Vec<u64> {
+        let Some((called, bias)) = self.modules.called(mapping) else {
+            return Vec::new();
+        };
+        let from = |address: u64| called.partition_point(|&target| target.wrapping_add(bias) < address);
+        let inside = called.get(from(range.start)..from(range.end)).unwrap_or_default();
+        inside.iter().map(|target| target.wrapping_add(bias)).collect()
+    }
+
+    fn object(&self, mapping: &'v Mapping, name: &str) -> Option<u64> {
+        self.modules.object(mapping, name)
+    }
+
     fn is_described(&self, mapping: &'v Mapping, address: u64) -> bool {
         let frames = self.modules.call_frames(mapping);
         frames.is_some_and(|(frames, bias)| frames.describes(address.wrapping_sub(bias)))
     }
 
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
-        sys::read_process(self.pid as i32, start, bytes).unwrap_or(0)
+        match sys::read_process(self.pid as i32, start, bytes) {
+            Ok(read) if read > 0 => read,
+            // The process may have ended; its code has not.
+            _ => self
+                .find(start)
+                .map_or(0, |mapping| self.modules.read(mapping, start, bytes)),
+        }
     }
 
     fn regions(&self) -> Vec<Region> {

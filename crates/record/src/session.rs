@@ -251,6 +251,7 @@ impl<'a> Session<'a> {
                 self.check(done);
             }
         });
+        self.walker.prepare_for_newer();
     }
 
     fn finish(&mut self) {

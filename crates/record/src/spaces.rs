@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::{Register, Registers};
+use backtrail_dwarf::proof;
 use backtrail_target::proc;
 use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
@@ -212,6 +213,11 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         }
     }
 
+    /// Whether the code before `pc` is the system call that makes a thread.
+    pub(crate) fn makes_thread(&self, pc: u64) -> bool {
+        proof::makes_thread(&self.process, pc)
+    }
+
     /// Whether the code from `ra` on has no way to a return: it may have been entered without a call.
     pub(crate) fn never_returns(&self, ra: u64) -> bool {
         self.code.never_returns(&self.process, ra)
@@ -267,8 +273,8 @@ impl Restore for SpaceView<'_, '_> {
         })
     }
 
-    fn keeps(&self, pc: u64, register: Register) -> bool {
-        self.code.keeps(&self.process, pc, register)
+    fn keeps(&self, pc: u64, ra: u64, register: Register) -> bool {
+        self.code.keeps(&self.process, pc, ra, register)
     }
 }
 

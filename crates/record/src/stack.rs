@@ -1,16 +1,19 @@
 //! One sample's stack.
 
-use backtrail_arch::{Arch, Registers};
+use backtrail_arch::{Arch, Register, Registers};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_target::SampledStack;
 use backtrail_target::perf::{Sample, UserState};
-use backtrail_unwind::{AddressKind, CacheEntry, Position, RuleCache, check_end, keep_register, step_restoring};
+use backtrail_target::stack::Beyond;
+use backtrail_unwind::{
+    AddressKind, CacheEntry, Memory, Modules, Position, RuleCache, check_end, keep_register, step, step_restoring,
+};
 
 use crate::chain;
 use crate::holes::{Holes, ShortCopy};
 use crate::spaces::SpaceView;
 use crate::walks::{Walker, Walks};
-use crate::watch::Watches;
+use crate::watch::{Edge, Watches};
 
 /// Frames that are kept at each end of a stack; what lies between is counted, not kept.
 const KEPT_AT_EACH_END: usize = 8192;
@@ -90,8 +93,10 @@ impl StackWalker {
         self.walks = Walks::default();
     }
 
-    /// A thread has ended.
+    /// A thread has ended, or runs another program.
     pub(crate) fn forget_thread(&mut self, tid: u32) {
+        self.walks.forget(tid);
+        self.holes.forget(tid);
         self.watches.forget(tid);
     }
 
@@ -132,8 +137,11 @@ impl StackWalker {
     /// The program's frames, after those of the kernel.
     fn walk_program(&mut self, sample: &Sample<'_>, program: &Program<'_>, view: &SpaceView<'_, '_>) -> Stop {
         let kernel = self.frames.len();
-        let watched = self.watches.renew(program.tid, program.time);
+        let watched = self.watches.renew(program.tid, program.time, program.sp);
         let mut stop = self.walk_with(0, program, view);
+        if self.walks.was_first() {
+            self.holes.prepare(program.pid, program.tid, program.sp);
+        }
         for index in 1..watched {
             if !matches!(stop, backtrail_unwind::Stop::Unreadable(_)) {
                 break;
@@ -154,7 +162,7 @@ impl StackWalker {
             return reason(stop);
         }
         let is_near = address >= program.sp && address - program.sp < LARGEST_STACK;
-        match self.prepare_for_next(program, address, is_near) || is_near {
+        match self.prepare_for_next(program, address, is_near, view) || is_near {
             true => Stop::BeyondCopy,
             false => Stop::Unreadable,
         }
@@ -162,7 +170,13 @@ impl StackWalker {
 
     /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be whole. Returns whether there
     /// is anything to be known of that.
-    fn prepare_for_next(&mut self, program: &Program<'_>, address: u64, is_near: bool) -> bool {
+    fn prepare_for_next(
+        &mut self,
+        program: &Program<'_>,
+        address: u64,
+        is_near: bool,
+        view: &SpaceView<'_, '_>,
+    ) -> bool {
         let Program { pid, tid, time, .. } = *program;
         let end = program.sp.saturating_add(program.copy.len() as u64);
         if is_near && program.copy.len() < program.wanted as usize {
@@ -175,7 +189,21 @@ impl StackWalker {
             });
             return true;
         }
-        self.watches.begin(pid, tid, time, address)
+        let mut cache = RuleCache::new(&mut self.cache);
+        let edge = Edge {
+            pid,
+            tid,
+            time,
+            address,
+        };
+        self.watches.begin(edge, |beyond| {
+            return_addresses_beyond(self.arch, program, beyond, view, &mut cache)
+        })
+    }
+
+    /// Nothing newer is at hand than the samples that were walked.
+    pub(crate) fn prepare_for_newer(&mut self) {
+        self.watches.begin_newest();
     }
 
     /// Walks with what the thread's watch of this index knows to lie beyond the copy.
@@ -190,9 +218,28 @@ impl StackWalker {
             stop = self.walk_restoring(watch, program, view);
         }
         if self.read_apart {
-            self.watches.was_useful(program.tid, watch);
+            self.watches.was_useful(program.tid, program.time, watch);
+        }
+        if self.is_new_thread(begin, stop, program, view) {
+            return backtrail_unwind::Stop::EndOfStack;
         }
         self.check_end(begin, stop, view)
+    }
+
+    /// Whether this is a thread's first moment: behind the call that has made it, with the result that only the new one gets.
+    fn is_new_thread(
+        &self,
+        begin: usize,
+        stop: backtrail_unwind::Stop,
+        program: &Program<'_>,
+        view: &SpaceView<'_, '_>,
+    ) -> bool {
+        const RESULT: Register = Register(0);
+        use backtrail_unwind::Stop::{NoCall, NoStart, NoTable, Unreadable};
+        matches!(stop, NoCall | NoStart | NoTable | Unreadable(_))
+            && self.frames.len() == begin + 1
+            && program.registers.get(RESULT) == Some(0)
+            && view.makes_thread(program.registers.pc)
     }
 
     /// What the outermost of the frames from `begin` on shows of the end of the walk that found it.
@@ -237,7 +284,8 @@ impl StackWalker {
         view: &SpaceView<'_, '_>,
     ) -> backtrail_unwind::Stop {
         let beyond = self.watches.beyond(program.tid, program.time, watch);
-        let mut memory = SampledStack::new(program.sp, program.copy, beyond);
+        let outer = beyond.and_then(|_| self.watches.outermost(program.tid, program.time, watch));
+        let mut memory = SampledStack::new(program.sp, program.copy, beyond).with_outer(outer);
         let walker = Walker {
             tid: program.tid,
             generation: view.generation(),
@@ -266,7 +314,8 @@ impl StackWalker {
         view: &SpaceView<'_, '_>,
     ) -> backtrail_unwind::Stop {
         let beyond = self.watches.beyond(program.tid, program.time, watch);
-        let mut memory = SampledStack::new(program.sp, program.copy, beyond);
+        let outer = beyond.and_then(|_| self.watches.outermost(program.tid, program.time, watch));
+        let mut memory = SampledStack::new(program.sp, program.copy, beyond).with_outer(outer);
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
         let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
@@ -292,6 +341,48 @@ impl StackWalker {
         kept.finish();
         self.read_apart = memory.was_read_apart();
         stop
+    }
+}
+
+/// Where the return addresses lie that a walk finds beyond the copy if `beyond` was there at the time of the sample.
+fn return_addresses_beyond(
+    arch: &Arch,
+    program: &Program<'_>,
+    beyond: Beyond<'_>,
+    modules: &impl Modules,
+    cache: &mut RuleCache<'_>,
+) -> Vec<u64> {
+    let edge = beyond.anchor;
+    let mut memory = Noted {
+        stack: SampledStack::new(program.sp, program.copy, Some(beyond)),
+        read: Vec::new(),
+    };
+    let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
+    let mut found = Vec::new();
+    for _ in 0..KEPT_AT_EACH_END {
+        memory.read.clear();
+        match step(arch, &mut registers, kind, modules, &mut memory, cache) {
+            Ok(next) => kind = next,
+            Err(_) => break,
+        }
+        let mut read = memory.read.iter();
+        let place = read.find(|&&(address, word)| word == registers.pc && address > edge);
+        found.extend(place.map(|&(address, _)| address));
+    }
+    found
+}
+
+/// A stack whose reads are noted.
+struct Noted<'a> {
+    stack: SampledStack<'a>,
+    read: Vec<(u64, u64)>,
+}
+
+impl Memory for Noted<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let word = self.stack.word(address)?;
+        self.read.push((address, word));
+        Some(word)
     }
 }
 

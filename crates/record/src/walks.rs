@@ -17,6 +17,8 @@ const READS_A_STEP: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Walks {
     by_thread: FxHashMap<u32, Thread>,
+    /// Whether the last walk was its thread's first.
+    was_first: bool,
 }
 
 /// Whose stack it is.
@@ -52,6 +54,16 @@ impl Thread {
 }
 
 impl Walks {
+    /// Whether the last walk was the first one of its thread, as far as is remembered.
+    pub(crate) fn was_first(&self) -> bool {
+        self.was_first
+    }
+
+    /// The thread has ended, or runs another program.
+    pub(crate) fn forget(&mut self, tid: u32) {
+        self.by_thread.remove(&tid);
+    }
+
     /// What [`backtrail_unwind::walk`] does.
     #[allow(
         clippy::too_many_arguments,
@@ -72,6 +84,7 @@ impl Walks {
             self.by_thread.clear();
         }
         let thread = self.by_thread.entry(walker.tid).or_default();
+        self.was_first = thread.steps.is_empty();
         thread.make_room();
         let mut memo = Memo::new(&mut thread.state, &mut thread.steps, &mut thread.reads);
         if thread.generation != walker.generation {

@@ -4,12 +4,16 @@
 //! memory from there on is read. A later sample that has a frame with its return address in that word, while nobody has
 //! written there, has had that frame all the time, and with it all frames outside: frames that wait for a call to return
 //! do not change. So these are known for the moment of the sample, though they were read before it.
+//!
+//! Where to watch is a guess, and only samples prove it right. The innermost word serves the deepest stacks but changes first,
+//! so return addresses further outside are watched too.
 
 use std::ops::Range;
 
 use backtrail_target::perf::monotonic_ns;
-use backtrail_target::stack::{Beyond, Watchpoint, mapping_of_own_stack};
+use backtrail_target::stack::{Beyond, mapping_of_own_stack};
 use backtrail_target::sys;
+use backtrail_target::watchpoint::Watchpoint;
 use rustc_hash::FxHashMap;
 
 /// Threads that are watched at a time.
@@ -22,9 +26,29 @@ const BELOW: u64 = 256;
 const FIRST_PAUSE: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 4;
 
-/// Words of one thread that are watched at a time: CPUs have four debug registers, and debuggers want one too. A stack that
-/// grows and shrinks passes an outer one again when the inner ones have gone.
+/// Words of one thread that are watched at a time: CPUs have four debug registers, and debuggers want one too.
 const MOST_WATCHES: usize = 3;
+/// How far apart they lie: less than a copy, so that a walk that does not come to one comes to the next.
+const APART: u64 = 40 << 10;
+const LEAST_APART: u64 = 16 << 10;
+/// Writes to a word that is of no use before no more are asked for.
+const MOST_UNUSED: u32 = 64;
+/// How long a watch stays at least after it was of use, in nanoseconds.
+const LATELY: u64 = 10_000_000;
+/// The most that each write brings of the stack.
+const MOST_COPIED: u64 = 60 << 10;
+/// A sample is new enough to watch its words at once; else a newer one may follow.
+const FRESH: u64 = 500_000;
+
+/// The word where a walk came to the end of its copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// When the sample was taken.
+    pub(crate) time: u64,
+    pub(crate) address: u64,
+}
 
 /// A watched word, and the memory from there on.
 #[derive(Debug)]
@@ -35,19 +59,47 @@ struct Watch {
     bytes: Vec<u8>,
     /// From when on samples may use it, and up to when it is known that nobody has written to the word.
     valid: Range<u64>,
+    /// When it was last of use, and the writes since then.
+    used: u64,
+    unused: u32,
 }
 
 impl Watch {
-    /// Whether nobody has written to the word up to `time`.
-    fn is_valid_at(&mut self, time: u64) -> bool {
-        if time >= self.valid.end {
-            let now = monotonic_ns();
-            if self.point.was_met() {
-                return false;
-            }
-            self.valid.end = now;
+    fn beyond(&self) -> Beyond<'_> {
+        Beyond {
+            anchor: self.anchor,
+            start: self.start,
+            bytes: &self.bytes,
         }
-        true
+    }
+
+    /// Follows the writes to the word up to `time`. Returns whether the stack from there on is still known.
+    fn is_valid_at(&mut self, time: u64) -> bool {
+        if time < self.valid.end {
+            return true;
+        }
+        let Watch {
+            bytes,
+            start,
+            valid,
+            unused,
+            anchor,
+            ..
+        } = self;
+        let mut is_whole = true;
+        let until = self.point.follow(time, |write| {
+            // It may have written from another stack, or below the stack pointer.
+            is_whole = *anchor >= write.sp && *anchor - write.sp < write.stack.len() as u64;
+            bytes.clear();
+            bytes.extend_from_slice(write.stack);
+            (*start, valid.start) = (write.sp, write.time);
+            *unused += 1;
+        });
+        let Some(until) = until.filter(|_| is_whole) else {
+            return false;
+        };
+        self.valid.end = until;
+        self.unused >= MOST_UNUSED || self.point.go_on()
     }
 }
 
@@ -63,20 +115,78 @@ struct DeepStack {
     /// When the last one began, and when the next one may.
     begun: u64,
     next: u64,
+    /// The newest edge that is not watched.
+    newest: Option<Edge>,
+}
+
+impl DeepStack {
+    /// Whether a word close to this one is watched.
+    fn is_watched_near(&self, address: u64, distance: u64) -> bool {
+        let mut watches = self.watches.iter();
+        watches.any(|watch| watch.anchor.abs_diff(address) < distance)
+    }
+
+    /// Adds a watch, and puts it first. Where there are too many, the one goes that has been of no use for longest, but not
+    /// the outermost, which lasts; and none if all were of use lately.
+    fn add(&mut self, edge: &Edge, anchor: u64) {
+        if self.watches.len() >= MOST_WATCHES {
+            let outermost = self.watches.iter().map(|watch| watch.anchor).max();
+            let may_go =
+                |watch: &Watch| Some(watch.anchor) != outermost && watch.used.saturating_add(LATELY) < edge.time;
+            match self.watches.iter().rposition(may_go) {
+                Some(oldest) => drop(self.watches.remove(oldest)),
+                None => return,
+            }
+        }
+        if let Some(watch) = watch(edge.pid, edge.tid, anchor, self.mapping.end) {
+            self.begun = watch.valid.start;
+            self.watches.insert(0, watch);
+        }
+    }
+
+    /// Watches an edge, and of the return addresses that `outside` finds beyond it those that are far enough apart.
+    fn watch(&mut self, edge: &Edge, outside: impl FnOnce(Beyond<'_>) -> Vec<u64>) {
+        self.add(edge, edge.address);
+        let Some(innermost) = self.watches.first().filter(|watch| watch.anchor == edge.address) else {
+            return;
+        };
+        let outside = outside(innermost.beyond());
+        let outermost = outside.last().copied().unwrap_or(edge.address);
+        let apart = (outermost.saturating_sub(edge.address) / 2).clamp(LEAST_APART, APART);
+        let mut last = edge.address;
+        for anchor in outside {
+            if self.watches.len() < MOST_WATCHES && anchor.saturating_sub(last) >= apart {
+                last = anchor;
+                if !self.is_watched_near(anchor, apart) {
+                    self.add(edge, anchor);
+                }
+            }
+        }
+    }
 }
 
 /// The deep stacks of threads.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     by_thread: FxHashMap<u32, DeepStack>,
+    /// Threads with edges that are not watched.
+    unwatched: Vec<u32>,
 }
 
 impl Watches {
-    /// Forgets the words of this thread that were written to before `time`, and returns how many are left.
-    pub(crate) fn renew(&mut self, tid: u32, time: u64) -> usize {
+    /// Forgets the words of this thread of which nothing is known at `time` any more, and returns how many are left; `sp` is
+    /// the stack pointer then.
+    pub(crate) fn renew(&mut self, tid: u32, time: u64, sp: u64) -> usize {
+        if self.by_thread.is_empty() {
+            return 0;
+        }
         let Some(stack) = self.by_thread.get_mut(&tid) else {
             return 0;
         };
+        let is_popped = |edge: Edge| edge.address < sp && stack.mapping.contains(&sp);
+        if stack.newest.is_some_and(is_popped) {
+            stack.newest = None;
+        }
         stack.watches.retain_mut(|watch| watch.is_valid_at(time));
         stack.watches.len()
     }
@@ -84,49 +194,74 @@ impl Watches {
     /// What one of the words that are [left](Watches::renew) says of a sample of this thread that was taken at `time`.
     pub(crate) fn beyond(&self, tid: u32, time: u64, index: usize) -> Option<Beyond<'_>> {
         let watch = self.by_thread.get(&tid)?.watches.get(index)?;
-        (time >= watch.valid.start).then_some(Beyond {
-            anchor: watch.anchor,
-            start: watch.start,
-            bytes: &watch.bytes,
-        })
+        (time >= watch.valid.start).then(|| watch.beyond())
+    }
+
+    /// What the outermost word says besides, if it is not that one.
+    pub(crate) fn outermost(&self, tid: u32, time: u64, index: usize) -> Option<Beyond<'_>> {
+        let watches = &self.by_thread.get(&tid)?.watches;
+        let own = watches.get(index)?;
+        let outermost = watches.iter().max_by_key(|watch| watch.anchor)?;
+        (outermost.anchor > own.anchor && time >= outermost.valid.start).then(|| outermost.beyond())
     }
 
     /// This word has made a stack whole.
-    pub(crate) fn was_useful(&mut self, tid: u32, index: usize) {
+    pub(crate) fn was_useful(&mut self, tid: u32, time: u64, index: usize) {
         if let Some(stack) = self.by_thread.get_mut(&tid)
             && index < stack.watches.len()
         {
             stack.useless = 0;
+            (stack.watches[index].used, stack.watches[index].unused) = (time, 0);
             stack.watches[..=index].rotate_right(1);
         }
     }
 
-    /// Watches the word at `anchor`, which the walk of a sample that was taken at `time` could not read, and reads what lies
-    /// beyond up to the end of the stack. Returns whether that word is, or was lately, one of the thread's own stack.
-    pub(crate) fn begin(&mut self, pid: u32, tid: u32, time: u64, anchor: u64) -> bool {
+    /// Watches a word that a walk could not read, and return addresses beyond it, which `outside` finds in what is read from
+    /// there up to the end of the stack. Returns whether the word is, or was lately, one of the thread's own stack.
+    pub(crate) fn begin(&mut self, edge: Edge, outside: impl FnOnce(Beyond<'_>) -> Vec<u64>) -> bool {
+        let Edge {
+            pid,
+            tid,
+            time,
+            address,
+        } = edge;
         let now = monotonic_ns();
         if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&tid) {
             return false;
         }
         let stack = self.by_thread.entry(tid).or_default();
+        if now.saturating_sub(time) > FRESH && stack.mapping.contains(&address) {
+            stack.newest = Some(edge);
+            self.unwatched.push(tid);
+        }
         // What was sampled before the last watch began says nothing of that one.
-        if now < stack.next || time < stack.begun || stack.watches.iter().any(|watch| watch.anchor == anchor) {
-            return stack.mapping.contains(&anchor);
+        if now < stack.next || time < stack.begun || stack.is_watched_near(address, 1) {
+            return stack.mapping.contains(&address);
         }
         stack.next = now.saturating_add(FIRST_PAUSE << stack.useless.min(MOST_DOUBLINGS));
         stack.useless = stack.useless.saturating_add(1);
-        if !stack.mapping.contains(&anchor) {
-            stack.mapping = mapping_of_own_stack(pid, tid, anchor).unwrap_or_default();
+        if !stack.mapping.contains(&address) {
+            stack.mapping = mapping_of_own_stack(pid, tid, address).unwrap_or_default();
         }
-        if !stack.mapping.contains(&anchor) {
+        if !stack.mapping.contains(&address) {
             return false;
         }
-        stack.watches.truncate(MOST_WATCHES - 1);
-        if let Some(watch) = watch(pid, tid, anchor, stack.mapping.end) {
-            stack.begun = watch.valid.start;
-            stack.watches.insert(0, watch);
-        }
+        stack.watch(&edge, outside);
         true
+    }
+
+    /// Watches the newest edges, now that no newer sample is at hand: those before may have been popped long since.
+    pub(crate) fn begin_newest(&mut self) {
+        for tid in self.unwatched.drain(..) {
+            let Some(stack) = self.by_thread.get_mut(&tid) else {
+                continue;
+            };
+            if let Some(edge) = stack.newest.take()
+                && !stack.is_watched_near(edge.address, 1)
+            {
+                stack.add(&edge, edge.address);
+            }
+        }
     }
 
     /// The thread has ended.
@@ -137,7 +272,9 @@ impl Watches {
 
 /// Watches first, and reads then. `None` where there is no debug register to be had.
 fn watch(pid: u32, tid: u32, anchor: u64, stack_end: u64) -> Option<Watch> {
-    let point = Watchpoint::new(tid, anchor).ok()?;
+    let copied = stack_end.saturating_sub(anchor).saturating_add(BELOW) & !7;
+    let copied = copied.min(MOST_COPIED);
+    let point = Watchpoint::new(tid, anchor, copied as u32).ok()?;
     let start = anchor.saturating_sub(BELOW);
     let len = stack_end.saturating_sub(start).min(MOST_BYTES);
     let mut bytes = vec![0; len as usize];
@@ -150,5 +287,7 @@ fn watch(pid: u32, tid: u32, anchor: u64, stack_end: u64) -> Option<Watch> {
         start,
         bytes,
         valid: ready..ready,
+        used: 0,
+        unused: 0,
     })
 }

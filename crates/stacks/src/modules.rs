@@ -8,10 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use backtrail_dwarf::called::called;
 use backtrail_dwarf::cfi::debug_frame;
 use backtrail_dwarf::registers::{CallFrames, Held};
 use backtrail_dwarf::tables::{self, TableOrigin, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols};
+use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols, Table as SymbolTable};
 use backtrail_sframe::Section;
 use backtrail_target::Snapshot;
 use backtrail_target::proc::{self, DELETED, VDSO, is_file};
@@ -152,11 +153,13 @@ pub(crate) struct Module {
     symbols: Option<Symbols>,
     /// Its table of arguments, once it was asked for.
     arguments: OnceCell<Option<Source>>,
+    /// Addresses that direct calls lead to, once code that nobody describes was met.
+    called: OnceCell<Vec<u64>>,
 }
 
 impl Module {
     pub(crate) fn arguments(&self) -> Option<&Source> {
-        let read = || Source::of(&Image::parse(self.file.as_ref()?.bytes()).ok()?);
+        let read = || Source::of(&self.image()?);
         self.arguments.get_or_init(read).as_ref()
     }
 
@@ -170,15 +173,32 @@ impl Module {
             return Section::parse(function, 0).ok();
         }
         let whole = self.table.get_or_init(|| {
-            let image = Image::parse(self.file.as_ref()?.bytes()).ok()?;
+            let image = self.image()?;
             set.table(&self.path, &image).map(|(table, _)| table)
         });
         whole.as_ref()?.section()
     }
 
+    fn image(&self) -> Option<Image<'_>> {
+        Image::parse(self.file.as_ref()?.bytes()).ok()
+    }
+
     fn is_misdescribed(&self, start: u64) -> bool {
-        let image = self.file.as_ref().and_then(|file| Image::parse(file.bytes()).ok());
-        image.is_some_and(|image| tables::is_misdescribed(&image, start))
+        self.image().is_some_and(|image| tables::is_misdescribed(&image, start))
+    }
+
+    /// Addresses in the file that direct calls lead to, in order; none of large files.
+    pub(crate) fn called(&self) -> &[u64] {
+        let find = || self.image().map(|image| called(&image)).unwrap_or_default();
+        self.called.get_or_init(find)
+    }
+
+    /// The address in the file of an object that it exports.
+    pub(crate) fn object(&self, name: &str) -> Option<u64> {
+        let image = self.image()?;
+        let (mut symbols, _) = image.symbol_table(SymbolTable::Dynamic)?;
+        let found = symbols.find(|symbol| symbol.is_object && symbol.name == name.as_bytes())?;
+        (!found.is_undefined && !found.is_absolute).then_some(found.value)
     }
 
     /// The function of a table that has the code at an address of the file.
@@ -390,7 +410,11 @@ impl ModuleSet {
                 let (bytes, address) = (table.bytes, table.address);
                 Some((Bytes { bytes, address }, table.origin))
             }
-            Err(tables::Error::NoUnwindInformation) => None,
+            Err(tables::Error::NoUnwindInformation) => {
+                let table = tables::without_call_frames(image)?;
+                let (bytes, address) = (table.bytes, table.address);
+                Some((Bytes { bytes, address }, table.origin))
+            }
             Err(error) => {
                 self.tell(path, Reason::Tables(error));
                 None
@@ -447,6 +471,7 @@ impl ModuleSet {
             frames,
             symbols: None,
             arguments: OnceCell::new(),
+            called: OnceCell::new(),
         }
     }
 }

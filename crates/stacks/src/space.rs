@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::{Arch, Register, Registers};
-use backtrail_dwarf::proof::{CodeProofs, ProcessCode, Region};
+use backtrail_dwarf::proof::{self, CodeProofs, ProcessCode, Region};
 use backtrail_dwarf::tables::TableOrigin;
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_target::Snapshot;
@@ -185,6 +185,11 @@ impl Space<'_> {
         self.proofs.never_returns(&self, ra)
     }
 
+    /// Whether the code before `pc` is the system call that makes a thread.
+    pub(crate) fn makes_thread(&self, pc: u64) -> bool {
+        proof::makes_thread(&self, pc)
+    }
+
     /// Whether a call of mapped code ends at `ra`.
     pub(crate) fn follows_call(&self, ra: u64) -> bool {
         self.proofs.follows_call(&self, ra)
@@ -253,8 +258,8 @@ impl Restore for Space<'_> {
         })
     }
 
-    fn keeps(&self, pc: u64, register: Register) -> bool {
-        self.proofs.keeps(&self, pc, register)
+    fn keeps(&self, pc: u64, ra: u64, register: Register) -> bool {
+        self.proofs.keeps(&self, pc, ra, register)
     }
 }
 
@@ -304,6 +309,25 @@ impl<'s, 'm> ProcessCode for &'m Space<'s> {
         let bias = module?.bias(mapping)?;
         let function = module?.frames.as_ref()?.function_at(address.wrapping_sub(bias))?;
         Some(function.start.wrapping_add(bias)..function.end.wrapping_add(bias))
+    }
+
+    fn has_call_frames(&self, (_, module): Found<'s, 'm>) -> bool {
+        module.is_some_and(|module| module.frames.is_some())
+    }
+
+    fn starts(&self, (mapping, module): Found<'s, 'm>, range: Range<u64>) -> Vec<u64> {
+        let known = module.and_then(|module| Some((module.called(), module.bias(mapping)?)));
+        let Some((called, bias)) = known else {
+            return Vec::new();
+        };
+        let from = |address: u64| called.partition_point(|&target| target.wrapping_add(bias) < address);
+        let inside = called.get(from(range.start)..from(range.end)).unwrap_or_default();
+        inside.iter().map(|target| target.wrapping_add(bias)).collect()
+    }
+
+    fn object(&self, (mapping, module): Found<'s, 'm>, name: &str) -> Option<u64> {
+        let value = module?.object(name)?;
+        Some(value.wrapping_add(module?.bias(mapping)?))
     }
 
     fn is_described(&self, (mapping, module): Found<'s, 'm>, address: u64) -> bool {

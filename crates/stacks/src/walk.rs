@@ -1,6 +1,6 @@
 //! From a snapshot to stacks.
 
-use backtrail_arch::Registers;
+use backtrail_arch::{Register, Registers};
 use backtrail_target::Snapshot;
 use backtrail_target::snapshot::{SnapshotMemory, Thread};
 use backtrail_unwind::{
@@ -108,7 +108,19 @@ impl Walk<'_, '_, '_> {
             self.frames.clear();
             stop = self.from(registers);
         }
+        if self.is_new_thread(&registers, stop) {
+            return Stop::EndOfStack;
+        }
         self.check_end(stop)
+    }
+
+    /// Whether this is a thread's first moment: behind the call that has made it, with the result that only the new one gets.
+    fn is_new_thread(&self, innermost: &Registers, stop: Stop) -> bool {
+        const RESULT: Register = Register(0);
+        matches!(stop, Stop::NoCall | Stop::NoStart | Stop::NoTable | Stop::Unreadable(_))
+            && self.frames.len() == 1
+            && innermost.get(RESULT) == Some(0)
+            && self.space.makes_thread(innermost.pc)
     }
 
     /// What the outermost frame shows of the end of the walk that found it.

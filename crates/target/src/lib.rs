@@ -10,6 +10,7 @@ pub mod proc;
 pub mod snapshot;
 pub mod stack;
 pub mod sys;
+pub mod watchpoint;
 
 pub use snapshot::Snapshot;
 pub use stack::SampledStack;

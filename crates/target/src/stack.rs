@@ -4,8 +4,6 @@
 //! memory holds later belongs to another stack. The kernel copies without page faults, so the copy ends at the first page
 //! that is not present; [`touch`] makes such pages present, for the samples that follow.
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::ops::Range;
 
 use backtrail_unwind::Memory;
@@ -20,13 +18,16 @@ pub struct SampledStack<'a> {
     start: u64,
     copy: &'a [u8],
     beyond: Option<Beyond<'a>>,
+    /// What is known of frames further outside.
+    outer: Option<Beyond<'a>>,
     /// [`Beyond::anchor`], or what is no word's address.
     anchor: u64,
     is_anchored: bool,
+    is_outer_anchored: bool,
     was_used: bool,
 }
 
-/// Memory of a stack that was read before the sample, under a [`Watchpoint`] that was not met until after it.
+/// Memory of a stack that was read before the sample, under a [`Watchpoint`](crate::watchpoint::Watchpoint) that was not met until after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Beyond<'a> {
     /// The watched word. A frame that keeps something there at the time of the sample has kept it since before the memory
@@ -45,10 +46,18 @@ impl<'a> SampledStack<'a> {
             start,
             copy,
             beyond,
+            outer: None,
             anchor: beyond.map_or(u64::MAX, |beyond| beyond.anchor),
             is_anchored: false,
+            is_outer_anchored: false,
             was_used: false,
         }
+    }
+
+    /// The same with memory beyond what is known already: a frame that has kept the outer anchor's word has done so as long as
+    /// the frames inside it have kept theirs.
+    pub fn with_outer(self, outer: Option<Beyond<'a>>) -> Self {
+        SampledStack { outer, ..self }
     }
 
     /// Whether anything was read that is not in the copy.
@@ -60,7 +69,13 @@ impl<'a> SampledStack<'a> {
     fn word_beyond(&mut self, address: u64) -> Option<u64> {
         let beyond = self.beyond?;
         self.is_anchored |= address == beyond.anchor;
-        let word = word_in(beyond.bytes, beyond.start, address).filter(|_| self.is_anchored)?;
+        if !self.is_anchored {
+            return None;
+        }
+        self.is_outer_anchored |= self.outer.is_some_and(|outer| outer.anchor == address);
+        let outer = self.outer.filter(|_| self.is_outer_anchored);
+        let word = word_in(beyond.bytes, beyond.start, address);
+        let word = word.or_else(|| word_in(outer?.bytes, outer?.start, address))?;
         self.was_used = true;
         Some(word)
     }
@@ -84,26 +99,6 @@ fn word_in(bytes: &[u8], start: u64, address: u64) -> Option<u64> {
     let offset = usize::try_from(address.wrapping_sub(start)).ok()?;
     let word = bytes.get(offset..)?.first_chunk::<8>()?;
     Some(u64::from_ne_bytes(*word))
-}
-
-/// Tells whether a thread has written to a word.
-#[derive(Debug)]
-pub struct Watchpoint(File);
-
-impl Watchpoint {
-    /// Watches the word at `address` of thread `tid` from now on.
-    ///
-    /// # Errors
-    /// Where `address` is no word's, the CPU has no debug register left, or the thread may not be watched.
-    pub fn new(tid: u32, address: u64) -> io::Result<Watchpoint> {
-        sys::open_watchpoint(tid as i32, address).map(|event| Watchpoint(event.into()))
-    }
-
-    /// Whether the word may have been written to since.
-    pub fn was_met(&self) -> bool {
-        let mut count = [0; 8];
-        (&self.0).read_exact(&mut count).is_err() || count != [0; 8]
-    }
 }
 
 /// The private memory without a file that holds `address` in a process: a stack, as far as anybody can say from outside.
@@ -134,6 +129,12 @@ fn map_at(pid: u32, address: u64) -> Option<MapsEntry> {
 /// share one page of zeroes.
 pub fn touch(pid: u32, range: Range<u64>) {
     sys::touch_pages(pid as i32, range);
+}
+
+/// The same for so many bytes below a stack pointer, as far as there is memory: what the thread calls next will lie there.
+pub fn touch_below(pid: u32, sp: u64, bytes: u64) {
+    let pages = bytes / rustix::param::page_size() as u64;
+    sys::touch_pages_below(pid as i32, sp, usize::try_from(pages).unwrap_or(0));
 }
 
 #[cfg(test)]
@@ -178,6 +179,27 @@ mod tests {
     }
 
     #[test]
+    fn outer_memory_counts_behind_both_anchors() {
+        let words = |from: u64| (from..from + 16).flat_map(u64::to_ne_bytes).collect::<Vec<u8>>();
+        let (copy, bytes, more) = (words(0), words(100), words(200));
+        let (start, end, outside) = (0x1000, 0x1080, 0x1100);
+        let part = |anchor, start, bytes| Beyond { anchor, start, bytes };
+        let stack = |outer| {
+            let stack = SampledStack::new(start, &copy, Some(part(end, end, &bytes)));
+            stack.with_outer(Some(part(outer, outside, &more)))
+        };
+        let mut anchored = stack(end + 16);
+        assert_eq!((anchored.word(end + 16), anchored.word(outside)), (None, None));
+        assert_eq!((anchored.word(end), anchored.word(outside)), (Some(100), None));
+        assert_eq!(
+            (anchored.word(end + 16), anchored.word(outside)),
+            (Some(102), Some(200))
+        );
+        let mut at_border = stack(outside);
+        assert_eq!((at_border.word(end), at_border.word(outside)), (Some(100), Some(200)));
+    }
+
+    #[test]
     fn stacks_that_threads_were_made_with() {
         let pid = std::process::id();
         let own = std::thread::spawn(move || {
@@ -192,6 +214,30 @@ mod tests {
             )
         });
         assert_eq!(own.join().expect("it does not panic"), (true, false, false));
+    }
+
+    #[test]
+    fn pages_below_become_present() {
+        const PAGES: usize = 20;
+        let len = PAGES * rustix::param::page_size();
+        // Large zeroed vectors are mapped, and no page of theirs was ever touched.
+        let memory = vec![0_u8; 64 * len];
+        let end = memory.as_ptr().addr() as u64 + memory.len() as u64;
+        let present = || {
+            let page = rustix::param::page_size() as u64;
+            let entry = |page: u64| {
+                let file = std::fs::File::open("/proc/self/pagemap").ok()?;
+                let mut entry = [0; 8];
+                std::os::unix::fs::FileExt::read_exact_at(&file, &mut entry, 8 * page).ok()?;
+                Some(u64::from_ne_bytes(entry) >> 63)
+            };
+            (1..64).map_while(|back| entry(end / page - back)).sum::<u64>()
+        };
+        let before = present();
+        touch_below(std::process::id(), end, len as u64);
+        assert!(present() >= before + PAGES as u64 - 2, "{before} {}", present());
+        // Where there is nothing, nothing happens.
+        touch_below(std::process::id(), 0x1000, 1 << 20);
     }
 
     #[test]

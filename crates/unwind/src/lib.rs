@@ -141,6 +141,8 @@ pub enum Uncovered {
     Unknown,
     /// By the chain of saved frame pointers.
     FramePointer,
+    /// By this rule, which stands on the frame pointer, as [`Uncovered::FramePointer`].
+    Linked(Rule),
     /// By this rule, which the instructions show.
     Rule(Rule),
 }

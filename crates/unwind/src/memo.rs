@@ -162,6 +162,11 @@ enum Known {
     All(Registers),
 }
 
+/// Whether the step from a frame needs no register but SP and FP.
+fn is_narrow(arch: &Arch, here: &MemoStep, found: &Found, modules: &impl Modules) -> bool {
+    found.is_narrow(arch, |in_table| modules.uncovered(here.pc, here.kind(), in_table))
+}
+
 impl<'m> Memo<'m> {
     /// What is remembered in `steps` and `reads`, which must be those that `state` was used with before, or `state` empty. Buffers of any
     /// length will do; with none, nothing is remembered. A frame takes a step, and one behind a signal some twenty reads.
@@ -308,7 +313,7 @@ impl<'m> Memo<'m> {
             }
             match self.step(arch, here, &mut known, registers, &found, modules, memory) {
                 Ok(caller) => here = caller,
-                Err(stop) => return self.end(found.is_narrow(arch), stop),
+                Err(stop) => return self.end(is_narrow(arch, &here, &found, modules), stop),
             }
         }
     }
@@ -374,7 +379,7 @@ impl<'m> Memo<'m> {
             Known::All(registers) => *registers,
         };
         self.pending = 0;
-        let is_narrow = found.is_narrow(arch);
+        let is_narrow = is_narrow(arch, &here, found, modules);
         let mut noted = Noted { memory, memo: self };
         match follow(arch, &mut registers, here.kind(), found, modules, &mut noted) {
             Ok(kind) => {

@@ -2,7 +2,7 @@
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 
-use crate::step::{AddressKind, Stop, step};
+use crate::step::{AddressKind, Stop, frame_pointer_step, step};
 use crate::{Memory, Modules, RuleCache};
 
 /// A caller with all registers that are known.
@@ -19,8 +19,8 @@ pub trait Restore: Modules {
     /// The caller of a frame with these registers; `address` is looked up, as the process has it.
     fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored>;
 
-    /// Whether the function at `pc` never changes `register`, whatever the calling convention allows.
-    fn keeps(&self, _pc: u64, _register: Register) -> bool {
+    /// Whether the function at `pc`, called from `ra`, never changes `register`, whatever the calling convention allows.
+    fn keeps(&self, _pc: u64, _ra: u64, _register: Register) -> bool {
         false
     }
 }
@@ -29,7 +29,7 @@ pub trait Restore: Modules {
 /// that is so.
 pub fn keep_register(register: Register, callee: &Registers, caller: &mut Registers, modules: &impl Restore) -> bool {
     match callee.get(register) {
-        Some(value) if modules.keeps(callee.pc, register) => {
+        Some(value) if modules.keeps(callee.pc, caller.pc, register) => {
             caller.set(register, value);
             true
         }
@@ -60,14 +60,45 @@ pub fn step_restoring(
             Ok((kind, false))
         }
         Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable | Stop::NoCall)) => {
-            let caller = modules.caller(&callee, address, memory).ok_or(stop)?;
+            let mut noting = Noting { memory, missing: None };
+            let caller = modules.caller(&callee, address, &mut noting);
+            let missing = noting.missing.map_or(stop, Stop::Unreadable);
+            let caller = caller.ok_or(missing)?;
             if !leads_outwards(arch, &callee, kind, &caller) {
                 return Err(stop);
             }
-            *registers = caller.registers;
-            Ok((AddressKind::Ra, true))
+            if modules.is_called(caller.registers.pc, callee.pc) {
+                *registers = caller.registers;
+                return Ok((AddressKind::Ra, true));
+            }
+            // Hand-written descriptions are wrong at times; code that has made a call mostly keeps a frame pointer.
+            let mut linked = callee;
+            match frame_pointer_step(arch, &mut linked, memory) {
+                Ok(next) if kind == AddressKind::Ra && modules.is_called(linked.pc, callee.pc) => {
+                    *registers = linked;
+                    Ok((next, true))
+                }
+                Err(unreadable @ Stop::Unreadable(_)) if kind == AddressKind::Ra => Err(unreadable),
+                _ => Err(Stop::NoCall),
+            }
         }
         Err(stop) => Err(stop),
+    }
+}
+
+/// Memory that notes the first word that it does not have.
+struct Noting<'m, M> {
+    memory: &'m mut M,
+    missing: Option<u64>,
+}
+
+impl<M: Memory> Memory for Noting<'_, M> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let word = self.memory.word(address);
+        if word.is_none() {
+            self.missing.get_or_insert(address);
+        }
+        word
     }
 }
 
@@ -89,5 +120,78 @@ fn complete(arch: &Arch, registers: &mut Registers, others: &Registers) {
         if let (None, Some(value)) = (registers.get(register), others.get(register)) {
             registers.set(register, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Coverage, Uncovered};
+    use backtrail_arch::x86_64::ARCH;
+
+    const STACK: u64 = 0x7000;
+    /// The only return address that a call has left.
+    const CALLED: u64 = 0x4000;
+
+    /// A stack of words from [`STACK`] on.
+    struct Stack([u64; 4]);
+
+    impl Memory for Stack {
+        fn word(&mut self, address: u64) -> Option<u64> {
+            let index = address.checked_sub(STACK)? / 8;
+            self.0.get(usize::try_from(index).ok()?).copied()
+        }
+    }
+
+    /// Code that is described by the word at this address, which is said to be the return address.
+    struct Described(u64);
+
+    impl Modules for Described {
+        fn coverage(&self, _address: u64) -> Coverage<'_> {
+            Coverage::FramePointer
+        }
+
+        fn uncovered(&self, _pc: u64, _kind: AddressKind, _in_table: bool) -> Uncovered {
+            Uncovered::Unknown
+        }
+
+        fn is_called(&self, ra: u64, _callee: u64) -> bool {
+            ra == CALLED
+        }
+    }
+
+    impl Restore for Described {
+        fn caller(&self, _callee: &Registers, _address: u64, memory: &mut impl Memory) -> Option<Restored> {
+            let mut registers = Registers::new(memory.word(self.0)?);
+            registers.set(ARCH.sp, STACK + 32);
+            Some(Restored {
+                registers,
+                signal_frame: false,
+            })
+        }
+    }
+
+    fn caller(ra_at: u64, fp: u64, kind: AddressKind) -> Result<(u64, bool), Stop> {
+        let mut registers = Registers::new(0x1000);
+        registers.set(ARCH.sp, STACK);
+        registers.set(ARCH.fp, fp);
+        let mut memory = Stack([STACK + 16, CALLED, 0, 0x5000]);
+        let mut cache = RuleCache::new(&mut []);
+        let modules = Described(ra_at);
+        let stepped = step_restoring(&ARCH, &mut registers, kind, &modules, &mut memory, &mut cache);
+        stepped.map(|(_, restored)| (registers.pc, restored))
+    }
+
+    #[test]
+    fn what_a_description_leads_to_is_proved() {
+        let (called, other, beyond) = (STACK + 8, STACK + 24, STACK + 0x100);
+        assert_eq!(caller(called, 0, AddressKind::Pc), Ok((CALLED, true)));
+        // The description is wrong, and the frame pointer leads to a call.
+        assert_eq!(caller(other, STACK, AddressKind::Ra), Ok((CALLED, true)));
+        // Interrupted code may not keep one, and here it leads nowhere.
+        assert_eq!(caller(other, STACK, AddressKind::Pc), Err(Stop::NoCall));
+        assert_eq!(caller(other, STACK + 16, AddressKind::Ra), Err(Stop::NoCall));
+        // What the description needs is not in the copy.
+        assert_eq!(caller(beyond, STACK, AddressKind::Ra), Err(Stop::Unreadable(beyond)));
     }
 }

@@ -65,20 +65,27 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// Whether the step needs no registers but SP and FP.
-    pub(crate) fn is_narrow(&self, arch: &Arch) -> bool {
-        let rule = match self {
-            Found::FramePointer | Found::NoModule => return true,
-            Found::Packed(packed) => packed.unpack(arch),
-            Found::Rule(rule) => *rule,
-        };
+    /// Whether the step needs no registers but SP and FP; `uncovered` says how code without a row is left.
+    pub(crate) fn is_narrow(&self, arch: &Arch, uncovered: impl FnOnce(bool) -> Uncovered) -> bool {
         let is_one = |location: Location| match location.base {
             Base::Cfa => true,
             Base::Register(number) => number == arch.sp.0 || number == arch.fp.0,
         };
+        let needs_these = |rule: Rule| is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one);
+        let shown = |in_table| match uncovered(in_table) {
+            Uncovered::Rule(rule) | Uncovered::Linked(rule) => needs_these(rule),
+            Uncovered::FramePointer | Uncovered::Unknown => true,
+        };
+        let rule = match self {
+            Found::NoModule => return true,
+            Found::FramePointer => return shown(false),
+            Found::Packed(packed) => packed.unpack(arch),
+            Found::Rule(rule) => *rule,
+        };
         match rule {
-            TableRule::Caller { rule, .. } => is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one),
-            TableRule::Signal | TableRule::Outermost | TableRule::NotCovered => true,
+            TableRule::Caller { rule, .. } => needs_these(rule),
+            TableRule::Signal | TableRule::Outermost => true,
+            TableRule::NotCovered => shown(true),
         }
     }
 }
@@ -239,11 +246,16 @@ fn uncovered_step(
     };
     match modules.uncovered(callee.pc, kind, in_table) {
         Uncovered::Unknown => Err(Stop::NoTable),
-        Uncovered::FramePointer => match on_top(arch, &callee, kind, modules, memory) {
-            OnTop::Other => prove(&mut |caller| frame_pointer_step(arch, caller, memory)),
-            OnTop::ReturnAddress => prove(&mut |caller| return_from_entry(arch, caller, memory)),
-            OnTop::Unclear => Err(Stop::NoCall),
-        },
+        found @ (Uncovered::FramePointer | Uncovered::Linked(_)) => {
+            match on_top(arch, &callee, kind, modules, memory) {
+                OnTop::Other => prove(&mut |caller| match found {
+                    Uncovered::Linked(rule) => rule_step(arch, caller, kind, &rule, false, memory),
+                    _ => frame_pointer_step(arch, caller, memory),
+                }),
+                OnTop::ReturnAddress => prove(&mut |caller| return_from_entry(arch, caller, memory)),
+                OnTop::Unclear => Err(Stop::NoCall),
+            }
+        }
         Uncovered::Rule(rule) => {
             let by_rule = prove(&mut |caller| rule_step(arch, caller, kind, &rule, false, memory));
             match by_rule {
@@ -363,7 +375,11 @@ fn signal_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory)
 }
 
 /// The caller by the chain of saved frame pointers. Right only where the code keeps one.
-fn frame_pointer_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
+pub(crate) fn frame_pointer_step(
+    arch: &Arch,
+    registers: &mut Registers,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let fp = registers.get(arch.fp).ok_or(Stop::NotExpressible(arch.fp))?;
     if fp == 0 {

@@ -247,11 +247,14 @@ fn what_no_table_says_is_proved() {
     // By its frame pointer the caller would be 0x5555, by a rule of the instructions 0x6666.
     let words = [(0x8008, 0x6666), (0x8010, 0x8040), (0x8018, 0x5555)];
     let by_rule = Uncovered::Rule(sp_rule(16, None));
+    let by_fp = Rule::new(at(Base::Register(arch.fp.0), 16, false), Location::saved(-8));
     for (modules, pc, expected) in [
         (code(Uncovered::FramePointer, true), 0x4444, Ok(0x5555)),
         (code(Uncovered::FramePointer, false), 0x4444, Err(Stop::NoCall)),
         (code(by_rule, true), 0x4444, Ok(0x6666)),
         (code(by_rule, false), 0x4444, Err(Stop::NoCall)),
+        (code(Uncovered::Linked(by_fp), true), 0x4444, Ok(0x5555)),
+        (code(Uncovered::Linked(by_fp), false), 0x4444, Err(Stop::NoCall)),
         (code(Uncovered::Unknown, true), 0x4444, Err(Stop::NoTable)),
         // A hole in a table.
         (code(Uncovered::FramePointer, true), BIAS + 0x2800, Ok(0x5555)),
@@ -299,6 +302,8 @@ fn chains_of_frame_pointers_pass_through_ordinary_frames() {
     modules.uncovered = Uncovered::Rule(sp_rule(16, None));
     assert_eq!(of(&modules, 0x4444), Link::Unknown);
     modules.uncovered = Uncovered::Rule(fp_rule);
+    assert_eq!(of(&modules, 0x4444), Link::Uncovered);
+    modules.uncovered = Uncovered::Linked(fp_rule);
     assert_eq!(of(&modules, 0x4444), Link::Uncovered);
 }
 

@@ -8,7 +8,7 @@ use backtrail_sframe::write::{self, FunctionRows, Options, Output, WriteError};
 use super::reason::{Error, Skipped};
 
 /// How much code is marked as outermost after an entry point of which nothing else is known.
-const MAX_ENTRY_BYTES: u64 = 64;
+pub(crate) const MAX_ENTRY_BYTES: u64 = 128;
 
 /// What became of an `.eh_frame` section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Converted {
 
     /// Marks the code from `entry`, to which nothing returns, as outermost where no FDE describes it: ABIs say that
     /// an entry point has no caller, and not every one has an FDE that says so. It ends at `end` where that is known,
-    /// at the next function, or after 64 bytes.
+    /// at the next function, or after 128 bytes.
     pub fn add_entry_point(&mut self, entry: u64, end: Option<u64>) {
         let next = self.functions.partition_point(|function| function.start <= entry);
         if self.find(entry).is_some() {

@@ -23,7 +23,7 @@ use backtrail_wire::Bytes;
 
 pub use backtrail_sframe::write::FunctionRows;
 pub use converted::Converted;
-pub(crate) use converted::end_of;
+pub(crate) use converted::{MAX_ENTRY_BYTES, end_of};
 use converter::Converter;
 pub(crate) use converter::Prepared;
 pub use reason::{Error, ErrorKind, Reason, Skipped};

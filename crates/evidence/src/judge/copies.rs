@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 const LARGEST_MAPPING: u64 = 256 << 20;
 const LARGEST_COPY: u64 = 3 << 30;
 /// Versions of a page that are kept.
-const VERSIONS: usize = 16;
+const VERSIONS: usize = 64;
 
 /// An executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,10 +248,10 @@ impl Watcher {
                     copies.look(pid);
                 }
                 // What looks must not be what runs.
-                let pause = (began.elapsed() * 10).max(Duration::from_millis(400));
+                let pause = (began.elapsed() * 4).max(Duration::from_millis(100));
                 let until = Instant::now() + pause;
                 while Instant::now() < until && !told.load(Ordering::Relaxed) {
-                    thread::sleep(Duration::from_millis(50));
+                    thread::sleep(Duration::from_millis(20));
                 }
             }
             copies

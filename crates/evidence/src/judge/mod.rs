@@ -25,6 +25,13 @@ pub(crate) use verdict::Verdict;
 /// `call next; next: sub qword ptr [rsp], 5`.
 const DEOPTIMIZATION: &[u8] = &[0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05];
 
+/// The other form of it, by C1: `mov r10, ADDRESS; push r10; jmp`, with its own address.
+fn deoptimization_at(ra: u64) -> [u8; 13] {
+    let mut code = [0x49, 0xba, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0x52, 0xe9];
+    code[2..10].copy_from_slice(&ra.to_le_bytes());
+    code
+}
+
 /// Judges the stacks of a recording, which is told in the order of time.
 pub(crate) struct Judge {
     spaces: Spaces,
@@ -158,7 +165,9 @@ impl Judge {
             .flat_map(|bytes| code::calls_before(bytes, ra))
             .collect();
         let copies = self.spaces.copies();
-        let pushed = copies.is_java_entry(pid, ra) || copies.was(pid, ra, DEOPTIMIZATION);
+        let pushed = copies.is_java_entry(pid, ra)
+            || copies.was(pid, ra, DEOPTIMIZATION)
+            || copies.was(pid, ra, &deoptimization_at(ra));
         let mut best = if pushed { Fit::Interpreter } else { Fit::NoCall };
         for call in calls {
             let fit = match (call, above) {

@@ -7,7 +7,7 @@ pub mod ptrace;
 mod ring;
 mod signals;
 
-pub use perf_event::{Attributes, Clock, Event, open_event, open_watchpoint, redirect_output, set_enabled};
-pub use process_vm::{read_process, robust_list, touch_pages};
+pub use perf_event::{Attributes, Clock, Event, enable_for, open_event, open_watchpoint, redirect_output, set_enabled};
+pub use process_vm::{read_process, robust_list, touch_pages, touch_pages_below};
 pub use ring::Ring;
 pub use signals::{Signal, SignalSource};

@@ -160,11 +160,13 @@ pub fn open_event(attributes: &Attributes, tid: i32, cpu: i32) -> io::Result<Own
     open(attributes.encode(), tid, cpu)
 }
 
-/// Watches the word at `address`, a multiple of 8, for the first time that thread `tid` writes to it: with a debug register of
-/// the CPU, which costs the thread nothing until then. The event counts 1 from that time on.
-pub fn open_watchpoint(tid: i32, address: u64) -> io::Result<OwnedFd> {
+/// Counts the writes of thread `tid` to the word at `address`, a multiple of 8, with a debug register of the CPU, once it is
+/// [enabled](enable_for). Each brings its time, the registers of the mask, and so many bytes of the stack, if any.
+pub fn open_watchpoint(tid: i32, address: u64, registers: u64, stack_bytes: u32) -> io::Result<OwnedFd> {
+    /// `PERF_SAMPLE_TIME`, `PERF_SAMPLE_REGS_USER` and `PERF_SAMPLE_STACK_USER`.
+    const SAMPLE_TYPE: u64 = 1 << 2 | 1 << 12 | 1 << 13;
     let mut attr = [0; ATTR_SIZE];
-    let flags = flag::DISABLED | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV;
+    let flags = flag::DISABLED | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV | flag::USE_CLOCKID;
     put(&mut attr, offset::TYPE, PERF_TYPE_BREAKPOINT.to_ne_bytes());
     put(&mut attr, offset::SIZE, (ATTR_SIZE as u32).to_ne_bytes());
     put(&mut attr, offset::SAMPLE_FREQ, 1u64.to_ne_bytes());
@@ -172,10 +174,19 @@ pub fn open_watchpoint(tid: i32, address: u64) -> io::Result<OwnedFd> {
     put(&mut attr, offset::BP_TYPE, BREAKPOINT_WRITE.to_ne_bytes());
     put(&mut attr, offset::BP_ADDR, address.to_ne_bytes());
     put(&mut attr, offset::BP_LEN, 8u64.to_ne_bytes());
-    let event = open(attr, tid, -1)?;
-    // Enabled for one write: a thread that writes there all the time must not stop each time.
-    ioctl(&event, PERF_EVENT_IOC_REFRESH, 1)?;
-    Ok(event)
+    put(&mut attr, offset::CLOCK_ID, libc::CLOCK_MONOTONIC.to_ne_bytes());
+    if stack_bytes != 0 {
+        put(&mut attr, offset::SAMPLE_TYPE, SAMPLE_TYPE.to_ne_bytes());
+        put(&mut attr, offset::SAMPLE_REGS_USER, registers.to_ne_bytes());
+        put(&mut attr, offset::SAMPLE_STACK_USER, stack_bytes.to_ne_bytes());
+    }
+    open(attr, tid, -1)
+}
+
+/// Enables `event` for so many times more that it counts: a thread that writes to a watched word all the time must not stop
+/// each time.
+pub fn enable_for(event: impl AsFd, times: u64) -> io::Result<()> {
+    ioctl(event, PERF_EVENT_IOC_REFRESH, times as libc::c_long)
 }
 
 fn open(mut attr: [u8; ATTR_SIZE], tid: i32, cpu: i32) -> io::Result<OwnedFd> {
@@ -233,7 +244,8 @@ mod tests {
     fn a_watchpoint_is_met_once() {
         let word = AtomicU64::new(0);
         // Some machines have no debug registers to give, and some containers no events.
-        let Ok(event) = open_watchpoint(0, word.as_ptr().addr() as u64) else {
+        let event = open_watchpoint(0, word.as_ptr().addr() as u64, 0, 0);
+        let Ok(event) = event.and_then(|event| enable_for(&event, 1).map(|()| event)) else {
             println!("SKIPPED: no hardware watchpoint is to be had here");
             return;
         };

@@ -85,6 +85,33 @@ pub fn touch_pages(pid: i32, range: Range<u64>) {
     }
 }
 
+/// Reads a byte of each of so many pages below `address` of process `pid`, from there downwards, which makes those present that
+/// never were. Ends at the first ones that can't be read.
+pub fn touch_pages_below(pid: i32, address: u64, pages: usize) {
+    let page = rustix::param::page_size() as u64;
+    let mut next = address - address % page;
+    let mut bytes = [0_u8; PAGES_A_CALL];
+    for _ in 0..pages.div_ceil(PAGES_A_CALL) {
+        let remote = std::array::from_fn::<_, PAGES_A_CALL, _>(|_| {
+            next = next.saturating_sub(page);
+            libc::iovec {
+                iov_base: next as *mut libc::c_void,
+                iov_len: 1,
+            }
+        });
+        let local = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: `local` describes `bytes`, which nobody else uses; the remote elements are addresses of the other process
+        // that the kernel checks.
+        let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), PAGES_A_CALL as libc::c_ulong, 0) };
+        if read < PAGES_A_CALL as isize {
+            return;
+        }
+    }
+}
+
 /// Where thread `tid` keeps its list of robust mutexes (`get_robust_list(2)`): in its control block, which C libraries put on
 /// top of the stack that they make for a thread.
 pub fn robust_list(tid: i32) -> io::Result<u64> {

@@ -1,0 +1,81 @@
+//! Where functions begin that neither symbols nor call frame information name: at what direct calls lead to, and at code
+//! whose address is taken; x86-64 only.
+//!
+//! Compilers that optimize for size do not align functions, so nothing shows where one ends in a call that never returns.
+//! All bytes that may be such an instruction are read as one. Few others lead into the code by accident, as long as it is
+//! small.
+
+use backtrail_elf::Image;
+
+/// The code of larger files is not searched: too many of their bytes would look like calls into it.
+const MOST_BYTES: u64 = 8 << 20;
+
+/// Addresses (svma) that direct calls and taken addresses lead to, in order. Empty for large files and other CPUs.
+pub fn called(image: &Image<'_>) -> Vec<u64> {
+    let ranges = image.code_ranges();
+    let size = ranges.iter().fold(0u64, |sum, range| {
+        sum.saturating_add(range.end.saturating_sub(range.start))
+    });
+    if image.arch().name != "x86_64" || size > MOST_BYTES {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for range in &ranges {
+        let code = image.data_at(range.start).unwrap_or_default();
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let targets = targets(&code[..len.min(code.len())], range.start);
+        found.extend(targets.filter(|target| ranges.iter().any(|range| range.contains(target))));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Where code that lies at `start` leads, if every byte begins an instruction.
+fn targets(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    (0..code.len()).zip(start..).filter_map(|(offset, at)| {
+        let (len, word) = match *code.get(offset..)? {
+            // `call rel32`
+            [0xe8, a, b, c, d, ..] => (5, [a, b, c, d]),
+            // `lea register, [rip + distance]`
+            [0x48 | 0x4c, 0x8d, modrm, a, b, c, d, ..] if modrm & 0xc7 == 5 => (7, [a, b, c, d]),
+            // `mov register, address`
+            [0x48 | 0x49, 0xc7, 0xc0..=0xc7, a, b, c, d, ..] => return Some(u32::from_le_bytes([a, b, c, d]).into()),
+            _ => return None,
+        };
+        let distance = i32::from_le_bytes(word);
+        Some(at.wrapping_add(len).wrapping_add_signed(distance.into()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_elf::MappedFile;
+
+    #[test]
+    fn calls_and_addresses_lead_forwards_and_backwards() {
+        // nop; call +0x10; call -10; half a call
+        let code = [0x90, 0xe8, 0x10, 0, 0, 0, 0xe8, 0xf6, 0xff, 0xff, 0xff, 0xe8, 0, 0];
+        assert_eq!(targets(&code, 0x1000).collect::<Vec<_>>(), [0x1016, 0x1001]);
+        // lea rdi, [rip+0x10]; mov rdi, 0x401234; lea rdi, [rax+0x10]
+        let code = [
+            0x48, 0x8d, 0x3d, 0x10, 0, 0, 0, 0x48, 0xc7, 0xc7, 0x34, 0x12, 0x40, 0, 0x48, 0x8d, 0xb8, 0x10, 0, 0, 0,
+        ];
+        assert_eq!(targets(&code, 0x1000).collect::<Vec<_>>(), [0x1017, 0x40_1234]);
+    }
+
+    #[test]
+    fn functions_of_a_small_file_are_found_and_of_a_large_one_none() {
+        let own = MappedFile::open(std::env::current_exe().expect("a path")).expect("this program");
+        let image = Image::parse(own.bytes()).expect("ELF");
+        let found = called(&image);
+        let size: u64 = image.code_ranges().iter().map(|range| range.end - range.start).sum();
+        assert!(found.is_sorted());
+        assert_eq!(
+            found.len() > 100,
+            size <= MOST_BYTES && image.arch().name == "x86_64",
+            "{size} bytes"
+        );
+    }
+}

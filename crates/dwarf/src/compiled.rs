@@ -1,0 +1,356 @@
+//! The frames of code whose compiler reports the size of the frame, as Java's machine does.
+//!
+//! Such code has one frame from the end of its prologue on. Its instructions, followed in the order
+//! of their addresses, show where the frame is not complete yet, where an epilogue has removed it,
+//! and whether the prologue makes a frame of the reported size.
+
+use std::collections::BTreeMap;
+
+use backtrail_arch::{Arch, InstructionSet};
+use backtrail_sframe::{Location, Rule};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// Bytes of the return address and the frame pointer, which lies next to it.
+const RA_BYTES: i64 = 8;
+const SAVED_BYTES: i64 = 16;
+/// Bytes of an entry's first instruction, if a jump may replace it.
+const ENTRY_BYTES: usize = 7;
+/// Jump targets with a frame that is not whole: a few per return.
+const MOST_TARGETS: usize = 1 << 12;
+
+/// A piece of compiled code.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compiled<'c> {
+    /// Its instructions.
+    pub(crate) code: &'c [u8],
+    /// The address of the first.
+    pub(crate) start: u64,
+    /// Bytes from the stack pointer to the CFA once the frame is complete.
+    pub(crate) frame_bytes: u32,
+    /// Where it is complete.
+    pub(crate) complete: u64,
+    /// A second entry, for loops that were entered in an interpreter.
+    pub(crate) second_entry: Option<u64>,
+}
+
+/// The frame before an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame {
+    /// Bytes from the stack pointer to the CFA; `None`: unknown.
+    bytes: Option<i64>,
+    /// Whether the caller's frame pointer is saved below the return address.
+    has_saved: bool,
+    /// A register with a copy of the stack pointer, and the bytes from there to the CFA.
+    copy: Option<(Register, i64)>,
+}
+
+const AT_ENTRY: Frame = Frame {
+    bytes: Some(RA_BYTES),
+    has_saved: false,
+    copy: None,
+};
+
+impl Compiled<'_> {
+    /// The rule of the frame at `pc`. `None` if the instructions do not fit what was reported.
+    pub(crate) fn rule(&self, arch: &Arch, pc: u64, is_return: bool) -> Option<Rule> {
+        if arch.instructions != InstructionSet::X86_64 {
+            return None;
+        }
+        let frame = self.frame_at(pc, is_return)?;
+        let bytes = frame.bytes.filter(|bytes| *bytes >= RA_BYTES)?;
+        if frame.has_saved && bytes < SAVED_BYTES {
+            return None;
+        }
+        Some(Rule {
+            fp: frame.has_saved.then_some(Location::saved(-SAVED_BYTES as i32)),
+            ..Rule::new(
+                Location::register(arch.sp.0, i32::try_from(bytes).ok()?),
+                Location::saved(-RA_BYTES as i32),
+            )
+        })
+    }
+
+    fn frame_at(&self, pc: u64, is_return: bool) -> Option<Frame> {
+        let whole = Frame {
+            bytes: Some(self.frame_bytes.into()),
+            has_saved: true,
+            copy: None,
+        };
+        let mut frame = AT_ENTRY;
+        let mut is_complete = false;
+        let mut targets: BTreeMap<u64, Frame> = BTreeMap::new();
+        let mut decoder = Decoder::with_ip(64, self.code, self.start, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        loop {
+            let at = decoder.ip();
+            if at >= self.complete && !is_complete {
+                // Another frame than the reported one: nothing here can be relied on.
+                let fits = at == self.complete && frame.bytes == whole.bytes && frame.has_saved;
+                if !fits {
+                    return None;
+                }
+                is_complete = true;
+            }
+            // A return address belongs to the call before it, not to what else jumps there.
+            if at < pc || !is_return {
+                if let Some(known) = targets.remove(&at) {
+                    frame = known;
+                }
+                if is_complete && self.second_entry == Some(at) {
+                    frame = AT_ENTRY;
+                }
+            }
+            if !decoder.can_decode() || at > pc {
+                return None;
+            }
+            if at == pc {
+                return Some(frame);
+            }
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                return None;
+            }
+            if !is_complete && let Some(patched) = self.patched_entry(&instruction, frame) {
+                frame = patched;
+                decoder.set_position((at - self.start) as usize + ENTRY_BYTES).ok()?;
+                decoder.set_ip(at.wrapping_add(ENTRY_BYTES as u64));
+                continue;
+            }
+            take(&instruction, &mut frame);
+            let flow = instruction.flow_control();
+            let is_jump = matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+            if is_jump && frame != whole && targets.len() < MOST_TARGETS {
+                let target = instruction.near_branch_target();
+                if target > at {
+                    targets.insert(target, frame);
+                }
+            }
+            let goes_on = matches!(
+                flow,
+                FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::Call | FlowControl::IndirectCall
+            ) && instruction.mnemonic() != Mnemonic::Hlt;
+            if !goes_on {
+                frame = if is_complete { whole } else { AT_ENTRY };
+            }
+        }
+    }
+
+    /// The frame after the first instruction of a method that must not be entered any more: a jump
+    /// replaced five of its seven bytes.
+    fn patched_entry(&self, instruction: &Instruction, frame: Frame) -> Option<Frame> {
+        const JUMP_BYTES: usize = 5;
+        let is_jump = instruction.flow_control() == FlowControl::UnconditionalBranch && instruction.len() == JUMP_BYTES;
+        let at = instruction.ip().checked_sub(self.start).filter(|_| is_jump)? as usize;
+        match self.code.get(at + JUMP_BYTES..at + ENTRY_BYTES)? {
+            // What is left of `mov [rsp-0x14000], eax`, which touches the pages below the stack.
+            [0xfe, 0xff] => Some(frame),
+            // What is left of `sub rsp, SIZE`.
+            [0, 0] => Some(Frame {
+                bytes: Some(self.frame_bytes.into()),
+                ..frame
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn take(instruction: &Instruction, frame: &mut Frame) {
+    let register = |operand: u32| match instruction.op_count() > operand {
+        true if instruction.op_kind(operand) == OpKind::Register => instruction.op_register(operand).full_register(),
+        _ => Register::None,
+    };
+    let (first, second) = (register(0), register(1));
+    let is_saved_slot = |operand: u32, frame: &Frame| {
+        instruction.op_kind(operand) == OpKind::Memory
+            && instruction.memory_base() == Register::RSP
+            && instruction.memory_index() == Register::None
+            && frame.bytes.is_some_and(|bytes| {
+                bytes.wrapping_sub(instruction.memory_displacement64().cast_signed()) == SAVED_BYTES
+            })
+    };
+    let moved = |frame: &Frame, sign: i64| {
+        let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+        let by = is_immediate.then(|| sign.wrapping_mul(instruction.immediate(1).cast_signed()))?;
+        frame.bytes?.checked_add(by)
+    };
+    match instruction.mnemonic() {
+        Mnemonic::Push | Mnemonic::Pushfq => {
+            frame.bytes = frame.bytes.and_then(|bytes| bytes.checked_add(8));
+            frame.has_saved |= first == Register::RBP && frame.bytes == Some(SAVED_BYTES);
+        }
+        Mnemonic::Pop | Mnemonic::Popfq => {
+            frame.has_saved &= !(first == Register::RBP && frame.bytes == Some(SAVED_BYTES));
+            frame.bytes = frame
+                .bytes
+                .filter(|_| first != Register::RSP)
+                .map(|bytes| bytes.wrapping_sub(8));
+        }
+        Mnemonic::Leave => {
+            *frame = Frame {
+                bytes: Some(RA_BYTES),
+                has_saved: false,
+                copy: None,
+            };
+        }
+        Mnemonic::Sub if first == Register::RSP => frame.bytes = moved(frame, 1),
+        Mnemonic::Add if first == Register::RSP => frame.bytes = moved(frame, -1),
+        Mnemonic::Mov if first == Register::RSP => {
+            frame.bytes = frame.copy.filter(|(copy, _)| *copy == second).map(|(_, bytes)| bytes);
+        }
+        Mnemonic::Mov if second == Register::RSP && first != Register::None => {
+            frame.copy = frame.bytes.map(|bytes| (first, bytes)).or(frame.copy);
+        }
+        Mnemonic::Mov if second == Register::RBP && is_saved_slot(0, frame) => frame.has_saved = true,
+        Mnemonic::Mov if first == Register::RBP && is_saved_slot(1, frame) => frame.has_saved = false,
+        // The address of the next instruction, put on the stack.
+        Mnemonic::Call
+            if instruction.op0_kind() == OpKind::NearBranch64
+                && instruction.near_branch_target() == instruction.next_ip() =>
+        {
+            frame.bytes = frame.bytes.and_then(|bytes| bytes.checked_add(8));
+        }
+        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call => {}
+        _ => {
+            let exchanges = matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd);
+            if first == Register::RSP || exchanges && second == Register::RSP {
+                frame.bytes = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_arch::x86_64::ARCH;
+
+    const START: u64 = 0x1000;
+
+    fn compiled(code: &[u8], frame_bytes: u32, complete: u64) -> Compiled<'_> {
+        Compiled {
+            code,
+            start: START,
+            frame_bytes,
+            complete: START + complete,
+            second_entry: None,
+        }
+    }
+
+    /// Bytes from the stack pointer to the CFA, and whether the frame pointer is saved.
+    fn found(compiled: &Compiled<'_>, at: u64, is_return: bool) -> Option<(i32, bool)> {
+        let rule = compiled.rule(&ARCH, START + at, is_return)?;
+        Some((rule.cfa.offset, rule.fp.is_some()))
+    }
+
+    /// mov [rsp-0x14000], eax; push rbp; sub rsp, 0x20; jmp +0; call rax; add rsp, 0x20; pop rbp;
+    /// cmp rsp, [r15+8]; ja to the poll; ret; call next; sub qword [rsp], 5; jmp;
+    /// the poll: lea r10, [rip]; jmp
+    const CODE: &[u8] = &[
+        0x89, 0x84, 0x24, 0, 0xc0, 0xfe, 0xff, 0x55, 0x48, 0x83, 0xec, 0x20, 0xeb, 0, 0xff, 0xd0, 0x48, 0x83, 0xc4,
+        0x20, 0x5d, 0x49, 0x3b, 0x67, 0x08, 0x77, 16, 0xc3, 0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05, 0xe9, 0, 1,
+        0, 0, 0x4c, 0x8d, 0x15, 0, 0, 0, 0, 0xe9, 0, 1, 0, 0,
+    ];
+
+    #[test]
+    fn every_instruction_of_a_compiled_method() {
+        let code = compiled(CODE, 48, 12);
+        for (at, wanted) in [
+            (0, (8, false)),
+            (7, (8, false)),
+            (8, (16, true)),
+            (12, (48, true)),
+            (16, (48, true)),
+            (20, (16, true)),
+            (21, (8, false)),
+            (27, (8, false)),
+            (28, (48, true)),
+            (33, (56, true)),
+            (43, (8, false)),
+            (50, (8, false)),
+        ] {
+            assert_eq!(found(&code, at, false), Some(wanted), "{at}");
+        }
+        assert_eq!(
+            found(&code, 28, true),
+            Some((48, true)),
+            "a return address that was replaced"
+        );
+        assert_eq!(found(&code, 9, false), None, "no instruction begins there");
+    }
+
+    #[test]
+    fn an_entry_that_was_replaced() {
+        let mut replaced = CODE.to_vec();
+        replaced[..5].copy_from_slice(&[0xe9, 0, 1, 0, 0]);
+        assert_eq!(found(&compiled(&replaced, 48, 12), 14, false), Some((48, true)));
+        // jmp, over sub rsp, 0x18; mov [rsp+0x10], rbp; nop
+        let code = [0xe9, 0, 1, 0, 0, 0, 0, 0x48, 0x89, 0x6c, 0x24, 0x10, 0x90];
+        assert_eq!(found(&compiled(&code, 32, 12), 12, false), Some((32, true)));
+        assert_eq!(found(&compiled(&code, 40, 12), 12, false), None, "another slot");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_said() {
+        assert_eq!(found(&compiled(CODE, 56, 12), 14, false), None, "another size");
+        assert_eq!(
+            found(&compiled(CODE, 48, 11), 14, false),
+            None,
+            "no instruction begins there"
+        );
+        assert_eq!(found(&compiled(CODE, 48, 8), 14, false), None, "too early");
+        assert_eq!(found(&compiled(CODE, 48, 12), 55, false), None, "the end");
+        assert_eq!(found(&compiled(CODE, 48, 12), 56, false), None, "past the end");
+    }
+
+    #[test]
+    fn a_second_entry_makes_a_frame_of_its_own() {
+        // push rbp; sub rsp, 0x10; nop; ret; push rbp; sub rsp, 0x10; nop
+        let code = [
+            0x55, 0x48, 0x83, 0xec, 0x10, 0x90, 0xc3, 0x55, 0x48, 0x83, 0xec, 0x10, 0x90,
+        ];
+        let once = compiled(&code, 32, 5);
+        let twice = Compiled {
+            second_entry: Some(START + 7),
+            ..once
+        };
+        assert_eq!(found(&twice, 7, false), Some((8, false)));
+        assert_eq!(found(&twice, 8, false), Some((16, true)));
+        assert_eq!(found(&twice, 12, false), Some((32, true)));
+        assert_eq!(found(&once, 12, false), Some((56, true)));
+    }
+
+    #[test]
+    fn a_stack_pointer_that_was_aligned_comes_back() {
+        // sub rsp, 0x18; mov [rsp+8], rbp; mov r12, rsp; and rsp, -16; call rax; mov rsp, r12; nop
+        let code = [
+            0x48, 0x83, 0xec, 0x18, 0x48, 0x89, 0x6c, 0x24, 0x10, 0x49, 0x89, 0xe4, 0x48, 0x83, 0xe4, 0xf0, 0xff, 0xd0,
+            0x4c, 0x89, 0xe4, 0x90,
+        ];
+        let code = compiled(&code, 32, 9);
+        assert_eq!(found(&code, 4, false), Some((32, false)));
+        assert_eq!(found(&code, 12, false), Some((32, true)));
+        assert_eq!(found(&code, 18, false), None);
+        assert_eq!(found(&code, 21, false), Some((32, true)));
+    }
+
+    #[test]
+    fn no_bytes_are_too_odd() {
+        let mut state = 0x1234_5678_u32;
+        let mut code = [0; 256];
+        for _ in 0..2000 {
+            for byte in &mut code {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *byte = (state >> 24) as u8;
+            }
+            let odd = Compiled {
+                code: &code,
+                start: u64::MAX - 100,
+                frame_bytes: state,
+                complete: u64::MAX - 100,
+                second_entry: None,
+            };
+            let _ = odd.rule(&ARCH, u64::from(state), false);
+            let _ = compiled(&code, 8, 0).rule(&ARCH, START + u64::from(state >> 25), true);
+        }
+    }
+}

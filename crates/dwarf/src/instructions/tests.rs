@@ -1,0 +1,256 @@
+use super::*;
+use backtrail_arch::x86_64::ARCH;
+
+const START: u64 = 0x1000;
+
+struct Nothing;
+
+impl Around for Nothing {
+    fn is_start(&self, _at: u64) -> bool {
+        false
+    }
+
+    fn code(&self, _at: u64) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// A function that begins, and a `ret`.
+struct Elsewhere;
+
+impl Around for Elsewhere {
+    fn is_start(&self, at: u64) -> bool {
+        at == START + 0x1000
+    }
+
+    fn code(&self, at: u64) -> Vec<u8> {
+        if at == START + 0x2000 { vec![0xc3] } else { Vec::new() }
+    }
+}
+
+fn plain(bytes: &[u8]) -> Code<'_> {
+    Code {
+        bytes,
+        start: START,
+        functions: &[],
+    }
+}
+
+/// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
+fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
+    let rule = rule(&ARCH, &plain(code), START + pc, false, &Elsewhere)?;
+    let place = |location: Location| match location.base {
+        Base::Register(number) if number == ARCH.sp.0 => Place::Sp(location.offset.into()),
+        Base::Register(number) if number == ARCH.fp.0 => Place::Fp(location.offset.into()),
+        Base::Register(number) => Place::Other(number, location.offset.into()),
+        Base::Cfa => panic!("a place from the frame itself"),
+    };
+    Some((place(rule.cfa), rule.fp.map(place)))
+}
+
+#[test]
+fn a_frame_pointer_function_at_each_instruction() {
+    // push rbp; mov rbp, rsp; sub rsp, 0x20; nop; leave; ret
+    let code = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20, 0x90, 0xc9, 0xc3];
+    let in_frame = Some((Place::Fp(16), Some(Place::Fp(0))));
+    assert_eq!(found(&code, 0), Some((Place::Sp(8), None)));
+    assert_eq!(found(&code, 1), Some((Place::Sp(16), Some(Place::Sp(0)))));
+    for pc in [4, 8, 9] {
+        assert_eq!(found(&code, pc), in_frame, "{pc}");
+    }
+    assert_eq!(found(&code, 10), Some((Place::Sp(8), None)));
+}
+
+#[test]
+fn pushes_are_popped() {
+    // push rbx; push rbp; sub rsp, 8; mov ebp, 1; add rsp, 8; pop rbp; pop rbx; ret
+    let code = [
+        0x53, 0x55, 0x48, 0x83, 0xec, 0x08, 0xbd, 1, 0, 0, 0, 0x48, 0x83, 0xc4, 0x08, 0x5d, 0x5b, 0xc3,
+    ];
+    assert_eq!(found(&code, 1), Some((Place::Sp(16), None)));
+    assert_eq!(found(&code, 11), Some((Place::Sp(32), Some(Place::Sp(8)))));
+    assert_eq!(found(&code, 16), Some((Place::Sp(16), None)));
+}
+
+#[test]
+fn a_way_that_ends_is_not_the_only_one() {
+    // test eax, eax; je +2; ud2; ret 0x10
+    let code = [0x85, 0xc0, 0x74, 0x02, 0x0f, 0x0b, 0xc2, 0x10, 0x00];
+    assert_eq!(found(&code, 0), Some((Place::Sp(24), None)));
+    // A loop without an end: jmp $.
+    assert_eq!(found(&[0xeb, 0xfe], 0), None);
+}
+
+#[test]
+fn tail_calls_find_the_return_address_on_top() {
+    // mov rcx, [rdi+0x2f]; mov rcx, [rcx+0x27]; jmp rcx
+    let by_register = [0x48, 0x8b, 0x4f, 0x2f, 0x48, 0x8b, 0x49, 0x27, 0xff, 0xe1];
+    assert_eq!(found(&by_register, 0), Some((Place::Sp(8), None)));
+    assert_eq!(found(&by_register, 4), Some((Place::Sp(8), None)));
+    assert_eq!(found(&by_register, 8), Some((Place::Sp(8), None)));
+    assert_eq!(found(&by_register[8..], 0), None, "any jump");
+    // mov rcx, [rdi+rax*8]; jmp rcx: a switch.
+    assert_eq!(found(&[0x48, 0x8b, 0x0c, 0xc7, 0xff, 0xe1], 0), None);
+    // mov rcx, [rdi]; add rcx, rax; jmp rcx
+    assert_eq!(found(&[0x48, 0x8b, 0x0f, 0x48, 0x01, 0xc1, 0xff, 0xe1], 0), None);
+    // add rsp, 0x10; jmp to a start, and to anywhere
+    let far = |at: u32| [&[0x48, 0x83, 0xc4, 0x10, 0xe9][..], &at.to_le_bytes()].concat();
+    assert_eq!(found(&far(0x1000 - 9), 0), Some((Place::Sp(24), None)));
+    assert_eq!(found(&far(0x1000 - 8), 0), None);
+    // Code that is not at hand, but can be read.
+    assert_eq!(found(&far(0x2000 - 9), 0), Some((Place::Sp(24), None)));
+}
+
+#[test]
+fn a_return_address_that_is_being_moved() {
+    // mov r10, [rsp+0x10]; mov [rsp+8], r10; add rsp, 8; ret
+    let code = [
+        0x4c, 0x8b, 0x54, 0x24, 0x10, 0x4c, 0x89, 0x54, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x08, 0xc3,
+    ];
+    assert_eq!(found(&code, 0), None);
+    assert_eq!(found(&code, 10), Some((Place::Sp(16), None)));
+    // pop rcx; pop rax; push rcx; ret: it is on top until it is popped, and in rcx until it is pushed.
+    let moves = [0x59, 0x58, 0x51, 0xc3];
+    assert_eq!(found(&moves, 0), Some((Place::Sp(8), None)));
+    let in_register = rule(&ARCH, &plain(&moves), START + 1, false, &Nothing).unwrap();
+    assert_eq!((in_register.ra, in_register.cfa.offset), (Location::register(2, 0), 0));
+    // pop rcx; lea rsp, [r15+8]; push rcx; ret: as V8 removes arguments.
+    assert_eq!(
+        found(&[0x59, 0x49, 0x8d, 0x67, 0x08, 0x51, 0xc3], 0),
+        Some((Place::Sp(8), None))
+    );
+    // xor ecx, ecx; push rcx; ret: what is returned to is made here.
+    assert_eq!(found(&[0x31, 0xc9, 0x51, 0xc3], 0), None);
+    assert!(has_left_frame(
+        &ARCH,
+        &plain(&[0x31, 0xc9, 0x51, 0xc3]),
+        START,
+        &Nothing
+    ));
+    assert_eq!(found(&[0x59, 0x51, 0xc3], 0), Some((Place::Sp(8), None)));
+}
+
+#[test]
+fn what_is_not_clear_is_not_said() {
+    // and rsp, -32; ret
+    assert_eq!(found(&[0x48, 0x83, 0xe4, 0xe0, 0xc3], 0), None);
+    // xor ebp, ebp; ret: the caller's frame pointer is gone, but not the frame.
+    let lost = rule(&ARCH, &plain(&[0x31, 0xed, 0xc3]), START, false, &Nothing).map(|rule| (rule.cfa.offset, rule.fp));
+    assert_eq!(lost, Some((8, Some(LOST))));
+    // push rax; push rax; jmp rax
+    assert_eq!(found(&[0x50, 0x50, 0xff, 0xe0], 0), None);
+    // The bytes end.
+    assert_eq!(found(&[0x90, 0x90], 0), None);
+    assert_eq!(found(&[0x90], 7), None);
+}
+
+#[test]
+fn ways_that_never_return() {
+    let may_return = |code: &[u8]| may_return(&ARCH, &plain(code), START);
+    // A loop; test eax, eax; je to ud2, and a jump back; the same with a return.
+    assert!(!may_return(&[0xeb, 0xfe]));
+    assert!(!may_return(&[0x85, 0xc0, 0x74, 0x02, 0xeb, 0xfa, 0x0f, 0x0b]));
+    assert!(may_return(&[0x85, 0xc0, 0x74, 0x02, 0xeb, 0xfa, 0xc3]));
+    // jmp rax; the code ends.
+    assert!(may_return(&[0xff, 0xe0]) && may_return(&[0x90]));
+}
+
+#[test]
+fn a_call_before_another_function_does_not_return() {
+    // push rbx; sub rsp, 8; call; next: push rbp; push rbx; pop rbx; pop rbp; ret
+    let bytes = [
+        0x53, 0x48, 0x83, 0xec, 8, 0xe8, 0, 0, 0, 0, 0x55, 0x53, 0x5b, 0x5d, 0xc3,
+    ];
+    let next = [START, START + 10];
+    let code = Code {
+        functions: &next,
+        ..plain(&bytes)
+    };
+    assert!(!may_return(&ARCH, &code, START + 5) && may_return(&ARCH, &plain(&bytes), START + 5));
+    // The way from the start says what the way through the next function would get wrong.
+    for pc in [5, 10] {
+        let found = rule(&ARCH, &code, START + pc, true, &Nothing).expect("a start");
+        assert_eq!((found.cfa, found.fp), (Location::register(ARCH.sp.0, 24), None), "{pc}");
+    }
+    assert_eq!(found(&bytes, 5), Some((Place::Sp(8), None)));
+    // What was interrupted there is the next function.
+    assert_eq!(
+        rule(&ARCH, &code, START + 10, false, &Nothing).map(|found| found.cfa.offset),
+        Some(8)
+    );
+    // call; next: jmp rax, which goes nobody knows where.
+    let bytes = [0x53, 0xe8, 0, 0, 0, 0, 0xff, 0xe0];
+    let next = [START, START + 6];
+    let code = Code {
+        functions: &next,
+        ..plain(&bytes)
+    };
+    let offset = |is_return| rule(&ARCH, &code, START + 6, is_return, &Nothing).map(|found| found.cfa.offset);
+    assert_eq!((offset(true), offset(false)), (Some(16), Some(8)));
+}
+
+#[test]
+fn frames_that_were_left() {
+    // mov rbp, [rbp]; nop; nop
+    let code = [0x48, 0x8b, 0x6d, 0x00, 0x90, 0x90];
+    let has_left = |pc| has_left_frame(&ARCH, &plain(&code), START + pc, &Nothing);
+    assert!(has_left(4) && has_left(6) && has_left(700));
+    assert!(!has_left(0) && !has_left(3));
+}
+
+#[test]
+fn entries_have_not_touched_the_stack() {
+    // mov eax, 1; test eax, eax; push rbp; nop
+    let code = [0xb8, 1, 0, 0, 0, 0x85, 0xc0, 0x55, 0x90];
+    let is_at_entry = |pc| is_at_entry(&ARCH, &plain(&code), START, START + pc);
+    assert!([0, 5, 7].into_iter().all(is_at_entry));
+    assert!(!is_at_entry(8), "something was pushed");
+    assert!(!is_at_entry(6), "no instruction begins there");
+}
+
+#[test]
+fn an_aligned_stack_is_left_by_the_old_pointer() {
+    // mov rcx, rsp; and rsp, -16; sub rsp, 0x30; call +0; nop; mov rsp, rcx; ret
+    let code = [
+        0x48, 0x89, 0xe1, 0x48, 0x83, 0xe4, 0xf0, 0x48, 0x83, 0xec, 0x30, 0xe8, 0, 0, 0, 0, 0x90, 0x48, 0x89, 0xcc,
+        0xc3,
+    ];
+    let by_rcx = Some((Place::Other(2, 8), None));
+    for pc in [3, 7, 11, 16, 17] {
+        assert_eq!(found(&code, pc), by_rcx, "{pc}");
+    }
+    assert_eq!(found(&code, 20), Some((Place::Sp(8), None)));
+    // The register is another one; mov rcx, rdx lies between; the same in the other encoding.
+    let change = |at: usize, bytes: &[u8]| {
+        let mut code = code;
+        code[at..at + bytes.len()].copy_from_slice(bytes);
+        found(&code, 11)
+    };
+    assert_eq!(change(0, &[0x48, 0x89, 0xe0]), None);
+    assert_eq!(change(11, &[0x48, 0x89, 0xd1, 0x90, 0x90]), None);
+    assert_eq!(change(0, &[0x48, 0x8b, 0xcc]), by_rcx);
+}
+
+#[test]
+fn no_bytes_are_too_odd() {
+    let mut state = 0x1234_5678_u32;
+    let mut code = [0; 256];
+    for _ in 0..2000 {
+        for byte in &mut code {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (state >> 24) as u8;
+        }
+        let _ = rule(
+            &ARCH,
+            &plain(&code),
+            START + u64::from(state >> 25),
+            state & 1 == 0,
+            &Nothing,
+        );
+        let at_end = Code {
+            start: u64::MAX - 100,
+            ..plain(&code)
+        };
+        let _ = rule(&ARCH, &at_end, u64::MAX - 50, true, &Nothing);
+    }
+}
