@@ -36,20 +36,18 @@
 //! without end or allocates more than the input's own length justifies.
 #![forbid(unsafe_code)]
 
-mod bytes;
 pub mod constants;
 mod content;
 pub mod description;
-mod digits;
 mod error;
-mod json;
 pub mod json2;
 mod lent;
 mod metadata;
 mod plan;
 mod read;
+mod render;
 pub mod rfc;
-mod text;
+mod slot;
 pub mod tsdl;
 mod validate;
 mod write;
@@ -63,7 +61,6 @@ pub use description::Description;
 pub use error::{
     CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, Inexpressible, TraceError, TraceErrorKind,
 };
-pub use json::JsonWriter;
 pub use lent::{Ring, RingEvent, RingLayout, RingTooSmall};
 pub use metadata::{Dialect, SourceLine};
 pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
@@ -71,7 +68,7 @@ pub use read::{
     Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet, Problem, Recover, Rendered,
     Statistics, StreamReader, Trace, Value, WideText, find_traces, packets_of_ring, render,
 };
-pub use text::{ClockFormat, TextWriter};
+pub use render::{ClockFormat, JsonWriter, TextWriter};
 pub use validate::{Finding, FindingKind, check};
 pub use write::{
     ConvertOptions, EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, Unsaid, convert, salvage,

@@ -5,18 +5,13 @@ use super::{
     ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventIds, EventPlan, Field, FieldId,
     OptionPlan, Plan, Shape, StreamPlan,
 };
-use crate::bytes::Piece;
 use crate::constants::MAX_NESTING;
 use crate::description::{
     Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
     Storage, Struct, Variant,
 };
-use crate::json;
-use crate::text::label;
+use crate::slot::SharedSlot;
 use std::collections::{HashMap, HashSet};
-
-/// What text calls an event of CTF 2 that has no name.
-const UNNAMED: &str = "<unknown>";
 
 pub(super) fn compile(description: Description) -> Result<Plan> {
     let mut compiler = Compiler {
@@ -36,6 +31,7 @@ pub(super) fn compile(description: Description) -> Result<Plan> {
         packet_header,
         streams,
         description,
+        pieces: SharedSlot::default(),
     })
 }
 
@@ -98,7 +94,6 @@ impl Compiler {
         if description.streams.len() > 1 && !by_file && !self.has_role(packet_header, Role::StreamClassId) {
             return Err(self.error(DescriptionErrorKind::NoStreamId));
         }
-        let environment = crate::text::environment(&description.environment);
         let after_packet_header = self.defined.len();
         let mut ids = HashSet::new();
         let mut streams = Vec::new();
@@ -134,10 +129,7 @@ impl Compiler {
                 if events_by_id.insert(event.id, index) {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
-                let name = if event.name.is_empty() { UNNAMED } else { &event.name };
                 events.push(EventPlan {
-                    heading: Piece::new(format!("{environment}{name}: ").into_bytes()),
-                    json_name: json::name(&event.name),
                     context: self.root(Scope::EventContext, event.context.as_ref())?,
                     payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
                 });
@@ -464,8 +456,6 @@ impl Compiler {
         let id = self.fields.len() as FieldId;
         self.fields.push(Field {
             name: name.into(),
-            label: label(name),
-            key: json::key(name),
             align,
             outer_align,
             slot,

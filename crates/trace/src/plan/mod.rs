@@ -6,8 +6,8 @@ mod quick;
 
 pub(crate) use decode::{Decoder, Node, Raw, Roles, select};
 
-use crate::bytes::Piece;
 use crate::description::{Clock, Description, Encoding, Float, Integer, Mapping, Range, Role, Scope};
+use crate::slot::SharedSlot;
 use quick::{UsualHeader, Whole};
 use std::collections::HashMap;
 
@@ -21,6 +21,8 @@ pub struct Plan {
     pub(crate) streams: Vec<StreamPlan>,
     /// Registers for the values of integers that later fields refer to.
     pub(crate) slots: usize,
+    /// Room for what is derived from it.
+    pub(crate) pieces: SharedSlot,
 }
 
 /// Index into [`Plan::fields`].
@@ -101,10 +103,6 @@ impl ClockPlan {
 
 #[derive(Debug)]
 pub(crate) struct EventPlan {
-    /// What its line of text has before the fields: the environment, the name.
-    pub(crate) heading: Piece,
-    /// What its object has between the stream and the time.
-    pub(crate) json_name: Piece,
     pub(crate) context: Option<FieldId>,
     pub(crate) payload: Option<FieldId>,
 }
@@ -113,10 +111,6 @@ pub(crate) struct EventPlan {
 pub(crate) struct Field {
     /// As a member of a struct; otherwise empty.
     pub(crate) name: Box<str>,
-    /// What text has before the member's value.
-    pub(crate) label: Piece,
-    /// The same of JSON.
-    pub(crate) key: Piece,
     /// Bits, a power of two.
     pub(crate) align: u64,
     /// What it asks of the structs around it. More than its own alignment where a part of it has a greater one.

@@ -1,9 +1,9 @@
 //! What an event says, lent from the reader's buffers.
 
 use super::stream::{Packet, State, StreamReader};
-use crate::bytes::Piece;
 use crate::description::{Clock, Encoding, EnvironmentValue, EventClass, Integer, Mapping, StreamClass};
 use crate::plan::{Field, Node, Plan, Raw, Shape};
+use crate::slot::Slot;
 use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
 use std::path::Path;
 
@@ -76,29 +76,21 @@ impl<'a> Event<'a> {
         self.state.time
     }
 
-    /// What its line of text has of the packet's context.
-    pub(crate) fn packet_context_text(&self) -> &'a Piece {
-        &self.state.context_text
+    /// What it is read by.
+    pub(crate) fn plan(&self) -> &'a Plan {
+        self.plan
     }
 
-    /// What its line of text has before the fields.
-    pub(crate) fn heading(&self) -> &'a Piece {
-        &self.plan.streams[self.state.packet.stream_class].events[self.state.event].heading
+    /// Indices of its stream's class and of its own in the description.
+    #[inline]
+    pub(crate) fn class_indices(&self) -> (usize, usize) {
+        (self.state.packet.stream_class, self.state.event)
     }
 
-    /// What its JSON begins with: the stream.
-    pub(crate) fn json_stream(&self) -> &'a Piece {
-        &self.state.json_stream
-    }
-
-    /// What its JSON has of its name.
-    pub(crate) fn json_name(&self) -> &'a Piece {
-        &self.plan.streams[self.state.packet.stream_class].events[self.state.event].json_name
-    }
-
-    /// What its JSON has of the packet's context.
-    pub(crate) fn packet_context_json(&self) -> &'a Piece {
-        &self.state.context_json
+    /// Room for what is derived from its packet, empty with each new one.
+    #[inline]
+    pub(crate) fn packet_slot(&self) -> &'a Slot {
+        &self.state.slot
     }
 
     /// The packet context, sizes and counters included.
@@ -161,16 +153,17 @@ impl<'a> View<'a> {
         self.plan.field(self.tape[node].field)
     }
 
+    #[inline]
+    pub(crate) fn node(&self, node: usize) -> Node {
+        self.tape[node]
+    }
+
     /// The node after this one and all that it holds.
     pub(crate) fn after(&self, node: usize) -> usize {
         match self.tape.get(node).map(|node| node.raw) {
             Some(Raw::Group { end, .. }) => end as usize,
             _ => node + 1,
         }
-    }
-
-    pub(crate) fn raw(&self, node: usize) -> Raw {
-        self.tape[node].raw
     }
 
     /// What a text has of the packet.

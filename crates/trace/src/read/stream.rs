@@ -6,13 +6,12 @@ pub(super) use split::Totals;
 
 use super::event::{Event, Fields};
 use super::{Options, Recover, fail};
-use crate::bytes::Piece;
 use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
 use crate::content::{Key, Schemes};
 use crate::description::Role;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
 use crate::plan::{Decoder, Node, Plan, Roles};
-use crate::{json, text};
+use crate::slot::Slot;
 use backtrail_wire::Endian;
 use std::cell::Cell;
 use std::fs::File;
@@ -163,11 +162,8 @@ pub(super) struct State {
     pub(super) has_context: bool,
     /// What the current event's header says.
     roles: Roles,
-    /// What each line of text has of the packet's context.
-    pub(super) context_text: Piece,
-    /// The same of JSON, and what each object begins with.
-    pub(super) context_json: Piece,
-    pub(super) json_stream: Piece,
+    /// Room for what is derived from the packet.
+    pub(super) slot: Slot,
     /// The event: each struct from its node on.
     pub(super) tape: Vec<Node>,
     pub(super) event: usize,
@@ -454,12 +450,6 @@ impl StreamReader {
         self.state.due = due.into_iter().flatten().max();
         self.state.packet = packet;
         self.state.has_packet = true;
-        let context = self.event().packet_context();
-        let context = context.map(|context| (text::packet_context(context), json::packet_context(context)));
-        (self.state.context_text, self.state.context_json) = context.unwrap_or_default();
-        if self.state.json_stream.is_empty() {
-            self.state.json_stream = json::stream(&self.event());
-        }
         let result = self.state.unpack(self.options.key);
         result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
         if let Some(missing) = (packet.packet_bits / 8)
@@ -522,6 +512,7 @@ impl State {
     pub(super) fn decode_packet(&mut self, plan: &Plan, offset: u64, rest: u64) -> Result<Packet, DecodeError> {
         let mut roles = Roles::default();
         self.packet_tape.clear();
+        self.slot.clear();
         // A packet's begin is taken as it is, whatever was before: a short one too, as in both babeltraces.
         let mut clock = 0;
         let mut decoder = Decoder {

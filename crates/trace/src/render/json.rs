@@ -1,49 +1,13 @@
-//! Events as JSON, an object a line.
+//! The fields of events as JSON.
 
-use crate::bytes::{HIGHEST, Piece, below, equal};
-use crate::digits::{decimal, signed};
-use crate::plan::{Raw, Shape};
+use super::bytes::{HIGHEST, Piece, below, equal};
+use super::digits::{decimal, signed};
+use crate::plan::{Field, Node, Raw, Shape};
 use crate::read::{Event, Fields, PlainClass, Value, View, float};
 use std::io::Write;
 
-/// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name), `name`, `ts` (nanoseconds
-/// from the clock's origin), where there are such `packet` (fields of the packet's context) and `context`, and `fields`.
-///
-/// Numbers stay numbers, those of enumerations too. Text that is not UTF-8 has replacement characters, and what JSON has no
-/// number for, such as infinity, is null. Bits with names are an object, BLOBs a string of
-/// hexadecimal digits.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct JsonWriter;
-
-impl JsonWriter {
-    /// Appends the event's line to `text`.
-    pub fn event(&self, text: &mut Vec<u8>, event: &Event<'_>) {
-        event.json_stream().append(text);
-        event.json_name().append(text);
-        match event.time() {
-            Some(time) => signed(text, time),
-            None => text.extend_from_slice(b"null"),
-        }
-        event.packet_context_json().append(text);
-        let contexts = [event.stream_context(), event.context()];
-        if contexts.iter().flatten().any(|fields| !fields.is_empty()) {
-            text.extend_from_slice(b", \"context\": {");
-            for fields in contexts.into_iter().flatten() {
-                fields.view.json_members(text, fields.node, false);
-            }
-            close(text, b'}');
-        }
-        text.extend_from_slice(b", \"fields\": {");
-        if let Some(fields) = event.payload() {
-            fields.view.json_members(text, fields.node, false);
-        }
-        close(text, b'}');
-        text.extend_from_slice(b"}\n");
-    }
-}
-
 /// What the lines of a stream begin with.
-pub(crate) fn stream(event: &Event<'_>) -> Piece {
+pub(super) fn stream(event: &Event<'_>) -> Piece {
     let mut text = Vec::new();
     match event.section() {
         Some(name) => {
@@ -60,27 +24,42 @@ pub(crate) fn stream(event: &Event<'_>) -> Piece {
 }
 
 /// What follows in those of a class of events, up to the time.
-pub(crate) fn name(name: &str) -> Piece {
+pub(super) fn name(name: &str) -> Piece {
     let mut text = b", \"name\": ".to_vec();
     string(&mut text, name.as_bytes());
     text.extend_from_slice(b", \"ts\": ");
     Piece::new(text)
 }
 
-/// What an object has before the value of a member.
-pub(crate) fn key(name: &str) -> Piece {
-    let mut text = Vec::new();
-    string(&mut text, name.as_bytes());
-    text.extend_from_slice(b": ");
-    Piece::new(text)
+/// How JSON prints a field.
+pub(super) struct FieldJson {
+    /// What stands before the value of a member.
+    key: Piece,
+    /// Of a number, which most fields are: whether it is signed.
+    signed: Option<bool>,
+}
+
+impl FieldJson {
+    pub(super) fn of(field: &Field) -> FieldJson {
+        let mut key = Vec::new();
+        string(&mut key, field.name.as_bytes());
+        key.extend_from_slice(b": ");
+        FieldJson {
+            key: Piece::new(key),
+            signed: match &field.shape {
+                Shape::Integer(class) | Shape::Enumeration(class, _) => Some(class.signed),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// What lines have of their packet's context: what says nothing of the layout, and where that is nothing, nothing.
-pub(crate) fn packet_context(context: Fields<'_>) -> Piece {
+pub(super) fn packet_context(context: Fields<'_>, fields: &[FieldJson]) -> Piece {
     let mut text = Vec::new();
     if context.without_roles().next().is_some() {
         text.extend_from_slice(b", \"packet\": {");
-        context.view.json_members(&mut text, context.node, true);
+        Printer::new(&context, fields).members(&mut text, context.node, true);
         close(&mut text, b'}');
     }
     Piece::new(text)
@@ -90,47 +69,56 @@ pub(crate) fn packet_context(context: Fields<'_>) -> Piece {
 const COMMA: &[u8] = b", ";
 
 /// Ends a list or an object, of which the last member has a comma too many.
-fn close(text: &mut Vec<u8>, bracket: u8) {
+pub(super) fn close(text: &mut Vec<u8>, bracket: u8) {
     if text.ends_with(COMMA) {
         text.truncate(text.len() - COMMA.len());
     }
     text.push(bracket);
 }
 
-impl View<'_> {
+/// Prints the fields of a struct.
+pub(super) struct Printer<'a> {
+    view: View<'a>,
+    /// By field.
+    fields: &'a [FieldJson],
+}
+
+impl<'a> Printer<'a> {
+    pub(super) fn new(of: &Fields<'a>, fields: &'a [FieldJson]) -> Printer<'a> {
+        Printer { view: of.view, fields }
+    }
+
     /// The members of a struct, each with a comma behind; `without_roles` leaves out what describes the trace's structure.
-    fn json_members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
-        let end = self.after(node);
+    pub(super) fn members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
+        let end = self.view.after(node);
         let mut member = node + 1;
         while member < end {
-            let field = self.field(member);
-            if !(without_roles && field.role().is_some()) {
+            if !(without_roles && self.view.field(member).role().is_some()) {
+                let Node { field, raw } = self.view.node(member);
+                let field = &self.fields[field as usize];
                 field.key.append(text);
-                match (&field.shape, self.raw(member)) {
-                    // What there is most of.
-                    (Shape::Integer(class) | Shape::Enumeration(class, _), Raw::Bits(bits)) => {
-                        number(text, bits, class.signed);
-                    }
-                    _ => self.json(text, member),
+                match (field.signed, raw) {
+                    (Some(signed), Raw::Bits(bits)) => number(text, bits, signed),
+                    _ => self.value(text, member),
                 }
                 text.extend_from_slice(COMMA);
             }
-            member = self.after(member);
+            member = self.view.after(member);
         }
     }
 
     /// A value; null where there is none.
-    fn json(&self, text: &mut Vec<u8>, node: usize) {
-        match self.value(node) {
+    fn value(&self, text: &mut Vec<u8>, node: usize) {
+        match self.view.value(node) {
             Some(Value::Integer(integer)) => number(text, integer.bits(), integer.class().signed),
             Some(Value::Text(bytes)) => string(text, bytes),
             Some(Value::WideText(wide)) => string(text, wide.chars().collect::<String>().as_bytes()),
             Some(Value::Struct(_)) => {
                 text.push(b'{');
-                self.json_members(text, node, false);
+                self.members(text, node, false);
                 close(text, b'}');
             }
-            Some(Value::Array(elements)) => self.json_elements(text, node, elements.len()),
+            Some(Value::Array(elements)) => self.elements(text, node, elements.len()),
             Some(Value::Float(value)) => real(text, value),
             // Writing to memory cannot fail.
             Some(Value::Blob(bytes)) => {
@@ -148,14 +136,14 @@ impl View<'_> {
                 close(text, b']');
                 text.push(b'}');
             }
-            Some(Value::Variant(_) | Value::Optional(Some(_))) => self.json(text, node + 1),
+            Some(Value::Variant(_) | Value::Optional(Some(_))) => self.value(text, node + 1),
             Some(Value::Optional(None)) | None => text.extend_from_slice(b"null"),
         }
     }
 
-    fn json_elements(&self, text: &mut Vec<u8>, node: usize, count: usize) {
+    fn elements(&self, text: &mut Vec<u8>, node: usize, count: usize) {
         text.push(b'[');
-        match self.plain_elements(node) {
+        match self.view.plain_elements(node) {
             Some((PlainClass::Integer(class), values)) => values.for_each(|bits| {
                 number(text, bits, class.signed);
                 text.extend_from_slice(COMMA);
@@ -167,9 +155,9 @@ impl View<'_> {
             None => {
                 let mut element = node + 1;
                 for _ in 0..count {
-                    self.json(text, element);
+                    self.value(text, element);
                     text.extend_from_slice(COMMA);
-                    element = self.after(element);
+                    element = self.view.after(element);
                 }
             }
         }

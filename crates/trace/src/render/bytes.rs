@@ -2,7 +2,7 @@
 
 /// Appends the first `len` of these bytes. All of them are copied, which costs less than to copy so many as `len` says.
 #[inline]
-pub(crate) fn put<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
+pub(super) fn put<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
     let end = text.len() + len;
     text.extend_from_slice(bytes);
     text.truncate(end);
@@ -10,7 +10,7 @@ pub(crate) fn put<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len: usiz
 
 /// A piece of text that is in many lines. A short one is copied as what it is: so many bytes, whose number is known here.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(super) struct Piece {
     start: [u8; Piece::SHORT],
     all: Box<[u8]>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Piece {
 impl Piece {
     const SHORT: usize = 32;
 
-    pub(crate) fn new(text: Vec<u8>) -> Piece {
+    pub(super) fn new(text: Vec<u8>) -> Piece {
         let mut start = [0; Piece::SHORT];
         start.iter_mut().zip(&text).for_each(|(place, &byte)| *place = byte);
         Piece {
@@ -27,12 +27,12 @@ impl Piece {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     #[inline]
-    pub(crate) fn append(&self, text: &mut Vec<u8>) {
+    pub(super) fn append(&self, text: &mut Vec<u8>) {
         match self.all.len() {
             short @ ..=Piece::SHORT => put(text, &self.start, short),
             _ => text.extend_from_slice(&self.all),
@@ -49,16 +49,16 @@ impl Default for Piece {
 const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// The highest bit of each of eight bytes.
-pub(crate) const HIGHEST: u64 = 0x80 * ONES;
+pub(super) const HIGHEST: u64 = 0x80 * ONES;
 
 /// Has the highest bit of the first of eight bytes that is below a limit of at most 0x80, and none where none is.
 #[inline]
-pub(crate) const fn below(bytes: u64, limit: u8) -> u64 {
+pub(super) const fn below(bytes: u64, limit: u8) -> u64 {
     bytes.wrapping_sub(limit as u64 * ONES) & !bytes
 }
 
 /// Has the highest bit of the first of eight bytes that is this one, and none where none is.
 #[inline]
-pub(crate) const fn equal(bytes: u64, byte: u8) -> u64 {
+pub(super) const fn equal(bytes: u64, byte: u8) -> u64 {
     below(bytes ^ (byte as u64 * ONES), 1)
 }

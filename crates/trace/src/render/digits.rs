@@ -1,6 +1,6 @@
 //! Numbers as text, several digits at a time: most of what a line consists of.
 
-use crate::bytes::put;
+use super::bytes::put;
 
 const HUNDRED_MILLION: u64 = 100_000_000;
 
@@ -22,7 +22,7 @@ const fn eight(value: u64) -> u64 {
 
 /// A number in decimal.
 #[inline]
-pub(crate) fn decimal(text: &mut Vec<u8>, value: u64) {
+pub(super) fn decimal(text: &mut Vec<u8>, value: u64) {
     if value >= HUNDRED_MILLION {
         return long_decimal(text, value);
     }
@@ -41,7 +41,7 @@ fn long_decimal(text: &mut Vec<u8>, value: u64) {
 
 /// A number in decimal, perhaps below zero.
 #[inline]
-pub(crate) fn signed(text: &mut Vec<u8>, value: i64) {
+pub(super) fn signed(text: &mut Vec<u8>, value: i64) {
     if value < 0 {
         text.push(b'-');
     }
@@ -50,7 +50,7 @@ pub(crate) fn signed(text: &mut Vec<u8>, value: i64) {
 
 /// A point, and nanoseconds of a second as nine digits.
 #[inline]
-pub(crate) fn nanoseconds(text: &mut Vec<u8>, nanoseconds: u64) {
+pub(super) fn nanoseconds(text: &mut Vec<u8>, nanoseconds: u64) {
     let [a, b, c, d, e, f, g, h] = (eight(nanoseconds % HUNDRED_MILLION) | ZEROS).to_le_bytes();
     let first = b'0' + (nanoseconds / HUNDRED_MILLION % 10) as u8;
     text.extend_from_slice(&[b'.', first, a, b, c, d, e, f, g, h]);
@@ -58,7 +58,7 @@ pub(crate) fn nanoseconds(text: &mut Vec<u8>, nanoseconds: u64) {
 
 /// A number in hexadecimal with letters in upper case.
 #[inline]
-pub(crate) fn hexadecimal(text: &mut Vec<u8>, value: u64) {
+pub(super) fn hexadecimal(text: &mut Vec<u8>, value: u64) {
     let count = (u64::BITS - value.leading_zeros()).div_ceil(4).max(1);
     let left = value << (u64::BITS - 4 * count);
     let [high, low] = [left >> 32, left & 0xffff_ffff].map(eight_hexadecimal);

@@ -1,134 +1,58 @@
-//! Events as babeltrace2 prints them.
+//! The fields of events as babeltrace2 prints them.
 
-use crate::bytes::{HIGHEST, Piece, below, equal};
+use super::bytes::{HIGHEST, Piece, below, equal};
+use super::digits::{decimal, hexadecimal, signed};
 use crate::description::{Base, EnvironmentValue, Integer};
-use crate::digits::{decimal, hexadecimal, nanoseconds, signed};
-use crate::plan::{Raw, Shape};
-use crate::read::{Event, Fields, Flags, IntegerValue, Labels, PlainClass, Value, View, float};
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use crate::plan::{Field, Node, Raw, Shape};
+use crate::read::{Fields, Flags, IntegerValue, Labels, PlainClass, Value, View, float};
 
-/// How times are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClockFormat {
-    /// The local time of day.
-    #[default]
-    TimeOfDay,
-    /// Seconds since the clock's origin.
-    Seconds,
+/// What a line of an event without a name has instead of it.
+const UNNAMED: &str = "<unknown>";
+
+/// What lines of a class of events have before the fields.
+pub(super) fn heading(environment: &str, name: &str) -> Piece {
+    let name = if name.is_empty() { UNNAMED } else { name };
+    Piece::new(format!("{environment}{name}: ").into_bytes())
 }
 
-/// Prints events in the form of `babeltrace2`, one line each. Text of events comes out in the bytes that it is stored in.
-#[derive(Clone, Debug)]
-pub struct TextWriter {
-    format: ClockFormat,
-    zone: TimeZone,
-    last: Option<i64>,
-    /// The second that was printed last, and its text.
-    second: Option<(i64, [u8; 8])>,
+/// How text prints a field.
+pub(super) struct FieldText {
+    /// What stands before the value of a member: of the first one with a brace in the place of the comma.
+    label: Piece,
+    form: Form,
 }
 
-impl TextWriter {
-    /// Before the first event.
-    pub fn new(format: ClockFormat) -> TextWriter {
-        TextWriter {
-            format,
-            zone: match format {
-                ClockFormat::TimeOfDay => TimeZone::system(),
-                ClockFormat::Seconds => TimeZone::UTC,
+/// The forms of most fields.
+enum Form {
+    Number(Integer),
+    Text,
+    Other,
+}
+
+impl FieldText {
+    pub(super) fn of(field: &Field) -> FieldText {
+        FieldText {
+            label: Piece::new(format!(", {} = ", field.name).into_bytes()),
+            form: match &field.shape {
+                Shape::Integer(class) => Form::Number(*class),
+                Shape::String(encoding) if encoding.unit_bytes() == 1 => Form::Text,
+                _ => Form::Other,
             },
-            last: None,
-            second: None,
         }
     }
-
-    /// Appends the event's line to `text`.
-    pub fn event(&mut self, text: &mut Vec<u8>, event: &Event<'_>) {
-        self.time(text, event.time());
-        TextWriter::fields(text, event);
-    }
-
-    /// Appends the part of a line that depends on the lines before: the time, and how much later it is than the last one.
-    pub fn time(&mut self, text: &mut Vec<u8>, time: Option<i64>) {
-        let Some(time) = time else { return };
-        text.push(b'[');
-        self.clock(text, time);
-        match self.last.replace(time) {
-            None => text.extend_from_slice(b"] (+?.?????????) "),
-            Some(last) => {
-                text.extend_from_slice(b"] (+");
-                // As in babeltrace2, going back wraps around.
-                let step = (time as u64).wrapping_sub(last as u64);
-                decimal(text, step / PER_SECOND);
-                nanoseconds(text, step % PER_SECOND);
-                text.extend_from_slice(b") ");
-            }
-        }
-    }
-
-    /// Appends the rest of the line, from the environment on.
-    pub fn fields(text: &mut Vec<u8>, event: &Event<'_>) {
-        event.heading().append(text);
-        let context = event.packet_context_text();
-        context.append(text);
-        let mut is_first = context.is_empty();
-        for fields in [event.stream_context(), event.context(), event.payload()]
-            .into_iter()
-            .flatten()
-        {
-            if !std::mem::take(&mut is_first) {
-                text.extend_from_slice(b", ");
-            }
-            fields.view.members(text, fields.node, false);
-        }
-        text.push(b'\n');
-    }
-
-    fn clock(&mut self, text: &mut Vec<u8>, time: i64) {
-        const SECOND: i64 = PER_SECOND as i64;
-        if self.format == ClockFormat::Seconds {
-            signed(text, time / SECOND);
-            return nanoseconds(text, (time % SECOND).unsigned_abs());
-        }
-        let second = time.div_euclid(SECOND);
-        let clock = match self.second {
-            Some((last, clock)) if last == second => clock,
-            _ => {
-                let clock = self.time_of_day(second);
-                self.second = Some((second, clock));
-                clock
-            }
-        };
-        text.extend_from_slice(&clock);
-        nanoseconds(text, time.rem_euclid(SECOND).unsigned_abs());
-    }
-
-    fn time_of_day(&self, second: i64) -> [u8; 8] {
-        // All seconds of 64-bit nanoseconds are in years that have four digits.
-        let clock = Timestamp::from_second(second).map(|timestamp| timestamp.to_zoned(self.zone.clone()));
-        let clock = clock.map_or(String::new(), |clock| clock.strftime("%H:%M:%S").to_string());
-        clock.into_bytes().try_into().unwrap_or(*b"??:??:??")
-    }
-}
-
-const PER_SECOND: u64 = 1_000_000_000;
-
-/// What text has before the value of a member: of the first one with a brace in the place of the comma.
-pub(crate) fn label(name: &str) -> Piece {
-    Piece::new(format!(", {name} = ").into_bytes())
 }
 
 /// What lines have of their packet's context. Sizes and counters are the reader's business, and what is left may be nothing.
-pub(crate) fn packet_context(context: Fields<'_>) -> Piece {
+pub(super) fn packet_context(context: Fields<'_>, fields: &[FieldText]) -> Piece {
     let mut text = Vec::new();
     if context.without_roles().next().is_some() {
-        context.view.members(&mut text, context.node, true);
+        Printer::new(&context, fields).members(&mut text, context.node, true);
     }
     Piece::new(text)
 }
 
 /// What a line has before the event's name.
-pub(crate) fn environment(environment: &[(String, EnvironmentValue)]) -> String {
+pub(super) fn environment(environment: &[(String, EnvironmentValue)]) -> String {
     let entry = |name: &&str| environment.iter().find(|(key, _)| key == *name);
     let texts = ["hostname", "procname", "vpid"].iter().filter_map(entry);
     let texts: Vec<String> = texts
@@ -143,35 +67,48 @@ pub(crate) fn environment(environment: &[(String, EnvironmentValue)]) -> String 
     }
 }
 
-impl View<'_> {
+/// Prints the fields of a struct.
+pub(super) struct Printer<'a> {
+    view: View<'a>,
+    /// By field.
+    fields: &'a [FieldText],
+}
+
+impl<'a> Printer<'a> {
+    pub(super) fn new(of: &Fields<'a>, fields: &'a [FieldText]) -> Printer<'a> {
+        Printer { view: of.view, fields }
+    }
+
     /// Prints a struct; `without_roles` leaves out what describes the trace's structure.
-    fn members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
-        let end = self.after(node);
+    pub(super) fn members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
+        let end = self.view.after(node);
         let start = text.len();
         let mut member = node + 1;
         while member < end {
-            let field = self.field(member);
-            if without_roles && field.role().is_some() {
-                member = self.after(member);
+            if without_roles && self.view.field(member).role().is_some() {
+                member = self.view.after(member);
                 continue;
             }
+            let Node { field, raw } = self.view.node(member);
+            let field = &self.fields[field as usize];
             field.label.append(text);
-            match (&field.shape, self.raw(member)) {
-                // What there is most of.
-                (Shape::Integer(class), Raw::Bits(bits)) => {
+            match (&field.form, raw) {
+                (Form::Number(class), Raw::Bits(bits)) => {
                     number(text, bits, class);
                     member += 1;
                     continue;
                 }
-                (Shape::String(encoding), Raw::Bytes { start, end }) if encoding.unit_bytes() == 1 => {
-                    quoted(text, self.bytes(start, end));
+                (Form::Text, Raw::Bytes { start, end }) => {
+                    quoted(text, self.view.bytes(start, end));
                     member += 1;
                     continue;
                 }
-                (Shape::Struct(_), _) if without_roles => self.members(text, member, true),
+                _ if without_roles && matches!(self.view.field(member).shape, Shape::Struct(_)) => {
+                    self.members(text, member, true);
+                }
                 _ => self.print(text, member),
             }
-            member = self.after(member);
+            member = self.view.after(member);
         }
         match text.get_mut(start) {
             Some(comma) => {
@@ -183,7 +120,7 @@ impl View<'_> {
     }
 
     fn print(&self, text: &mut Vec<u8>, node: usize) {
-        let Some(value) = self.value(node) else { return };
+        let Some(value) = self.view.value(node) else { return };
         match value {
             Value::Integer(integer) => match integer.labels() {
                 Some(labels) => enumeration(text, &integer, labels),
@@ -223,7 +160,7 @@ impl View<'_> {
 
     fn array(&self, text: &mut Vec<u8>, node: usize, count: usize) {
         text.push(b'[');
-        match self.plain_elements(node) {
+        match self.view.plain_elements(node) {
             Some((PlainClass::Integer(class), values)) => values.enumerate().for_each(|(index, bits)| {
                 element_label(text, index);
                 number(text, bits, class);
@@ -237,7 +174,7 @@ impl View<'_> {
                 for index in 0..count {
                     element_label(text, index);
                     self.print(text, element);
-                    element = self.after(element);
+                    element = self.view.after(element);
                 }
             }
         }
