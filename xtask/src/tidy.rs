@@ -9,7 +9,7 @@ use backtrail_testkit::place;
 const LAYERS: [&[&str]; 7] = [
     &["wire", "arch"],
     &["sframe", "cbf", "trace", "ctype", "callframe"],
-    &["unwind", "elf", "recording", "args"],
+    &["unwind", "elf", "recording", "args", "trace-rfc"],
     &["dwarf", "target"],
     &["record", "profile"],
     &["capi", "stacks"],

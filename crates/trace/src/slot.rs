@@ -2,12 +2,15 @@
 
 use std::any::Any;
 use std::cell::OnceCell;
+#[cfg(feature = "render")]
 use std::sync::{Arc, OnceLock};
 
 /// A value that all threads share. It is made once and stays.
+#[cfg(feature = "render")]
 #[derive(Default)]
 pub(crate) struct SharedSlot(OnceLock<Arc<dyn Any + Send + Sync>>);
 
+#[cfg(feature = "render")]
 impl SharedSlot {
     /// The value, made if there is none. It is not kept if the slot has a value of another type.
     pub(crate) fn get_or_make<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> Arc<T> {
@@ -22,6 +25,7 @@ pub(crate) struct Slot(OnceCell<Box<dyn Any + Send>>);
 
 impl Slot {
     /// The value, made if there is none; `None` if the slot has a value of another type.
+    #[cfg(feature = "render")]
     #[inline]
     pub(crate) fn get_or_make<T: Any + Send>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.0.get_or_init(|| Box::new(make())).downcast_ref()
@@ -33,6 +37,7 @@ impl Slot {
     }
 }
 
+#[cfg(feature = "render")]
 impl std::fmt::Debug for SharedSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SharedSlot")
@@ -45,7 +50,7 @@ impl std::fmt::Debug for Slot {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "render"))]
 mod tests {
     use super::*;
 

@@ -1,5 +1,6 @@
 //! Field classes.
 
+use crate::constants::PAYLOAD_SIZE;
 use backtrail_wire::Endian;
 
 /// What a field is (CTF 1.8.3, section 4; CTF 2, section 5.3).
@@ -344,6 +345,17 @@ pub struct Member {
 }
 
 impl Struct {
+    /// The number with the payload's size, of a context that consists of it (RFC 7).
+    pub fn payload_size(&self) -> Option<Integer> {
+        match self.members.as_slice() {
+            [member] if member.name == PAYLOAD_SIZE => match &member.class {
+                FieldClass::Integer(integer) if integer.size == 16 && !integer.signed => Some(*integer),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// No field yet.
     pub fn new() -> Struct {
         Struct::default()

@@ -1,9 +1,9 @@
 //! The packet and event headers of LTTng, which tools know best.
 
-use super::{
-    Array, Clock, Description, Enumeration, EventClass, FieldClass, Integer, Mapping, Range, Reference, Role, Scope,
-    StreamClass, Struct, Variant, VariantOption,
+use super::class::{
+    Array, Enumeration, FieldClass, Integer, Mapping, Range, Reference, Role, Scope, Struct, Variant, VariantOption,
 };
+use super::trace::{Clock, Description, EventClass, StreamClass};
 use backtrail_wire::Endian;
 
 impl Description {

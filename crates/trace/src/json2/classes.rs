@@ -1,8 +1,8 @@
 //! Reads the field classes of CTF 2 metadata (section 5.3).
 
+use super::error::{ErrorKind, Result};
 use super::read::{Frame, Object, Reader};
 use super::write::{ENCODINGS, role_name};
-use super::{ErrorKind, Result};
 use crate::constants::MAX_NESTING;
 use crate::description::{
     Array, Base, BitMap, Encoding, Enumeration, FieldClass, Float, Integer, Length, Mapping, Member, Optional, Range,

@@ -1,6 +1,6 @@
 //! Reads CTF 2 metadata.
 
-use super::{Error, ErrorKind, Result};
+use super::error::{Error, ErrorKind, Result};
 use crate::constants::{NAMESPACE, RECORD_SEPARATOR};
 use crate::description::{
     Clock, Description, EnvironmentValue, EventClass, FieldClass, Identity, Member, Scope, StreamClass, Struct,

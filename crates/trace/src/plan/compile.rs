@@ -10,6 +10,7 @@ use crate::description::{
     Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
     Storage, Struct, Variant,
 };
+#[cfg(feature = "render")]
 use crate::slot::SharedSlot;
 use std::collections::{HashMap, HashSet};
 
@@ -31,6 +32,7 @@ pub(super) fn compile(description: Description) -> Result<Plan> {
         packet_header,
         streams,
         description,
+        #[cfg(feature = "render")]
         pieces: SharedSlot::default(),
     })
 }

@@ -7,6 +7,7 @@ mod quick;
 pub(crate) use decode::{Decoder, Node, Raw, Roles, select};
 
 use crate::description::{Clock, Description, Encoding, Float, Integer, Mapping, Range, Role, Scope};
+#[cfg(feature = "render")]
 use crate::slot::SharedSlot;
 use quick::{UsualHeader, Whole};
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ pub struct Plan {
     /// Registers for the values of integers that later fields refer to.
     pub(crate) slots: usize,
     /// Room for what is derived from it.
+    #[cfg(feature = "render")]
     pub(crate) pieces: SharedSlot,
 }
 

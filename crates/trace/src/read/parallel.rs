@@ -8,7 +8,8 @@
 
 use super::event::Event;
 use super::merge::Events;
-use super::stream::{StreamReader, Totals};
+use super::split::Totals;
+use super::stream::StreamReader;
 use crate::error::TraceError;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;

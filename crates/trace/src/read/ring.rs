@@ -1,10 +1,12 @@
 //! The packets in the memory of a ring, whoever has written it and however that ended.
 
-use super::stream::{State, StreamReader};
-use super::{Options, Trace, fail};
+use super::options::Options;
+use super::state::State;
+use super::stream::StreamReader;
+use super::trace::Trace;
 use crate::error::{TraceError, TraceErrorKind};
-use crate::lent::PACKET_ALIGN;
 use crate::plan::Plan;
+use crate::ring::PACKET_ALIGN;
 use std::fs;
 use std::path::PathBuf;
 
@@ -14,30 +16,24 @@ impl Trace {
     pub fn rings(&self, options: Options) -> Result<Vec<StreamReader>, TraceError> {
         let mut readers = Vec::new();
         for (ring, stream) in self.ring_files()? {
-            let memory = fs::read(&ring).map_err(|error| fail(&ring, TraceErrorKind::Io(error)))?;
-            let packets = packets_of_ring(&self.plan, &memory).concat();
-            readers.push(StreamReader::of_memory(
-                self.plan.clone(),
-                &stream,
-                packets,
-                None,
-                options,
-            ));
+            let memory = fs::read(&ring).map_err(|error| TraceError::new(&ring, TraceErrorKind::Io(error)))?;
+            let packets = packets_of_ring(self.plan(), &memory).concat();
+            readers.push(StreamReader::in_memory(self.plan().clone(), &stream, packets, options));
         }
         Ok(readers)
     }
 
     /// The rings in the directory, and the streams that they would be and that are not there.
     pub(crate) fn ring_files(&self) -> Result<Vec<(PathBuf, PathBuf)>, TraceError> {
-        let io = |error| fail(&self.directory, TraceErrorKind::Io(error));
+        let io = |error| TraceError::new(self.directory(), TraceErrorKind::Io(error));
         let mut rings = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(io)? {
+        for entry in fs::read_dir(self.directory()).map_err(io)? {
             let ring = entry.map_err(io)?.path();
             let name = ring.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".ring"));
             let stream = name
                 .filter(|name| !name.is_empty())
-                .map(|name| self.directory.join(name));
+                .map(|name| self.directory().join(name));
             if let Some(stream) = stream.filter(|stream| !stream.exists()) {
                 rings.push((ring, stream));
             }

@@ -1,8 +1,8 @@
 //! What the blocks say: attributes with their meaning, types looked up.
 
+use super::error::{Error, ErrorKind, Position, Result, error};
 use super::syntax::{Block, Statement, Value};
 use super::types::{Raw, Types, byte_order};
-use super::{Error, ErrorKind, Position, Result, error};
 use crate::description::{Clock, EnvironmentValue, Scope, parse_uuid};
 use backtrail_wire::Endian;
 use std::collections::HashMap;

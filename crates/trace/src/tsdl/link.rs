@@ -1,12 +1,14 @@
 //! Gives lengths and tags their targets, and reserved names their roles (CTF 1.8.3, section 7.3.2).
 
 use super::blocks::{Blocks, EventBlock, StreamBlock};
+use super::error::{Error, ErrorKind, Position, Result, error};
+use super::labels::label_ranges;
+use super::reserved;
 use super::syntax::{Dimension, Path};
 use super::types::{Raw, RawClass, RawInteger, RawMember};
-use super::{Error, ErrorKind, Position, Result, error, reserved};
 use crate::description::{
-    Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Mapping, Member, Range,
-    Reference, Role, Scope, Storage, StreamClass, Struct, Variant, VariantOption,
+    Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Member, Reference, Role,
+    Scope, Storage, StreamClass, Struct, Variant, VariantOption,
 };
 use backtrail_wire::Endian;
 use std::cell::Cell;
@@ -442,19 +444,6 @@ fn visible_name(is_taken: impl Fn(&str) -> bool, name: &str) -> String {
         kept = rest;
     }
     name.to_owned()
-}
-
-pub(super) fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
-    let find = |name: &str| mappings.iter().find(|mapping| mapping.name == name);
-    find(option)
-        .or_else(|| option.strip_prefix('_').and_then(find))
-        .or_else(|| {
-            mappings
-                .iter()
-                .find(|mapping| mapping.name.strip_prefix('_') == Some(option))
-        })
-        .map(|mapping| mapping.ranges.clone())
-        .unwrap_or_default()
 }
 
 /// The clock that the stream's timestamps count.

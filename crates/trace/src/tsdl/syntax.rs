@@ -1,8 +1,9 @@
 //! Tokens to a tree of what was written (CTF 1.8.3, appendix C.2).
 
 use super::cursor::Cursor;
+use super::error::{Error, ErrorKind, Position, Result, error};
 use super::lexer::{Token, TokenKind};
-use super::{Error, ErrorKind, KEYWORDS, Position, Result, error};
+use super::words::KEYWORDS;
 use crate::constants::MAX_NESTING;
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
 //! Writes a description as TSDL, in the form in which LTTng 2.16 writes it.
 
-use super::KEYWORDS;
+use super::words::{KEYWORDS, is_identifier, order_name, quoted};
 use crate::constants::TSDL_FIRST_LINE;
 use crate::description::{
     Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Integer, Length,
@@ -474,35 +474,4 @@ impl<'d> Writer<'d> {
         }
         Ok(words)
     }
-}
-
-pub(crate) const fn order_name(order: Endian) -> &'static str {
-    match order {
-        Endian::Little => "le",
-        Endian::Big => "be",
-    }
-}
-
-pub(crate) fn is_identifier(name: &str) -> bool {
-    name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
-        && name
-            .chars()
-            .all(|character| character == '_' || character.is_ascii_alphanumeric())
-}
-
-pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            // Octal, since hexadecimal escapes of C have no end.
-            control if control.is_ascii_control() => quoted.push_str(&format!("\\{:03o}", control as u32)),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
 }

@@ -5,10 +5,11 @@ mod event;
 mod header;
 mod packet;
 mod recode;
+mod renew;
 mod ring;
 mod trace;
 
-pub use convert::{ConvertOptions, Unsaid, convert};
+pub use convert::convert;
 pub use event::EventWriter;
 pub use packet::{StreamOptions, StreamWriter};
 pub use ring::salvage;

@@ -2,16 +2,15 @@
 
 use super::event::{EventWriter, Pending, Walk};
 use super::header::{FixedLayout, HeaderForm, check_bytes};
-use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
-use crate::content::{Compression, Packing};
-use crate::description::{Integer, Role};
+use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC};
+use crate::content::ContentEncoder;
+use crate::description::{Integer, Role, Struct};
 use crate::error::EncodeError;
 use crate::plan::Plan;
-use crate::rfc;
 use backtrail_wire::Endian;
 use std::sync::Arc;
 
-/// What a stream has to say of itself.
+/// How a stream is written.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// Id of the stream's class.
@@ -23,10 +22,11 @@ pub struct StreamOptions {
     /// The most bytes of a packet, with its padding. An event that would make the packet longer is refused with
     /// [`EncodeError::Full`], so that buffers never grow beyond it. At least one page.
     pub max_packet_bytes: usize,
-    /// Packets are padded to a multiple of so many bytes: a page, as tracers do whose buffers are mapped, or less, to at least 1.
+    /// Packets are padded to a multiple of this many bytes: a page, as tracers do whose buffers are mapped, or less, to at least 1.
     pub align_packet_bytes: usize,
-    /// What is done to the packets' content. Only the RFC's packets can tell that something was; others have no checksum.
-    pub packing: Packing,
+    /// What is done to the packets' content; `None`: nothing, or what the [`crate::TraceWriter`] does to all.
+    /// Only headers with the numbers of the RFC can say that something was.
+    pub content: Option<Arc<dyn ContentEncoder>>,
 }
 
 impl StreamOptions {
@@ -38,7 +38,7 @@ impl StreamOptions {
             context: vec![("cpu_id".to_owned(), u64::from(cpu))],
             max_packet_bytes: 1 << 20,
             align_packet_bytes: PACKET_ALIGN_BYTES,
-            packing: Packing::default(),
+            content: None,
         }
     }
 }
@@ -105,9 +105,7 @@ impl StreamWriter {
         if !has([Role::PacketSize, Role::ContentSize]) && !has([Role::PacketBytes, Role::ContentBytes]) {
             return Err(EncodeError::Unwritable);
         }
-        if layout.slot(Role::ChecksumScheme).is_none()
-            && (options.packing.encryption.is_some() || options.packing.compression != Compression::None)
-        {
+        if options.content.is_some() && !has([Role::ChecksumScheme, Role::Checksum]) {
             return Err(EncodeError::Packing);
         }
         let forms = HeaderForm::all(&plan, class.event_header)?;
@@ -128,7 +126,7 @@ impl StreamWriter {
         }
         let context = &plan.description().streams[stream].event_context;
         let payload_size = match plan.description().session {
-            Some(_) => context.as_ref().and_then(rfc::payload_size),
+            Some(_) => context.as_ref().and_then(Struct::payload_size),
             None => None,
         };
         let walk = Walk {
@@ -326,9 +324,10 @@ impl StreamWriter {
     /// Header, content and padding.
     fn put_packet(&self, content: &[u8], packet: &mut Vec<u8>) -> Result<(), EncodeError> {
         let align = self.align_packet_bytes();
-        if let Some(order) = self.checksum_order() {
-            let put_header = |packet: &mut Vec<u8>, end, size| self.put_header(packet, end, size);
-            return self.options.packing.store(content, align, order, packet, put_header);
+        let checksum = self.layout.slot(Role::Checksum);
+        if let (Some(encoder), Some(checksum)) = (&self.options.content, checksum) {
+            let mut put_header = |packet: &mut Vec<u8>, end, size| self.put_header(packet, end, size);
+            return encoder.store(content, align, checksum.order, packet, &mut put_header);
         }
         let end = self.layout.bytes() + content.len();
         let size = end.next_multiple_of(align);
@@ -338,15 +337,6 @@ impl StreamWriter {
         packet.extend_from_slice(content);
         packet.resize(size, 0);
         Ok(())
-    }
-
-    /// Byte order of the checksum in the RFC's packets; others have none.
-    fn checksum_order(&self) -> Option<Endian> {
-        let is_rfc = self.layout.bytes() == RFC_PACKET_HEADER_BYTES && self.layout.slot(Role::ChecksumScheme).is_some();
-        self.layout
-            .slot(Role::Checksum)
-            .filter(|_| is_rfc)
-            .map(|slot| slot.order)
     }
 
     /// The header of a packet whose content ends at byte `end`, of `size` bytes.
@@ -371,7 +361,10 @@ impl StreamWriter {
                 Some(Role::EventsDiscarded) if self.layout.slot(Role::SessionId).is_some() => self.discarded_before,
                 Some(Role::EventsDiscarded) => self.discarded,
                 Some(Role::SessionId) => self.plan.description().session.unwrap_or(0).into(),
-                Some(role) => self.options.packing.scheme(role).unwrap_or(0),
+                Some(role) => {
+                    let encoder = self.options.content.as_ref();
+                    encoder.and_then(|encoder| encoder.number(role)).unwrap_or(0)
+                }
                 None => self.named(&slot.name),
             };
             slot.put(packet, value)?;

@@ -1,6 +1,7 @@
 //! Events that were read, written by another plan.
 
 use super::packet::{StreamOptions, StreamWriter};
+use crate::constants::PAYLOAD_SIZE;
 use crate::description::{Integer, Storage};
 use crate::error::EncodeError;
 use crate::plan::{Count, FieldId, Plan, Shape};
@@ -64,7 +65,7 @@ impl StreamWriter {
         }
         let told = event
             .stream_context()
-            .and_then(|context| context.get(crate::rfc::PAYLOAD_SIZE)?.as_u64());
+            .and_then(|context| context.get(PAYLOAD_SIZE)?.as_u64());
         let is = (self.body.len() - self.payload_start) as u64;
         match told {
             Some(told) if told != is => Err(EncodeError::PayloadSize { told, is }),

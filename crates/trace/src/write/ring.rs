@@ -1,12 +1,12 @@
-//! What has to be prepared for events in lent memory, and what is left of them.
+//! What a ring buffer needs beforehand, and the streams made of those that are left.
 
 use super::packet::{StreamOptions, StreamWriter};
 use super::trace::new_file;
 use crate::description::{Role, compact_event_header, large_event_header};
 use crate::error::{CreateError, CreateErrorKind, EncodeError, TraceError};
-use crate::lent::{MAX_HEADER_BYTES, RingLayout};
 use crate::plan::Plan;
 use crate::read::{Trace, packets_of_ring};
+use crate::ring::{MAX_HEADER_BYTES, RingLayout};
 use backtrail_wire::Endian;
 use std::fs;
 use std::io::Write;
