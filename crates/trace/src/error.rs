@@ -1,8 +1,7 @@
 //! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects' modules.
 
-use crate::description::Scope;
+use crate::description::DescriptionError;
 use crate::dialect::Dialect;
-use crate::plan::DescriptionError;
 use crate::{json2, tsdl};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -396,34 +395,3 @@ impl Error for CreateErrorKind {
         }
     }
 }
-
-/// A description that a dialect cannot express, and where in it that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inexpressible<K> {
-    /// What it cannot express.
-    pub kind: K,
-    /// In which struct.
-    pub scope: Option<Scope>,
-    /// Id of the stream class.
-    pub stream: Option<u64>,
-    /// Id of the event class.
-    pub event: Option<u64>,
-}
-
-impl<K: std::fmt::Display> std::fmt::Display for Inexpressible<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.kind.fmt(f)?;
-        if let Some(scope) = self.scope {
-            write!(f, ", in {}", scope.tsdl_name())?;
-        }
-        if let Some(event) = self.event {
-            write!(f, " of event {event}")?;
-        }
-        if let Some(stream) = self.stream {
-            write!(f, " of stream {stream}")?;
-        }
-        Ok(())
-    }
-}
-
-impl<K: std::fmt::Debug + std::fmt::Display> Error for Inexpressible<K> {}

@@ -60,13 +60,11 @@ mod write;
 pub mod fuzz;
 
 pub use backtrail_wire::Endian;
-pub use description::Description;
+pub use description::{Description, DescriptionError, DescriptionErrorKind, Inexpressible};
 pub use dialect::Dialect;
-pub use error::{
-    CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, Inexpressible, TraceError, TraceErrorKind,
-};
+pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
 pub use metadata::{SourceLine, parse_metadata};
-pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
+pub use plan::Plan;
 pub use read::{
     Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet, Problem, Recover, Rendered,
     Statistics, StreamReader, Trace, Value, WideText, find_traces, packets_of_ring, render,

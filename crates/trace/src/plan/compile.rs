@@ -1,20 +1,31 @@
 //! From a description to a plan: checks every class, gives registers to the fields that others refer to.
 
-use super::quick::{UsualHeader, Whole};
-use super::{
-    ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventIds, EventPlan, Field, FieldId,
-    OptionPlan, Plan, Shape, StreamPlan,
-};
+use super::compiled::{ClockPlan, EventIds, EventPlan, Plan, StreamPlan};
+use super::field::Field;
+use super::shape::{ArrayPlan, Count, FieldId, OptionPlan, Shape};
+use super::usual::UsualHeader;
+use super::whole::Whole;
 use crate::constants::MAX_NESTING;
 use crate::description::{
-    Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
-    Storage, Struct, Variant,
+    Array, BitMap, Description, DescriptionError, DescriptionErrorKind, Enumeration, FieldClass, Integer, Length,
+    Optional, Range, Reference, Role, Scope, Storage, Struct, Variant,
 };
 #[cfg(feature = "render")]
 use crate::slot::SharedSlot;
 use std::collections::{HashMap, HashSet};
 
-pub(super) fn compile(description: Description) -> Result<Plan> {
+impl Plan {
+    /// Checks and compiles a description.
+    ///
+    /// # Errors
+    ///
+    /// The description contradicts itself; the error has the place.
+    pub fn new(description: Description) -> Result<Plan> {
+        compile(description)
+    }
+}
+
+fn compile(description: Description) -> Result<Plan> {
     let mut compiler = Compiler {
         clocks: description.clocks.len(),
         fields: Vec::new(),

@@ -1,6 +1,8 @@
 //! Decodes one struct of a packet into a tape of nodes.
 
-use super::{ArrayPlan, Count, Field, FieldId, OptionPlan, Plan, Shape, StreamPlan};
+use super::compiled::{Plan, StreamPlan};
+use super::field::Field;
+use super::shape::{ArrayPlan, Count, FieldId, OptionPlan, Shape};
 use crate::constants::MAX_EMPTY_FIELDS;
 use crate::description::{Integer, Role, Storage};
 use crate::error::{DecodeError, DecodeErrorKind};

@@ -3,10 +3,9 @@
 use super::words::{KEYWORDS, is_identifier, order_name, quoted};
 use crate::constants::TSDL_FIRST_LINE;
 use crate::description::{
-    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Integer, Length,
-    Reference, Role, Scope, Storage, Struct, Variant, format_uuid,
+    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Inexpressible,
+    Integer, Length, Reference, Role, Scope, Storage, Struct, Variant, format_uuid,
 };
-use crate::error::Inexpressible;
 use backtrail_wire::Endian;
 use std::fmt::Write;
 

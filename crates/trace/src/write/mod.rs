@@ -8,6 +8,7 @@ mod recode;
 mod renew;
 mod ring;
 mod trace;
+mod walk;
 
 pub use convert::convert;
 pub use event::EventWriter;

@@ -1,7 +1,7 @@
 //! One stream: packets of events in memory.
 
-use super::event::{EventWriter, Pending, Walk};
 use super::header::{FixedLayout, HeaderForm, check_bytes};
+use super::walk::{Pending, Walk};
 use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC};
 use crate::content::ContentEncoder;
 use crate::description::{Integer, Role, Struct};
@@ -163,31 +163,6 @@ impl StreamWriter {
             self.last = self.last.max(timestamp);
             self.begin = self.last;
             self.discarded_before = self.discarded;
-        }
-    }
-
-    /// An event of the class with this id, at the packet's end.
-    pub fn event(&mut self, id: u64, timestamp: u64) -> EventWriter<'_> {
-        self.begin(timestamp);
-        let timestamp = timestamp.max(self.last);
-        self.start_event(id, timestamp, self.last, false)
-    }
-
-    /// An event before all others of the packet, at the packet's begin, whenever it is written. Several stay in their order.
-    pub fn front_event(&mut self, id: u64) -> EventWriter<'_> {
-        self.begin(self.last);
-        self.start_event(id, self.begin, self.begin, true)
-    }
-
-    fn start_event(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> EventWriter<'_> {
-        let start = self.buffer(front).len();
-        let error = self.event_header(id, timestamp, last, front).err();
-        EventWriter {
-            stream: self,
-            front,
-            start,
-            timestamp,
-            error,
         }
     }
 
