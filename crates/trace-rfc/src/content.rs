@@ -1,8 +1,10 @@
-//! What is done to a packet's content before it is stored (RFC 5): compressed, then encrypted, then a checksum made.
+//! What is done to a packet's content before it is stored (RFC 5): compressed, then encrypted, then
+//! a checksum made.
 //!
-//! The RFC names the algorithms and leaves the rest open. The reading: a checksum is over the stored content, CRC-32 is that of
-//! Ethernet and zlib, of MD5 and SHA-1 the first four bytes are kept. Encrypted content is a nonce of 12 bytes, the ciphertext
-//! of AES-256 in GCM mode and its tag of 16; the packet header belongs to what is authenticated, with zeros for the size of the
+//! The RFC names the algorithms and leaves the rest open. The reading: a checksum is over the
+//! stored content, CRC-32 is that of Ethernet and zlib, of MD5 and SHA-1 the first four bytes are
+//! kept. Encrypted content is a nonce of 12 bytes, the ciphertext of AES-256 in GCM mode and its
+//! tag of 16; the packet header belongs to what is authenticated, with zeros for the size of the
 //! content and the checksum, which are known later only.
 
 use crate::constants::{CHECKSUM, CONTENT_SIZE, MAX_UNPACK_RATIO, PACKET_HEADER_BYTES, UNPACK_ALLOWANCE};
@@ -50,6 +52,7 @@ impl TryFrom<&[u8]> for Key {
 /// How a packet's content is compressed (RFC 5). The numbers are those of the packet header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Compression {
     /// Not at all.
     #[default]
@@ -60,9 +63,11 @@ pub enum Compression {
     Gzip = 2,
 }
 
-/// What shows that a packet's content is what was written (RFC 5). The numbers are those of the packet header.
+/// What shows that a packet's content is what was written (RFC 5). The numbers are those of the
+/// packet header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Checksum {
     /// Nothing.
     None = 0,
@@ -110,7 +115,7 @@ impl Packing {
         compressed.map(Cow::Owned).map_err(|_| EncodeError::Compress)
     }
 
-    /// So many bytes become longer by encryption.
+    /// Bytes that encryption adds.
     fn encryption_bytes(&self) -> usize {
         match self.encryption {
             Some(_) => NONCE_BYTES + TAG_BYTES,
@@ -118,12 +123,14 @@ impl Packing {
         }
     }
 
-    /// Encrypts compressed content under a header with all but the size of the content and the checksum.
+    /// Encrypts compressed content under a header with all but the size of the content and the
+    /// checksum.
     fn encrypt<'c>(&self, header: &[u8], content: Cow<'c, [u8]>) -> Result<Cow<'c, [u8]>, EncodeError> {
         let Some(key) = self.encryption else {
             return Ok(content);
         };
-        // A nonce must never come twice with a key, whoever else uses it: nothing but chance can promise that.
+        // A nonce must never come twice with a key, whoever else uses it: nothing but chance can
+        // promise that.
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| EncodeError::Random)?;
         let authenticated = authenticated(header);

@@ -9,8 +9,8 @@ use backtrail_wire::Endian;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Creates the directory (or takes an empty one) and writes the metadata. `packing` is what is done to the content of
-/// packets, unless a stream's own [`StreamOptions::content`] says otherwise.
+/// Creates the directory (or takes an empty one) and writes the metadata. `packing` is what is done
+/// to the content of packets, unless a stream's own [`StreamOptions::content`] says otherwise.
 ///
 /// # Errors
 ///
@@ -21,7 +21,8 @@ pub fn create(directory: &Path, description: Description, packing: Packing) -> R
     Ok(writer.with_content(Arc::new(packing)))
 }
 
-/// Each entry is an event of one string, without any header, in packets like those of the data (RFC 7).
+/// Each entry is an event of one string, without any header, in packets like those of the data (RFC
+/// 7).
 fn metadata_packets(description: &Description) -> Result<Vec<u8>, CreateErrorKind> {
     let entries = metadata::write(description).map_err(|error| CreateErrorKind::Inexpressible(Box::new(error)))?;
     let order = description.byte_order.unwrap_or(Endian::NATIVE);

@@ -1,4 +1,5 @@
-//! Entry points of the fuzz targets and the mutation tests, for traces of any dialect: any bytes, no panic.
+//! Entry points of the fuzz targets and the mutation tests, for traces of any dialect: any bytes,
+//! no panic.
 
 use crate::content::Packing;
 use crate::metadata;
@@ -44,8 +45,8 @@ pub fn rfc(data: &[u8]) {
     }
 }
 
-/// A whole trace of one stream: four bytes with the length of the metadata, little endian, the metadata, the stream. All that
-/// can be read is printed in both ways.
+/// A whole trace of one stream: four bytes with the length of the metadata, little endian, the
+/// metadata, the stream. All that can be read is printed in both ways.
 pub fn trace(data: &[u8]) {
     let Some((length, rest)) = data.split_first_chunk() else {
         return;
@@ -71,8 +72,9 @@ pub fn trace(data: &[u8]) {
     }
 }
 
-/// Reads a sound stream while its first, second, third … read fails: what comes before the failure is as it is without one, and the
-/// failure is told, whatever else is forgiven. How many reads there are.
+/// Reads a sound stream while its first, second, third … read fails: what comes before the failure
+/// is as it is without one, and the failure is reported, whatever else is skipped. Returns the
+/// number of reads.
 pub fn failing_reads(metadata: &[u8], stream: &[u8]) -> u64 {
     let (_, description) = parse_any(metadata, packet_order(stream)).expect("sound metadata");
     let plan = Arc::new(Plan::new(description).expect("a sound description"));
@@ -133,8 +135,8 @@ pub struct Converted {
     pub refused: usize,
 }
 
-/// A trace as for [`trace`], whose stream is named `s_0`, converted into each dialect: what comes of it says what is read from the original, or
-/// the conversion is refused.
+/// A trace as for [`trace`], whose stream is named `s_0`, converted into each dialect: what comes
+/// of it says what is read from the original, or the conversion is refused.
 pub fn convert(data: &[u8]) -> Converted {
     let mut done = Converted::default();
     let Some((length, rest)) = data.split_first_chunk() else {

@@ -36,7 +36,8 @@ pub fn open(directory: &Path, key: Option<Key>) -> Result<Trace, TraceError> {
     Trace::described(directory, Dialect::Rfc1_1, description, Some(decoder(key)))
 }
 
-/// Reads all of the trace in a directory and returns everything that is wrong with it, by file and place.
+/// Reads all of the trace in a directory and returns everything that is wrong with it, by file and
+/// place.
 pub fn check(directory: &Path, key: Option<Key>) -> Vec<Finding> {
     match open(directory, key) {
         Ok(trace) => trace.check(),
@@ -62,8 +63,8 @@ pub(crate) fn decoder(key: Option<Key>) -> Arc<dyn ContentDecoder> {
     Arc::new(Unpacking { key })
 }
 
-/// Parses metadata of any dialect. `data_order` is the byte order of the data packets, if known: the RFC's metadata does
-/// not have it.
+/// Parses metadata of any dialect. `data_order` is the byte order of the data packets, if known:
+/// the RFC's metadata does not have it.
 pub(crate) fn parse_any(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dialect, Description), TraceErrorKind> {
     match Dialect::of_metadata(metadata)? {
         Dialect::Rfc1_1 => Ok((Dialect::Rfc1_1, description(metadata, data_order)?)),
@@ -71,7 +72,8 @@ pub(crate) fn parse_any(metadata: &[u8], data_order: Option<Endian>) -> Result<(
     }
 }
 
-/// Byte order of the data packets, by the magic number of the first. The reader checks that the others agree.
+/// Byte order of the data packets, by the magic number of the first. The reader checks that the
+/// others agree.
 fn data_order(streams: &[PathBuf]) -> Option<Endian> {
     streams.iter().find_map(|path| {
         let mut magic = [0; 4];
@@ -88,7 +90,8 @@ pub(crate) fn packet_order(packet: &[u8]) -> Option<Endian> {
         .find(|&order| Bytes::new(packet, order).u32(0).map(u64::from) == Ok(PACKET_MAGIC))
 }
 
-/// Metadata packets are ordinary packets with strings in them (RFC 7); their byte order may differ from that of the data.
+/// Metadata packets are ordinary packets with strings in them (RFC 7); their byte order may differ
+/// from that of the data.
 fn description(bytes: &[u8], data_order: Option<Endian>) -> Result<Description, TraceErrorKind> {
     let order = packet_order(bytes).unwrap_or(Endian::NATIVE);
     let contents = contents(bytes, order)?;

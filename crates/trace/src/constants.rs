@@ -27,17 +27,20 @@ pub const PACKET_ALIGN_BYTES: usize = 4096;
 /// How deep below a given directory traces are looked for. LTTng's lie five below a session's.
 pub const MAX_DIRECTORY_DEPTH: usize = 16;
 
-/// Problems of a stream of which each is told; the others are counted.
+/// How many problems of a stream are reported one by one; further ones are counted.
 pub const MAX_PROBLEMS: usize = 10_000;
 
-/// How deep field classes may nest, in every dialect. Real metadata nests below ten; the readers recurse.
+/// How deep field classes may nest, in every dialect. Real metadata nests below ten; the readers
+/// recurse.
 pub const MAX_NESTING: usize = 48;
 
-/// Fields that an event may have beyond one for each of its bits: what elements without any bits can add.
+/// Fields that an event may have beyond one for each of its bits: what elements without any bits
+/// can add.
 pub const MAX_EMPTY_FIELDS: u64 = 1 << 16;
 
 /// The namespace of our attributes in CTF 2 metadata.
 pub const NAMESPACE: &str = "backtrail";
 
-/// The only field of the context of events whose section says `event_size = true` (RFC 7 and 6.2.1).
+/// The only field of the context of events whose section says `event_size = true` (RFC 7 and
+/// 6.2.1).
 pub const PAYLOAD_SIZE: &str = "payload_size";

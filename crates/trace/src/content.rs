@@ -1,4 +1,5 @@
-//! What a dialect may do to a packet's content before it is stored. CTF 1.8 and 2 store it as it is.
+//! What a dialect may do to a packet's content before it is stored. CTF 1.8 and 2 store it as it
+//! is.
 
 use crate::description::Role;
 use crate::error::{DecodeErrorKind, EncodeError};
@@ -53,8 +54,8 @@ pub trait ContentEncoder: Debug + Send + Sync {
     /// The packet header's number with this role.
     fn number(&self, role: Role) -> Option<u64>;
 
-    /// Makes `out` the whole packet with this content, padded to a multiple of `align` bytes, whose numbers have this byte
-    /// order. `put_header` puts the header, without a checksum.
+    /// Makes `out` the whole packet with this content, padded to a multiple of `align` bytes, whose
+    /// numbers have this byte order. `put_header` puts the header, without a checksum.
     ///
     /// # Errors
     ///

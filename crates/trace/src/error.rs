@@ -1,4 +1,5 @@
-//! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects' modules.
+//! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects'
+//! modules.
 
 use crate::description::DescriptionError;
 use crate::dialect::Dialect;
@@ -6,7 +7,7 @@ use crate::{json2, tsdl};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// A packet that cannot be decoded: what is wrong, and where.
+/// What is wrong with a packet, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// What is wrong.
@@ -40,7 +41,7 @@ pub enum DecodeErrorKind {
     StreamClassChanged(u64),
     /// A packet of the stream with this id among those of another stream of its class.
     StreamChanged(u64),
-    /// So many cycles are more nanoseconds from the clock's origin than signed 64 bits hold.
+    /// This many cycles are more nanoseconds from the clock's origin than signed 64 bits hold.
     Clock(u64),
     /// The metadata has no event class with this id.
     UnknownEventClass(u64),
@@ -166,7 +167,7 @@ pub enum EncodeError {
         /// The payload's.
         is: u64,
     },
-    /// Only packets of the RFC tell what was done to their content.
+    /// These packets' headers cannot say what was done to their content.
     Packing,
 }
 
@@ -190,7 +191,7 @@ impl std::fmt::Display for EncodeError {
             EncodeError::Compress => write!(f, "content cannot be compressed"),
             EncodeError::Random => write!(f, "no random numbers for encryption"),
             EncodeError::PayloadSize { told, is } => write!(f, "payload of {is} bytes, not {told} as its context says"),
-            EncodeError::Packing => write!(f, "only packets of the RFC can be compressed, encrypted or checked"),
+            EncodeError::Packing => write!(f, "only packets of RFC v1.1 can be compressed, encrypted or checked"),
         }
     }
 }
@@ -341,9 +342,11 @@ pub enum CreateErrorKind {
     Encode(EncodeError),
     /// The trace that is converted cannot be read.
     Read(TraceErrorKind),
-    /// An event or a packet without a time, or at one before the clock's origin, which the RFC cannot express.
+    /// An event or a packet without a time, or at one before the clock's origin, which the RFC
+    /// cannot express.
     Time,
-    /// A packet could not be written in full, so it was taken back: the trace is readable up to the packet before.
+    /// A packet could not be written in full, so it was taken back: the trace is readable up to the
+    /// packet before.
     PacketLost(std::io::Error),
 }
 

@@ -1,8 +1,9 @@
 //! Common Trace Format: metadata, packets and events, in and out.
 //!
-//! The metadata of every dialect ([`tsdl`] for CTF 1.8, [`json2`] for CTF 2) becomes one [`Description`]. It is compiled
-//! once into a [`Plan`], by which packets are decoded ([`Trace`]) and encoded ([`TraceWriter`]). Nothing below the metadata
-//! knows which dialect it was. The crate `backtrail-trace-rfc` adds the dialect of 2010 by [`Trace::described`],
+//! The metadata of every dialect ([`tsdl`] for CTF 1.8, [`json2`] for CTF 2) becomes one
+//! [`Description`]. It is compiled once into a [`Plan`], by which packets are decoded ([`Trace`])
+//! and encoded ([`TraceWriter`]). Nothing below the metadata knows which dialect it was. The crate
+//! `backtrail-trace-rfc` adds the dialect of 2010 by [`Trace::described`],
 //! [`TraceWriter::with_metadata`] and [`content`].
 //!
 //! ```
@@ -33,8 +34,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Input is not trusted: malformed metadata or packets give an error with its place. Nothing panics, loops forever or
-//! allocates more than the input's own length justifies.
+//! Input is not trusted: malformed metadata or packets give an error with its place. Nothing
+//! panics, loops forever or allocates more than the input's own length justifies.
 //!
 //! The feature `render` (default) adds [`TextWriter`] and [`JsonWriter`].
 #![forbid(unsafe_code)]

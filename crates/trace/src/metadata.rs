@@ -63,7 +63,8 @@ pub fn parse_metadata(metadata: &[u8]) -> Result<(Dialect, Description), TraceEr
             let unpacked = unpack(metadata, (1, 8))?;
             let text = utf8(unpacked.as_ref().map_or(metadata, |packets| &packets.text))?;
             let description = tsdl::parse(text).map_err(TraceErrorKind::Tsdl)?;
-            // Packets of metadata are in the byte order that they tell (CTF 1.8.3, section 7.1).
+            // Packets of metadata are in the byte order that their text names (CTF 1.8.3, section
+            // 7.1).
             if let Some(packets) = unpacked
                 && description.byte_order.is_some_and(|told| told != packets.order)
             {
@@ -111,7 +112,7 @@ impl TraceError {
         Some(SourceLine {
             number,
             column,
-            // Columns of a fragment are counted from behind its separator.
+            // Columns of a fragment are counted after its separator.
             text: line.trim_start_matches(char::from(RECORD_SEPARATOR)).to_owned(),
         })
     }
@@ -136,14 +137,16 @@ struct Unpacked {
     order: Endian,
 }
 
-/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0); `None` where it is plain text.
+/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0); `None` if
+/// it is plain text.
 fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceErrorKind> {
     let order = [Endian::Little, Endian::Big]
         .into_iter()
         .find(|&order| Bytes::new(metadata, order).u32(0) == Ok(METADATA_PACKET_MAGIC));
     let Some(order) = order else { return Ok(None) };
     let bytes = Bytes::new(metadata, order);
-    // That of CTF 2 is longer. Who takes it for as long as that of 1.8 is understood too: content begins with a separator.
+    // That of CTF 2 is longer. Who takes it for as long as that of 1.8 is understood too: content
+    // begins with a separator.
     let header = match metadata.get(METADATA_PACKET_HEADER_BYTES) {
         Some(&first) if version.0 == 2 && first != RECORD_SEPARATOR => PMETA_PACKET_HEADER_BYTES,
         _ => METADATA_PACKET_HEADER_BYTES,
@@ -169,7 +172,7 @@ fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceE
 struct MetadataPacket<'m> {
     uuid: &'m [u8],
     content: &'m [u8],
-    /// Where the next one is.
+    /// Place of the next one.
     next: usize,
 }
 

@@ -1,15 +1,17 @@
 //! Events in a caller-provided ring buffer. A signal handler may write them.
 //!
-//! A [`Ring`] is a row of packets of the same size in memory that its caller provides, best a mapped file. From its beginning
-//! and after each event, each packet is as in a trace's file: the sizes and times in its header are right. A new packet
-//! overwrites the oldest. So the packets can be taken at any time, and however a writer ends, only the event that it was
-//! writing is lost; [`crate::packets_of_ring`] finds the rest.
+//! A [`Ring`] is a row of packets of the same size in memory that its caller provides, best a
+//! mapped file. From its beginning and after each event, each packet is as in a trace's file: the
+//! sizes and times in its header are right. A new packet overwrites the oldest. So the packets can
+//! be taken at any time, and however a writer ends, only the event that it was writing is lost;
+//! [`crate::packets_of_ring`] finds the rest.
 //!
-//! Nothing here allocates, takes a lock, calls the system or panics. It uses nothing else of this crate, so that a test can
-//! examine its object code alone. [`RingLayout`], made beforehand from a description, has what must be prepared.
+//! Nothing here allocates, takes a lock, calls the system or panics. It uses nothing else of this
+//! crate, so that a test can examine its object code alone. [`RingLayout`], made beforehand from a
+//! description, has what must be prepared.
 //!
-//! A ring belongs to one thread, or to one handler. A handler that may interrupt the ring's own writing needs a ring of its own, as
-//! it does for any memory that it changes.
+//! A ring belongs to one thread, or to one handler. A handler that may interrupt the ring's own
+//! writing needs a ring of its own, as it does for any memory that it changes.
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -19,7 +21,8 @@ pub(crate) const MAX_HEADER_BYTES: usize = 128;
 /// Packets are whole pages, at which they are found again.
 pub(crate) const PACKET_ALIGN: usize = 4096;
 
-/// Where things are in the packets of a ring, and what does not change in them. LTTng's headers in the machine's byte order.
+/// The layout of a ring's packets, and their constant parts: LTTng's headers in the machine's byte
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
     /// The beginning of each packet, with all that is the same in all of them.
@@ -54,7 +57,8 @@ impl core::error::Error for RingTooSmall {}
 
 /// Packets of events in memory of the caller; new ones overwrite the oldest.
 ///
-/// Timestamps are cycles of the stream's clock and never go back: an earlier one than the last counts as the last.
+/// Timestamps are cycles of the stream's clock and never go back: an earlier one than the last
+/// counts as the last.
 ///
 /// ```
 /// # use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
@@ -102,8 +106,8 @@ pub struct Ring<'m> {
 }
 
 impl<'m> Ring<'m> {
-    /// Divides the memory into packets of `packet_bytes`, rounded down to a multiple of 4,096, and begins the first.
-    /// Bytes after the last whole packet are not used.
+    /// Divides the memory into packets of `packet_bytes`, rounded down to a multiple of 4,096, and
+    /// begins the first. Bytes after the last whole packet are not used.
     ///
     /// # Errors
     ///
@@ -136,11 +140,12 @@ impl<'m> Ring<'m> {
         Ok(ring)
     }
 
-    /// Begins an event of the class with this id, whose payload (and contexts) take at most `room` bytes. `None` where a packet
-    /// has no room for that, and for an id beyond what the header can say: the event is counted as discarded.
+    /// Begins an event of the class with this id, whose payload (and contexts) take at most `room`
+    /// bytes. `None` if a packet has no room for that, or for an id that the header cannot hold;
+    /// the event is counted as discarded.
     ///
-    /// The fields follow one another without a gap, as the class describes them; nobody checks that. The event is in the packet
-    /// once it is committed.
+    /// The fields follow one another without a gap, as the class describes them; this is not
+    /// checked. The event is in the packet once it is committed.
     #[inline]
     pub fn event(&mut self, id: u32, timestamp: u64, room: usize) -> Option<RingEvent<'_, 'm>> {
         let timestamp = timestamp.max(self.last);
@@ -191,7 +196,8 @@ impl<'m> Ring<'m> {
         self.next_packet();
     }
 
-    /// All packets that there are, from the oldest to the current one, each as it would be in a stream's file.
+    /// All packets that there are, from the oldest to the current one, each as it would be in a
+    /// stream's file.
     pub fn packets(&self) -> impl Iterator<Item = &[u8]> {
         let (before, from) = self.memory.split_at_checked(self.limit).unwrap_or((&[], &[]));
         let place = self.layout.content_size;
@@ -223,7 +229,8 @@ impl<'m> Ring<'m> {
         self.discarded
     }
 
-    /// Begins the next packet if an event of this many bytes does not fit into the current one; returns whether it fits there.
+    /// Begins the next packet if an event of this many bytes does not fit into the current one;
+    /// returns whether it fits there.
     #[cold]
     fn switch(&mut self, needed: usize, timestamp: u64) -> bool {
         if needed > self.packet_bytes - self.layout.header {
@@ -246,7 +253,8 @@ impl<'m> Ring<'m> {
         self.begin_packet();
     }
 
-    /// Writes the header of the current packet. It is one as soon as its content has a size, which is written last.
+    /// Writes the header of the current packet. It is one as soon as its content has a size, which
+    /// is written last.
     fn begin_packet(&mut self) {
         let RingLayout { header, .. } = self.layout;
         self.position = self.packet + header;
@@ -274,7 +282,7 @@ impl<'m> Ring<'m> {
     }
 }
 
-/// LTTng's large header where it says everything in full.
+/// LTTng's large header with all fields in full.
 const LONGEST_EVENT_HEADER: usize = 14;
 
 /// Id 31 in the bits of a compact header's id, where the first byte has no other bits that count.
@@ -340,7 +348,7 @@ impl RingEvent<'_, '_> {
         f64: "A floating point number of 64 bits.",
     }
 
-    /// Elements of an array of bytes. Its length, where it has one, is a number before it.
+    /// Elements of an array of bytes. Its length, if it has one, is a number before it.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         if let Some(place) = self.room(bytes.len()) {
@@ -369,7 +377,8 @@ impl RingEvent<'_, '_> {
         }
     }
 
-    /// Makes the event part of the packet; whether it is one: not where its fields took more room than was asked for and the packet had.
+    /// Adds the event to the packet. Returns false if its fields took more room than was asked for
+    /// and the packet had.
     #[inline]
     pub fn commit(self) -> bool {
         let RingEvent {
@@ -385,7 +394,8 @@ impl RingEvent<'_, '_> {
         ring.last = timestamp;
         ring.position = at;
         ring.put_number(ring.layout.end, timestamp);
-        // The event before its size: who looks at the memory after this thread has ended sees it in this order.
+        // The event before its size: a reader of the memory after this thread's end sees it in this
+        // order.
         compiler_fence(Ordering::SeqCst);
         ring.put_number(ring.layout.content_size, (at - ring.packet) as u64 * 8);
         true

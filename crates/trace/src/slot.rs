@@ -1,4 +1,5 @@
-//! Room in a plan and in a reader for what a layer above derives from them. Only that layer knows its type.
+//! Room in a plan and in a reader for what a layer above derives from them. Only that layer knows
+//! its type.
 
 use std::any::Any;
 use std::cell::OnceCell;

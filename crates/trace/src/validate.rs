@@ -13,7 +13,8 @@ pub struct Finding {
     pub kind: FindingKind,
 }
 
-/// What is wrong with a trace. Offsets are bytes from the file's start to the packet; of each packet, each kind is reported once.
+/// What is wrong with a trace. Offsets are bytes from the file's start to the packet; of each
+/// packet, each kind is reported once.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FindingKind {
@@ -115,7 +116,8 @@ impl Trace {
     }
 }
 
-/// Reads all of the trace in a directory and returns everything that is wrong with it, by file and place.
+/// Reads all of the trace in a directory and returns everything that is wrong with it, by file and
+/// place.
 pub fn check(directory: &Path) -> Vec<Finding> {
     match Trace::open(directory) {
         Ok(trace) => trace.check(),

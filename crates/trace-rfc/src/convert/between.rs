@@ -10,17 +10,20 @@ use backtrail_trace::{CreateError, CreateErrorKind, Dialect, EncodeError, Option
 use std::fs;
 use std::path::Path;
 
-/// Creates the directory (or takes an empty one) and writes the trace into it in another dialect. Returns the parts of
-/// the description that the other dialect cannot express; leaving them out changes nothing in the events.
+/// Creates the directory (or takes an empty one) and writes the trace into it in another dialect.
+/// Returns the parts of the description that the other dialect cannot express; leaving them out
+/// changes nothing in the events.
 ///
-/// The streams of 1.8 and 2 have the same bytes and are copied, damaged or not. Packets of the RFC differ: to and from
-/// them, packet headers and events are written anew. From the RFC to itself, only `packing` changes.
+/// The streams of 1.8 and 2 have the same bytes and are copied, damaged or not. Packets of the RFC
+/// differ: to and from them, packet headers and events are written anew. From the RFC to itself,
+/// only `packing` changes.
 ///
 /// `packing` is what is done to the content of the RFC's packets.
 ///
 /// # Errors
 ///
-/// The trace cannot be read or written, or the other dialect cannot express what the events need; the error names it.
+/// The trace cannot be read or written, or the other dialect cannot express what the events need;
+/// the error names it.
 pub fn convert(
     trace: &Trace,
     directory: &Path,

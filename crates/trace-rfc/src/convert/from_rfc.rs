@@ -18,8 +18,8 @@ pub(super) fn uuid_of(session: u32) -> [u8; 16] {
     uuid
 }
 
-/// The description, and what each stream is in it. Sections become classes of streams; where files have numbers of CPUs, the
-/// packets tell them.
+/// The description, and what each stream is in it. Sections become classes of streams; if files
+/// have numbers of CPUs, the packets name them.
 pub(super) fn described(trace: &Trace) -> (Description, Vec<Target>) {
     let source = trace.description();
     let order = source.byte_order.unwrap_or(Endian::NATIVE);
@@ -111,7 +111,8 @@ fn root(class: &Struct, scope: Scope) -> Struct {
     structure(class, &mut path)
 }
 
-/// Sequences have their length in a field before them, as LTTng calls it where the trace did not come with another name.
+/// Sequences have their length in a field before them, named as by LTTng unless the trace has
+/// another name.
 fn structure(class: &Struct, path: &mut Reference) -> Struct {
     let mut members: Vec<Member> = Vec::new();
     for member in &class.members {

@@ -1,4 +1,5 @@
-//! The description of a trace of 1.8 or 2 as the RFC expresses it. What it cannot express stays, and is refused when it is written.
+//! The description of a trace of 1.8 or 2 as the RFC expresses it. What it cannot express stays,
+//! and is refused when it is written.
 
 use super::error::ConvertError;
 use super::from_rfc::{length_name, number};
@@ -24,12 +25,12 @@ pub(super) struct Described {
     pub(super) targets: Vec<Target>,
     /// Whether there are classes of streams without a stream, which are no sections.
     pub(super) unused: bool,
-    /// Whether packets tell a CPU that the file's name does not.
+    /// Whether packets name a CPU that the file's name does not.
     pub(super) unnamed_cpus: bool,
 }
 
-/// The description as the RFC expresses it. A section has the name that its files have; where their packets tell a CPU, that
-/// is the number at the name's end (RFC 2).
+/// The description as the RFC expresses it. A section has the name of its files; if their packets
+/// name a CPU, it is the number at the name's end (RFC 2).
 pub(super) fn described(trace: &Trace) -> Result<Described, CreateError> {
     let source = trace.description();
     let order = source
@@ -93,14 +94,14 @@ pub(super) fn described(trace: &Trace) -> Result<Described, CreateError> {
     })
 }
 
-/// What the packets of a stream say of it.
+/// A stream's class and CPU, by its packets.
 struct Known {
     /// Index of its class.
     class: usize,
     cpu: Cpu,
 }
 
-/// Of which CPU packets say to be.
+/// The CPU that packets name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cpu {
     None,
@@ -108,7 +109,7 @@ enum Cpu {
     Several,
 }
 
-/// Looks at all packets of a stream; `None` where it has none.
+/// Looks at all packets of a stream; `None` if it has none.
 fn known_stream(trace: &Trace, stream: usize) -> Result<Option<Known>, CreateError> {
     let path = &trace.streams()[stream];
     let unread = |error: TraceError| CreateError::new(path, CreateErrorKind::Read(error.kind));
@@ -208,7 +209,7 @@ fn root(class: &Struct, scope: Scope, uses: &Uses) -> Struct {
     structure(class, &mut path, uses)
 }
 
-/// A number that is nothing but the length of the sequence behind it becomes part of that.
+/// A number that is only the length of the sequence after it becomes part of the sequence.
 fn structure(class: &Struct, path: &mut Reference, uses: &Uses) -> Struct {
     let mut members: Vec<Member> = Vec::new();
     for (index, member) in class.members.iter().enumerate() {

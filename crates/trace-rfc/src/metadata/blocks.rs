@@ -10,8 +10,8 @@ use backtrail_trace::tsdl::{Error, ErrorKind, Position, Result, error};
 use backtrail_wire::Endian;
 use std::collections::{HashMap, HashSet};
 
-/// Blocks may come in any order, since metadata may be appended to while a trace is recorded: types are declared first, then
-/// sections, then events.
+/// Blocks may come in any order, since metadata may be appended to while a trace is recorded: types
+/// are declared first, then sections, then events.
 pub(super) fn describe(entries: &[Entry], order: Endian, most_work: u64) -> Result<Description> {
     let mut types = Types::new(order, most_work);
     let mut seen_trace = false;
@@ -132,7 +132,8 @@ struct Native {
 }
 
 impl Native {
-    /// The alignments of the architecture show in the metadata's own types; without them everything is packed.
+    /// The alignments of the architecture show in the metadata's own types; without them everything
+    /// is packed.
     fn of(types: &mut Types<'_>, order: Endian) -> Result<Native> {
         let mut integer = |name: &str, size| {
             let declared = types.integer_named(name)?;

@@ -1,4 +1,5 @@
-//! What the RFC fixes: the header of packets (RFC 5) and the two of events (RFC 6.1), told as ordinary structs.
+//! What the RFC fixes: the header of packets (RFC 5) and the two of events (RFC 6.1), as ordinary
+//! structs.
 
 use backtrail_trace::description::{
     FieldClass, Integer, Range, Reference, Role, Scope, Struct, Variant, VariantOption,
@@ -8,7 +9,8 @@ use backtrail_wire::Endian;
 /// The one clock; the RFC does not say what timestamps count: nanoseconds.
 pub(super) const CLOCK: usize = 0;
 
-/// The header of every packet (RFC 5), of data and of metadata: 48 bytes, in which natural alignment and packing agree.
+/// The header of every packet (RFC 5), of data and of metadata: 48 bytes, in which natural
+/// alignment and packing agree.
 ///
 /// Its second `checksum` is the scheme of the first.
 pub(crate) fn packet_header(order: Endian) -> Struct {
@@ -45,7 +47,8 @@ impl Alignments {
     pub(super) const PACKED: Alignments = Alignments { u16: 8, u32: 8, u64: 8 };
 }
 
-/// Type 1 (RFC 6.1.1): 5 bits of id, 27 of the time. Id 31: 96 bits with the full id and time follow without a gap (6.1.2).
+/// Type 1 (RFC 6.1.1): 5 bits of id, 27 of the time. Id 31: 96 bits with the full id and time
+/// follow without a gap (6.1.2).
 pub(super) fn type1(order: Endian, align: Alignments) -> Struct {
     let number = |size| Integer::unsigned(size, order);
     let extended = Struct::new()
@@ -61,7 +64,8 @@ pub(super) fn type1(order: Endian, align: Alignments) -> Struct {
     .with("end", if_extended(31, aligned(align.u64)))
 }
 
-/// Type 2 (RFC 6.1.3): 32 bits of the time, 16 of id. Id 65535: the full time and id follow, aligned as 64 bits are (6.1.4).
+/// Type 2 (RFC 6.1.3): 32 bits of the time, 16 of id. Id 65535: the full time and id follow,
+/// aligned as 64 bits are (6.1.4).
 pub(super) fn type2(order: Endian, align: Alignments) -> Struct {
     let number = |size| Integer::unsigned(size, order);
     let extended = aligned(align.u64)
@@ -84,8 +88,8 @@ fn aligned(bits: u32) -> Struct {
     }
 }
 
-/// The struct after an id that says so, and nothing after others. A variant, because it does not ask the structs around it
-/// for the alignment of an option that is not there.
+/// The struct after an id that says so, and nothing after others. A variant, because it does not
+/// ask the structs around it for the alignment of an option that is not there.
 fn if_extended(id: i128, class: Struct) -> Variant {
     let option = |name: &str, range, class| VariantOption {
         name: name.to_owned(),

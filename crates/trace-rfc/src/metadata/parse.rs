@@ -5,11 +5,12 @@ use backtrail_trace::description::Description;
 use backtrail_trace::tsdl::{Result, tokens};
 use backtrail_wire::Endian;
 
-/// Types that use others can describe exponentially many fields. Real metadata has less than one for ten bytes, and each
-/// counts for as many as it has attributes.
+/// Types that use others can describe exponentially many fields. Real metadata has less than one
+/// for ten bytes, and each counts for as many as it has attributes.
 const MAX_WORK_PER_BYTE: u64 = 4;
 
-/// Parses the text in the packets of the metadata, for data packets of this byte order: theirs is the native one (RFC 4.1.3).
+/// Parses the text in the packets of the metadata, for data packets of this byte order: theirs is
+/// the native one (RFC 4.1.3).
 ///
 /// The zero bytes between the entries must have become spaces or newlines.
 ///

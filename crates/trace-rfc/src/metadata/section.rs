@@ -5,8 +5,8 @@ use backtrail_trace::constants::PAYLOAD_SIZE;
 use backtrail_trace::description::{Clock, Description, Integer, StreamClass, Struct};
 use backtrail_wire::Endian;
 
-/// An attribute of sequences that the RFC does not have: the name that their length had as a field of its own, in a trace of
-/// another dialect. Readers pass over attributes that they don't know.
+/// An attribute of sequences that the RFC does not have: the name that their length had as a field
+/// of its own, in a trace of another dialect. Readers pass over attributes that they don't know.
 pub(super) const LENGTH_NAME: &str = "length_name";
 
 /// What precedes every event of a section (RFC 6.1).
@@ -28,8 +28,9 @@ impl HeaderType {
     }
 }
 
-/// A trace of the RFC without sections yet, which are added to [`Description::streams`]. Its one clock counts
-/// nanoseconds. `session` is a number that all packets carry; a trace's files have the same one, other traces another.
+/// A trace of the RFC without sections yet, which are added to [`Description::streams`]. Its one
+/// clock counts nanoseconds. `session` is a number that all packets carry; a trace's files have the
+/// same one, other traces another.
 pub fn description(order: Endian, session: u32) -> Description {
     Description {
         byte_order: Some(order),
@@ -48,8 +49,9 @@ pub(crate) fn clock() -> Clock {
     }
 }
 
-/// A section without events yet. Its streams' files are called by its name, or by that, `_` and the number of a CPU (RFC 2).
-/// `event_size`: each event tells the bytes of its payload (RFC 7); the writer sees to it.
+/// A section without events yet. Its streams' files are called by its name, or by that, `_` and the
+/// number of a CPU (RFC 2). `event_size`: each event has the size of its payload (RFC 7), which the
+/// writer fills in.
 pub fn section(id: u64, name: &str, order: Endian, header: HeaderType, event_size: bool) -> StreamClass {
     let size = Struct::new().with(PAYLOAD_SIZE, Integer::unsigned(16, order));
     StreamClass {

@@ -1,11 +1,12 @@
 //! Tokens to a tree: blocks, attributes and values, whatever they mean.
 //!
-//! Semicolons after blocks and commas between elements come and go in the RFC's own examples, so both are optional.
+//! Semicolons after blocks and commas between elements come and go in the RFC's own examples, so
+//! both are optional.
 
 use backtrail_trace::constants::MAX_NESTING;
 use backtrail_trace::tsdl::{Cursor, ErrorKind, Position, Result, Token, TokenKind, error};
 
-/// What stands between two braces.
+/// The text between two braces.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) position: Position,

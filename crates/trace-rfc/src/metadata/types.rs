@@ -101,8 +101,8 @@ impl<'b> Types<'b> {
         }
     }
 
-    /// Looks at every concrete type, also at those that nothing uses. `packet_header` may stand there as in the RFC, where it
-    /// has two fields of one name; it is fixed.
+    /// Looks at every concrete type, also at those that nothing uses. `packet_header` may stand
+    /// there as in the RFC, where it has two fields of one name; it is fixed.
     pub(super) fn check(&mut self) -> Result<()> {
         let concrete = self
             .named
@@ -113,7 +113,7 @@ impl<'b> Types<'b> {
         blocks.into_iter().try_for_each(|block| self.class(block).map(drop))
     }
 
-    /// The class of a named integer, where the metadata declares one.
+    /// The class of a named integer, if the metadata declares one.
     pub(super) fn integer_named(&mut self, name: &str) -> Result<Option<Integer>> {
         let Some(named) = self.named.get(name).copied() else {
             return Ok(None);
@@ -239,7 +239,7 @@ impl<'b> Types<'b> {
         }
     }
 
-    /// RFC 4.1.5 and 4.1.6. Where no alignment is said: whole bytes are byte-aligned, others are not.
+    /// RFC 4.1.5 and 4.1.6. Without an alignment, whole bytes are byte-aligned and others are not.
     fn integer(&self, attributes: &Attributes<'b>) -> Result<Integer> {
         let size = attributes.required("size")?;
         let bits = size.as_u32("size")?;

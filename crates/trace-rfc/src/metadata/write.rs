@@ -16,10 +16,12 @@ pub type WriteError = Inexpressible<WriteErrorKind>;
 
 /// What the RFC cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteErrorKind {
     /// Packets with another header than the RFC's, or with a context; or there is no session.
     Packets,
-    /// Event headers that are neither of type 1 nor of type 2 (RFC 6.1), or not all for the same architecture.
+    /// Event headers that are neither of type 1 nor of type 2 (RFC 6.1), or not all for the same
+    /// architecture.
     EventHeader,
     /// Timestamps that are not nanoseconds from the origin.
     Clock,
@@ -53,7 +55,7 @@ pub enum WriteErrorKind {
     Length,
     /// An alignment of a struct or an array beyond that of its parts.
     Alignment(u32),
-    /// An enumeration with labels for more than [`MAX_MAPPINGS`] values: each has to be told.
+    /// An enumeration with labels for more than [`MAX_MAPPINGS`] values, each of which is written.
     Mappings,
     /// A field with a meaning for the structure of packets in another place than their header.
     Role,
@@ -92,11 +94,16 @@ type Result<T> = std::result::Result<T, WriteError>;
 
 /// The entries of the metadata, each of which is a string of its own in a metadata packet (RFC 7).
 ///
-/// What a reader of the events does not need and the RFC has no words for is left out: the trace's UUID and environment, the
-/// clock's name, log levels, in which base numbers are printed, the encoding of single characters.
+/// Left out is what the RFC cannot express and a reader of the events does not need: the trace's
+/// UUID and environment, the clock's name, log levels, in which base numbers are printed, the
+/// encoding of single characters.
 ///
-/// Contexts other than the payload's size have a place in the RFC's prose (6.2.1), but none in its grammar; they are told
-/// in the way of its next version, `context = type { … }`.
+/// Contexts other than the payload's size have a place in the RFC's prose (6.2.1), but none in its
+/// grammar; they are written as in its next version, `context = type { … }`.
+///
+/// # Errors
+///
+/// The RFC cannot express the description.
 pub fn write(description: &Description) -> Result<Vec<String>> {
     let order = description.byte_order.unwrap_or(Endian::NATIVE);
     let mut writer = Writer {
@@ -359,7 +366,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ranges are told number by number (RFC 4.1.8).
+    /// Ranges are written number by number (RFC 4.1.8).
     fn enumeration(&mut self, class: &Enumeration) -> Result<()> {
         self.check_integer(&class.integer)?;
         let ranges = class.mappings.iter().flat_map(|mapping| &mapping.ranges);

@@ -97,7 +97,8 @@ pub(crate) fn packet(header: Header, content: &[u8], padding: usize) -> Vec<u8> 
         _ => content.to_vec(),
     };
     if header.encryption == 1 {
-        // The sizes are not known before: the packet's is 12 + 16 bytes more than what is encrypted.
+        // The sizes are not known before: the packet's is 12 + 16 bytes more than what is
+        // encrypted.
         let size = (48 + stored.len() + 28 + padding) as u32;
         let nonce = [7u8; 12];
         let payload = Payload {

@@ -1,4 +1,5 @@
-//! From and to the RFC's dialect: events are what they were, there and back, and babeltrace2 reads what came of the RFC's.
+//! From and to the RFC's dialect: events are what they were, there and back, and babeltrace2 reads
+//! what came of the RFC's.
 
 use crate::support;
 use backtrail_testkit::peers::{babeltrace2_2_0, babeltrace2_2_1};

@@ -1,4 +1,5 @@
-//! The RFC's dialect: what was made byte by byte is read, and babeltrace2 reads the same from a twin description.
+//! The RFC's dialect: what was made byte by byte is read, and babeltrace2 reads the same from a
+//! twin description.
 
 use crate::bytes::{Header, KEY, SESSION, event, metadata, packet, section, types, u16, u32, u64};
 use backtrail_testkit::peers::babeltrace2_2_0;
@@ -47,7 +48,8 @@ fn refused(files: &[(&str, Vec<u8>)]) -> DecodeErrorKind {
     }
 }
 
-/// Type 1 packs its id into the low bits of the first byte, or into the high ones of the first byte where the order is big.
+/// Type 1 packs its id into the low bits of the first byte, or into the high ones of the first byte
+/// where the order is big.
 fn type1(order: Endian, id: u32, time: u32) -> [u8; 4] {
     match order {
         Endian::Little => u32(order, id | time << 5),
@@ -110,8 +112,8 @@ fn metadata_in_another_byte_order() {
     }
 }
 
-/// Naturally aligned headers with extensions, and sequences whose elements are aligned more than their lengths, beside the
-/// same bytes under a description that babeltrace2 reads.
+/// Naturally aligned headers with extensions, and sequences whose elements are aligned more than
+/// their lengths, beside the same bytes under a description that babeltrace2 reads.
 #[test]
 fn babeltrace2_reads_the_same_from_a_twin() {
     let Some(peer) = babeltrace2_2_0() else { return };

@@ -1,5 +1,5 @@
-//! The RFC's dialect as it is written: our reader gives back what was put in, and babeltrace2 reads the same bytes by a twin
-//! description in 1.8.
+//! The RFC's dialect as it is written: our reader gives back what was put in, and babeltrace2 reads
+//! the same bytes by a twin description in 1.8.
 
 use crate::support;
 use backtrail_testkit::peers::babeltrace2_2_0;
@@ -184,7 +184,8 @@ fn babeltrace2_reads_the_same_bytes_by_a_twin() {
                 let scratch = tempfile::tempdir().unwrap();
                 let (ours, theirs) = (scratch.path().join("ours"), scratch.path().join("theirs"));
                 write(&ours, described(order, header, event_size), 1, Packing::default());
-                // 1.8 has no packet whose sizes are in bytes, so there is one packet, and it is its content.
+                // 1.8 has no packet whose sizes are in bytes, so there is one packet, and it is its
+                // content.
                 let packet = fs::read(ours.join("main_3")).unwrap();
                 assert_eq!(packet.len() % 4096, 0);
                 let size: [u8; 4] = packet[8..12].try_into().unwrap();

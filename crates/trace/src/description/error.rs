@@ -43,9 +43,9 @@ pub enum DescriptionErrorKind {
     DuplicateStream(u64),
     /// Two event classes of a stream class have this id.
     DuplicateEvent(u64),
-    /// There are several stream classes, but no field of the packet header tells which.
+    /// There are several stream classes, but no field of the packet header says which.
     NoStreamId,
-    /// There are several event classes, but no field of the event header tells which.
+    /// There are several event classes, but no field of the event header says which.
     NoEventId,
     /// There is no clock with this index.
     UnknownClock(usize),

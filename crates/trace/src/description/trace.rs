@@ -6,8 +6,8 @@ use std::path::Path;
 
 /// A trace's metadata (CTF 1.8.3, section 7; CTF 2, section 5).
 ///
-/// A plain value: make one by hand, or have [`crate::tsdl::parse`] or [`crate::json2::parse`] make it. What it must
-/// fulfil is checked when it is compiled into a [`crate::Plan`].
+/// A plain value: make one by hand, or have [`crate::tsdl::parse`] or [`crate::json2::parse`] make
+/// it. What it must fulfil is checked when it is compiled into a [`crate::Plan`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Description {
     /// The trace's UUID, in the order in which it is printed.
@@ -84,7 +84,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds from the origin at this many cycles; `None` where signed 64 bits don't hold them.
+    /// Nanoseconds from the origin at this many cycles; `None` if signed 64 bits don't hold them.
     pub fn nanoseconds_at(&self, cycles: u64) -> Option<i64> {
         const PER_SECOND: i128 = 1_000_000_000;
         let cycles = i128::from(self.offset_cycles) + i128::from(cycles);
@@ -153,7 +153,8 @@ impl Description {
         self.streams.iter().find(|class| class.id == id)
     }
 
-    /// Index of the stream class that a file's name says (RFC 2): the class's name, or that, `_` and a CPU's number.
+    /// Index of the stream class that a file's name says (RFC 2): the class's name, or that, `_`
+    /// and a CPU's number.
     pub fn class_of_file(&self, path: &Path) -> Option<usize> {
         let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_of = |name: &str| match file.strip_prefix(name) {

@@ -313,7 +313,8 @@ impl Reader {
         Ok((reference, Found::Classes(classes)))
     }
 
-    /// Names that lead along the way to the current field stay on it, through the arrays and options that lie there.
+    /// Names that lead along the way to the current field stay on it, through the arrays and
+    /// options that lie there.
     fn follow_frames(&self, scope: Scope, first: usize, names: &[&str]) -> Result<(Reference, Found<'_>)> {
         let mut names = names;
         let mut index = first;

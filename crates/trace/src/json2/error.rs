@@ -7,7 +7,8 @@ pub struct Error {
     pub kind: ErrorKind,
     /// Number of the fragment, from 1.
     pub fragment: u32,
-    /// Line and column of the metadata, from 1: the place of a syntax error, else where the fragment begins.
+    /// Line and column of the metadata, from 1: the place of a syntax error, else where the
+    /// fragment begins.
     pub line: u32,
     /// Column.
     pub column: u32,

@@ -1,4 +1,5 @@
-//! From a description to a plan: checks every class, gives registers to the fields that others refer to.
+//! From a description to a plan: checks every class, gives registers to the fields that others
+//! refer to.
 
 use super::compiled::{ClockPlan, EventIds, EventPlan, Plan, StreamPlan};
 use super::field::Field;
@@ -64,7 +65,7 @@ struct Compiler {
     wanted: HashSet<Reference>,
     /// The wanted integers that come before the current field in every packet, innermost last.
     defined: Vec<Defined>,
-    /// Where in the current path names of options stand.
+    /// Places of options' names in the current path.
     options: Vec<usize>,
     /// Registers of integers that are meant in whichever option they are.
     any_slots: HashMap<Reference, u32>,
@@ -102,7 +103,7 @@ impl Compiler {
         }
         self.collect_references(description);
         let packet_header = self.root(Scope::PacketHeader, description.packet_header.as_ref())?;
-        // The RFC's files tell by their names.
+        // The RFC's files say it by their names.
         let by_file = description.session.is_some();
         if description.streams.len() > 1 && !by_file && !self.has_role(packet_header, Role::StreamClassId) {
             return Err(self.error(DescriptionErrorKind::NoStreamId));
@@ -401,7 +402,8 @@ impl Compiler {
             let field = self.class(&option.class, path, "", depth + 1)?;
             path.path.pop();
             self.options.pop();
-            // Which option was taken is not known outside: what is meant there has to be in all of them.
+            // Which option was taken is not known outside: what is meant there has to be in all of
+            // them.
             let mut inside = self.defined.split_off(outside);
             inside.retain(|defined| defined.reference.any_option);
             match &mut in_all {
@@ -441,7 +443,7 @@ impl Compiler {
             ranges,
             field,
         };
-        // Nothing is aligned where nothing is.
+        // An absent field aligns nothing.
         Ok(self.push(name, 1, None, shape))
     }
 

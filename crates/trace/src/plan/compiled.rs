@@ -73,7 +73,7 @@ impl EventIds {
 #[derive(Debug)]
 pub(crate) struct ClockPlan {
     pub(crate) clock: Clock,
-    /// Nanoseconds from the origin to cycle 0 of a clock of nanoseconds, where 64 bits hold them.
+    /// Nanoseconds from the origin to cycle 0 of a clock of nanoseconds, if 64 bits hold them.
     zero: Option<i64>,
 }
 

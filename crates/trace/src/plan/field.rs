@@ -10,7 +10,8 @@ pub(crate) struct Field {
     pub(crate) name: Box<str>,
     /// Bits, a power of two.
     pub(crate) align: u64,
-    /// What it asks of the structs around it. More than its own alignment where a part of it has a greater one.
+    /// What it asks of the structs around it. More than its own alignment if a part of it has a
+    /// greater one.
     pub(crate) outer_align: u64,
     /// Register that keeps the value.
     pub(crate) slot: Option<u32>,

@@ -1,4 +1,5 @@
-//! A description, compiled once into what decoding and encoding need: flat fields with resolved references.
+//! A description, compiled once into what decoding and encoding need: flat fields with resolved
+//! references.
 
 mod compile;
 mod compiled;

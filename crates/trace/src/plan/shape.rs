@@ -34,7 +34,8 @@ pub(crate) enum Shape {
 pub(crate) struct ArrayPlan {
     pub(crate) count: Count,
     pub(crate) element: FieldId,
-    /// Bits from one element to the next where elements are plain integers or floats: they need not be decoded one by one.
+    /// Bits from one element to the next where elements are plain integers or floats: they need not
+    /// be decoded one by one.
     pub(crate) stride: Option<u64>,
     /// Elements are characters.
     pub(crate) text: bool,

@@ -1,13 +1,13 @@
-//! The form of most event headers, in a form that takes few steps to decode. Other headers, those at the end of a packet and
-//! damaged ones go the general way.
+//! The form of most event headers, in a form that takes few steps to decode. Other headers, those
+//! at the end of a packet and damaged ones go the general way.
 
 use super::field::Field;
 use super::shape::{FieldId, Shape};
 use crate::description::{Integer, Role, Storage};
 use backtrail_wire::{Endian, read_bits};
 
-/// An id and then a timestamp, and nothing else: the only form, or the first one where the id chooses one of several (LTTng's short headers, the
-/// RFC's of type 1).
+/// An id and then a timestamp, and nothing else: the only form, or the first one where the id
+/// chooses one of several (LTTng's short headers, the RFC's of type 1).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UsualHeader {
     /// The header's alignment in bits, less one.

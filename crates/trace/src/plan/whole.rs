@@ -1,5 +1,5 @@
-//! The form of most fields, in a form that takes few steps to decode. Other fields, those at the end of a packet and damaged
-//! ones go the general way.
+//! The form of most fields, in a form that takes few steps to decode. Other fields, those at the
+//! end of a packet and damaged ones go the general way.
 
 use super::shape::Shape;
 use crate::description::Storage;

@@ -11,8 +11,13 @@ use std::fs;
 use std::path::PathBuf;
 
 impl Trace {
-    /// Reads the rings of a writer that was killed, or that writes on: of each file `.NAME.ring` in the directory, the memory of a
-    /// [`crate::Ring`] that was mapped, a stream `NAME`, unless there is one. Memory: all that the rings hold.
+    /// Reads the rings of a writer that was killed or is still writing: each file `.NAME.ring` in
+    /// the directory, the mapped memory of a [`crate::Ring`], is a stream `NAME`, unless that file
+    /// exists. Takes as much memory as the rings.
+    ///
+    /// # Errors
+    ///
+    /// The directory or a ring cannot be read.
     pub fn rings(&self, options: Options) -> Result<Vec<StreamReader>, TraceError> {
         let mut readers = Vec::new();
         for (ring, stream) in self.ring_files()? {
@@ -43,13 +48,14 @@ impl Trace {
     }
 }
 
-/// The packets that a [`crate::Ring`] has left in this memory, from the oldest to the newest. A packet that its writer was just
-/// beginning is not among them.
+/// The packets of a [`crate::Ring`] in this memory, from the oldest to the newest. A packet that
+/// its writer was just beginning is left out.
 pub fn packets_of_ring<'m>(plan: &Plan, memory: &'m [u8]) -> Vec<&'m [u8]> {
     let mut found: Vec<(u64, &[u8])> = Vec::new();
     let mut rest = memory;
     while !rest.is_empty() {
-        // All have the same size, so one that is damaged is passed over as a whole, once a sound one was met.
+        // All have the same size, so one that is damaged is passed over as a whole, once a sound
+        // one was met.
         let step = found.first().map_or(PACKET_ALIGN, |(_, packet)| packet.len());
         let packet = sound_packet(plan, rest);
         rest = rest

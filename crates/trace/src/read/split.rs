@@ -14,9 +14,10 @@ pub(crate) struct Totals {
 }
 
 impl StreamReader {
-    /// A reader for the next packets, at least so many bytes of them, beyond which this one then is; `None` where the rest has to be
-    /// read by this one: at its end, or where a packet says too little or nonsense. Both together read what this one would have read
-    /// alone. It must not have read any packet itself. Buffers are taken from a reader that is not needed any more.
+    /// A reader for the next packets, at least this many bytes of them, after which this one goes
+    /// on; `None` if this one has to read the rest: at its end, or if a packet says too little or
+    /// nonsense. Both together read what this one would have read alone. It must not have read any
+    /// packet itself. Buffers are taken from a reader that is not needed any more.
     pub(crate) fn split(&mut self, bytes: u64, old: Option<StreamReader>) -> Option<StreamReader> {
         let Source::File(file) = &self.source else { return None };
         let file = file.clone();
@@ -46,8 +47,8 @@ impl StreamReader {
         Some(part)
     }
 
-    /// The next packet, if what comes before it has nothing to say about its events: it tells the time, and it begins after
-    /// the one before and does not end before it begins.
+    /// The next packet, if what comes before it has nothing to say about its events: it tells the
+    /// time, and it begins after the one before and does not end before it begins.
     fn look_ahead(&mut self) -> Option<Packet> {
         let packet = self.read_header().ok()?.0;
         let begin = packet.begin.filter(|_| self.tells_time(packet.stream_class))?;

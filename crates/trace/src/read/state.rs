@@ -27,11 +27,12 @@ pub struct Packet {
     pub end: Option<u64>,
     /// Number of the packet in its stream.
     pub sequence_number: Option<u64>,
-    /// How many bits of that number count (RFC 5); 64 where nothing is said.
+    /// How many bits of that number count (RFC 5); 64 if the packet does not say.
     pub sequence_number_bits: u32,
     /// The session that it belongs to (RFC 5).
     pub session: Option<u64>,
-    /// Events dropped since the stream began, as of the packet's end; of the RFC's packets as of their begin.
+    /// Events dropped since the stream began, as of the packet's end; of the RFC's packets as of
+    /// their begin.
     pub events_discarded: Option<u64>,
 }
 
@@ -92,12 +93,14 @@ impl State {
         self.has_packet && self.position.saturating_add(self.slack) < self.limit
     }
 
-    /// Decodes the packet header and context at the start of `data`, a packet at most `rest` bytes long.
+    /// Decodes the packet header and context at the start of `data`, a packet at most `rest` bytes
+    /// long.
     pub(super) fn decode_packet(&mut self, plan: &Plan, offset: u64, rest: u64) -> Result<Packet, DecodeError> {
         let mut roles = Roles::default();
         self.packet_tape.clear();
         self.slot.clear();
-        // A packet's begin is taken as it is, whatever was before: a short one too, as in both babeltraces.
+        // A packet's begin is taken as it is, whatever was before: a short one too, as in both
+        // babeltraces.
         let mut clock = 0;
         let mut decoder = Decoder {
             plan,
@@ -187,7 +190,8 @@ impl State {
         })
     }
 
-    /// After the whole content is in `data`: undoes what was done to it after the event data was written.
+    /// After the whole content is in `data`: undoes what was done to it after the event data was
+    /// written.
     pub(super) fn unpack(&mut self, content: Option<&dyn ContentDecoder>) -> Result<(), DecodeError> {
         self.limit = self.packet.content_bits.min(self.data.len() as u64 * 8);
         let start = (self.position / 8) as usize;
@@ -276,13 +280,14 @@ impl State {
     }
 }
 
-/// Packet and content size in bits, of a packet whose header takes `header` bits, in `rest` bytes of file; `cut`: the
-/// file may end before the packet does.
+/// Packet and content size in bits, of a packet whose header takes `header` bits, in `rest` bytes
+/// of file; `cut`: the file may end before the packet does.
 fn sizes(roles: &Roles, header: u64, rest: u64, cut: bool) -> Result<(u64, u64), DecodeError> {
     let wrong = |kind| Err(DecodeError { kind, bit: header });
     let in_bits = |role| roles.get(role).map(|bytes| bytes.saturating_mul(8));
     let content = roles.get(Role::ContentSize).or(in_bits(Role::ContentBytes));
-    // Each stands for the other where only one is there; without both, the packet is the rest of the file.
+    // Each replaces the other if only one is there; without both, the packet is the rest of the
+    // file.
     let packet = roles
         .get(Role::PacketSize)
         .or(in_bits(Role::PacketBytes))

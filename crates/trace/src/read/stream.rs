@@ -21,7 +21,8 @@ pub struct Statistics {
     pub packets: u64,
     /// Events.
     pub events: u64,
-    /// Events that the tracer dropped between the first packet's begin and now, by the counters of the packets.
+    /// Events that the tracer dropped between the first packet's begin and now, by the counters of
+    /// the packets.
     pub discarded: u64,
     /// Packets that are missing by the sequence numbers.
     pub lost_packets: u64,
@@ -76,12 +77,12 @@ pub struct StreamReader {
     pub(super) finished: bool,
 }
 
-/// Where a stream's bytes are.
+/// The place of a stream's bytes.
 #[derive(Debug)]
 pub(super) enum Source {
     File(Arc<File>),
     Bytes(Vec<u8>),
-    /// The other one for so many reads.
+    /// The other one, for this many reads.
     Failing(Box<Source>, Cell<u64>),
 }
 
@@ -107,7 +108,7 @@ impl Source {
 const FIRST_READ: u64 = 4096;
 
 impl StreamReader {
-    /// `class` is the index of the stream class where the file's name tells it.
+    /// `class` is the index of the stream class, if the file's name says it.
     pub(super) fn open(
         plan: Arc<Plan>,
         path: &Path,
@@ -192,8 +193,8 @@ impl StreamReader {
         self.statistics
     }
 
-    /// Nanoseconds from the clock's origin at the begin and the end of what was read: by the packets, where they tell it, or
-    /// else by the events.
+    /// Nanoseconds from the clock's origin at the begin and the end of what was read: by the
+    /// packets if they have times, or else by the events.
     pub fn span(&self) -> (Option<i64>, Option<i64>) {
         let clock = self
             .plan
@@ -215,7 +216,11 @@ impl StreamReader {
     }
 
     /// The next event; `None` at the end of the stream.
-    #[allow(clippy::should_implement_trait)] // It lends its buffers, which an iterator cannot.
+    ///
+    /// # Errors
+    ///
+    /// The event or its packet cannot be read, and [`Options::recover`] does not skip it.
+    #[allow(clippy::should_implement_trait)] // Events borrow its buffers.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         Ok(self.advance()?.then(|| self.event()))
     }
@@ -255,7 +260,8 @@ impl StreamReader {
         }
     }
 
-    /// Notes a problem that does not end everything; whether the stream goes on with the next packet.
+    /// Notes a problem that does not end everything; whether the stream goes on with the next
+    /// packet.
     fn recovers(&mut self, error: &TraceError) -> Option<bool> {
         let TraceErrorKind::Packet { offset, error } = error.kind else {
             return None;
@@ -264,7 +270,7 @@ impl StreamReader {
             return None;
         }
         self.note(Problem { offset, error });
-        // Where the packet's size could not be read, nobody knows where the next one begins.
+        // Without the packet's size, the begin of the next one is unknown.
         let goes_on = self.options.recover == Recover::NextPacket && self.next_packet > offset;
         self.state.position = self.state.limit;
         Some(goes_on)
@@ -281,7 +287,8 @@ impl StreamReader {
         }
     }
 
-    /// When the current event is due: at its time, but not before the packet that it is the first one of.
+    /// When the current event is due: at its time, but not before the packet that it is the first
+    /// one of.
     pub(super) fn merge_time(&self) -> Option<i64> {
         let time = self.state.time?;
         let Some(due) = self.state.due else { return Some(time) };
@@ -357,7 +364,7 @@ impl StreamReader {
         class.clock.as_ref()?.nanoseconds_at(cycles)
     }
 
-    /// Reads the beginning of the next packet, which tells its size; how many bytes it read.
+    /// Reads the beginning of the next packet, which has its size; returns how many bytes it read.
     pub(super) fn read_header(&mut self) -> Result<(Packet, u64), TraceError> {
         let offset = self.next_packet;
         let rest = self.length - offset;
@@ -403,7 +410,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Makes `data` the `end` bytes of the file from `offset`, of which the first `start` are there already.
+    /// Makes `data` the `end` bytes of the file from `offset`, of which the first `start` are there
+    /// already.
     fn fill(&mut self, offset: u64, start: u64, end: u64) -> Result<(), TraceError> {
         // Both are at most the length of the file.
         let (start, end) = (start as usize, end as usize);

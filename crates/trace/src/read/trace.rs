@@ -28,8 +28,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads the metadata of the trace in this directory, of CTF 1.8 or 2, and lists its streams: the files whose name
-    /// does not begin with a dot.
+    /// Reads the metadata of the trace in this directory, of CTF 1.8 or 2, and lists its streams:
+    /// the files whose name does not begin with a dot.
     ///
     /// # Errors
     ///
@@ -41,11 +41,13 @@ impl Trace {
         Trace::described(directory, dialect, description, None)
     }
 
-    /// The trace in this directory, whose metadata another crate has read. `content` undoes what was done to packets.
+    /// The trace in this directory, whose metadata another crate has read. `content` undoes what
+    /// was done to packets.
     ///
     /// # Errors
     ///
-    /// The directory cannot be read, the description cannot be compiled, or a stream's file belongs to no class.
+    /// The directory cannot be read, the description cannot be compiled, or a stream's file belongs
+    /// to no class.
     pub fn described(
         directory: &Path,
         dialect: Dialect,
@@ -97,7 +99,7 @@ impl Trace {
         Ok(streams)
     }
 
-    /// Where it is.
+    /// Its directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -90,7 +90,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The elements of an array of plain numbers: their class, and their bits as on the tape. `None` for other arrays.
+    /// The elements of an array of plain numbers: their class, and their bits as on the tape.
+    /// `None` for other arrays.
     pub(crate) fn plain_elements(&self, node: usize) -> Option<(PlainClass<'a>, impl Iterator<Item = u64> + use<'a>)> {
         let Raw::Packed { bit, count } = self.tape.get(node)?.raw else {
             return None;
@@ -119,7 +120,7 @@ impl<'a> View<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PlainClass<'a> {
     Integer(&'a Integer),
-    /// Of so many bits.
+    /// Its bits.
     Float(u32),
 }
 
@@ -145,7 +146,8 @@ fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// The value of a field. The methods look through variants at the option that was taken, and through optional fields.
+/// The value of a field. The methods look through variants at the option that was taken, and
+/// through optional fields.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
     /// A number, also of an enumeration.
@@ -265,7 +267,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, where it is one that is not negative.
+    /// The number, if it is one and not negative.
     pub fn as_u64(&self) -> Option<u64> {
         match self.chosen()? {
             Value::Integer(integer) => integer.as_u64(),
@@ -273,7 +275,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, where it is one that fits.
+    /// The number, if it is one and fits.
     pub fn as_i64(&self) -> Option<i64> {
         match self.chosen()? {
             Value::Integer(integer) => integer.as_i64(),
@@ -289,7 +291,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text, where it is UTF-8.
+    /// The text, if it is UTF-8.
     pub fn as_str(&self) -> Option<&'a str> {
         match self.chosen()? {
             Value::Text(text) => std::str::from_utf8(text).ok(),
@@ -354,12 +356,12 @@ impl<'a> IntegerValue<'a> {
         }
     }
 
-    /// The number where it is not negative.
+    /// The number, if it is not negative.
     pub fn as_u64(&self) -> Option<u64> {
         u64::try_from(self.value()).ok()
     }
 
-    /// The number where it fits.
+    /// The number, if it fits.
     pub fn as_i64(&self) -> Option<i64> {
         i64::try_from(self.value()).ok()
     }
@@ -369,7 +371,7 @@ impl<'a> IntegerValue<'a> {
         self.class
     }
 
-    /// The names of the number, where it is of an enumeration.
+    /// The names of the number, if it is of an enumeration.
     pub fn labels(&self) -> Option<Labels<'a>> {
         (!self.mappings.is_empty()).then(|| Labels {
             mappings: self.mappings.iter(),
@@ -491,7 +493,7 @@ impl<'a> Elements<'a> {
         self.iter().map(|value| value.as_u64().unwrap_or(0))
     }
 
-    /// The bytes, where elements are 8-bit numbers.
+    /// The bytes, if elements are 8-bit numbers.
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         let Raw::Packed { bit, count } = self.view.tape[self.node].raw else {
             return None;

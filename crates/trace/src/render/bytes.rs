@@ -1,6 +1,7 @@
 //! Pieces that lines are put together from, and bytes looked at eight at a time.
 
-/// Appends the first `len` of these bytes. All of them are copied, which costs less than to copy so many as `len` says.
+/// Appends the first `len` of these bytes. All of them are copied, which is cheaper than copying
+/// `len` of them.
 #[inline]
 pub(super) fn put<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
     let end = text.len() + len;
@@ -8,7 +9,7 @@ pub(super) fn put<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len: usiz
     text.truncate(end);
 }
 
-/// A piece of text that is in many lines. A short one is copied as what it is: so many bytes, whose number is known here.
+/// A piece of text that many lines share. A short one is copied as a constant number of bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     start: [u8; Piece::SHORT],
@@ -51,13 +52,14 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 /// The highest bit of each of eight bytes.
 pub(super) const HIGHEST: u64 = 0x80 * ONES;
 
-/// Has the highest bit of the first of eight bytes that is below a limit of at most 0x80, and none where none is.
+/// Has the highest bit of the first of eight bytes that is below a limit of at most 0x80, and no
+/// bit if there is none.
 #[inline]
 pub(super) const fn below(bytes: u64, limit: u8) -> u64 {
     bytes.wrapping_sub(limit as u64 * ONES) & !bytes
 }
 
-/// Has the highest bit of the first of eight bytes that is this one, and none where none is.
+/// Has the highest bit of the first of eight bytes that is this one, and no bit if there is none.
 #[inline]
 pub(super) const fn equal(bytes: u64, byte: u8) -> u64 {
     below(bytes ^ (byte as u64 * ONES), 1)

@@ -9,8 +9,8 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 
 /// The eight digits of a number below a hundred million, each a byte, the first one in the lowest.
 ///
-/// Halves are split at once: the number into two of four digits, these into four of two, and so on. The factors are reciprocals that are
-/// exact for numbers of so many digits.
+/// Halves are split at once: the number into two of four digits, these into four of two, and so on.
+/// The factors are reciprocals that are exact for numbers of this length.
 #[inline]
 const fn eight(value: u64) -> u64 {
     let fours = (value / 10_000) | ((value % 10_000) << 32);
@@ -27,7 +27,7 @@ pub(super) fn decimal(text: &mut Vec<u8>, value: u64) {
         return long_decimal(text, value);
     }
     let digits = eight(value);
-    // Up to the last digit, which stays where all are zero.
+    // Up to the last digit, which stays if all are zero.
     let zeros = (digits | 1 << 56).trailing_zeros() / 8;
     let shown = (digits | ZEROS) >> (8 * zeros);
     put(text, &shown.to_le_bytes(), 8 - zeros as usize);

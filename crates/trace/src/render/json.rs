@@ -6,7 +6,7 @@ use crate::plan::{Field, Node, Raw, Shape};
 use crate::read::{Event, Fields, PlainClass, Value, View, float};
 use std::io::Write;
 
-/// What the lines of a stream begin with.
+/// The beginning of a stream's lines.
 pub(super) fn stream(event: &Event<'_>) -> Piece {
     let mut text = Vec::new();
     match event.section() {
@@ -23,7 +23,7 @@ pub(super) fn stream(event: &Event<'_>) -> Piece {
     Piece::new(text)
 }
 
-/// What follows in those of a class of events, up to the time.
+/// The next part, which a class of events shares, up to the time.
 pub(super) fn name(name: &str) -> Piece {
     let mut text = b", \"name\": ".to_vec();
     string(&mut text, name.as_bytes());
@@ -33,7 +33,7 @@ pub(super) fn name(name: &str) -> Piece {
 
 /// How JSON prints a field.
 pub(super) struct FieldJson {
-    /// What stands before the value of a member.
+    /// Text before the value of a member.
     key: Piece,
     /// Of a number, which most fields are: whether it is signed.
     signed: Option<bool>,
@@ -54,7 +54,7 @@ impl FieldJson {
     }
 }
 
-/// What lines have of their packet's context: what says nothing of the layout, and where that is nothing, nothing.
+/// The fields of the packet's context, without sizes and counters; perhaps none.
 pub(super) fn packet_context(context: Fields<'_>, fields: &[FieldJson]) -> Piece {
     let mut text = Vec::new();
     if context.without_roles().next().is_some() {
@@ -88,7 +88,8 @@ impl<'a> Printer<'a> {
         Printer { view: of.view, fields }
     }
 
-    /// The members of a struct, each with a comma behind; `without_roles` leaves out what describes the trace's structure.
+    /// The members of a struct, each with a comma after it; `without_roles` leaves out what
+    /// describes the trace's structure.
     pub(super) fn members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
         let end = self.view.after(node);
         let mut member = node + 1;
@@ -107,7 +108,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A value; null where there is none.
+    /// A value, or null.
     fn value(&self, text: &mut Vec<u8>, node: usize) {
         match self.view.value(node) {
             Some(Value::Integer(integer)) => number(text, integer.bits(), integer.class().signed),

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 
 /// How times are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClockFormat {
     /// The local time of day.
     #[default]
@@ -17,7 +18,8 @@ pub enum ClockFormat {
     Seconds,
 }
 
-/// Prints events in the form of `babeltrace2`, one line each. Text of events comes out in the bytes that it is stored in.
+/// Prints events in the form of `babeltrace2`, one line each. Text of events comes out in the bytes
+/// that it is stored in.
 #[derive(Clone, Debug)]
 pub struct TextWriter {
     format: ClockFormat,
@@ -47,7 +49,8 @@ impl TextWriter {
         TextWriter::fields(line, event);
     }
 
-    /// Appends the part of a line that depends on the lines before: the time, and how much later it is than the last one.
+    /// Appends the part of a line that depends on the lines before: the time, and how much later it
+    /// is than the last one.
     pub fn time(&mut self, line: &mut Vec<u8>, time: Option<i64>) {
         let Some(time) = time else { return };
         line.push(b'[');
@@ -114,12 +117,13 @@ impl TextWriter {
 
 const PER_SECOND: u64 = 1_000_000_000;
 
-/// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name), `name`, `ts` (nanoseconds
-/// from the clock's origin), where there are such `packet` (fields of the packet's context) and `context`, and `fields`.
+/// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name),
+/// `name`, `ts` (nanoseconds from the clock's origin), `packet` (fields of the packet's context)
+/// and `context` if there are any, and `fields`.
 ///
-/// Numbers stay numbers, those of enumerations too. Text that is not UTF-8 has replacement characters, and what JSON has no
-/// number for, such as infinity, is null. Bits with names are an object, BLOBs a string of
-/// hexadecimal digits.
+/// Numbers stay numbers, those of enumerations too. Text that is not UTF-8 has replacement
+/// characters, and what JSON has no number for, such as infinity, is null. Bits with names are an
+/// object, BLOBs a string of hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JsonWriter;
 

@@ -76,7 +76,8 @@ impl PacketPieces {
         }
     }
 
-    /// Calls `print` with the pieces of the event's packet, which its reader keeps until the next packet.
+    /// Calls `print` with the pieces of the event's packet, which its reader keeps until the next
+    /// packet.
     #[inline]
     pub(super) fn with<T>(event: &Event<'_>, print: impl FnOnce(&PacketPieces) -> T) -> T {
         let not_kept;

@@ -6,10 +6,10 @@ use crate::description::{Base, EnvironmentValue, Integer};
 use crate::plan::{Field, Node, Raw, Shape};
 use crate::read::{Fields, Flags, IntegerValue, Labels, PlainClass, Value, View, float};
 
-/// What a line of an event without a name has instead of it.
+/// The name of an event without one.
 const UNNAMED: &str = "<unknown>";
 
-/// What lines of a class of events have before the fields.
+/// Text before the fields of an event.
 pub(super) fn heading(environment: &str, name: &str) -> Piece {
     let name = if name.is_empty() { UNNAMED } else { name };
     Piece::new(format!("{environment}{name}: ").into_bytes())
@@ -17,7 +17,7 @@ pub(super) fn heading(environment: &str, name: &str) -> Piece {
 
 /// How text prints a field.
 pub(super) struct FieldText {
-    /// What stands before the value of a member: of the first one with a brace in the place of the comma.
+    /// Text before the value of a member; the first one gets a brace instead of the comma.
     label: Piece,
     form: Form,
 }
@@ -42,7 +42,7 @@ impl FieldText {
     }
 }
 
-/// What lines have of their packet's context. Sizes and counters are the reader's business, and what is left may be nothing.
+/// The fields of the packet's context, without sizes and counters; perhaps none.
 pub(super) fn packet_context(context: Fields<'_>, fields: &[FieldText]) -> Piece {
     let mut text = Vec::new();
     if context.without_roles().next().is_some() {
@@ -51,7 +51,7 @@ pub(super) fn packet_context(context: Fields<'_>, fields: &[FieldText]) -> Piece
     Piece::new(text)
 }
 
-/// What a line has before the event's name.
+/// Text before the event's name.
 pub(super) fn environment(environment: &[(String, EnvironmentValue)]) -> String {
     let entry = |name: &&str| environment.iter().find(|(key, _)| key == *name);
     let texts = ["hostname", "procname", "vpid"].iter().filter_map(entry);
@@ -257,7 +257,7 @@ fn number(text: &mut Vec<u8>, bits: u64, class: &Integer) {
 
 const LOWER_DIGITS: [u8; 16] = *b"0123456789abcdef";
 
-/// A number in base 2, 4 or 8, with at least so many digits.
+/// A number in base 2, 4 or 8, with at least this many digits.
 fn digits(text: &mut Vec<u8>, value: u64, bits_per_digit: u32, least: u32) {
     let needed = (u64::BITS - value.leading_zeros()).div_ceil(bits_per_digit).max(least);
     let mut buffer = [0; 64];
@@ -271,7 +271,7 @@ fn digits(text: &mut Vec<u8>, value: u64, bits_per_digit: u32, least: u32) {
     text.extend_from_slice(buffer);
 }
 
-/// How a byte is written in a text: as itself, behind a backslash with this letter, or in hexadecimal.
+/// How a byte is written in a text: as itself, as this letter after a backslash, or in hexadecimal.
 const PLAIN: u8 = 0;
 const IN_HEXADECIMAL: u8 = 1;
 const ESCAPES: [u8; 256] = escapes();
@@ -318,7 +318,7 @@ fn quoted(text: &mut Vec<u8>, bytes: &[u8]) {
     text.push(b'"');
 }
 
-/// Where the first byte is that is not written as itself.
+/// Place of the first byte that is not written as itself.
 #[inline]
 fn special(bytes: &[u8]) -> Option<usize> {
     let (eights, rest) = bytes.as_chunks();
@@ -332,7 +332,8 @@ fn special(bytes: &[u8]) -> Option<usize> {
     Some(eights.len() * 8 + place)
 }
 
-/// Whether one of eight bytes is special: then the highest bit of the first one is the lowest that is set.
+/// Whether one of eight bytes is special: then the highest bit of the first one is the lowest that
+/// is set.
 #[inline]
 const fn specials(bytes: u64) -> u64 {
     let quotes = equal(bytes, b'"') | equal(bytes, b'\'') | equal(bytes, b'?') | equal(bytes, b'\\');
@@ -368,8 +369,8 @@ fn general(text: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// The same for numbers from 0.0001 to a million, where the digits can be had by one exact factor and do not hang on a tie; `None`
-/// for all others.
+/// The same for numbers from 0.0001 to a million, where the digits can be had by one exact factor
+/// and do not hang on a tie; `None` for all others.
 fn six_digits(text: &mut Vec<u8>, value: f64) -> Option<()> {
     const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
     /// Far more than a product of six digits is off.
@@ -460,7 +461,8 @@ mod tests {
                 continue;
             }
             short_ones += 1;
-            // Six significant digits of the exact number, read back: the same number as the shorter text.
+            // Six significant digits of the exact number, read back: the same number as the shorter
+            // text.
             let exact: f64 = format!("{value:.5e}").parse().unwrap();
             let ours: f64 = std::str::from_utf8(&text).unwrap().parse().unwrap();
             assert_eq!(ours, exact, "{value}");

@@ -67,7 +67,7 @@ pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
             }
             "stream" => blocks.streams.push(stream(contents)?),
             "event" => blocks.events.push(event(contents)?),
-            // Call sites tell nothing about the data.
+            // Call sites say nothing about the data.
             _ => {}
         }
     }
@@ -221,7 +221,7 @@ fn clock(contents: &Contents<'_>) -> Result<Clock> {
     }
 }
 
-/// The offset in cycles, whose seconds are taken away where it is negative.
+/// The offset in cycles, whose seconds are taken away if it is negative.
 fn set_offset(clock: &mut Clock, offset: i128) -> Option<()> {
     let (seconds, cycles) = match offset < 0 {
         true => {

@@ -9,12 +9,12 @@ pub struct Position {
     pub column: u32,
 }
 
-/// Metadata that cannot be read: what is wrong, and where.
+/// What is wrong with metadata, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// What is wrong.
     pub kind: ErrorKind,
-    /// Where.
+    /// Its place.
     pub position: Position,
 }
 
@@ -62,7 +62,8 @@ pub enum ErrorKind {
     Abstract,
     /// There is no section of this name.
     UnknownSection,
-    /// A field with this reserved name is not of the class, or not at the place, that the name asks for.
+    /// A field with this reserved name is not of the class, or not at the place, that the name asks
+    /// for.
     Reserved(&'static str),
     /// No option of the variant has the name of a label of its tag.
     NoLabel,

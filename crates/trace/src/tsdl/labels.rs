@@ -2,7 +2,8 @@
 
 use crate::description::{Mapping, Range};
 
-/// The values of a tag that choose an option: those of the label of its name, with or without 1.8's underscore.
+/// The values of a tag that choose an option: those of the label of its name, with or without 1.8's
+/// underscore.
 pub(super) fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
     let find = |name: &str| mappings.iter().find(|mapping| mapping.name == name);
     find(option)

@@ -13,6 +13,7 @@ pub struct Token {
 
 /// What a token is.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum TokenKind {
     /// A name or keyword.
     Word(String),

@@ -17,5 +17,6 @@ pub fn parse(text: &str) -> Result<Description> {
     link::link(blocks, most_fields)
 }
 
-/// Types that use others can describe exponentially many fields. Real metadata has less than one for ten bytes.
+/// Types that use others can describe exponentially many fields. Real metadata has less than one
+/// for ten bytes.
 const MAX_FIELDS_PER_BYTE: u64 = 4;

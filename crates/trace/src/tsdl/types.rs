@@ -348,7 +348,8 @@ impl Types {
     }
 }
 
-/// Variants must have something in common with a tag beside them, also where nobody uses the struct.
+/// Variants must have something in common with a tag beside them, also where nobody uses the
+/// struct.
 fn check_labels(members: &[RawMember]) -> Result<()> {
     for (index, member) in members.iter().enumerate() {
         let RawClass::Variant {

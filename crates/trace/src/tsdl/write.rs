@@ -14,6 +14,7 @@ pub type WriteError = Inexpressible<WriteErrorKind>;
 
 /// What 1.8 cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteErrorKind {
     /// A name that is no identifier.
     Name,
@@ -52,6 +53,10 @@ impl std::fmt::Display for WriteErrorKind {
 type Result<T> = std::result::Result<T, WriteError>;
 
 /// The text of the metadata, with `/* CTF 1.8 */` as its first line.
+///
+/// # Errors
+///
+/// CTF 1.8 cannot express the description.
 pub fn write(description: &Description) -> Result<String> {
     let mut writer = Writer {
         description,
@@ -82,7 +87,8 @@ struct Writer<'d> {
     /// Index of the stream class, and of the event class in it.
     stream: Option<usize>,
     event: Option<usize>,
-    /// The structs around the current field: how long the path to them is, and the names before the field.
+    /// The structs around the current field: how long the path to them is, and the names before the
+    /// field.
     frames: Vec<(usize, Vec<&'d str>)>,
     path: Vec<&'d str>,
 }
@@ -170,7 +176,7 @@ impl<'d> Writer<'d> {
     fn stream(&mut self, index: usize) -> Result<()> {
         let class = &self.description.streams[index];
         self.stream = Some(index);
-        // Where no packet header could tell an id, readers want none.
+        // Without an id in the packet header, readers want none.
         let told = class.id != 0 || self.description.packet_header.is_some();
         self.line(format_args!("\nstream {{"));
         if told {
@@ -437,7 +443,8 @@ impl<'d> Writer<'d> {
         })
     }
 
-    /// The shortest way to say it: the name alone where the field stands in a struct around and nothing nearer has its name.
+    /// The shortest way to say it: the name alone where the field stands in a struct around and
+    /// nothing nearer has its name.
     fn reference(&self, reference: &Reference) -> Result<String> {
         let Some((name, parents)) = reference.path.split_last().filter(|_| !reference.any_option) else {
             return self.fail(WriteErrorKind::Reference);

@@ -7,12 +7,13 @@ use crate::read::Trace;
 use std::fs;
 use std::path::Path;
 
-/// Makes the directory (or takes an empty one) and writes the trace into it, in CTF 1.8 or 2. Both have the same streams,
-/// which are copied, damaged or not.
+/// Makes the directory (or takes an empty one) and writes the trace into it, in CTF 1.8 or 2. Both
+/// have the same streams, which are copied, damaged or not.
 ///
 /// # Errors
 ///
-/// The trace or `dialect` is neither 1.8 nor 2, the dialect cannot express the description, or the trace cannot be written.
+/// The trace or `dialect` is neither 1.8 nor 2, the dialect cannot express the description, or the
+/// trace cannot be written.
 pub fn convert(trace: &Trace, directory: &Path, dialect: Dialect) -> Result<(), CreateError> {
     if trace.dialect() == Dialect::Rfc1_1 {
         let kind = CreateErrorKind::OtherDialect(Dialect::Rfc1_1);

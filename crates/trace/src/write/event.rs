@@ -6,12 +6,13 @@ use crate::error::EncodeError;
 use crate::plan::{Count, Field, FieldId, Plan, Shape};
 use backtrail_wire::Endian;
 
-/// Writes the fields of an event: first the stream's event context, then the event's own context, then the payload, each in
-/// the order of its class. Structs, arrays and variants need no call of their own: their leaves follow one another,
-/// and an array takes as many elements as the earlier length says. An enumeration is written as its number.
+/// Writes the fields of an event: first the stream's event context, then the event's own context,
+/// then the payload, each in the order of its class. Structs, arrays and variants need no call of
+/// their own: their leaves follow one another, and an array takes as many elements as the earlier
+/// length says. An enumeration is written as its number.
 ///
-/// After a value of the wrong kind [`EventWriter::finish`] fails, and the packet stays as it was. An event that is
-/// dropped without `finish` is not written.
+/// After a value of the wrong kind [`EventWriter::finish`] fails, and the packet stays as it was.
+/// An event that is dropped without `finish` is not written.
 #[must_use = "an event that is not finished is not written"]
 pub struct EventWriter<'w> {
     pub(super) stream: &'w mut StreamWriter,
@@ -30,7 +31,8 @@ impl StreamWriter {
         self.start_event(id, timestamp, self.last, false)
     }
 
-    /// An event before all others of the packet, at the packet's begin, whenever it is written. Several stay in their order.
+    /// An event before all others of the packet, at the packet's begin, whenever it is written.
+    /// Several stay in their order.
     pub fn front_event(&mut self, id: u64) -> EventWriter<'_> {
         self.begin(self.last);
         self.start_event(id, self.begin, self.begin, true)
@@ -77,7 +79,7 @@ impl EventWriter<'_> {
         self.unsigned(u64::from(value));
     }
 
-    /// An unsigned number of 64 bits; of fewer, where it fits.
+    /// An unsigned number of 64 bits; of fewer, if it fits.
     pub fn u64(&mut self, value: u64) {
         self.unsigned(value);
     }
@@ -87,7 +89,7 @@ impl EventWriter<'_> {
         self.signed(i64::from(value));
     }
 
-    /// A signed number of 64 bits; of fewer, where it fits.
+    /// A signed number of 64 bits; of fewer, if it fits.
     pub fn i64(&mut self, value: i64) {
         self.signed(value);
     }
@@ -103,7 +105,8 @@ impl EventWriter<'_> {
         self.note(result);
     }
 
-    /// A text: a string, which must have no zero byte, or an array of characters, which is filled up with zeros.
+    /// A text: a string, which must have no zero byte, or an array of characters, which is filled
+    /// up with zeros.
     pub fn string(&mut self, text: &str) {
         self.text(text.as_bytes());
     }
@@ -136,7 +139,12 @@ impl EventWriter<'_> {
         }
     }
 
-    /// Ends the event. Afterwards it is part of the packet, or there was an error and the packet is as before.
+    /// Ends the event and adds it to the packet.
+    ///
+    /// # Errors
+    ///
+    /// A value does not fit its field, a field has no value, or the packet has no room. The packet
+    /// is as before.
     pub fn finish(mut self) -> Result<(), EncodeError> {
         let mut result = self.error.map_or(Ok(()), Err);
         if result.is_ok() && self.next().is_ok() {
@@ -232,7 +240,8 @@ impl EventWriter<'_> {
         Ok(())
     }
 
-    /// Copies elements at once where an array of plain numbers of that size is next and has room for them.
+    /// Copies elements at once if an array of plain numbers of that size is next and has room for
+    /// them.
     fn bulk(&mut self, size: u32, count: usize, copy: impl FnOnce(&mut Vec<u8>, Endian)) -> bool {
         if count == 0 {
             return true;

@@ -17,15 +17,17 @@ pub struct StreamOptions {
     pub class_id: u64,
     /// Number of the stream among those of its class.
     pub instance_id: u64,
-    /// Values of the packet context's fields without a role, by name: `cpu_id`. What is not named is 0.
+    /// Values of the packet context's fields without a role, by name: `cpu_id`. What is not named
+    /// is 0.
     pub context: Vec<(String, u64)>,
-    /// The most bytes of a packet, with its padding. An event that would make the packet longer is refused with
-    /// [`EncodeError::Full`], so that buffers never grow beyond it. At least one page.
+    /// The most bytes of a packet, with its padding. An event that would make the packet longer is
+    /// refused with [`EncodeError::Full`], so that buffers never grow beyond it. At least one page.
     pub max_packet_bytes: usize,
-    /// Packets are padded to a multiple of this many bytes: a page, as tracers do whose buffers are mapped, or less, to at least 1.
+    /// Packets are padded to a multiple of this many bytes: a page, as tracers do whose buffers are
+    /// mapped, or less, to at least 1.
     pub align_packet_bytes: usize,
-    /// What is done to the packets' content; `None`: nothing, or what the [`crate::TraceWriter`] does to all.
-    /// Only headers with the numbers of the RFC can say that something was.
+    /// What is done to the packets' content; `None`: nothing, or what the [`crate::TraceWriter`]
+    /// does to all. Only headers with the numbers of the RFC can say that something was.
     pub content: Option<Arc<dyn ContentEncoder>>,
 }
 
@@ -43,10 +45,11 @@ impl StreamOptions {
     }
 }
 
-/// Makes the packets of a stream, one after the other: [`StreamWriter::event`] as often as there are events,
-/// then [`StreamWriter::finish`] for the packet's bytes.
+/// Makes the packets of a stream, one after the other: [`StreamWriter::event`] as often as there
+/// are events, then [`StreamWriter::finish`] for the packet's bytes.
 ///
-/// Timestamps are cycles of the stream's clock. They never go back: an earlier one than the last counts as the last.
+/// Timestamps are cycles of the stream's clock. They never go back: an earlier one than the last
+/// counts as the last.
 #[derive(Debug)]
 pub struct StreamWriter {
     pub(super) plan: Arc<Plan>,
@@ -66,7 +69,7 @@ pub struct StreamWriter {
     pub(super) last: u64,
     pub(super) sequence_number: u64,
     pub(super) discarded: u64,
-    /// Those before the packet began: what the RFC's packets tell.
+    /// Those before the packet began, which the RFC's packets count.
     pub(super) discarded_before: u64,
     /// Bits at the beginning of an event's context that say how long its payload is (RFC 7).
     pub(super) payload_size: Option<Integer>,
@@ -77,12 +80,16 @@ pub struct StreamWriter {
     events: u64,
 }
 
-/// Of the only field of an event's context that tells the payload's size.
+/// Size of the only field of an event's context that has the payload's size.
 pub(super) const PAYLOAD_SIZE_BYTES: usize = 2;
 
 impl StreamWriter {
-    /// Fails where the stream class cannot be written: no such class, headers with other fields than numbers, events whose
-    /// fields are not whole bytes.
+    /// Before the first packet.
+    ///
+    /// # Errors
+    ///
+    /// The stream class cannot be written: no such class, headers with other fields than numbers,
+    /// events whose fields are not whole bytes.
     pub fn new(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter, EncodeError> {
         StreamWriter::with_checks(plan, options, true)
     }
@@ -265,13 +272,17 @@ impl StreamWriter {
         self.layout.bytes() + self.front.len() + self.body.len()
     }
 
-    /// When the packet began; `None` where there is none.
+    /// When the packet began; `None` if there is none.
     pub fn begun_at(&self) -> Option<u64> {
         self.open.then_some(self.begin)
     }
 
-    /// Ends the packet not before `timestamp` and gives all its bytes, padded as asked. Also without events: then
-    /// the packet tells that nothing happened until then.
+    /// Ends the packet not before `timestamp` and returns all its bytes, padded. A packet without
+    /// events says that nothing happened until then.
+    ///
+    /// # Errors
+    ///
+    /// A number of the header does not fit, or the content cannot be stored.
     pub fn finish(&mut self, timestamp: u64) -> Result<&[u8], EncodeError> {
         self.begin(timestamp);
         self.last = self.last.max(timestamp);

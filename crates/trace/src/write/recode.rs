@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, EncodeError>;
 
-/// Unlike events that an application writes, these come with their times, which may go back, and may be of fields that are
-/// no whole bytes.
+/// Unlike events that an application writes, these come with their times, which may go back, and
+/// may be of fields that are no whole bytes.
 impl StreamWriter {
     pub(super) fn for_recoding(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter> {
         StreamWriter::with_checks(plan, options, false)
     }
 
-    /// Begins a packet, which was told to begin then.
+    /// Begins a packet at this time.
     pub(super) fn begin_recoding(&mut self, begin: Option<u64>) {
         if let Some(begin) = begin {
             self.last = begin;
@@ -73,9 +73,9 @@ impl StreamWriter {
         }
     }
 
-    /// Ends the packet, with what it was told to say.
+    /// Ends the packet with these numbers.
     pub(super) fn finish_recoding(&mut self, end: Option<u64>, number: u64, discarded: u64) -> Result<&[u8]> {
-        // Where no time was told, the last event's, or that of the packet before.
+        // Without a time, the last event's, or that of the packet before.
         self.last = end.unwrap_or(self.last);
         self.sequence_number = number;
         (self.discarded, self.discarded_before) = (discarded, discarded);

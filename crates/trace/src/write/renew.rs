@@ -10,12 +10,14 @@ use std::io::Write;
 use std::sync::Arc;
 
 impl TraceWriter {
-    /// Reads a stream to its end and writes its events by this trace's description: a packet for each packet, and one
-    /// more if the RFC could not count the discarded events otherwise. Times become nanoseconds.
+    /// Reads a stream to its end and writes its events by this trace's description: a packet for
+    /// each packet, and one more if the RFC could not count the discarded events otherwise. Times
+    /// become nanoseconds.
     ///
     /// # Errors
     ///
-    /// The stream cannot be read, this trace's classes cannot express its events, or the file cannot be written.
+    /// The stream cannot be read, this trace's classes cannot express its events, or the file
+    /// cannot be written.
     pub fn rewrite(
         &self,
         reader: &mut StreamReader,
@@ -78,7 +80,7 @@ struct Source {
     end: Option<u64>,
     /// Its number, of which all bits count.
     number: u64,
-    /// Discarded events as it tells them.
+    /// Discarded events as it counts them.
     discarded: u64,
     /// Those of the packet before.
     before: u64,

@@ -13,7 +13,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A trace that is being written. It is readable at any time: the metadata comes first, and files only ever get whole packets.
+/// A trace that is being written. It is readable at any time: the metadata comes first, and files
+/// only ever get whole packets.
 ///
 /// ```
 /// use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
@@ -52,7 +53,8 @@ impl TraceWriter {
     ///
     /// # Errors
     ///
-    /// The dialect cannot express the description, or the directory cannot be written or is not empty.
+    /// The dialect cannot express the description, or the directory cannot be written or is not
+    /// empty.
     pub fn create(directory: &Path, description: Description, dialect: Dialect) -> Result<TraceWriter, CreateError> {
         let metadata = match dialect {
             Dialect::V1_8 => {
@@ -70,7 +72,8 @@ impl TraceWriter {
         TraceWriter::with_metadata(directory, description, &metadata)
     }
 
-    /// Makes the directory (or takes an empty one) and writes metadata that another crate has made of the description.
+    /// Makes the directory (or takes an empty one) and writes metadata that another crate has made
+    /// of the description.
     ///
     /// # Errors
     ///
@@ -96,7 +99,8 @@ impl TraceWriter {
         })
     }
 
-    /// The same, with what is done to the packets of streams whose [`StreamOptions::content`] is `None`.
+    /// The same, with what is done to the packets of streams whose [`StreamOptions::content`] is
+    /// `None`.
     #[must_use]
     pub fn with_content(self, content: Arc<dyn ContentEncoder>) -> TraceWriter {
         TraceWriter {
@@ -110,7 +114,8 @@ impl TraceWriter {
         &self.plan
     }
 
-    /// A new stream. Its file appears with its first packet. The result can be moved to another thread.
+    /// A new stream. Its file appears with its first packet. The result can be moved to another
+    /// thread.
     ///
     /// # Errors
     ///
@@ -133,7 +138,7 @@ impl TraceWriter {
         options
     }
 
-    /// Where a stream of this class and name may be written.
+    /// The path of a new stream of this class and name.
     pub(super) fn new_stream_path(&self, file_name: &str, class: u64) -> Result<PathBuf, CreateError> {
         let path = self.directory.join(file_name);
         let sound = !file_name.is_empty()
@@ -181,7 +186,7 @@ impl PacketFile {
         &mut self.writer
     }
 
-    /// Where the stream is written.
+    /// The stream's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -191,9 +196,13 @@ impl PacketFile {
         self.length
     }
 
-    /// Finishes the packet, not before `timestamp`, and appends it with one system call. Where the file system takes
-    /// only a part, that part is taken back, so that the file ends with the packet before; its events then count as
-    /// discarded.
+    /// Finishes the packet, not before `timestamp`, and appends it with one system call. If the
+    /// file system takes only a part, that part is removed, so that the file ends with the packet
+    /// before; its events then count as discarded.
+    ///
+    /// # Errors
+    ///
+    /// The packet cannot be finished, or was not written in full.
     pub fn flush(&mut self, timestamp: u64) -> Result<(), CreateError> {
         let events = self.writer.events();
         let result = self.append(timestamp);
@@ -235,8 +244,8 @@ pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create_new(true).open(path)
 }
 
-/// Writes with one call where the system takes all of it. It takes less where there is no more room; only the next call
-/// says which limit that was.
+/// Writes with one call if the system takes all of it. It takes less if there is no more room; only
+/// the next call says which limit that was.
 fn write_once(mut output: impl Write, packet: &[u8]) -> std::io::Result<()> {
     let mut rest = packet;
     while !rest.is_empty() {

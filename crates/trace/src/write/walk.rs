@@ -79,7 +79,7 @@ impl Walk {
         }
     }
 
-    /// The leaf had this value: where it was a sequence's own length, so many elements follow.
+    /// The leaf had this value. If it was a sequence's own length, this many elements follow.
     pub(super) fn counted(&mut self, value: u64) {
         if let Some(Pending::Sequence { of }) = self.pending.last().copied() {
             self.pending.pop();

@@ -1,4 +1,5 @@
-//! Public traces: those that must be accepted print what babeltrace2 prints, those that must be refused are refused.
+//! Public traces: those that must be accepted print what babeltrace2 prints, those that must be
+//! refused are refused.
 
 use crate::support;
 use crate::support::{comparable, corpus};

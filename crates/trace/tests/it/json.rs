@@ -1,4 +1,5 @@
-//! What JSON says is what the interface says, written by other means, for every trace of the corpus that can be read and for one with every class of fields.
+//! What JSON says is what the interface says, written by other means, for every trace of the corpus
+//! that can be read and for one with every class of fields.
 
 use crate::support;
 use backtrail_trace::{Dialect, Event, Fields, JsonWriter, Options, Trace, Value, find_traces};

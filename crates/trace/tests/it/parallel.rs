@@ -25,7 +25,8 @@ fn events_of(streams: u32, cpu: u32) -> u64 {
     }
 }
 
-/// Streams whose times overlap here and there, of packets of so many bytes; one of them has hardly any events.
+/// Streams whose times overlap here and there, of packets of so many bytes; one of them has hardly
+/// any events.
 fn write(directory: &Path, streams: u32, packet_bytes: usize, has_times: bool) {
     let fields = Struct::new()
         .with("number", Integer::unsigned(64, Endian::NATIVE))

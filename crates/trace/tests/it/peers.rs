@@ -1,4 +1,5 @@
-//! What we write is read by us, by both series of babeltrace2, and what it can read by babeltrace 1.5, with the same text and without a warning.
+//! What we write is read by us, by both series of babeltrace2, and what it can read by babeltrace
+//! 1.5, with the same text and without a warning.
 
 use crate::support;
 use backtrail_testkit::peers::{Peer, babeltrace1, babeltrace2_2_0, babeltrace2_2_1};
@@ -77,7 +78,8 @@ fn big_endian_2() {
     every_class(Dialect::V2, Endian::Big, &[babeltrace2_2_1()]);
 }
 
-/// What babeltrace 1.5 can read: fields of whole bytes. It puts the option's name into a variant and quotes nothing in texts, so there is neither.
+/// What babeltrace 1.5 can read: fields of whole bytes. It puts the option's name into a variant
+/// and quotes nothing in texts, so there is neither.
 #[test]
 fn whole_bytes_for_babeltrace_1_5() {
     for order in [Endian::Little, Endian::Big] {

@@ -1,5 +1,6 @@
-//! Events in a ring buffer: what was put in is read, by us and by babeltrace2; old packets make room; what a killed writer leaves
-//! is whole but for the event in flight; and no code of it allocates or panics.
+//! Events in a ring buffer: what was put in is read, by us and by babeltrace2; old packets make
+//! room; what a killed writer leaves is whole but for the event in flight; and no code of it
+//! allocates or panics.
 
 use crate::support;
 use backtrail_testkit::peers::{Peer, babeltrace2_2_0, babeltrace2_2_1};
@@ -197,7 +198,8 @@ fn what_has_no_room_is_counted() {
 const DIRECTORY: &str = "BACKTRAIL_TEST_DIRECTORY";
 const RING_BYTES: u64 = 64 * PACKET as u64;
 
-/// Not a test of its own: what is killed. How many events are committed is told in a file of its own.
+/// Not a test of its own: what is killed. How many events are committed is told in a file of its
+/// own.
 #[test]
 #[ignore = "started by the other tests"]
 fn writer() {
@@ -281,7 +283,8 @@ fn killed(times: u32) {
                 .unwrap()
                 .is_empty()
         );
-        // All that was committed is there, up to what the ring holds, and at most the one that was not counted yet.
+        // All that was committed is there, up to what the ring holds, and at most the one that was
+        // not counted yet.
         let last = first.map_or(0, |first| first + next);
         assert!(
             last == committed || last == committed + 1,

@@ -1,5 +1,6 @@
-//! Traces that other tracers have recorded, read by us like babeltrace2: LTTng-UST with contexts, with buffers for each process, a snapshot, a rotation, and what
-//! is got from a killed program's buffers; barectf with everything in bytes, and in bits.
+//! Traces that other tracers have recorded, read by us like babeltrace2: LTTng-UST with contexts,
+//! with buffers for each process, a snapshot, a rotation, and what is got from a killed program's
+//! buffers; barectf with everything in bytes, and in bits.
 
 use crate::support;
 use backtrail_testkit::peers::{Barectf, Lttng, Peer, babeltrace1, babeltrace2_2_0, babeltrace2_2_1};
@@ -7,7 +8,8 @@ use backtrail_testkit::scratch;
 use backtrail_trace::{Dialect, Trace, convert, find_traces};
 use std::path::Path;
 
-/// Our text of all traces below a directory, which must be that of babeltrace2; what either reader warns of is none of it.
+/// Our text of all traces below a directory, which must be that of babeltrace2; what either reader
+/// warns of is none of it.
 fn compare(peer: &Peer, directory: &Path, least: usize) {
     let output = peer.command().arg("--clock-seconds").arg(directory).output().unwrap();
     assert!(output.status.success());

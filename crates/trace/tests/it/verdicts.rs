@@ -1,4 +1,5 @@
-//! What is accepted and what is refused, held against babeltrace2 2.1: small traces of 1.8 that differ in one place each.
+//! What is accepted and what is refused, held against babeltrace2 2.1: small traces of 1.8 that
+//! differ in one place each.
 
 use crate::support;
 use crate::support::verdicts::expect;
@@ -310,7 +311,8 @@ fn metadata_in_packets() {
         true,
     );
 
-    // Those of CTF 2 have a longer header. babeltrace2 does not read them, so what it prints of the same text without packets counts.
+    // Those of CTF 2 have a longer header. babeltrace2 does not read them, so what it prints of the
+    // same text without packets counts.
     let json = "\x1e{\"type\":\"preamble\",\"version\":2}\n\x1e{\"type\":\"data-stream-class\"}\n\x1e{\"type\":\"event-record-class\",\
          \"name\":\"e\",\"payload-field-class\":{\"type\":\"structure\",\"member-classes\":[{\"name\":\"a\",\"field-class\":\
          {\"type\":\"fixed-length-unsigned-integer\",\"length\":8,\"byte-order\":\"big-endian\"}}]}}\n";

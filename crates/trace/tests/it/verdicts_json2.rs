@@ -1,8 +1,11 @@
-//! What of CTF 2's metadata is accepted and what is refused, rule by rule, held against babeltrace2 2.1: small traces that differ in one place each.
+//! What of CTF 2's metadata is accepted and what is refused, rule by rule, held against babeltrace2
+//! 2.1: small traces that differ in one place each.
 //!
-//! `json2_cases.txt` has a case between empty lines: the verdict and what it is about, then the fragments, one a line. `$P`, `$D`, `$C`, `$U8` stand for the
-//! constants below; `$E name=class ; …` is an event with these members. Every stream is 24 bytes of 1. Behind `alone` is where babeltrace2 says otherwise: it
-//! reads on after a wrong magic number, goes further up than the root of a location, and aborts where ranges of one option of a variant overlap.
+//! `json2_cases.txt` has a case between empty lines: the verdict and what it is about, then the
+//! fragments, one a line. `$P`, `$D`, `$C`, `$U8` stand for the constants below; `$E name=class ;
+//! …` is an event with these members. Every stream is 24 bytes of 1. Behind `alone` is where
+//! babeltrace2 says otherwise: it reads on after a wrong magic number, goes further up than the
+//! root of a location, and aborts where ranges of one option of a variant overlap.
 
 use crate::support;
 use backtrail_trace::{Plan, json2};
@@ -49,7 +52,8 @@ fn every_case() {
     support::verdicts::expect_all(CASES, metadata);
 }
 
-/// What a location says of whichever option was taken is still said when the metadata is written again.
+/// What a location says of whichever option was taken is still said when the metadata is written
+/// again.
 #[test]
 fn locations_through_variants_are_written() {
     for case in CASES.split("\n\n") {

@@ -4,7 +4,8 @@ use super::mutate;
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
-/// Runs a target for two seconds on valid inputs with a few bytes changed, each from its own place on.
+/// Runs a target for two seconds on valid inputs with a few bytes changed, each from its own place
+/// on.
 pub(crate) fn run(target: fn(&[u8]), seeds: &[(Vec<u8>, usize)], text: bool) {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let start = Instant::now();

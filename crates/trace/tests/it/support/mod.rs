@@ -62,7 +62,8 @@ pub(crate) fn text_below(path: &Path) -> Result<Vec<u8>, TraceError> {
     Ok(text)
 }
 
-/// Lines of equal time may come in any order, so the differences of time, which depend on it, are left out.
+/// Lines of equal time may come in any order, so the differences of time, which depend on it, are
+/// left out.
 pub(crate) fn comparable(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = text
         .lines()
@@ -358,7 +359,8 @@ fn put_stack(event: &mut EventWriter<'_>, number: u64, len: u64) {
     }
 }
 
-/// A packet of a few events of every class, with jumps of time on both sides of what 27 and 32 bits say.
+/// A packet of a few events of every class, with jumps of time on both sides of what 27 and 32 bits
+/// say.
 pub(crate) fn fill(stream: &mut PacketFile, base: u64, number: u64) {
     let writer = stream.writer();
     writer.begin(base);

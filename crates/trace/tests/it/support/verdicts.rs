@@ -3,7 +3,8 @@
 use super::text_of;
 use backtrail_testkit::peers::{Peer, babeltrace2_2_1};
 
-/// Whether we, and babeltrace2 if it is there, accept the trace has to be `accepted`. Where both do, their texts are equal.
+/// Whether we, and babeltrace2 if it is there, accept the trace has to be `accepted`. Where both
+/// do, their texts are equal.
 #[track_caller]
 pub(crate) fn expect(peer: Option<&Peer>, what: &str, metadata: &[u8], stream: &[u8], accepted: bool) {
     let directory = tempfile::tempdir().unwrap();
@@ -22,8 +23,9 @@ pub(crate) fn expect(peer: Option<&Peer>, what: &str, metadata: &[u8], stream: &
     }
 }
 
-/// Holds all cases of a file. They stand between empty lines: in the first line the verdict (`accept` or `refuse`, with `alone` behind it
-/// where babeltrace2 says otherwise) and what it is about, then the lines of which the metadata are made. Every stream is 24 bytes of 1.
+/// Holds all cases of a file. They stand between empty lines: in the first line the verdict
+/// (`accept` or `refuse`, with `alone` behind it where babeltrace2 says otherwise) and what it is
+/// about, then the lines of which the metadata are made. Every stream is 24 bytes of 1.
 pub(crate) fn expect_all(cases: &str, metadata: impl Fn(&str) -> String) {
     let peer = babeltrace2_2_1();
     let mut count = 0;
