@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    backtrail_trace::fuzz::convert(data);
+    backtrail_trace_rfc::fuzz::convert(data);
 });

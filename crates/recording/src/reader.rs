@@ -73,7 +73,6 @@ impl Reader {
             events: trace.events(Options {
                 // What follows a damaged packet may refer to what was in it.
                 recover: Recover::EndStream,
-                ..Options::default()
             })?,
             decoder: ItemDecoder::default(),
         })

@@ -1,10 +1,13 @@
-//! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects' modules.
+//! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects'
+//! modules.
 
-use crate::description::Scope;
-use crate::{DescriptionError, json2, rfc, tsdl};
+use crate::description::DescriptionError;
+use crate::dialect::Dialect;
+use crate::{json2, tsdl};
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// A packet that cannot be decoded: what is wrong, and where.
+/// What is wrong with a packet, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// What is wrong.
@@ -15,6 +18,7 @@ pub struct DecodeError {
 
 /// What is wrong with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecodeErrorKind {
     /// A field goes past the end of the packet's content, or of the file.
     Truncated,
@@ -37,7 +41,7 @@ pub enum DecodeErrorKind {
     StreamClassChanged(u64),
     /// A packet of the stream with this id among those of another stream of its class.
     StreamChanged(u64),
-    /// So many cycles are more nanoseconds from the clock's origin than signed 64 bits hold.
+    /// This many cycles are more nanoseconds from the clock's origin than signed 64 bits hold.
     Clock(u64),
     /// The metadata has no event class with this id.
     UnknownEventClass(u64),
@@ -72,7 +76,7 @@ pub enum DecodeErrorKind {
     Decrypt,
     /// The compressed content is malformed.
     Decompress,
-    /// The compressed content grows beyond all measure: [`crate::constants::MAX_UNPACK_RATIO`].
+    /// The compressed content grows beyond all measure.
     Bomb,
 }
 
@@ -81,7 +85,7 @@ impl std::fmt::Display for DecodeError {
         use DecodeErrorKind as Kind;
         match self.kind {
             Kind::Truncated => write!(f, "field goes past the end of the packet")?,
-            Kind::Unterminated => write!(f, "string without an end")?,
+            Kind::Unterminated => write!(f, "unterminated string")?,
             Kind::Magic(value) => write!(f, "packet begins with {value:#x}, not with the magic number")?,
             Kind::PacketSize(bits) => write!(f, "packet size of {bits} bits")?,
             Kind::PacketPastEnd { missing } => write!(f, "file ends {missing} bytes before the packet does")?,
@@ -116,10 +120,11 @@ impl std::fmt::Display for DecodeError {
     }
 }
 
-impl std::error::Error for DecodeError {}
+impl Error for DecodeError {}
 
 /// An event or packet that cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EncodeError {
     /// There is no stream class with this id.
     UnknownStreamClass(u64),
@@ -162,7 +167,7 @@ pub enum EncodeError {
         /// The payload's.
         is: u64,
     },
-    /// Only packets of the RFC tell what was done to their content.
+    /// These packets' headers cannot say what was done to their content.
     Packing,
 }
 
@@ -186,12 +191,12 @@ impl std::fmt::Display for EncodeError {
             EncodeError::Compress => write!(f, "content cannot be compressed"),
             EncodeError::Random => write!(f, "no random numbers for encryption"),
             EncodeError::PayloadSize { told, is } => write!(f, "payload of {is} bytes, not {told} as its context says"),
-            EncodeError::Packing => write!(f, "only packets of the RFC can be compressed, encrypted or checked"),
+            EncodeError::Packing => write!(f, "only packets of RFC v1.1 can be compressed, encrypted or checked"),
         }
     }
 }
 
-impl std::error::Error for EncodeError {}
+impl Error for EncodeError {}
 
 /// A trace that cannot be read: which file, and why.
 #[derive(Debug)]
@@ -204,11 +209,14 @@ pub struct TraceError {
 
 /// Why a trace cannot be read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum TraceErrorKind {
     /// The operating system says so.
     Io(std::io::Error),
     /// Metadata of no known dialect: its first bytes.
     UnknownDialect([u8; 4]),
+    /// Another crate reads this dialect.
+    OtherDialect(Dialect),
     /// A packet of the metadata is malformed, at this byte of the file.
     MetadataPacket(u64),
     /// The packets of the metadata have another byte order than the trace that they describe.
@@ -245,6 +253,7 @@ impl std::fmt::Display for TraceErrorKind {
             TraceErrorKind::UnknownDialect(bytes) => {
                 write!(f, "metadata of no known kind, it begins with {bytes:02x?}")
             }
+            TraceErrorKind::OtherDialect(dialect) => write!(f, "this reader does not read {dialect}"),
             TraceErrorKind::MetadataPacket(offset) => write!(f, "malformed metadata packet at offset {offset:#x}"),
             TraceErrorKind::MetadataOrder => write!(f, "metadata packets are not in the byte order that they tell"),
             TraceErrorKind::UnknownSection => write!(f, "no section of the metadata has this file's name"),
@@ -257,7 +266,34 @@ impl std::fmt::Display for TraceErrorKind {
     }
 }
 
-impl std::error::Error for TraceError {}
+impl Error for TraceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.kind.source()
+    }
+}
+
+impl Error for TraceErrorKind {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            TraceErrorKind::Io(error) => Some(error),
+            TraceErrorKind::Tsdl(error) => Some(error),
+            TraceErrorKind::Json2(error) => Some(error),
+            TraceErrorKind::Description(error) => Some(error),
+            TraceErrorKind::Packet { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl TraceError {
+    /// The error of a file or directory.
+    pub fn new(path: &Path, kind: TraceErrorKind) -> TraceError {
+        TraceError {
+            path: path.to_owned(),
+            kind,
+        }
+    }
+}
 
 /// A trace that cannot be written: which file, and why.
 #[derive(Debug)]
@@ -269,7 +305,8 @@ pub struct CreateError {
 }
 
 impl CreateError {
-    pub(crate) fn new(path: &Path, kind: CreateErrorKind) -> CreateError {
+    /// The error of a file or directory.
+    pub fn new(path: &Path, kind: CreateErrorKind) -> CreateError {
         CreateError {
             path: path.to_owned(),
             kind,
@@ -283,6 +320,7 @@ impl CreateError {
 
 /// Why a trace cannot be written.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum CreateErrorKind {
     /// The operating system says so.
     Io(std::io::Error),
@@ -294,21 +332,21 @@ pub enum CreateErrorKind {
     Tsdl(tsdl::WriteError),
     /// The description cannot be said in CTF 2.
     Json2(json2::WriteError),
-    /// The description cannot be said in the RFC's dialect.
-    Rfc(rfc::WriteError),
+    /// Another crate writes this dialect.
+    OtherDialect(Dialect),
+    /// Another crate's dialect cannot express the description, or a stream.
+    Inexpressible(Box<dyn Error + Send + Sync>),
     /// The description is impossible.
     Description(DescriptionError),
     /// The packet or its stream class cannot be encoded.
     Encode(EncodeError),
     /// The trace that is converted cannot be read.
     Read(TraceErrorKind),
-    /// Packets of the RFC have no context, so this field of one cannot be told.
-    PacketContext(String),
-    /// The stream's file has a name that no section of the RFC can have.
-    SectionName,
-    /// An event or a packet without a time, or at one before the clock's origin; the RFC tells all times.
+    /// An event or a packet without a time, or at one before the clock's origin, which the RFC
+    /// cannot express.
     Time,
-    /// A packet could not be written in full, so it was taken back: the trace is readable up to the packet before.
+    /// A packet could not be written in full, so it was taken back: the trace is readable up to the
+    /// packet before.
     PacketLost(std::io::Error),
 }
 
@@ -326,17 +364,11 @@ impl std::fmt::Display for CreateErrorKind {
             CreateErrorKind::StreamName => write!(f, "no name for a new stream's file"),
             CreateErrorKind::Tsdl(error) => error.fmt(f),
             CreateErrorKind::Json2(error) => error.fmt(f),
-            CreateErrorKind::Rfc(error) => error.fmt(f),
+            CreateErrorKind::OtherDialect(dialect) => write!(f, "this writer does not write {dialect}"),
+            CreateErrorKind::Inexpressible(error) => error.fmt(f),
             CreateErrorKind::Description(error) => error.fmt(f),
             CreateErrorKind::Encode(error) => error.fmt(f),
             CreateErrorKind::Read(error) => error.fmt(f),
-            CreateErrorKind::PacketContext(field) => {
-                write!(
-                    f,
-                    "RFC v1.1 cannot express a context of packets, with the field {field}"
-                )
-            }
-            CreateErrorKind::SectionName => write!(f, "RFC v1.1 cannot express a stream of this file name"),
             CreateErrorKind::Time => write!(
                 f,
                 "RFC v1.1 cannot express events without a time after the clock's origin"
@@ -346,35 +378,23 @@ impl std::fmt::Display for CreateErrorKind {
     }
 }
 
-impl std::error::Error for CreateError {}
-
-/// A description that a dialect cannot express, and where in it that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inexpressible<K> {
-    /// What it cannot express.
-    pub kind: K,
-    /// In which struct.
-    pub scope: Option<Scope>,
-    /// Id of the stream class.
-    pub stream: Option<u64>,
-    /// Id of the event class.
-    pub event: Option<u64>,
-}
-
-impl<K: std::fmt::Display> std::fmt::Display for Inexpressible<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.kind.fmt(f)?;
-        if let Some(scope) = self.scope {
-            write!(f, ", in {}", scope.tsdl_name())?;
-        }
-        if let Some(event) = self.event {
-            write!(f, " of event {event}")?;
-        }
-        if let Some(stream) = self.stream {
-            write!(f, " of stream {stream}")?;
-        }
-        Ok(())
+impl Error for CreateError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.kind.source()
     }
 }
 
-impl<K: std::fmt::Debug + std::fmt::Display> std::error::Error for Inexpressible<K> {}
+impl Error for CreateErrorKind {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            CreateErrorKind::Io(error) | CreateErrorKind::PacketLost(error) => Some(error),
+            CreateErrorKind::Tsdl(error) => Some(error),
+            CreateErrorKind::Json2(error) => Some(error),
+            CreateErrorKind::Inexpressible(error) => Some(&**error),
+            CreateErrorKind::Description(error) => Some(error),
+            CreateErrorKind::Encode(error) => Some(error),
+            CreateErrorKind::Read(kind) => Some(kind),
+            _ => None,
+        }
+    }
+}

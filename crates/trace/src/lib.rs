@@ -1,8 +1,10 @@
 //! Common Trace Format: metadata, packets and events, in and out.
 //!
-//! The metadata of every dialect ([`rfc`] for the RFC of 2010, [`tsdl`] for CTF 1.8, [`json2`] for CTF 2) becomes one [`Description`]. It is compiled once into
-//! a [`Plan`], by which packets are decoded ([`Trace`]) and encoded ([`TraceWriter`]). Nothing below the metadata
-//! knows which dialect it was.
+//! The metadata of every dialect ([`tsdl`] for CTF 1.8, [`json2`] for CTF 2) becomes one
+//! [`Description`]. It is compiled once into a [`Plan`], by which packets are decoded ([`Trace`])
+//! and encoded ([`TraceWriter`]). Nothing below the metadata knows which dialect it was. The crate
+//! `backtrail-trace-rfc` adds the dialect of 2010 by [`Trace::described`],
+//! [`TraceWriter::with_metadata`] and [`content`].
 //!
 //! ```
 //! use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
@@ -32,24 +34,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! How far input is trusted: not at all. Malformed metadata or packets give an error with its place; nothing panics, loops
-//! without end or allocates more than the input's own length justifies.
+//! Input is not trusted: malformed metadata or packets give an error with its place. Nothing
+//! panics, loops forever or allocates more than the input's own length justifies.
+//!
+//! The feature `render` (default) adds [`TextWriter`] and [`JsonWriter`].
 #![forbid(unsafe_code)]
 
-mod bytes;
 pub mod constants;
-mod content;
+pub mod content;
 pub mod description;
-mod digits;
+mod dialect;
 mod error;
-mod json;
 pub mod json2;
-mod lent;
 mod metadata;
 mod plan;
 mod read;
-pub mod rfc;
-mod text;
+#[cfg(feature = "render")]
+mod render;
+mod ring;
+mod slot;
 pub mod tsdl;
 mod validate;
 mod write;
@@ -58,21 +61,17 @@ mod write;
 pub mod fuzz;
 
 pub use backtrail_wire::Endian;
-pub use content::{Checksum, Compression, Key, KeyError, Packing};
-pub use description::Description;
-pub use error::{
-    CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, Inexpressible, TraceError, TraceErrorKind,
-};
-pub use json::JsonWriter;
-pub use lent::{Ring, RingEvent, RingLayout, RingTooSmall};
-pub use metadata::{Dialect, SourceLine};
-pub use plan::{DescriptionError, DescriptionErrorKind, Plan};
+pub use description::{Description, DescriptionError, DescriptionErrorKind, Inexpressible};
+pub use dialect::Dialect;
+pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, EncodeError, TraceError, TraceErrorKind};
+pub use metadata::{SourceLine, parse_metadata};
+pub use plan::Plan;
 pub use read::{
     Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet, Problem, Recover, Rendered,
     Statistics, StreamReader, Trace, Value, WideText, find_traces, packets_of_ring, render,
 };
-pub use text::{ClockFormat, TextWriter};
+#[cfg(feature = "render")]
+pub use render::{ClockFormat, JsonWriter, TextWriter};
+pub use ring::{Ring, RingEvent, RingLayout, RingTooSmall};
 pub use validate::{Finding, FindingKind, check};
-pub use write::{
-    ConvertOptions, EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, Unsaid, convert, salvage,
-};
+pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert, salvage};

@@ -1,49 +1,26 @@
-//! Which dialect the metadata is in, and the text of it.
+//! Metadata files: which dialect they are in, the packets that they may consist of, and their text.
 
 use crate::constants::{
     METADATA_PACKET_HEADER_BYTES, METADATA_PACKET_MAGIC, PACKET_MAGIC, PMETA_PACKET_HEADER_BYTES, RECORD_SEPARATOR,
 };
-use crate::description::{Clock, Description, StreamClass};
+use crate::description::Description;
+use crate::dialect::Dialect;
 use crate::error::{TraceError, TraceErrorKind};
-use crate::plan::Plan;
-use crate::read::{Contents, packet_contents};
-use crate::{json2, rfc, tsdl};
+use crate::{json2, tsdl};
 use backtrail_wire::{Bytes, Endian};
 
-/// A dialect of the Common Trace Format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// RFC v1.1 of 2010.
-    Rfc1_1,
-    /// CTF 1.8: TSDL metadata.
-    V1_8,
-    /// CTF 2: JSON metadata, also in packets (CTF2-PMETA-1.0).
-    V2,
-}
-
 impl Dialect {
-    /// The short name that the command line uses.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Dialect::Rfc1_1 => "rfc1.1",
-            Dialect::V1_8 => "1.8",
-            Dialect::V2 => "2",
-        }
+    /// The dialect of a metadata file, by its first bytes.
+    ///
+    /// # Errors
+    ///
+    /// They belong to no dialect.
+    pub fn of_metadata(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
+        detect(metadata)
     }
 }
 
-impl std::fmt::Display for Dialect {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Dialect::Rfc1_1 => "RFC v1.1",
-            Dialect::V1_8 => "CTF 1.8",
-            Dialect::V2 => "CTF 2",
-        })
-    }
-}
-
-/// What the first bytes of a metadata file tell.
-pub(crate) fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
+fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
     if metadata.first() == Some(&RECORD_SEPARATOR) {
         return Ok(Dialect::V2);
     }
@@ -69,9 +46,12 @@ pub(crate) fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
     Ok(Dialect::V1_8)
 }
 
-/// Parses the contents of a metadata file. `data_order` is the byte order of the data packets where it was seen: the RFC's
-/// metadata does not tell it.
-pub(crate) fn parse(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dialect, Description), TraceErrorKind> {
+/// Parses the contents of a metadata file of CTF 1.8 or 2.
+///
+/// # Errors
+///
+/// The metadata is malformed, or of another dialect.
+pub fn parse_metadata(metadata: &[u8]) -> Result<(Dialect, Description), TraceErrorKind> {
     let dialect = detect(metadata)?;
     let description = match dialect {
         Dialect::V2 => {
@@ -83,7 +63,8 @@ pub(crate) fn parse(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dial
             let unpacked = unpack(metadata, (1, 8))?;
             let text = utf8(unpacked.as_ref().map_or(metadata, |packets| &packets.text))?;
             let description = tsdl::parse(text).map_err(TraceErrorKind::Tsdl)?;
-            // Packets of metadata are in the byte order that they tell (CTF 1.8.3, section 7.1).
+            // Packets of metadata are in the byte order that their text names (CTF 1.8.3, section
+            // 7.1).
             if let Some(packets) = unpacked
                 && description.byte_order.is_some_and(|told| told != packets.order)
             {
@@ -91,46 +72,9 @@ pub(crate) fn parse(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dial
             }
             description
         }
-        Dialect::Rfc1_1 => rfc_description(metadata, data_order)?,
+        Dialect::Rfc1_1 => return Err(TraceErrorKind::OtherDialect(dialect)),
     };
     Ok((dialect, description))
-}
-
-/// Byte order that the magic number at the start of an RFC packet tells (RFC 5).
-pub(crate) fn packet_order(packet: &[u8]) -> Option<Endian> {
-    [Endian::Little, Endian::Big]
-        .into_iter()
-        .find(|&order| Bytes::new(packet, order).u32(0).map(u64::from) == Ok(PACKET_MAGIC))
-}
-
-/// Metadata packets are ordinary packets with strings in them (RFC 7); their byte order may differ from that of the data.
-fn rfc_description(metadata: &[u8], data_order: Option<Endian>) -> Result<Description, TraceErrorKind> {
-    let order = packet_order(metadata).unwrap_or(Endian::NATIVE);
-    let contents = rfc_metadata(metadata, order)?;
-    let text = lines(contents.text);
-    let mut description = rfc::parse(utf8(&text)?, data_order.unwrap_or(order)).map_err(TraceErrorKind::Tsdl)?;
-    description.session = contents.session;
-    Ok(description)
-}
-
-/// Each string of the RFC's metadata is an entry, and what lies between entries does not matter.
-fn lines(mut strings: Vec<u8>) -> Vec<u8> {
-    strings
-        .iter_mut()
-        .filter(|byte| **byte == 0)
-        .for_each(|byte| *byte = b'\n');
-    strings
-}
-
-fn rfc_metadata(metadata: &[u8], order: Endian) -> Result<Contents, TraceErrorKind> {
-    let description = Description {
-        clocks: vec![Clock::nanoseconds("", 0)],
-        packet_header: Some(rfc::packet_header(order)),
-        streams: vec![StreamClass::default()],
-        ..Description::default()
-    };
-    let plan = Plan::new(description).map_err(TraceErrorKind::Description)?;
-    packet_contents(&plan, metadata)
 }
 
 /// The text that a metadata file holds, without the packets that it may be in.
@@ -138,15 +82,12 @@ fn text(metadata: &[u8]) -> Option<String> {
     let bytes = match detect(metadata).ok()? {
         Dialect::V1_8 => unpack(metadata, (1, 8)).ok()?.map(|packets| packets.text),
         Dialect::V2 => unpack(metadata, (2, 0)).ok()?.map(|packets| packets.text),
-        Dialect::Rfc1_1 => {
-            let order = packet_order(metadata).unwrap_or(Endian::NATIVE);
-            Some(lines(rfc_metadata(metadata, order).ok()?.text))
-        }
+        Dialect::Rfc1_1 => return None,
     };
     String::from_utf8(bytes.unwrap_or_else(|| metadata.to_vec())).ok()
 }
 
-/// The line of metadata in which an error is, for people. It is read anew.
+/// A line of metadata with an error, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
     /// Number of the line, from 1.
@@ -158,21 +99,31 @@ pub struct SourceLine {
 }
 
 impl TraceError {
-    /// Where in the metadata's text the error is, as long as the file is there.
+    /// The line of metadata in which the error is, as long as the file exists.
     pub fn source_line(&self) -> Option<SourceLine> {
-        let (number, column) = match &self.kind {
-            TraceErrorKind::Tsdl(error) => (error.position.line, error.position.column),
-            TraceErrorKind::Json2(error) => (error.line, error.column),
-            _ => return None,
-        };
-        let text = text(&std::fs::read(&self.path).ok()?)?;
+        self.place()?;
+        self.line_in(&text(&std::fs::read(&self.path).ok()?)?)
+    }
+
+    /// The line in which the error is, in this text of the metadata.
+    pub fn line_in(&self, text: &str) -> Option<SourceLine> {
+        let (number, column) = self.place()?;
         let line = text.lines().nth(number.checked_sub(1)? as usize)?;
         Some(SourceLine {
             number,
             column,
-            // Columns of a fragment are counted from behind its separator.
+            // Columns of a fragment are counted after its separator.
             text: line.trim_start_matches(char::from(RECORD_SEPARATOR)).to_owned(),
         })
+    }
+
+    /// Line and column of the metadata.
+    fn place(&self) -> Option<(u32, u32)> {
+        match &self.kind {
+            TraceErrorKind::Tsdl(error) => Some((error.position.line, error.position.column)),
+            TraceErrorKind::Json2(error) => Some((error.line, error.column)),
+            _ => None,
+        }
     }
 }
 
@@ -186,14 +137,16 @@ struct Unpacked {
     order: Endian,
 }
 
-/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0); `None` where it is plain text.
+/// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0); `None` if
+/// it is plain text.
 fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceErrorKind> {
     let order = [Endian::Little, Endian::Big]
         .into_iter()
         .find(|&order| Bytes::new(metadata, order).u32(0) == Ok(METADATA_PACKET_MAGIC));
     let Some(order) = order else { return Ok(None) };
     let bytes = Bytes::new(metadata, order);
-    // That of CTF 2 is longer. Who takes it for as long as that of 1.8 is understood too: content begins with a separator.
+    // That of CTF 2 is longer. Who takes it for as long as that of 1.8 is understood too: content
+    // begins with a separator.
     let header = match metadata.get(METADATA_PACKET_HEADER_BYTES) {
         Some(&first) if version.0 == 2 && first != RECORD_SEPARATOR => PMETA_PACKET_HEADER_BYTES,
         _ => METADATA_PACKET_HEADER_BYTES,
@@ -219,7 +172,7 @@ fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceE
 struct MetadataPacket<'m> {
     uuid: &'m [u8],
     content: &'m [u8],
-    /// Where the next one is.
+    /// Place of the next one.
     next: usize,
 }
 

@@ -13,8 +13,10 @@ pub struct Finding {
     pub kind: FindingKind,
 }
 
-/// What is wrong with a trace. Offsets are bytes from the file's start to the packet; of each packet, each kind is told once.
+/// What is wrong with a trace. Offsets are bytes from the file's start to the packet; of each
+/// packet, each kind is reported once.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum FindingKind {
     /// The metadata or the file as a whole.
     Unreadable(TraceErrorKind),
@@ -49,7 +51,7 @@ pub enum FindingKind {
         /// The event's time.
         cycles: u64,
     },
-    /// So many more packets that cannot be read: [`crate::constants::MAX_PROBLEMS`].
+    /// How many more packets cannot be read than [`crate::constants::MAX_PROBLEMS`].
     More(u64),
 }
 
@@ -97,24 +99,30 @@ impl std::fmt::Display for FindingKind {
     }
 }
 
-/// Reads all of the trace in a directory; what is wrong with it, by file and place. [`Options::recover`] does not matter.
-pub fn check(directory: &Path, options: Options) -> Vec<Finding> {
-    let trace = match Trace::open(directory) {
-        Ok(trace) => trace,
-        Err(error) => return vec![error.into()],
-    };
-    let options = Options {
-        recover: Recover::NextPacket,
-        ..options
-    };
-    let mut findings = Vec::new();
-    for index in 0..trace.streams().len() {
-        match trace.stream(index, options) {
-            Ok(stream) => check_stream(stream, &mut findings),
-            Err(error) => findings.push(error.into()),
+impl Trace {
+    /// Reads all of the trace and returns everything that is wrong with it, by file and place.
+    pub fn check(&self) -> Vec<Finding> {
+        let options = Options {
+            recover: Recover::NextPacket,
+        };
+        let mut findings = Vec::new();
+        for index in 0..self.streams().len() {
+            match self.stream(index, options) {
+                Ok(stream) => check_stream(stream, &mut findings),
+                Err(error) => findings.push(error.into()),
+            }
         }
+        findings
     }
-    findings
+}
+
+/// Reads all of the trace in a directory and returns everything that is wrong with it, by file and
+/// place.
+pub fn check(directory: &Path) -> Vec<Finding> {
+    match Trace::open(directory) {
+        Ok(trace) => trace.check(),
+        Err(error) => vec![error.into()],
+    }
 }
 
 impl From<TraceError> for Finding {

@@ -4,7 +4,7 @@
 const LAYERS: [&[&str]; 7] = [
     &["wire", "arch"],
     &["sframe", "cbf", "trace", "ctype", "callframe"],
-    &["unwind", "elf", "recording", "args"],
+    &["unwind", "elf", "recording", "args", "trace-rfc"],
     &["dwarf", "target"],
     &["record", "profile", "local"],
     &["capi", "stacks"],

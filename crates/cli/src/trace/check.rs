@@ -22,11 +22,11 @@ pub(crate) struct Check {
 }
 
 pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
-    let options = arguments.input.options()?;
+    let key = arguments.input.key()?;
     let directories = arguments.input.directories()?;
     let findings: Vec<Finding> = directories
         .iter()
-        .flat_map(|directory| backtrail_trace::check(directory, options))
+        .flat_map(|directory| backtrail_trace_rfc::check(directory, key))
         .collect();
     output::to_stdout(|out| {
         if arguments.json {

@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use backtrail_trace::{
-    Checksum, Compression, ConvertOptions, CreateError, CreateErrorKind, Dialect, Packing, Trace, TraceError, convert,
-};
+use backtrail_trace::{CreateError, CreateErrorKind, Dialect, TraceError};
+use backtrail_trace_rfc::{Checksum, Compression, Key, Packing, convert, open};
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::input::{failure, read_key, traces_below};
@@ -82,7 +81,7 @@ enum Sum {
 }
 
 /// What is read with, and what is done to what is written.
-fn options(arguments: &Convert) -> Result<ConvertOptions, Failure> {
+fn options(arguments: &Convert) -> Result<(Option<Key>, Packing), Failure> {
     let key = arguments.key_file.as_deref().map(read_key).transpose()?;
     let packing = Packing {
         compression: match arguments.compress {
@@ -110,7 +109,7 @@ fn options(arguments: &Convert) -> Result<ConvertOptions, Failure> {
         && packing.encryption.is_none()
         && arguments.checksum.is_none_or(|sum| sum == Sum::None);
     match nothing || arguments.to == Target::Rfc1_1 {
-        true => Ok(ConvertOptions { key, packing }),
+        true => Ok((key, packing)),
         false => {
             let what = "only packets of the RFC's dialect are compressed, encrypted or have checksums";
             Err(Failure::new(what).help("--to rfc1.1 writes it"))
@@ -119,7 +118,7 @@ fn options(arguments: &Convert) -> Result<ConvertOptions, Failure> {
 }
 
 pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
-    let options = options(arguments)?;
+    let (key, packing) = options(arguments)?;
     let output = &arguments.output;
     if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::of(output, "directory is not empty"));
@@ -136,11 +135,11 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
     let whole = scratch.path().join("trace");
     let mut notes = Vec::new();
     for directory in directories {
-        let trace = Trace::open(&directory).map_err(|error| failure(&error))?;
+        let trace = open(&directory, key).map_err(|error| failure(&error))?;
         let below = directory.strip_prefix(&arguments.trace).unwrap_or(Path::new(""));
         let target = whole.join(below);
         fs::create_dir_all(&target).map_err(|error| Failure::of(output, error))?;
-        let unsaid = convert(&trace, &target, arguments.to.into(), options)
+        let unsaid = convert(&trace, &target, arguments.to.into(), packing)
             .map_err(|error| told(&directory, output, &whole, error))?;
         if !unsaid.is_empty() {
             let unsaid: Vec<String> = unsaid.iter().map(ToString::to_string).collect();

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use backtrail_trace::description::format_uuid;
-use backtrail_trace::{StreamReader, Trace, TraceError};
+use backtrail_trace::{Options, StreamReader, Trace, TraceError};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -22,13 +22,12 @@ pub(crate) struct Info {
 }
 
 pub(crate) fn run(arguments: &Info) -> Result<Status, Failure> {
-    let options = arguments.input.options()?;
     let mut summaries = Vec::new();
     for trace in arguments.input.open()? {
         let mut streams = Vec::new();
         for index in 0..trace.streams().len() {
             let read = || -> Result<StreamReader, TraceError> {
-                let mut stream = trace.stream(index, options)?;
+                let mut stream = trace.stream(index, Options::default())?;
                 while stream.next()?.is_some() {}
                 Ok(stream)
             };

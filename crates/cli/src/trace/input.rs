@@ -5,9 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use backtrail_trace::{
-    DecodeErrorKind, Key, Options, Statistics, StreamReader, Trace, TraceError, TraceErrorKind, find_traces,
-};
+use backtrail_trace::{DecodeErrorKind, Statistics, StreamReader, Trace, TraceError, TraceErrorKind, find_traces};
+use backtrail_trace_rfc::{Key, open, source_line};
 use clap::{Args, ValueHint};
 
 use crate::error::{Failure, shown};
@@ -34,19 +33,16 @@ impl Input {
     }
 
     pub(super) fn open(&self) -> Result<Vec<Trace>, Failure> {
-        let directories = self.directories()?;
+        let (directories, key) = (self.directories()?, self.key()?);
         directories
             .iter()
-            .map(|directory| Trace::open(directory).map_err(|error| failure(&error)))
+            .map(|directory| open(directory, key).map_err(|error| failure(&error)))
             .collect()
     }
 
-    pub(super) fn options(&self) -> Result<Options, Failure> {
-        let key = self.key_file.as_deref().map(read_key).transpose()?;
-        Ok(Options {
-            key,
-            ..Options::default()
-        })
+    /// The key for encrypted packets.
+    pub(super) fn key(&self) -> Result<Option<Key>, Failure> {
+        self.key_file.as_deref().map(read_key).transpose()
     }
 }
 
@@ -96,7 +92,7 @@ pub(super) fn failure(error: &TraceError) -> Failure {
 fn excerpt(error: &TraceError) -> Vec<String> {
     /// Of each side of the place.
     const MOST: usize = 70;
-    let Some(line) = error.source_line() else {
+    let Some(line) = source_line(error) else {
         return Vec::new();
     };
     let place = line.column.saturating_sub(1) as usize;

@@ -33,7 +33,7 @@ pub(crate) struct Show {
 }
 
 pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
-    let mut options = arguments.input.options()?;
+    let mut options = Options::default();
     if arguments.recover {
         options.recover = Recover::NextPacket;
     }

@@ -1,5 +1,6 @@
 //! Field classes.
 
+use crate::constants::PAYLOAD_SIZE;
 use backtrail_wire::Endian;
 
 /// What a field is (CTF 1.8.3, section 4; CTF 2, section 5.3).
@@ -123,10 +124,12 @@ pub enum Storage {
     /// [`Integer::size`] bits, one after the other.
     #[default]
     Bits,
-    /// Likewise, but within one of the units of so many bits that the packet consists of: where it would cross the end of a
-    /// unit, it begins with the next one (RFC 4.1.6). Structs around it are aligned as the unit.
+    /// Likewise, but within one of the units of so many bits that the packet consists of: where it
+    /// would cross the end of a unit, it begins with the next one (RFC 4.1.6). Structs around it
+    /// are aligned as the unit.
     Unit(u32),
-    /// Likewise, but the first bit counts as much as the last would (CTF 2, the bit order that does not go with the byte order).
+    /// Likewise, but the first bit counts as much as the last would (CTF 2, the bit order that does
+    /// not go with the byte order).
     Reversed,
     /// LEB128: as many bytes as the value needs (CTF 2, section 5.3.10).
     Leb128,
@@ -260,7 +263,8 @@ pub struct Enumeration {
 pub struct BitMap {
     /// How the bits are stored; unsigned.
     pub integer: Integer,
-    /// Names of ranges of bits, which are counted from the least significant one. There are none in a bit array.
+    /// Names of ranges of bits, which are counted from the least significant one. There are none in
+    /// a bit array.
     pub flags: Vec<Mapping>,
 }
 
@@ -269,11 +273,12 @@ pub struct BitMap {
 pub struct Mapping {
     /// The name.
     pub name: String,
-    /// What it stands for.
+    /// The values with this name.
     pub ranges: Vec<Range>,
 }
 
-/// Integers from `first` to `last`, both included. Wide enough for signed and unsigned 64-bit numbers.
+/// Integers from `first` to `last`, both included. Wide enough for signed and unsigned 64-bit
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     /// The least.
@@ -344,6 +349,17 @@ pub struct Member {
 }
 
 impl Struct {
+    /// The number with the payload's size, of a context that consists of it (RFC 7).
+    pub fn payload_size(&self) -> Option<Integer> {
+        match self.members.as_slice() {
+            [member] if member.name == PAYLOAD_SIZE => match &member.class {
+                FieldClass::Integer(integer) if integer.size == 16 && !integer.signed => Some(*integer),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// No field yet.
     pub fn new() -> Struct {
         Struct::default()
@@ -418,7 +434,7 @@ pub enum Length {
     Prefixed {
         /// The integer.
         length: Integer,
-        /// Its name in a trace of another dialect, where it is a field of its own.
+        /// Its name in a trace of another dialect, in which it is a field of its own.
         name: Option<String>,
     },
 }
@@ -454,15 +470,16 @@ pub struct Optional {
     pub class: Box<FieldClass>,
 }
 
-/// An earlier field: the names of members, and of options of variants, from the root of a scope. Arrays have no name: the
-/// path goes into the element that is being read.
+/// An earlier field: the names of members, and of options of variants, from the root of a scope.
+/// Arrays have no name: the path goes into the element that is being read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
-    /// Where the path begins.
+    /// The path's first struct.
     pub scope: Scope,
     /// Names, at least one.
     pub path: Vec<String>,
-    /// Names of options are left out, and the field is meant that is there in whichever option was taken (CTF 2, section 5.3.2).
+    /// Names of options are left out, and the field is meant that is there in whichever option was
+    /// taken (CTF 2, section 5.3.2).
     pub any_option: bool,
 }
 

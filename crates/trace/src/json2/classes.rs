@@ -1,8 +1,8 @@
 //! Reads the field classes of CTF 2 metadata (section 5.3).
 
+use super::error::{ErrorKind, Result};
 use super::read::{Frame, Object, Reader};
 use super::write::{ENCODINGS, role_name};
-use super::{ErrorKind, Result};
 use crate::constants::MAX_NESTING;
 use crate::description::{
     Array, Base, BitMap, Encoding, Enumeration, FieldClass, Float, Integer, Length, Mapping, Member, Optional, Range,
@@ -313,7 +313,8 @@ impl Reader {
         Ok((reference, Found::Classes(classes)))
     }
 
-    /// Names that lead along the way to the current field stay on it, through the arrays and options that lie there.
+    /// Names that lead along the way to the current field stay on it, through the arrays and
+    /// options that lie there.
     fn follow_frames(&self, scope: Scope, first: usize, names: &[&str]) -> Result<(Reference, Found<'_>)> {
         let mut names = names;
         let mut index = first;

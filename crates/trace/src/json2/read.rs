@@ -1,6 +1,6 @@
 //! Reads CTF 2 metadata.
 
-use super::{Error, ErrorKind, Result};
+use super::error::{Error, ErrorKind, Result};
 use crate::constants::{NAMESPACE, RECORD_SEPARATOR};
 use crate::description::{
     Clock, Description, EnvironmentValue, EventClass, FieldClass, Identity, Member, Scope, StreamClass, Struct,
@@ -10,10 +10,15 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Aliases that use others can describe exponentially many fields. Real metadata has less than one for fifty bytes.
+/// Aliases that use others can describe exponentially many fields. Real metadata has less than one
+/// for fifty bytes.
 const MAX_FIELDS_PER_BYTE: u64 = 2;
 
 /// Parses the text of a trace's metadata.
+///
+/// # Errors
+///
+/// The first fault of the text, and its place.
 pub fn parse(text: &str) -> std::result::Result<Description, Error> {
     let mut reader = Reader {
         description: Description::default(),
@@ -156,7 +161,8 @@ pub(super) struct Reader {
 pub(super) struct Way {
     pub(super) scope: Option<Scope>,
     pub(super) clock: Option<usize>,
-    /// It is the class of an alias, of which nobody knows yet where it will stand: its roles and locations are looked at when it is used.
+    /// It is the class of an alias, whose place is not known yet: its roles and locations are
+    /// examined when it is used.
     pub(super) of_alias: bool,
     /// Structs around the field, the innermost last.
     pub(super) frames: Vec<Frame>,

@@ -8,7 +8,8 @@ use crate::description::{
 use backtrail_wire::Endian;
 use serde_json::{Map, Value, json};
 
-/// A description has what only the RFC can say: its packets' sizes in bytes, sequences with their own lengths, units of bits.
+/// A description has what only the RFC can say: its packets' sizes in bytes, sequences with their
+/// own lengths, units of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteError;
 
@@ -21,6 +22,10 @@ impl std::fmt::Display for WriteError {
 impl std::error::Error for WriteError {}
 
 /// The metadata: fragments, each between a record separator and a newline.
+///
+/// # Errors
+///
+/// CTF 2 cannot express the description.
 pub fn write(description: &Description) -> Result<String, WriteError> {
     check(description)?;
     let mut text = String::new();
@@ -453,7 +458,7 @@ fn location(reference: &Reference, context: &Context<'_>) -> Value {
     json!({ "origin": reference.scope.json_name(), "path": path })
 }
 
-/// What stands at a place without a name of its own: the elements of arrays, and fields that may be absent.
+/// A class at a place without a name: the elements of arrays, and optional fields.
 fn through(class: Option<&FieldClass>) -> Option<&FieldClass> {
     let mut class = class?;
     loop {

@@ -1,24 +1,32 @@
-//! From a description to a plan: checks every class, gives registers to the fields that others refer to.
+//! From a description to a plan: checks every class, gives registers to the fields that others
+//! refer to.
 
-use super::quick::{UsualHeader, Whole};
-use super::{
-    ArrayPlan, ClockPlan, Count, DescriptionError, DescriptionErrorKind, EventIds, EventPlan, Field, FieldId,
-    OptionPlan, Plan, Shape, StreamPlan,
-};
-use crate::bytes::Piece;
+use super::compiled::{ClockPlan, EventIds, EventPlan, Plan, StreamPlan};
+use super::field::Field;
+use super::shape::{ArrayPlan, Count, FieldId, OptionPlan, Shape};
+use super::usual::UsualHeader;
+use super::whole::Whole;
 use crate::constants::MAX_NESTING;
 use crate::description::{
-    Array, BitMap, Description, Enumeration, FieldClass, Integer, Length, Optional, Range, Reference, Role, Scope,
-    Storage, Struct, Variant,
+    Array, BitMap, Description, DescriptionError, DescriptionErrorKind, Enumeration, FieldClass, Integer, Length,
+    Optional, Range, Reference, Role, Scope, Storage, Struct, Variant,
 };
-use crate::json;
-use crate::text::label;
+#[cfg(feature = "render")]
+use crate::slot::SharedSlot;
 use std::collections::{HashMap, HashSet};
 
-/// What text calls an event of CTF 2 that has no name.
-const UNNAMED: &str = "<unknown>";
+impl Plan {
+    /// Checks and compiles a description.
+    ///
+    /// # Errors
+    ///
+    /// The description contradicts itself; the error has the place.
+    pub fn new(description: Description) -> Result<Plan> {
+        compile(description)
+    }
+}
 
-pub(super) fn compile(description: Description) -> Result<Plan> {
+fn compile(description: Description) -> Result<Plan> {
     let mut compiler = Compiler {
         clocks: description.clocks.len(),
         fields: Vec::new(),
@@ -36,6 +44,8 @@ pub(super) fn compile(description: Description) -> Result<Plan> {
         packet_header,
         streams,
         description,
+        #[cfg(feature = "render")]
+        pieces: SharedSlot::default(),
     })
 }
 
@@ -55,7 +65,7 @@ struct Compiler {
     wanted: HashSet<Reference>,
     /// The wanted integers that come before the current field in every packet, innermost last.
     defined: Vec<Defined>,
-    /// Where in the current path names of options stand.
+    /// Places of options' names in the current path.
     options: Vec<usize>,
     /// Registers of integers that are meant in whichever option they are.
     any_slots: HashMap<Reference, u32>,
@@ -93,12 +103,11 @@ impl Compiler {
         }
         self.collect_references(description);
         let packet_header = self.root(Scope::PacketHeader, description.packet_header.as_ref())?;
-        // The RFC's files tell by their names.
+        // The RFC's files say it by their names.
         let by_file = description.session.is_some();
         if description.streams.len() > 1 && !by_file && !self.has_role(packet_header, Role::StreamClassId) {
             return Err(self.error(DescriptionErrorKind::NoStreamId));
         }
-        let environment = crate::text::environment(&description.environment);
         let after_packet_header = self.defined.len();
         let mut ids = HashSet::new();
         let mut streams = Vec::new();
@@ -134,10 +143,7 @@ impl Compiler {
                 if events_by_id.insert(event.id, index) {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
-                let name = if event.name.is_empty() { UNNAMED } else { &event.name };
                 events.push(EventPlan {
-                    heading: Piece::new(format!("{environment}{name}: ").into_bytes()),
-                    json_name: json::name(&event.name),
                     context: self.root(Scope::EventContext, event.context.as_ref())?,
                     payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
                 });
@@ -396,7 +402,8 @@ impl Compiler {
             let field = self.class(&option.class, path, "", depth + 1)?;
             path.path.pop();
             self.options.pop();
-            // Which option was taken is not known outside: what is meant there has to be in all of them.
+            // Which option was taken is not known outside: what is meant there has to be in all of
+            // them.
             let mut inside = self.defined.split_off(outside);
             inside.retain(|defined| defined.reference.any_option);
             match &mut in_all {
@@ -436,7 +443,7 @@ impl Compiler {
             ranges,
             field,
         };
-        // Nothing is aligned where nothing is.
+        // An absent field aligns nothing.
         Ok(self.push(name, 1, None, shape))
     }
 
@@ -464,8 +471,6 @@ impl Compiler {
         let id = self.fields.len() as FieldId;
         self.fields.push(Field {
             name: name.into(),
-            label: label(name),
-            key: json::key(name),
             align,
             outer_align,
             slot,

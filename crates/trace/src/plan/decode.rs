@@ -1,6 +1,8 @@
 //! Decodes one struct of a packet into a tape of nodes.
 
-use super::{ArrayPlan, Count, Field, FieldId, OptionPlan, Plan, Shape, StreamPlan};
+use super::compiled::{Plan, StreamPlan};
+use super::field::Field;
+use super::shape::{ArrayPlan, Count, FieldId, OptionPlan, Shape};
 use crate::constants::MAX_EMPTY_FIELDS;
 use crate::description::{Integer, Role, Storage};
 use crate::error::{DecodeError, DecodeErrorKind};
@@ -50,7 +52,7 @@ impl Roles {
     }
 }
 
-/// Where in a packet, and what was learnt so far.
+/// A place in a packet, and what was decoded so far.
 pub(crate) struct Decoder<'a> {
     pub(crate) plan: &'a Plan,
     /// The packet, or its beginning.
@@ -117,8 +119,8 @@ impl Decoder<'_> {
         Ok(place)
     }
 
-    /// The header of an event of the stream class. Nobody asks for its fields, so that nodes for them are made only where the form is not
-    /// the usual one.
+    /// The header of an event of the stream class. Nobody asks for its fields, so that nodes for
+    /// them are made only where the form is not the usual one.
     #[inline]
     pub(crate) fn event_header(&mut self, class: &StreamPlan) -> Result<()> {
         if let Some(usual) = &class.usual_header
@@ -333,7 +335,8 @@ impl Decoder<'_> {
     }
 }
 
-/// The clock's next value whose low `size` bits are `low`: at most one wrap since `clock` (CTF 1.8.3, section 8).
+/// The clock's next value whose low `size` bits are `low`: at most one wrap since `clock` (CTF
+/// 1.8.3, section 8).
 pub(crate) fn advance(clock: u64, low: u64, size: u32) -> u64 {
     if size >= 64 {
         return low;

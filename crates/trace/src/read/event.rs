@@ -1,10 +1,11 @@
-//! What an event says, lent from the reader's buffers.
+//! An event, borrowed from the reader's buffers.
 
-use super::stream::{Packet, State, StreamReader};
-use crate::bytes::Piece;
-use crate::description::{Clock, Encoding, EnvironmentValue, EventClass, Integer, Mapping, StreamClass};
-use crate::plan::{Field, Node, Plan, Raw, Shape};
-use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
+use super::state::{Packet, State};
+use super::value::{Fields, Value, View};
+use crate::description::{Clock, EnvironmentValue, EventClass, StreamClass};
+use crate::plan::{Node, Plan, Shape};
+#[cfg(feature = "render")]
+use crate::slot::Slot;
 use std::path::Path;
 
 /// An event. Valid until the reader goes on.
@@ -16,12 +17,8 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn new(stream: &'a StreamReader) -> Event<'a> {
-        Event {
-            plan: &stream.plan,
-            state: &stream.state,
-            path: stream.path(),
-        }
+    pub(super) fn new(plan: &'a Plan, state: &'a State, path: &'a Path) -> Event<'a> {
+        Event { plan, state, path }
     }
 
     /// File of its stream.
@@ -55,12 +52,12 @@ impl<'a> Event<'a> {
         self.stream_class().name.as_deref()
     }
 
-    /// What the tracer said of its environment.
+    /// The tracer's environment.
     pub fn environment(&self) -> &'a [(String, EnvironmentValue)] {
         &self.plan.description().environment
     }
 
-    /// The stream's clock, where it has one.
+    /// The stream's clock, if it has one.
     pub fn clock(&self) -> Option<&'a Clock> {
         let class = &self.plan.streams[self.state.packet.stream_class];
         class.clock.as_ref().map(|plan| &plan.clock)
@@ -74,31 +71,6 @@ impl<'a> Event<'a> {
     /// Nanoseconds from the clock's origin; `None` without a clock.
     pub fn time(&self) -> Option<i64> {
         self.state.time
-    }
-
-    /// What its line of text has of the packet's context.
-    pub(crate) fn packet_context_text(&self) -> &'a Piece {
-        &self.state.context_text
-    }
-
-    /// What its line of text has before the fields.
-    pub(crate) fn heading(&self) -> &'a Piece {
-        &self.plan.streams[self.state.packet.stream_class].events[self.state.event].heading
-    }
-
-    /// What its JSON begins with: the stream.
-    pub(crate) fn json_stream(&self) -> &'a Piece {
-        &self.state.json_stream
-    }
-
-    /// What its JSON has of its name.
-    pub(crate) fn json_name(&self) -> &'a Piece {
-        &self.plan.streams[self.state.packet.stream_class].events[self.state.event].json_name
-    }
-
-    /// What its JSON has of the packet's context.
-    pub(crate) fn packet_context_json(&self) -> &'a Piece {
-        &self.state.context_json
     }
 
     /// The packet context, sizes and counters included.
@@ -138,504 +110,29 @@ impl<'a> Event<'a> {
     }
 
     fn fields(&self, tape: &'a [Node], node: usize) -> Option<Fields<'a>> {
-        let view = View {
-            plan: self.plan,
-            data: &self.state.data,
-            tape,
-        };
+        let view = View::new(self.plan, &self.state.data, tape);
         let is_struct = matches!(self.plan.field(tape.get(node)?.field).shape, Shape::Struct(_));
-        is_struct.then_some(Fields { view, node })
+        is_struct.then(|| Fields::new(view, node))
     }
 }
 
-/// A tape and what it was made from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
-    plan: &'a Plan,
-    data: &'a [u8],
-    tape: &'a [Node],
-}
-
-impl<'a> View<'a> {
-    pub(crate) fn field(&self, node: usize) -> &'a Field {
-        self.plan.field(self.tape[node].field)
+/// What the renderer needs.
+#[cfg(feature = "render")]
+impl<'a> Event<'a> {
+    /// What it is read by.
+    pub(crate) fn plan(&self) -> &'a Plan {
+        self.plan
     }
 
-    /// The node after this one and all that it holds.
-    pub(crate) fn after(&self, node: usize) -> usize {
-        match self.tape.get(node).map(|node| node.raw) {
-            Some(Raw::Group { end, .. }) => end as usize,
-            _ => node + 1,
-        }
+    /// Indices of its stream's class and of its own in the description.
+    #[inline]
+    pub(crate) fn class_indices(&self) -> (usize, usize) {
+        (self.state.packet.stream_class, self.state.event)
     }
 
-    pub(crate) fn raw(&self, node: usize) -> Raw {
-        self.tape[node].raw
-    }
-
-    /// What a text has of the packet.
-    pub(crate) fn bytes(&self, start: usize, end: usize) -> &'a [u8] {
-        self.data.get(start..end).unwrap_or_default()
-    }
-
-    pub(crate) fn value(&self, node: usize) -> Option<Value<'a>> {
-        let raw = self.tape.get(node)?.raw;
-        Some(match (&self.field(node).shape, raw) {
-            (Shape::Integer(class), Raw::Bits(bits)) => Value::Integer(IntegerValue::plain(bits, class)),
-            (Shape::Enumeration(class, mappings), Raw::Bits(bits)) => {
-                Value::Integer(IntegerValue { bits, class, mappings })
-            }
-            (Shape::Float(class), Raw::Bits(bits)) => Value::Float(float(class.size, bits)),
-            (shape, Raw::Bytes { start, end }) => self.text(shape, self.data.get(start..end)?),
-            (Shape::Array(array), Raw::Packed { bit, count }) if array.blob => {
-                let start = (bit / 8) as usize;
-                Value::Blob(self.data.get(start..start + count as usize)?)
-            }
-            (Shape::Array(_), Raw::Packed { count, .. }) => Value::Array(Elements {
-                view: *self,
-                node,
-                count,
-            }),
-            (Shape::Array(_), Raw::Group { count, .. }) => Value::Array(Elements {
-                view: *self,
-                node,
-                count: u64::from(count),
-            }),
-            (Shape::BitMap(_, flags), Raw::Bits(bits)) => Value::Flags(Flags { bits, flags }),
-            (Shape::Boolean(_), Raw::Bits(bits)) => Value::Boolean(bits != 0),
-            (Shape::Variant { .. }, _) => Value::Variant(Chosen { view: *self, node }),
-            (Shape::Optional { .. }, Raw::Group { count, .. }) => {
-                Value::Optional((count > 0).then_some(Chosen { view: *self, node }))
-            }
-            (Shape::Struct(_), _) => Value::Struct(Fields { view: *self, node }),
-            _ => return None,
-        })
-    }
-
-    fn text(&self, shape: &Shape, bytes: &'a [u8]) -> Value<'a> {
-        let encoding = match shape {
-            Shape::String(encoding) => *encoding,
-            Shape::Array(array) => match self.plan.field(array.element).integer() {
-                Some(character) => character.encoding,
-                None => Encoding::None,
-            },
-            _ => Encoding::None,
-        };
-        match encoding.unit_bytes() {
-            1 => Value::Text(text(bytes)),
-            _ => Value::WideText(WideText { bytes, encoding }),
-        }
-    }
-
-    /// The elements of an array of plain numbers: their class, and their bits as on the tape. `None` for other arrays.
-    pub(crate) fn plain_elements(&self, node: usize) -> Option<(PlainClass<'a>, impl Iterator<Item = u64> + use<'a>)> {
-        let Raw::Packed { bit, count } = self.tape.get(node)?.raw else {
-            return None;
-        };
-        let Shape::Array(array) = &self.field(node).shape else {
-            return None;
-        };
-        let (class, size, order, signed) = match &self.plan.field(array.element).shape {
-            Shape::Integer(class) => (PlainClass::Integer(class), class.size, class.byte_order, class.signed),
-            Shape::Float(class) => (PlainClass::Float(class.size), class.size, class.byte_order, false),
-            _ => return None,
-        };
-        let (data, stride) = (self.data, array.stride?);
-        let values = (0..count).map(move |index| {
-            let bits = read_bits(data, bit + index * stride, size, order).unwrap_or(0);
-            match signed {
-                true => sign_extend(bits, size) as u64,
-                false => bits,
-            }
-        });
-        Some((class, values))
-    }
-}
-
-/// The class of plain elements.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum PlainClass<'a> {
-    Integer(&'a Integer),
-    /// Of so many bits.
-    Float(u32),
-}
-
-impl<'a> PlainClass<'a> {
-    fn value(self, bits: u64) -> Value<'a> {
-        match self {
-            PlainClass::Integer(class) => Value::Integer(IntegerValue::plain(bits, class)),
-            PlainClass::Float(size) => Value::Float(float(size, bits)),
-        }
-    }
-}
-
-pub(crate) fn float(size: u32, bits: u64) -> f64 {
-    match size {
-        32 => f64::from(f32::from_bits(bits as u32)),
-        _ => f64::from_bits(bits),
-    }
-}
-
-/// Text of fixed length ends at its first zero byte.
-fn text(bytes: &[u8]) -> &[u8] {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    &bytes[..end]
-}
-
-/// The value of a field. The methods look through variants at the option that was taken, and through optional fields.
-#[derive(Clone, Copy, Debug)]
-pub enum Value<'a> {
-    /// A number, also of an enumeration.
-    Integer(IntegerValue<'a>),
-    /// A floating point number.
-    Float(f64),
-    /// A text, by custom UTF-8, without its zero byte.
-    Text(&'a [u8]),
-    /// A text in UTF-16 or UTF-32.
-    WideText(WideText<'a>),
-    /// Bytes that are no numbers.
-    Blob(&'a [u8]),
-    /// Fields with names.
-    Struct(Fields<'a>),
-    /// Elements.
-    Array(Elements<'a>),
-    /// One of several.
-    Variant(Chosen<'a>),
-    /// A field that may be absent.
-    Optional(Option<Chosen<'a>>),
-    /// Bits with names.
-    Flags(Flags<'a>),
-    /// True or false.
-    Boolean(bool),
-}
-
-/// A text in UTF-16 or UTF-32.
-#[derive(Clone, Copy, Debug)]
-pub struct WideText<'a> {
-    bytes: &'a [u8],
-    encoding: Encoding,
-}
-
-impl WideText<'_> {
-    /// Its characters up to the first zero; what is none is replaced.
-    pub fn chars(&self) -> impl Iterator<Item = char> {
-        let order = match self.encoding {
-            Encoding::Utf16Be | Encoding::Utf32Be => Endian::Big,
-            _ => Endian::Little,
-        };
-        let unit = self.encoding.unit_bytes();
-        let bytes = Bytes::new(self.bytes, order);
-        let units = (0..self.bytes.len() / unit).map(move |index| match unit {
-            2 => bytes.u16(index * unit).map_or(0, u32::from),
-            _ => bytes.u32(index * unit).unwrap_or(0),
-        });
-        let mut units = units.take_while(|&unit| unit != 0).peekable();
-        let wide = unit == 2;
-        std::iter::from_fn(move || {
-            let first = units.next()?;
-            let is_high = wide && (0xd800..0xdc00).contains(&first);
-            let low = if is_high {
-                units.next_if(|low| (0xdc00..0xe000).contains(low))
-            } else {
-                None
-            };
-            let character = match low {
-                Some(low) => 0x1_0000 + ((first - 0xd800) << 10) + (low - 0xdc00),
-                None => first,
-            };
-            Some(char::from_u32(character).unwrap_or(char::REPLACEMENT_CHARACTER))
-        })
-    }
-}
-
-/// Bits, and the names of some.
-#[derive(Clone, Copy, Debug)]
-pub struct Flags<'a> {
-    bits: u64,
-    flags: &'a [Mapping],
-}
-
-impl<'a> Flags<'a> {
-    /// All bits.
-    pub fn bits(&self) -> u64 {
-        self.bits
-    }
-
-    /// Names of which at least one bit is set, in the order of the metadata.
-    pub fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let bits = self.bits;
-        let set = move |place: u32| bits >> place & 1 == 1;
-        self.flags
-            .iter()
-            .filter(move |flag| {
-                let named = |place: u32| flag.ranges.iter().any(|range| range.contains(i128::from(place)));
-                (0..u64::BITS).any(|place| set(place) && named(place))
-            })
-            .map(|flag| flag.name.as_str())
-    }
-}
-
-/// The option of a variant that was taken, or the optional field that is there.
-#[derive(Clone, Copy, Debug)]
-pub struct Chosen<'a> {
-    view: View<'a>,
-    node: usize,
-}
-
-impl<'a> Chosen<'a> {
-    /// Its value.
-    pub fn value(&self) -> Option<Value<'a>> {
-        self.view.value(self.node + 1)
-    }
-}
-
-impl<'a> Value<'a> {
-    /// The value itself, or a variant's option, which may be a variant again.
-    fn chosen(self) -> Option<Value<'a>> {
-        let mut value = self;
-        loop {
-            value = match value {
-                Value::Variant(chosen) => chosen.value()?,
-                Value::Optional(chosen) => chosen?.value()?,
-                other => return Some(other),
-            };
-        }
-    }
-
-    /// The number, where it is one that is not negative.
-    pub fn as_u64(&self) -> Option<u64> {
-        match self.chosen()? {
-            Value::Integer(integer) => integer.as_u64(),
-            _ => None,
-        }
-    }
-
-    /// The number, where it is one that fits.
-    pub fn as_i64(&self) -> Option<i64> {
-        match self.chosen()? {
-            Value::Integer(integer) => integer.as_i64(),
-            _ => None,
-        }
-    }
-
-    /// The floating point number.
-    pub fn as_f64(&self) -> Option<f64> {
-        match self.chosen()? {
-            Value::Float(value) => Some(value),
-            _ => None,
-        }
-    }
-
-    /// The text, where it is UTF-8.
-    pub fn as_str(&self) -> Option<&'a str> {
-        match self.chosen()? {
-            Value::Text(text) => std::str::from_utf8(text).ok(),
-            _ => None,
-        }
-    }
-
-    /// The bytes of a text, a BLOB or of an array of plain bytes.
-    pub fn as_bytes(&self) -> Option<&'a [u8]> {
-        match self.chosen()? {
-            Value::Text(text) => Some(text),
-            Value::Blob(bytes) => Some(bytes),
-            Value::Array(elements) => elements.as_bytes(),
-            _ => None,
-        }
-    }
-
-    /// The elements.
-    pub fn as_array(&self) -> Option<Elements<'a>> {
-        match self.chosen()? {
-            Value::Array(elements) => Some(elements),
-            _ => None,
-        }
-    }
-
-    /// The fields.
-    pub fn as_struct(&self) -> Option<Fields<'a>> {
-        match self.chosen()? {
-            Value::Struct(fields) => Some(fields),
-            _ => None,
-        }
-    }
-}
-
-/// A number and its class.
-#[derive(Clone, Copy, Debug)]
-pub struct IntegerValue<'a> {
-    bits: u64,
-    class: &'a Integer,
-    mappings: &'a [Mapping],
-}
-
-impl<'a> IntegerValue<'a> {
-    pub(crate) fn plain(bits: u64, class: &'a Integer) -> IntegerValue<'a> {
-        IntegerValue {
-            bits,
-            class,
-            mappings: &[],
-        }
-    }
-
-    /// The number, of a signed class as its two's complement.
-    pub(crate) fn bits(&self) -> u64 {
-        self.bits
-    }
-
-    /// The number.
-    pub fn value(&self) -> i128 {
-        match self.class.signed {
-            true => i128::from(self.bits as i64),
-            false => i128::from(self.bits),
-        }
-    }
-
-    /// The number where it is not negative.
-    pub fn as_u64(&self) -> Option<u64> {
-        u64::try_from(self.value()).ok()
-    }
-
-    /// The number where it fits.
-    pub fn as_i64(&self) -> Option<i64> {
-        i64::try_from(self.value()).ok()
-    }
-
-    /// How it is stored and printed.
-    pub fn class(&self) -> &'a Integer {
-        self.class
-    }
-
-    /// The names of the number, where it is of an enumeration.
-    pub fn labels(&self) -> Option<Labels<'a>> {
-        (!self.mappings.is_empty()).then(|| Labels {
-            mappings: self.mappings.iter(),
-            value: self.value(),
-        })
-    }
-}
-
-/// The number in decimal, without the detour over 128 bits.
-impl std::fmt::Display for IntegerValue<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.class.signed {
-            true => (self.bits as i64).fmt(f),
-            false => self.bits.fmt(f),
-        }
-    }
-}
-
-/// The names of a number: none, one or several.
-#[derive(Clone, Debug)]
-pub struct Labels<'a> {
-    mappings: std::slice::Iter<'a, Mapping>,
-    value: i128,
-}
-
-impl<'a> Iterator for Labels<'a> {
-    type Item = &'a str;
-
-    fn next(&mut self) -> Option<&'a str> {
-        let value = self.value;
-        self.mappings
-            .find(|mapping| mapping.ranges.iter().any(|range| range.contains(value)))
-            .map(|mapping| mapping.name.as_str())
-    }
-}
-
-/// The fields of a struct.
-#[derive(Clone, Copy, Debug)]
-pub struct Fields<'a> {
-    pub(crate) view: View<'a>,
-    pub(crate) node: usize,
-}
-
-impl<'a> Fields<'a> {
-    /// Names and values in their order.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
-        let view = self.view;
-        self.nodes()
-            .filter_map(move |node| Some((&*view.field(node).name, view.value(node)?)))
-    }
-
-    /// The value of the field with this name.
-    pub fn get(&self, name: &str) -> Option<Value<'a>> {
-        let node = self.nodes().find(|&node| &*self.view.field(node).name == name)?;
-        self.view.value(node)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.view.after(self.node) <= self.node + 1
-    }
-
-    fn nodes(&self) -> impl Iterator<Item = usize> + use<'a> {
-        let view = self.view;
-        let end = view.after(self.node);
-        std::iter::successors(Some(self.node + 1), move |&node| Some(view.after(node)))
-            .take_while(move |&node| node < end)
-    }
-
-    /// The fields that have no role in the trace's structure, as tools print a packet context.
-    pub fn without_roles(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
-        let view = self.view;
-        self.nodes()
-            .filter(move |&node| view.field(node).role().is_none())
-            .filter_map(move |node| Some((&*view.field(node).name, view.value(node)?)))
-    }
-}
-
-/// The elements of an array.
-#[derive(Clone, Copy, Debug)]
-pub struct Elements<'a> {
-    view: View<'a>,
-    node: usize,
-    count: u64,
-}
-
-impl<'a> Elements<'a> {
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.count as usize
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// All of them, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
-        let Elements { view, node, count } = *self;
-        let mut plain = view.plain_elements(node);
-        let mut next = node + 1;
-        (0..count).map_while(move |_| match &mut plain {
-            Some((class, values)) => Some(class.value(values.next()?)),
-            None => {
-                let value = view.value(next);
-                next = view.after(next);
-                value
-            }
-        })
-    }
-
-    /// The numbers that are not negative; others count as 0.
-    pub fn u64s(&self) -> impl Iterator<Item = u64> + use<'a> {
-        self.iter().map(|value| value.as_u64().unwrap_or(0))
-    }
-
-    /// The bytes, where elements are 8-bit numbers.
-    pub fn as_bytes(&self) -> Option<&'a [u8]> {
-        let Raw::Packed { bit, count } = self.view.tape[self.node].raw else {
-            return None;
-        };
-        let Shape::Array(array) = &self.view.field(self.node).shape else {
-            return None;
-        };
-        let element = self.view.plan.field(array.element).integer()?;
-        if element.size != 8 || array.stride != Some(8) || !bit.is_multiple_of(8) {
-            return None;
-        }
-        let start = (bit / 8) as usize;
-        self.view.data.get(start..start + count as usize)
+    /// Room for what is derived from its packet, empty with each new one.
+    #[inline]
+    pub(crate) fn packet_slot(&self) -> &'a Slot {
+        &self.state.slot
     }
 }

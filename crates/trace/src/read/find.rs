@@ -1,15 +1,18 @@
 //! Traces below a directory.
 
-use super::fail;
 use crate::constants::{MAX_DIRECTORY_DEPTH, METADATA_FILE};
 use crate::error::{TraceError, TraceErrorKind};
 use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The directories with a metadata file in and below `path`, by name. Fails where there is none.
+/// The directories with a metadata file in and below `path`, by name.
 ///
 /// Links to directories below are not followed, so that none leads in a circle.
+///
+/// # Errors
+///
+/// A directory cannot be read, or there is no trace.
 pub fn find_traces(path: &Path) -> Result<Vec<PathBuf>, TraceError> {
     let mut found = Vec::new();
     look(path, 0, &mut found)?;
@@ -18,13 +21,13 @@ pub fn find_traces(path: &Path) -> Result<Vec<PathBuf>, TraceError> {
             ErrorKind::NotFound,
             "no trace here: there is no metadata file in or below the directory",
         );
-        return Err(fail(path, TraceErrorKind::Io(error)));
+        return Err(TraceError::new(path, TraceErrorKind::Io(error)));
     }
     Ok(found)
 }
 
 fn look(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), TraceError> {
-    let io = |error| fail(directory, TraceErrorKind::Io(error));
+    let io = |error| TraceError::new(directory, TraceErrorKind::Io(error));
     let mut below = Vec::new();
     for entry in fs::read_dir(directory).map_err(io)? {
         let entry = entry.map_err(io)?;

@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// Events of several streams, the earliest first; of equal times those of the first stream first. Events without a time
-/// come before all others. A stream whose packet claims to begin later than its first event waits for that time, as in
-/// babeltrace2.
+/// Events of several streams, the earliest first; of equal times those of the first stream first.
+/// Events without a time come before all others. A stream whose packet claims to begin later than
+/// its first event waits for that time, as in babeltrace2.
 #[derive(Debug)]
 pub struct Events {
     streams: Vec<StreamReader>,
@@ -17,8 +17,8 @@ pub struct Events {
     heap: BinaryHeap<Reverse<(Option<i64>, usize)>>,
     /// Streams that are not yet in the heap.
     pending: Vec<usize>,
-    /// Whether the event of the heap's first stream was lent, so that the next one is due.
-    lent: bool,
+    /// Whether the event of the heap's first stream was returned, so that the next one is due.
+    returned: bool,
 }
 
 impl Events {
@@ -27,13 +27,17 @@ impl Events {
         Events {
             heap: BinaryHeap::with_capacity(streams.len()),
             pending: (0..streams.len()).collect(),
-            lent: false,
+            returned: false,
             streams,
         }
     }
 
     /// The next event; `None` at the end.
-    #[allow(clippy::should_implement_trait)] // It lends its buffers, which an iterator cannot.
+    ///
+    /// # Errors
+    ///
+    /// A stream cannot be read. The others go on with the next call.
+    #[allow(clippy::should_implement_trait)] // Events borrow its buffers.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         Ok(self.next_due()?.map(|(_, event)| event))
     }
@@ -45,7 +49,7 @@ impl Events {
                 self.heap.push(Reverse((self.streams[index].merge_time(), index)));
             }
         }
-        if std::mem::take(&mut self.lent)
+        if std::mem::take(&mut self.returned)
             && let Some(mut first) = self.heap.peek_mut()
         {
             let index = first.0.1;
@@ -62,7 +66,7 @@ impl Events {
         let Some(&Reverse((due, index))) = self.heap.peek() else {
             return Ok(None);
         };
-        self.lent = true;
+        self.returned = true;
         Ok(Some((due, self.streams[index].event())))
     }
 

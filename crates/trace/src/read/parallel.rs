@@ -1,14 +1,17 @@
 //! Events of several streams in the order of time, decoded and rendered on several threads.
 //!
-//! Each stream is a row of parts, runs of packets that can be decoded without those before; a part is decoded by one thread at a time, in batches. The
-//! calling thread merges what the batches of the first parts hold, and decodes too while the one that it needs is not there.
+//! Each stream is a row of parts, runs of packets that can be decoded without those before; a part
+//! is decoded by one thread at a time, in batches. The calling thread merges what the batches of
+//! the first parts hold, and decodes too while the one that it needs is not there.
 //!
-//! Many streams are made few: neighbours are a group that one thread at a time merges as it decodes, and the group takes a stream's place, with one part. Batches for
-//! each of them would be small, and all of them together too large for the processor's caches.
+//! Many streams are made few: neighbours are a group that one thread at a time merges as it
+//! decodes, and the group takes a stream's place, with one part. Batches for each of them would be
+//! small, and all of them together too large for the processor's caches.
 
 use super::event::Event;
 use super::merge::Events;
-use super::stream::{StreamReader, Totals};
+use super::split::Totals;
+use super::stream::StreamReader;
 use crate::error::TraceError;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -20,22 +23,24 @@ use std::thread;
 /// Events of a batch: enough that handing it over costs nothing.
 const BATCH_EVENTS: usize = 4096;
 
-/// A batch ends with the event that makes it longer than this, or than its share of [`ALL_BATCHES`].
+/// A batch ends with the event that makes it longer than this, or than its share of
+/// [`ALL_BATCHES`].
 const BATCH_BYTES: usize = 256 << 10;
 
-/// What all batches of first parts may have: what was made should still be in a cache when it is merged.
+/// What all batches of first parts may have: what was made should still be in a cache when it is
+/// merged.
 const ALL_BATCHES: usize = 2 << 20;
 
 /// Batches of a stream's first part: two wait, one is merged, one is made.
 const BATCHES: usize = 4;
 
-/// Where there are more streams than so many for each thread, they are put into groups.
+/// More streams than this for each thread are put into groups.
 const STREAMS_PER_THREAD: usize = 4;
 
 /// How many of these.
 const GROUPS_PER_THREAD: usize = 2;
 
-/// What may wait of all parts behind the first ones.
+/// Bytes that may wait of all parts after the first ones.
 const AHEAD_BYTES: usize = 16 << 20;
 
 /// A part has the packet that makes it longer than this.
@@ -44,14 +49,16 @@ const PART_BYTES: u64 = 256 << 10;
 /// How [`render`] has ended.
 #[derive(Debug)]
 pub struct Rendered {
-    /// The streams, for their statistics. They may be further than what was taken where that has not come to the end.
+    /// The streams, for their statistics. If not all events were taken, they may be further than
+    /// the last that was.
     pub streams: Vec<StreamReader>,
-    /// Why it has ended before all events were taken; also `None` where `take` has broken off.
+    /// Why reading ended before the last event; `None` if it did not, or if `take` ended it.
     pub error: Option<TraceError>,
 }
 
-/// Reads all events of the streams with up to so many threads, of which the calling one is one. Each event is turned into bytes by `make`, on any
-/// thread; its time and its bytes are given to `take` in the order in which [`Events`] has them.
+/// Reads all events of the streams with up to this many threads, the calling one included. On any
+/// thread, `make` turns each event into bytes; `take` gets its time and its bytes in the order of
+/// [`Events`].
 pub fn render(
     streams: Vec<StreamReader>,
     threads: usize,
@@ -109,7 +116,7 @@ struct Shared {
     done: Condvar,
     /// A batch ends with the event that makes it longer than this.
     batch_bytes: usize,
-    /// How many parts behind the first ones there may be.
+    /// How many parts after the first ones there may be.
     most_ahead: usize,
 }
 
@@ -124,7 +131,8 @@ struct State {
 
 /// A stream or a group of them.
 struct Slot {
-    /// What parts are split off from; `None` while that is done, and while it is itself the last part.
+    /// What parts are split off from; `None` while that is done, and while it is itself the last
+    /// part.
     whole: Option<Box<StreamReader>>,
     /// Whether there may be more parts.
     splits: bool,
@@ -191,7 +199,7 @@ struct Record {
     /// When the event is due.
     merge: Option<i64>,
     time: Option<i64>,
-    /// Where its bytes end.
+    /// End of its bytes.
     end: usize,
 }
 
@@ -313,8 +321,8 @@ impl Batch {
 }
 
 impl State {
-    /// What is best done next. Parts at the front come first, and of these the ones with the least to merge: first of all those of the stream that is
-    /// waited for.
+    /// What is best done next. Parts at the front come first, and of these the ones with the least
+    /// to merge: first of all those of the stream that is waited for.
     fn next_job(&mut self, shared: &Shared, wanted: Option<usize>) -> Option<Job> {
         let ahead: usize = self.slots.iter().map(|slot| slot.parts.len().saturating_sub(1)).sum();
         let may_split = ahead < shared.most_ahead;
@@ -429,7 +437,8 @@ impl Shared {
         }
     }
 
-    /// The next batch of a stream, for which it takes the one that was merged; `None` at the stream's end.
+    /// The next batch of a stream, for which it takes the one that was merged; `None` at the
+    /// stream's end.
     fn next_batch(
         &self,
         index: usize,
@@ -497,7 +506,7 @@ impl Shared {
         Ok(())
     }
 
-    /// When the next event of a stream is due; gets the next batch where one is needed.
+    /// When the next event of a stream is due; gets the next batch if needed.
     fn due(
         &self,
         index: usize,
@@ -523,7 +532,7 @@ impl Shared {
     }
 }
 
-/// Each stream on its own, or, where they are many, groups of neighbours that have about as much to read.
+/// Each stream on its own, or, of many, groups of neighbours with about as much to read.
 fn groups(streams: Vec<StreamReader>, threads: usize) -> Vec<Vec<StreamReader>> {
     if streams.len() <= STREAMS_PER_THREAD * threads {
         return streams.into_iter().map(|stream| vec![stream]).collect();
@@ -554,6 +563,6 @@ fn groups(streams: Vec<StreamReader>, threads: usize) -> Vec<Vec<StreamReader>> 
 struct Merged {
     batch: Batch,
     next: usize,
-    /// Where the next record's bytes start.
+    /// Start of the next record's bytes.
     start: usize,
 }

@@ -1,43 +1,44 @@
 //! The packets in the memory of a ring, whoever has written it and however that ended.
 
-use super::stream::{State, StreamReader};
-use super::{Options, Trace, fail};
+use super::options::Options;
+use super::state::State;
+use super::stream::StreamReader;
+use super::trace::Trace;
 use crate::error::{TraceError, TraceErrorKind};
-use crate::lent::PACKET_ALIGN;
 use crate::plan::Plan;
+use crate::ring::PACKET_ALIGN;
 use std::fs;
 use std::path::PathBuf;
 
 impl Trace {
-    /// Reads the rings of a writer that was killed, or that writes on: of each file `.NAME.ring` in the directory, the memory of a
-    /// [`crate::Ring`] that was mapped, a stream `NAME`, unless there is one. Memory: all that the rings hold.
+    /// Reads the rings of a writer that was killed or is still writing: each file `.NAME.ring` in
+    /// the directory, the mapped memory of a [`crate::Ring`], is a stream `NAME`, unless that file
+    /// exists. Takes as much memory as the rings.
+    ///
+    /// # Errors
+    ///
+    /// The directory or a ring cannot be read.
     pub fn rings(&self, options: Options) -> Result<Vec<StreamReader>, TraceError> {
         let mut readers = Vec::new();
         for (ring, stream) in self.ring_files()? {
-            let memory = fs::read(&ring).map_err(|error| fail(&ring, TraceErrorKind::Io(error)))?;
-            let packets = packets_of_ring(&self.plan, &memory).concat();
-            readers.push(StreamReader::of_memory(
-                self.plan.clone(),
-                &stream,
-                packets,
-                None,
-                options,
-            ));
+            let memory = fs::read(&ring).map_err(|error| TraceError::new(&ring, TraceErrorKind::Io(error)))?;
+            let packets = packets_of_ring(self.plan(), &memory).concat();
+            readers.push(StreamReader::in_memory(self.plan().clone(), &stream, packets, options));
         }
         Ok(readers)
     }
 
     /// The rings in the directory, and the streams that they would be and that are not there.
     pub(crate) fn ring_files(&self) -> Result<Vec<(PathBuf, PathBuf)>, TraceError> {
-        let io = |error| fail(&self.directory, TraceErrorKind::Io(error));
+        let io = |error| TraceError::new(self.directory(), TraceErrorKind::Io(error));
         let mut rings = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(io)? {
+        for entry in fs::read_dir(self.directory()).map_err(io)? {
             let ring = entry.map_err(io)?.path();
             let name = ring.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".ring"));
             let stream = name
                 .filter(|name| !name.is_empty())
-                .map(|name| self.directory.join(name));
+                .map(|name| self.directory().join(name));
             if let Some(stream) = stream.filter(|stream| !stream.exists()) {
                 rings.push((ring, stream));
             }
@@ -47,13 +48,14 @@ impl Trace {
     }
 }
 
-/// The packets that a [`crate::Ring`] has left in this memory, from the oldest to the newest. A packet that its writer was just
-/// beginning is not among them.
+/// The packets of a [`crate::Ring`] in this memory, from the oldest to the newest. A packet that
+/// its writer was just beginning is left out.
 pub fn packets_of_ring<'m>(plan: &Plan, memory: &'m [u8]) -> Vec<&'m [u8]> {
     let mut found: Vec<(u64, &[u8])> = Vec::new();
     let mut rest = memory;
     while !rest.is_empty() {
-        // All have the same size, so one that is damaged is passed over as a whole, once a sound one was met.
+        // All have the same size, so one that is damaged is passed over as a whole, once a sound
+        // one was met.
         let step = found.first().map_or(PACKET_ALIGN, |(_, packet)| packet.len());
         let packet = sound_packet(plan, rest);
         rest = rest

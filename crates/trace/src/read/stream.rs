@@ -1,33 +1,28 @@
 //! One stream: packet after packet into a buffer, event after event out of it.
 
-mod split;
-
-pub(super) use split::Totals;
-
-use super::event::{Event, Fields};
-use super::{Options, Recover, fail};
-use crate::bytes::Piece;
-use crate::constants::{MAX_PROBLEMS, METADATA_ALLOWANCE, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
-use crate::content::{Key, Schemes};
-use crate::description::Role;
+use super::event::Event;
+use super::options::{Options, Recover};
+use super::state::{Packet, State};
+use super::value::Fields;
+use crate::constants::MAX_PROBLEMS;
+use crate::content::ContentDecoder;
 use crate::error::{DecodeError, DecodeErrorKind, TraceError, TraceErrorKind};
-use crate::plan::{Decoder, Node, Plan, Roles};
-use crate::{json, text};
-use backtrail_wire::Endian;
+use crate::plan::Plan;
 use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a stream has told so far.
+/// Counts of what was read of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Whole packets.
     pub packets: u64,
     /// Events.
     pub events: u64,
-    /// Events that the tracer dropped between the first packet's begin and now, by the counters of the packets.
+    /// Events that the tracer dropped between the first packet's begin and now, by the counters of
+    /// the packets.
     pub discarded: u64,
     /// Packets that are missing by the sequence numbers.
     pub lost_packets: u64,
@@ -58,61 +53,36 @@ pub struct Problem {
     pub error: DecodeError,
 }
 
-/// What a packet says of itself. Sizes are in bits, times in cycles of the stream's clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Packet {
-    /// Bytes from the file's start.
-    pub offset: u64,
-    /// Index of the stream class in the description.
-    pub stream_class: usize,
-    /// With padding.
-    pub packet_bits: u64,
-    /// Without padding.
-    pub content_bits: u64,
-    /// Number of the stream in its class.
-    pub instance_id: Option<u64>,
-    /// The clock at its begin.
-    pub begin: Option<u64>,
-    /// The clock at its end.
-    pub end: Option<u64>,
-    /// Number of the packet in its stream.
-    pub sequence_number: Option<u64>,
-    /// How many bits of that number count (RFC 5); 64 where nothing is said.
-    pub sequence_number_bits: u32,
-    /// The session that it belongs to (RFC 5).
-    pub session: Option<u64>,
-    /// Events dropped since the stream began, as of the packet's end; of the RFC's packets as of their begin.
-    pub events_discarded: Option<u64>,
-}
-
 /// Reads a stream. Memory: one packet, and one event.
 #[derive(Debug)]
 pub struct StreamReader {
     pub(super) plan: Arc<Plan>,
-    path: PathBuf,
-    source: Source,
-    length: u64,
-    options: Options,
+    pub(super) path: PathBuf,
+    pub(super) source: Source,
+    pub(super) length: u64,
+    pub(super) options: Options,
+    /// Undoes what was done to packets.
+    pub(super) content: Option<Arc<dyn ContentDecoder>>,
     /// Where the next packet begins.
-    next_packet: u64,
+    pub(super) next_packet: u64,
     /// No packet from there on is read.
-    end: u64,
+    pub(super) end: u64,
     pub(super) state: State,
-    statistics: Statistics,
+    pub(super) statistics: Statistics,
     problems: Vec<Problem>,
     /// Where the last packet with a problem begins.
     damaged: Option<u64>,
     /// Cycles at the begin and the end, as far as it was read.
-    span: (Option<u64>, Option<u64>),
-    finished: bool,
+    pub(super) span: (Option<u64>, Option<u64>),
+    pub(super) finished: bool,
 }
 
-/// Where a stream's bytes are.
+/// The place of a stream's bytes.
 #[derive(Debug)]
-enum Source {
+pub(super) enum Source {
     File(Arc<File>),
     Bytes(Vec<u8>),
-    /// The other one for so many reads.
+    /// The other one, for this many reads.
     Failing(Box<Source>, Cell<u64>),
 }
 
@@ -134,63 +104,18 @@ impl Source {
     }
 }
 
-/// The current packet and event.
-#[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) data: Vec<u8>,
-    pub(super) packet: Packet,
-    has_packet: bool,
-    /// Class of all packets where the file's name tells it.
-    pub(super) class: Option<usize>,
-    /// Whether the packets may be longer than the file.
-    cut: bool,
-    /// What was done to the content.
-    schemes: Schemes,
-    /// The begin of the packet, and the end of the one before, up to the first event.
-    due: Option<u64>,
-    /// Bits that may follow the last event because the content's size is in bytes.
-    slack: u64,
-    /// Bits of `data` that the packet's header, its context and its events take.
-    limit: u64,
-    /// Next event's place in the packet, in bits.
-    position: u64,
-    clock: u64,
-    /// Byte order of the last field.
-    order: Option<Endian>,
-    registers: Vec<u64>,
-    /// The packet context, as long as there is one.
-    pub(super) packet_tape: Vec<Node>,
-    pub(super) has_context: bool,
-    /// What the current event's header says.
-    roles: Roles,
-    /// What each line of text has of the packet's context.
-    pub(super) context_text: Piece,
-    /// The same of JSON, and what each object begins with.
-    pub(super) context_json: Piece,
-    pub(super) json_stream: Piece,
-    /// The event: each struct from its node on.
-    pub(super) tape: Vec<Node>,
-    pub(super) event: usize,
-    pub(super) event_context: Option<usize>,
-    pub(super) context: Option<usize>,
-    pub(super) payload: Option<usize>,
-    pub(super) timestamp: Option<u64>,
-    /// That in nanoseconds from the clock's origin.
-    pub(super) time: Option<i64>,
-}
-
 /// What is read of a packet before its size is known.
 const FIRST_READ: u64 = 4096;
 
 impl StreamReader {
-    /// `class` is the index of the stream class where the file's name tells it.
+    /// `class` is the index of the stream class, if the file's name says it.
     pub(super) fn open(
         plan: Arc<Plan>,
         path: &Path,
         class: Option<usize>,
         options: Options,
     ) -> Result<StreamReader, TraceError> {
-        let io = |error| fail(path, TraceErrorKind::Io(error));
+        let io = |error| TraceError::new(path, TraceErrorKind::Io(error));
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
         Ok(StreamReader::new(
@@ -202,25 +127,27 @@ impl StreamReader {
         ))
     }
 
-    /// A stream that is in memory.
-    pub(crate) fn of_memory(
-        plan: Arc<Plan>,
-        path: &Path,
-        bytes: Vec<u8>,
-        class: Option<usize>,
-        options: Options,
-    ) -> StreamReader {
+    /// A stream in memory. `path` is what events and errors name.
+    pub fn in_memory(plan: Arc<Plan>, path: &Path, bytes: Vec<u8>, options: Options) -> StreamReader {
         let length = bytes.len() as u64;
-        StreamReader::new(plan, path, (Source::Bytes(bytes), length), class, options)
+        StreamReader::new(plan, path, (Source::Bytes(bytes), length), None, options)
     }
 
-    /// After so many reads each further one fails, as those of a broken disk do; for tests.
-    pub(crate) fn fail_after(mut self, reads: u64) -> StreamReader {
+    /// The same, with what undoes what was done to packets.
+    #[must_use]
+    pub fn with_content(self, content: Option<Arc<dyn ContentDecoder>>) -> StreamReader {
+        StreamReader { content, ..self }
+    }
+
+    /// After this many reads each further one fails, as those of a broken disk do; for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn fail_after(mut self, reads: u64) -> StreamReader {
         self.source = Source::Failing(Box::new(self.source), Cell::new(reads));
         self
     }
 
-    fn new(
+    pub(super) fn new(
         plan: Arc<Plan>,
         path: &Path,
         (source, length): (Source, u64),
@@ -234,6 +161,7 @@ impl StreamReader {
             source,
             length,
             options,
+            content: None,
             next_packet: 0,
             end: length,
             state: State {
@@ -265,8 +193,8 @@ impl StreamReader {
         self.statistics
     }
 
-    /// Nanoseconds from the clock's origin at the begin and the end of what was read: by the packets, where they tell it, or
-    /// else by the events.
+    /// Nanoseconds from the clock's origin at the begin and the end of what was read: by the
+    /// packets if they have times, or else by the events.
     pub fn span(&self) -> (Option<i64>, Option<i64>) {
         let clock = self
             .plan
@@ -288,7 +216,11 @@ impl StreamReader {
     }
 
     /// The next event; `None` at the end of the stream.
-    #[allow(clippy::should_implement_trait)] // It lends its buffers, which an iterator cannot.
+    ///
+    /// # Errors
+    ///
+    /// The event or its packet cannot be read, and [`Options::recover`] does not skip it.
+    #[allow(clippy::should_implement_trait)] // Events borrow its buffers.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         Ok(self.advance()?.then(|| self.event()))
     }
@@ -328,7 +260,8 @@ impl StreamReader {
         }
     }
 
-    /// Notes a problem that does not end everything; whether the stream goes on with the next packet.
+    /// Notes a problem that does not end everything; whether the stream goes on with the next
+    /// packet.
     fn recovers(&mut self, error: &TraceError) -> Option<bool> {
         let TraceErrorKind::Packet { offset, error } = error.kind else {
             return None;
@@ -337,7 +270,7 @@ impl StreamReader {
             return None;
         }
         self.note(Problem { offset, error });
-        // Where the packet's size could not be read, nobody knows where the next one begins.
+        // Without the packet's size, the begin of the next one is unknown.
         let goes_on = self.options.recover == Recover::NextPacket && self.next_packet > offset;
         self.state.position = self.state.limit;
         Some(goes_on)
@@ -354,7 +287,8 @@ impl StreamReader {
         }
     }
 
-    /// When the current event is due: at its time, but not before the packet that it is the first one of.
+    /// When the current event is due: at its time, but not before the packet that it is the first
+    /// one of.
     pub(super) fn merge_time(&self) -> Option<i64> {
         let time = self.state.time?;
         let Some(due) = self.state.due else { return Some(time) };
@@ -365,7 +299,7 @@ impl StreamReader {
 
     /// The event that was decoded last.
     pub(super) fn event(&self) -> Event<'_> {
-        Event::new(self)
+        Event::new(&self.plan, &self.state, &self.path)
     }
 
     fn try_advance(&mut self) -> Result<bool, TraceError> {
@@ -382,20 +316,28 @@ impl StreamReader {
     fn decode_event(&mut self) -> Result<(), TraceError> {
         let offset = self.state.packet.offset;
         let result = self.state.decode_event(&self.plan);
-        result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))
+        result.map_err(|error| TraceError::new(&self.path, TraceErrorKind::Packet { offset, error }))
     }
 
-    /// Passes over the rest of the packet; whether there is another one, which then is the current one.
-    pub(crate) fn next_packet(&mut self) -> Result<bool, TraceError> {
-        if self.is_at_end() {
+    /// Skips the rest of the packet and reads the next one; returns whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// The packet cannot be read. [`Options::recover`] does not matter here.
+    pub fn next_packet(&mut self) -> Result<bool, TraceError> {
+        if self.next_packet >= self.end {
             return Ok(false);
         }
         self.read_packet()?;
         Ok(true)
     }
 
-    /// The next event of the packet.
-    pub(crate) fn next_of_packet(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+    /// The next event of the packet that [`StreamReader::next_packet`] read.
+    ///
+    /// # Errors
+    ///
+    /// The event cannot be decoded.
+    pub fn next_of_packet(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         if !self.state.has_event() {
             return Ok(None);
         }
@@ -404,12 +346,12 @@ impl StreamReader {
     }
 
     /// The context of the current packet.
-    pub(crate) fn packet_context(&self) -> Option<Fields<'_>> {
+    pub fn packet_context(&self) -> Option<Fields<'_>> {
         self.event().packet_context()
     }
 
     /// Header and content of the current packet, before any event was taken from it.
-    pub(crate) fn packet_bytes(&self) -> (&[u8], &[u8]) {
+    pub fn packet_bytes(&self) -> (&[u8], &[u8]) {
         let end = (self.state.limit / 8) as usize;
         let data = self.state.data.get(..end).unwrap_or_default();
         data.split_at_checked((self.state.position / 8) as usize)
@@ -422,8 +364,8 @@ impl StreamReader {
         class.clock.as_ref()?.nanoseconds_at(cycles)
     }
 
-    /// Reads the beginning of the next packet, which tells its size; how many bytes it read.
-    fn read_header(&mut self) -> Result<(Packet, u64), TraceError> {
+    /// Reads the beginning of the next packet, which has its size; returns how many bytes it read.
+    pub(super) fn read_header(&mut self) -> Result<(Packet, u64), TraceError> {
         let offset = self.next_packet;
         let rest = self.length - offset;
         let mut beginning = FIRST_READ.min(rest);
@@ -437,7 +379,7 @@ impl StreamReader {
                 result => break result,
             }
         };
-        let packet = packet.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
+        let packet = packet.map_err(|error| TraceError::new(&self.path, TraceErrorKind::Packet { offset, error }))?;
         Ok((packet, beginning))
     }
 
@@ -454,14 +396,8 @@ impl StreamReader {
         self.state.due = due.into_iter().flatten().max();
         self.state.packet = packet;
         self.state.has_packet = true;
-        let context = self.event().packet_context();
-        let context = context.map(|context| (text::packet_context(context), json::packet_context(context)));
-        (self.state.context_text, self.state.context_json) = context.unwrap_or_default();
-        if self.state.json_stream.is_empty() {
-            self.state.json_stream = json::stream(&self.event());
-        }
-        let result = self.state.unpack(self.options.key);
-        result.map_err(|error| fail(&self.path, TraceErrorKind::Packet { offset, error }))?;
+        let result = self.state.unpack(self.content.as_deref());
+        result.map_err(|error| TraceError::new(&self.path, TraceErrorKind::Packet { offset, error }))?;
         if let Some(missing) = (packet.packet_bits / 8)
             .checked_sub(rest)
             .filter(|&missing| missing > 0)
@@ -474,14 +410,15 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Makes `data` the `end` bytes of the file from `offset`, of which the first `start` are there already.
+    /// Makes `data` the `end` bytes of the file from `offset`, of which the first `start` are there
+    /// already.
     fn fill(&mut self, offset: u64, start: u64, end: u64) -> Result<(), TraceError> {
         // Both are at most the length of the file.
         let (start, end) = (start as usize, end as usize);
         self.state.data.resize(end, 0);
         self.source
             .read_exact_at(&mut self.state.data[start..], offset + start as u64)
-            .map_err(|error| fail(&self.path, TraceErrorKind::Io(error)))
+            .map_err(|error| TraceError::new(&self.path, TraceErrorKind::Io(error)))
     }
 
     fn count(&mut self, packet: &Packet) {
@@ -503,246 +440,6 @@ impl StreamReader {
     }
 }
 
-impl State {
-    /// For the beginning of one packet.
-    pub(super) fn of(plan: &Plan, data: &[u8]) -> State {
-        State {
-            data: data.to_vec(),
-            registers: vec![0; plan.slots],
-            ..State::default()
-        }
-    }
-
-    /// Whether the current packet has another event.
-    fn has_event(&self) -> bool {
-        self.has_packet && self.position.saturating_add(self.slack) < self.limit
-    }
-
-    /// Decodes the packet header and context at the start of `data`, a packet at most `rest` bytes long.
-    pub(super) fn decode_packet(&mut self, plan: &Plan, offset: u64, rest: u64) -> Result<Packet, DecodeError> {
-        let mut roles = Roles::default();
-        self.packet_tape.clear();
-        // A packet's begin is taken as it is, whatever was before: a short one too, as in both babeltraces.
-        let mut clock = 0;
-        let mut decoder = Decoder {
-            plan,
-            data: &self.data,
-            limit: self.data.len() as u64 * 8,
-            position: 0,
-            registers: &mut self.registers,
-            tape: &mut self.packet_tape,
-            roles: &mut roles,
-            clock: &mut clock,
-            order: &mut self.order,
-        };
-        if let Some(header) = plan.packet_header {
-            decoder.field(header)?;
-        }
-        let wrong = |kind| DecodeError { kind, bit: 0 };
-        self.schemes = Schemes::of(decoder.roles);
-        self.slack = if decoder.roles.get(Role::ContentBytes).is_some() {
-            7
-        } else {
-            0
-        };
-        if let Some(magic) = decoder.roles.get(Role::Magic)
-            && magic != PACKET_MAGIC
-        {
-            return Err(wrong(DecodeErrorKind::Magic(magic)));
-        }
-        let session = decoder.roles.get(Role::SessionId);
-        if let (Some(id), Some(ours)) = (session, plan.description().session)
-            && id != u64::from(ours)
-        {
-            return Err(wrong(DecodeErrorKind::Session(id)));
-        }
-        let stream_class = match decoder.roles.get(Role::StreamClassId) {
-            _ if self.class.is_some_and(|class| class < plan.streams.len()) => self.class.unwrap_or(0),
-            Some(id) => plan
-                .stream_index(id)
-                .ok_or(wrong(DecodeErrorKind::UnknownStreamClass(id)))?,
-            None if !plan.streams.is_empty() => 0,
-            None => return Err(wrong(DecodeErrorKind::UnknownStreamClass(0))),
-        };
-        if self.has_packet && stream_class != self.packet.stream_class {
-            let id = plan.description().streams[stream_class].id;
-            return Err(wrong(DecodeErrorKind::StreamClassChanged(id)));
-        }
-        let instance_id = decoder.roles.get(Role::StreamInstanceId);
-        if self.has_packet && instance_id != self.packet.instance_id {
-            return Err(wrong(DecodeErrorKind::StreamChanged(instance_id.unwrap_or(0))));
-        }
-        let class = &plan.streams[stream_class];
-        decoder.tape.clear();
-        self.has_context = class.packet_context.is_some();
-        if let Some(context) = class.packet_context {
-            decoder.field(context)?;
-        }
-        self.position = decoder.position;
-        if roles.get(Role::Timestamp).is_some() {
-            self.clock = clock;
-        }
-        let (packet_bits, content_bits) = sizes(&roles, self.position, rest, self.cut)?;
-        for cycles in [Role::Timestamp, Role::TimestampEnd]
-            .into_iter()
-            .filter_map(|role| roles.get(role))
-        {
-            if class
-                .clock
-                .as_ref()
-                .is_some_and(|clock| clock.nanoseconds_at(cycles).is_none())
-            {
-                return Err(wrong(DecodeErrorKind::Clock(cycles)));
-            }
-        }
-        Ok(Packet {
-            offset,
-            stream_class,
-            packet_bits,
-            content_bits,
-            instance_id,
-            begin: roles.get(Role::Timestamp),
-            end: roles.get(Role::TimestampEnd),
-            sequence_number: roles.get(Role::SequenceNumber),
-            sequence_number_bits: roles
-                .get(Role::SequenceNumberBits)
-                .map_or(64, |bits| bits.min(64) as u32),
-            session,
-            events_discarded: roles.get(Role::EventsDiscarded),
-        })
-    }
-
-    /// After the whole content is in `data`: undoes what was done to it after the event data was written.
-    pub(super) fn unpack(&mut self, key: Option<Key>) -> Result<(), DecodeError> {
-        self.limit = self.packet.content_bits.min(self.data.len() as u64 * 8);
-        if self.schemes.are_none() {
-            return Ok(());
-        }
-        // Only packets whose header is whole bytes say that something was done.
-        let start = (self.position / 8) as usize;
-        let (header, stored) = self.data.split_at_checked(start).unwrap_or_default();
-        let content = self.schemes.unpack(header, stored, key).map_err(|kind| {
-            let bit = self.position;
-            self.position = self.limit;
-            DecodeError { kind, bit }
-        })?;
-        if let Some(content) = content {
-            self.data.truncate(start);
-            self.data.extend_from_slice(&content);
-            self.limit = self.data.len() as u64 * 8;
-        }
-        Ok(())
-    }
-
-    /// Decodes the event at the current position.
-    pub(super) fn decode_event(&mut self, plan: &Plan) -> Result<(), DecodeError> {
-        let class = &plan.streams[self.packet.stream_class];
-        let start = self.position;
-        let roles = &mut self.roles;
-        roles.clear();
-        self.tape.clear();
-        let mut decoder = Decoder {
-            plan,
-            data: &self.data,
-            limit: self.limit,
-            position: start,
-            registers: &mut self.registers,
-            tape: &mut self.tape,
-            roles,
-            clock: &mut self.clock,
-            order: &mut self.order,
-        };
-        decoder.event_header(class)?;
-        let id = match decoder.roles.get(Role::EventClassId) {
-            Some(id) => id,
-            // Without ids there is one class only.
-            None => plan.description().streams[self.packet.stream_class]
-                .events
-                .first()
-                .map_or(0, |event| event.id),
-        };
-        let unknown = decoder.error(DecodeErrorKind::UnknownEventClass(id));
-        let index = class.events_by_id.get(id).ok_or(unknown)?;
-        let event = &class.events[index];
-        let mut decode = |root: Option<u32>| root.map(|root| decoder.field(root)).transpose();
-        self.event_context = decode(class.event_context)?;
-        self.context = decode(event.context)?;
-        self.payload = decode(event.payload)?;
-        if decoder.position == start {
-            return Err(decoder.error(DecodeErrorKind::EmptyEvent));
-        }
-        self.position = decoder.position;
-        self.event = index;
-        let timed = self.roles.get(Role::Timestamp).is_some() || self.packet.begin.is_some();
-        self.timestamp = timed.then_some(self.clock);
-        self.time = match (&class.clock, self.timestamp) {
-            (Some(clock), Some(cycles)) => Some(clock.nanoseconds_at(cycles).ok_or(DecodeError {
-                kind: DecodeErrorKind::Clock(cycles),
-                bit: start,
-            })?),
-            _ => None,
-        };
-        Ok(())
-    }
-}
-
-/// Decodes all of a packet that is in memory, for the fuzz target; how many events it has.
-pub(crate) fn decode_all(plan: &Plan, data: &[u8]) -> Result<u64, DecodeError> {
-    let mut state = State::of(plan, data);
-    state.packet = state.decode_packet(plan, 0, data.len() as u64)?;
-    state.unpack(None)?;
-    let mut events = 0;
-    while state.position.saturating_add(state.slack) < state.limit {
-        state.decode_event(plan)?;
-        events += 1;
-    }
-    Ok(events)
-}
-
-/// The contents of metadata packets (RFC 7), one after the other.
-pub(crate) struct Contents {
-    pub(crate) text: Vec<u8>,
-    pub(crate) session: Option<u32>,
-}
-
-/// Takes the contents out of the packets in a file that is read already. The packets' plan has no events.
-pub(crate) fn packet_contents(plan: &Plan, file: &[u8]) -> Result<Contents, TraceErrorKind> {
-    let mut state = State::of(plan, &[]);
-    let mut contents = Contents {
-        text: Vec::new(),
-        session: None,
-    };
-    let mut rest = file;
-    while !rest.is_empty() {
-        let offset = (file.len() - rest.len()) as u64;
-        let wrong = |error| TraceErrorKind::Packet { offset, error };
-        let header = rest.get(..RFC_PACKET_HEADER_BYTES).unwrap_or(rest);
-        state.data.clear();
-        state.data.extend_from_slice(header);
-        let packet = state.decode_packet(plan, offset, rest.len() as u64).map_err(wrong)?;
-        let content = rest.get(header.len()..packet.content_bits.div_ceil(8) as usize);
-        state.data.extend_from_slice(content.unwrap_or_default());
-        state.packet = packet;
-        state.unpack(None).map_err(wrong)?;
-        let session = packet.session.map(|session| session as u32);
-        if offset > 0 && session != contents.session {
-            let kind = DecodeErrorKind::Session(packet.session.unwrap_or(0));
-            return Err(wrong(DecodeError { kind, bit: 0 }));
-        }
-        contents.session = session;
-        let start = (state.position / 8) as usize;
-        contents
-            .text
-            .extend_from_slice(state.data.get(start..).unwrap_or_default());
-        if contents.text.len() > file.len().saturating_add(METADATA_ALLOWANCE) {
-            let kind = DecodeErrorKind::Bomb;
-            return Err(wrong(DecodeError { kind, bit: 0 }));
-        }
-        rest = rest.get((packet.packet_bits / 8) as usize..).unwrap_or_default();
-    }
-    Ok(contents)
-}
-
 /// Packets that are missing between two of these numbers, of which `bits` bits count.
 fn lost_between(old: u64, new: u64, bits: u32) -> u64 {
     if bits == 0 {
@@ -755,29 +452,4 @@ fn lost_between(old: u64, new: u64, bits: u32) -> u64 {
     let step = new.wrapping_sub(old) & mask;
     // The same number again is a packet read twice, not a whole round of packets.
     step.saturating_sub(1)
-}
-
-/// Packet and content size in bits, of a packet whose header takes `header` bits, in `rest` bytes of file; `cut`: the
-/// file may end before the packet does.
-fn sizes(roles: &Roles, header: u64, rest: u64, cut: bool) -> Result<(u64, u64), DecodeError> {
-    let wrong = |kind| Err(DecodeError { kind, bit: header });
-    let in_bits = |role| roles.get(role).map(|bytes| bytes.saturating_mul(8));
-    let content = roles.get(Role::ContentSize).or(in_bits(Role::ContentBytes));
-    // Each stands for the other where only one is there; without both, the packet is the rest of the file.
-    let packet = roles
-        .get(Role::PacketSize)
-        .or(in_bits(Role::PacketBytes))
-        .or(content)
-        .unwrap_or(rest.saturating_mul(8));
-    let content = content.unwrap_or(packet);
-    if !packet.is_multiple_of(8) || packet < header || packet == 0 {
-        return wrong(DecodeErrorKind::PacketSize(packet));
-    }
-    if content > packet || content < header {
-        return wrong(DecodeErrorKind::ContentSize(content));
-    }
-    match (packet / 8).checked_sub(rest) {
-        Some(missing) if missing > 0 && !cut => wrong(DecodeErrorKind::PacketPastEnd { missing }),
-        _ => Ok((packet, content)),
-    }
 }

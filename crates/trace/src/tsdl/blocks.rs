@@ -1,8 +1,8 @@
 //! What the blocks say: attributes with their meaning, types looked up.
 
+use super::error::{Error, ErrorKind, Position, Result, error};
 use super::syntax::{Block, Statement, Value};
 use super::types::{Raw, Types, byte_order};
-use super::{Error, ErrorKind, Position, Result, error};
 use crate::description::{Clock, EnvironmentValue, Scope, parse_uuid};
 use backtrail_wire::Endian;
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
             }
             "stream" => blocks.streams.push(stream(contents)?),
             "event" => blocks.events.push(event(contents)?),
-            // Call sites tell nothing about the data.
+            // Call sites say nothing about the data.
             _ => {}
         }
     }
@@ -221,7 +221,7 @@ fn clock(contents: &Contents<'_>) -> Result<Clock> {
     }
 }
 
-/// The offset in cycles, whose seconds are taken away where it is negative.
+/// The offset in cycles, whose seconds are taken away if it is negative.
 fn set_offset(clock: &mut Clock, offset: i128) -> Option<()> {
     let (seconds, cycles) = match offset < 0 {
         true => {

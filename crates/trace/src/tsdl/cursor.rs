@@ -1,10 +1,11 @@
-//! A place among tokens, which both dialects that are written as text are parsed with.
+//! A place among tokens, for the parsers of both dialects whose metadata is text.
 
+use super::error::{ErrorKind, Position, Result, error};
 use super::lexer::{Token, TokenKind};
-use super::{ErrorKind, Position, Result, error};
 
+/// A place among tokens.
 #[derive(Debug)]
-pub(crate) struct Cursor<'t> {
+pub struct Cursor<'t> {
     /// The last one is the end, which is never consumed.
     tokens: &'t [Token],
     next: usize,
@@ -14,7 +15,8 @@ pub(crate) struct Cursor<'t> {
 }
 
 impl<'t> Cursor<'t> {
-    pub(crate) fn new(tokens: &'t [Token], max_depth: usize) -> Self {
+    /// Before the first token. What [`Cursor::enter`] opens may nest `max_depth` deep.
+    pub fn new(tokens: &'t [Token], max_depth: usize) -> Self {
         Cursor {
             tokens,
             next: 0,
@@ -27,32 +29,38 @@ impl<'t> Cursor<'t> {
         &self.tokens[(self.next + ahead).min(self.tokens.len() - 1)]
     }
 
-    pub(crate) fn peek(&self) -> &'t TokenKind {
+    /// The next token.
+    pub fn peek(&self) -> &'t TokenKind {
         &self.token(0).kind
     }
 
-    /// The token behind the next one.
-    pub(crate) fn after(&self) -> &'t TokenKind {
+    /// The token after the next one.
+    pub fn after(&self) -> &'t TokenKind {
         &self.token(1).kind
     }
 
-    pub(crate) fn position(&self) -> Position {
+    /// Place of the next token.
+    pub fn position(&self) -> Position {
         self.token(0).position
     }
 
-    pub(crate) fn advance(&mut self) {
+    /// Skips the next token.
+    pub fn advance(&mut self) {
         self.next = (self.next + 1).min(self.tokens.len() - 1);
     }
 
-    pub(crate) fn is(&self, mark: &str) -> bool {
+    /// Whether this operator or bracket is next.
+    pub fn is(&self, mark: &str) -> bool {
         matches!(self.peek(), TokenKind::Mark(found) if *found == mark)
     }
 
-    pub(crate) fn is_word(&self, word: &str) -> bool {
+    /// Whether this word is next.
+    pub fn is_word(&self, word: &str) -> bool {
         matches!(self.peek(), TokenKind::Word(found) if found == word)
     }
 
-    pub(crate) fn accept(&mut self, mark: &str) -> bool {
+    /// Skips this operator or bracket if it is next; returns whether it was.
+    pub fn accept(&mut self, mark: &str) -> bool {
         let found = self.is(mark);
         if found {
             self.advance();
@@ -60,18 +68,33 @@ impl<'t> Cursor<'t> {
         found
     }
 
-    pub(crate) fn expect(&mut self, mark: &'static str) -> Result<()> {
+    /// Skips this operator or bracket.
+    ///
+    /// # Errors
+    ///
+    /// Another token is next.
+    pub fn expect(&mut self, mark: &'static str) -> Result<()> {
         match self.accept(mark) {
             true => Ok(()),
             false => self.expected(mark),
         }
     }
 
-    pub(crate) fn expected<T>(&self, what: &'static str) -> Result<T> {
+    /// The error of another token than `what`.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn expected<T>(&self, what: &'static str) -> Result<T> {
         error(ErrorKind::Expected(what), self.position())
     }
 
-    pub(crate) fn word(&mut self, what: &'static str) -> Result<String> {
+    /// Takes a word.
+    ///
+    /// # Errors
+    ///
+    /// Another token than `what` is next.
+    pub fn word(&mut self, what: &'static str) -> Result<String> {
         let TokenKind::Word(word) = self.peek() else {
             return self.expected(what);
         };
@@ -80,7 +103,11 @@ impl<'t> Cursor<'t> {
     }
 
     /// Goes a level deeper, until [`Cursor::leave`].
-    pub(crate) fn enter(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// It is too deep.
+    pub fn enter(&mut self) -> Result<()> {
         if self.depth >= self.max_depth {
             return error(ErrorKind::TooDeep, self.position());
         }
@@ -88,7 +115,8 @@ impl<'t> Cursor<'t> {
         Ok(())
     }
 
-    pub(crate) fn leave(&mut self) {
+    /// Ends what [`Cursor::enter`] began.
+    pub fn leave(&mut self) {
         self.depth -= 1;
     }
 }

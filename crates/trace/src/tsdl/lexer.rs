@@ -1,15 +1,20 @@
 //! Text to tokens (CTF 1.8.3, appendix C.1).
 
-use super::{ErrorKind, Position, Result, error};
+use super::error::{ErrorKind, Position, Result, error};
 
+/// A token and its place.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Token {
-    pub(crate) kind: TokenKind,
-    pub(crate) position: Position,
+pub struct Token {
+    /// What it is.
+    pub kind: TokenKind,
+    /// Where it begins.
+    pub position: Position,
 }
 
+/// What a token is.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum TokenKind {
+#[non_exhaustive]
+pub enum TokenKind {
     /// A name or keyword.
     Word(String),
     /// A number without its sign.
@@ -32,8 +37,12 @@ struct Lexer<'t> {
     position: Position,
 }
 
-/// Always ends with [`TokenKind::End`].
-pub(crate) fn tokens(text: &str) -> Result<Vec<Token>> {
+/// The tokens of a text; the last is [`TokenKind::End`].
+///
+/// # Errors
+///
+/// A character that begins no token, or a token that does not end.
+pub fn tokens(text: &str) -> Result<Vec<Token>> {
     let mut lexer = Lexer {
         rest: text,
         position: Position { line: 1, column: 1 },

@@ -1,12 +1,14 @@
 //! Gives lengths and tags their targets, and reserved names their roles (CTF 1.8.3, section 7.3.2).
 
 use super::blocks::{Blocks, EventBlock, StreamBlock};
+use super::error::{Error, ErrorKind, Position, Result, error};
+use super::labels::label_ranges;
+use super::reserved;
 use super::syntax::{Dimension, Path};
 use super::types::{Raw, RawClass, RawInteger, RawMember};
-use super::{Error, ErrorKind, Position, Result, error, reserved};
 use crate::description::{
-    Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Mapping, Member, Range,
-    Reference, Role, Scope, Storage, StreamClass, Struct, Variant, VariantOption,
+    Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Member, Reference, Role,
+    Scope, Storage, StreamClass, Struct, Variant, VariantOption,
 };
 use backtrail_wire::Endian;
 use std::cell::Cell;
@@ -59,7 +61,8 @@ struct Linker<'c> {
 /// Where the linker is in a root.
 struct Way<'r> {
     scope: Scope,
-    /// The structs around the field, the innermost last, with how many of their members come before it.
+    /// The structs around the field, the innermost last, with how many of their members come before
+    /// it.
     frames: Vec<Frame<'r>>,
     /// Names of members and options from the root.
     path: Vec<String>,
@@ -320,8 +323,9 @@ impl Linker<'_> {
         })
     }
 
-    /// The field that a path means: of the structs around, then of the scopes before, unless it begins with a scope's name.
-    /// A nearer field that cannot be meant by its class does not hide one further out: a named type may be used where there is one.
+    /// The field that a path means: of the structs around, then of the scopes before, unless it
+    /// begins with a scope's name. A nearer field that cannot be meant by its class does not hide
+    /// one further out: a named type may be used where there is one.
     fn reference<'s>(
         &'s self,
         path: &Path,
@@ -412,7 +416,8 @@ fn strip_scope<'w>(words: &'w [&'w str], scope: Scope) -> Option<&'w [&'w str]> 
     (!rest.is_empty()).then_some(rest)
 }
 
-/// Follows names through structs; the names as others see them, and the field. `members` may be fewer than the struct's.
+/// Follows names through structs; the names as others see them, and the field. `members` may be
+/// fewer than the struct's.
 fn descend<'r>(members: &'r [RawMember], all: &'r [RawMember], words: &[&str]) -> Option<(Vec<String>, &'r Raw)> {
     let (first, rest) = words.split_first()?;
     let member = members.iter().find(|member| member.name == *first)?;
@@ -431,8 +436,8 @@ fn descend<'r>(members: &'r [RawMember], all: &'r [RawMember], words: &[&str]) -
     Some((names, target))
 }
 
-/// Tracers write an underscore before names that could be keywords. It is dropped, unless another member is called so then: one that has that
-/// name, and keeps it.
+/// Tracers write an underscore before names that could be keywords. It is dropped, unless another
+/// member is called so then: one that has that name, and keeps it.
 fn visible_name(is_taken: impl Fn(&str) -> bool, name: &str) -> String {
     let mut kept = name;
     while let Some(rest) = kept.strip_prefix('_') {
@@ -442,19 +447,6 @@ fn visible_name(is_taken: impl Fn(&str) -> bool, name: &str) -> String {
         kept = rest;
     }
     name.to_owned()
-}
-
-pub(super) fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
-    let find = |name: &str| mappings.iter().find(|mapping| mapping.name == name);
-    find(option)
-        .or_else(|| option.strip_prefix('_').and_then(find))
-        .or_else(|| {
-            mappings
-                .iter()
-                .find(|mapping| mapping.name.strip_prefix('_') == Some(option))
-        })
-        .map(|mapping| mapping.ranges.clone())
-        .unwrap_or_default()
 }
 
 /// The clock that the stream's timestamps count.

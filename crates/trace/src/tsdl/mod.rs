@@ -1,167 +1,26 @@
 //! TSDL, the metadata language of CTF 1.8 (CTF 1.8.3, section 7 and appendix C).
 //!
-//! Reading goes through small passes in this order: `lexer` makes tokens, `syntax` a tree of what was written, `blocks`
-//! with `types` looks up attributes and the names of types in their scopes, `link` gives lengths and tags their targets
-//! and reserved names their roles. Each pass stops at its first error.
+//! Reading goes through small passes in this order: `lexer` makes tokens, `syntax` a tree of what
+//! was written, `blocks` with `types` looks up attributes and the names of types in their scopes,
+//! `link` gives lengths and tags their targets and reserved names their roles. Each pass stops at
+//! its first error.
 
 mod blocks;
-pub(crate) mod cursor;
-pub(crate) mod lexer;
+mod cursor;
+mod error;
+mod labels;
+mod lexer;
 mod link;
+mod parse;
 mod reserved;
 mod syntax;
 mod types;
+mod words;
 mod write;
 
+pub use cursor::Cursor;
+pub use error::{Error, ErrorKind, Position, Result, error};
+pub use lexer::{Token, TokenKind, tokens};
+pub use parse::parse;
+pub use words::{is_identifier, order_name, quoted};
 pub use write::{WriteError, WriteErrorKind, write};
-pub(crate) use write::{is_identifier, order_name, quoted};
-
-use crate::description::Description;
-
-/// Line and column, both from 1. The column counts characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// Line.
-    pub line: u32,
-    /// Column.
-    pub column: u32,
-}
-
-/// Metadata that cannot be read: what is wrong, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// What is wrong.
-    pub kind: ErrorKind,
-    /// Where.
-    pub position: Position,
-}
-
-/// What is wrong with metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// A character that begins no token.
-    Character(char),
-    /// A comment, string or character constant does not end.
-    Unterminated,
-    /// An escape sequence of C that does not exist.
-    Escape,
-    /// A number that is malformed or needs more than 64 bits.
-    Number,
-    /// Something else was expected.
-    Expected(&'static str),
-    /// Blocks or types nest too deeply.
-    TooDeep,
-    /// Part of the language that this reader does not know.
-    Unsupported(&'static str),
-    /// No type has this name here.
-    UnknownType,
-    /// A type with this name exists already in this scope.
-    DuplicateType,
-    /// An attribute or field of this name exists already.
-    Duplicate,
-    /// An attribute is missing in the block that begins here.
-    Missing(&'static str),
-    /// An attribute has a value of the wrong kind or out of range.
-    Value(&'static str),
-    /// The length or tag refers to no earlier integer or enumeration.
-    UnknownReference,
-    /// There is no clock of this name.
-    UnknownClock,
-    /// There is no stream class with this id.
-    UnknownStream(u64),
-    /// Types that use each other describe more fields than a text of this length should.
-    TooLarge,
-    /// A variant has no tag.
-    NoTag,
-    /// The root of a scope must be a struct.
-    NotAStruct,
-    /// A field cannot have an abstract type (RFC 4.1.1).
-    Abstract,
-    /// There is no section of this name.
-    UnknownSection,
-    /// A field with this reserved name is not of the class, or not at the place, that the name asks for.
-    Reserved(&'static str),
-    /// No option of the variant has the name of a label of its tag.
-    NoLabel,
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}: ", self.position.line, self.position.column)?;
-        match self.kind {
-            ErrorKind::Character(character) => write!(f, "unexpected character {character:?}"),
-            ErrorKind::Unterminated => write!(f, "comment or text without an end"),
-            ErrorKind::Escape => write!(f, "unknown escape sequence"),
-            ErrorKind::Number => write!(f, "malformed number"),
-            ErrorKind::Expected(what) => write!(f, "expected {what}"),
-            ErrorKind::TooDeep => write!(f, "nested too deeply"),
-            ErrorKind::Unsupported(what) => write!(f, "{what} are not supported"),
-            ErrorKind::UnknownType => write!(f, "unknown type"),
-            ErrorKind::DuplicateType => write!(f, "type is defined twice"),
-            ErrorKind::Duplicate => write!(f, "name is used twice"),
-            ErrorKind::Missing(what) => write!(f, "{what} is missing"),
-            ErrorKind::Value(what) => write!(f, "wrong value for {what}"),
-            ErrorKind::UnknownReference => write!(f, "no integer of this name before this field"),
-            ErrorKind::UnknownClock => write!(f, "unknown clock"),
-            ErrorKind::UnknownStream(id) => write!(f, "no stream has the id {id}"),
-            ErrorKind::TooLarge => write!(f, "types describe too many fields"),
-            ErrorKind::NoTag => write!(f, "variant has no tag"),
-            ErrorKind::NotAStruct => write!(f, "expected a struct"),
-            ErrorKind::Abstract => write!(f, "abstract type where a concrete one is needed"),
-            ErrorKind::UnknownSection => write!(f, "unknown section"),
-            ErrorKind::Reserved(name) => write!(f, "field with the reserved name {name} is not what it must be"),
-            ErrorKind::NoLabel => write!(f, "no option of the variant has the name of a label of its tag"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-pub(crate) type Result<T> = std::result::Result<T, Error>;
-
-pub(crate) fn error<T>(kind: ErrorKind, position: Position) -> Result<T> {
-    Err(Error { kind, position })
-}
-
-/// Parses the text of a trace's metadata.
-pub fn parse(text: &str) -> Result<Description> {
-    let tokens = lexer::tokens(text)?;
-    let document = syntax::parse(&tokens)?;
-    let most_fields = MAX_FIELDS_PER_BYTE * text.len() as u64;
-    let blocks = blocks::collect(&document, most_fields)?;
-    link::link(blocks, most_fields)
-}
-
-/// Types that use others can describe exponentially many fields. Real metadata has less than one for ten bytes.
-const MAX_FIELDS_PER_BYTE: u64 = 4;
-
-/// Words that cannot name a field (CTF 1.8.3, appendix C.1.2).
-const KEYWORDS: [&str; 27] = [
-    "align",
-    "const",
-    "char",
-    "clock",
-    "double",
-    "enum",
-    "env",
-    "event",
-    "callsite",
-    "floating_point",
-    "float",
-    "integer",
-    "int",
-    "long",
-    "short",
-    "signed",
-    "stream",
-    "string",
-    "struct",
-    "trace",
-    "typealias",
-    "typedef",
-    "unsigned",
-    "variant",
-    "void",
-    "_Bool",
-    "_Complex",
-];

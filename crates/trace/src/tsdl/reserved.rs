@@ -1,8 +1,9 @@
-//! Fields whose names are reserved must be what readers take them for (CTF 1.8.3, sections 5 and 6).
+//! Fields whose names are reserved must be what readers take them for (CTF 1.8.3, sections 5 and
+//! 6).
 
+use super::error::{ErrorKind, Result, error};
 use super::syntax::Dimension;
 use super::types::{Raw, RawClass, RawInteger, RawMember};
-use super::{ErrorKind, Result, error};
 use crate::description::Scope;
 
 /// Checks the reserved members of a scope's root.

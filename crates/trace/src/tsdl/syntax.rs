@@ -1,8 +1,9 @@
 //! Tokens to a tree of what was written (CTF 1.8.3, appendix C.2).
 
 use super::cursor::Cursor;
+use super::error::{Error, ErrorKind, Position, Result, error};
 use super::lexer::{Token, TokenKind};
-use super::{Error, ErrorKind, KEYWORDS, Position, Result, error};
+use super::words::KEYWORDS;
 use crate::constants::MAX_NESTING;
 use std::rc::Rc;
 
@@ -96,7 +97,7 @@ pub(super) struct Attribute {
     pub(super) value: Value,
 }
 
-/// What stands in the body of a struct or variant.
+/// An entry in the body of a struct or variant.
 #[derive(Debug)]
 pub(super) enum Item {
     Field {
@@ -479,8 +480,8 @@ impl Parser<'_> {
         Ok(items)
     }
 
-    /// `type name, name[4];`: fields that share a type. There is always a name: a struct that only defines a type stands
-    /// elsewhere.
+    /// `type name, name[4];`: fields that share a type. There is always a name: a struct that only
+    /// defines a type stands elsewhere.
     fn fields(&mut self, items: &mut Vec<Item>) -> Result<()> {
         let class = Rc::new(self.specifier()?);
         loop {

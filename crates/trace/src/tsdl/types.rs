@@ -1,8 +1,8 @@
 //! Looks up the names of types in their scopes (CTF 1.8.3, section 7.3.1).
 
-use super::link::label_ranges;
+use super::error::{Error, ErrorKind, Position, Result, error};
+use super::labels::label_ranges;
 use super::syntax::{Alias, Attribute, Dimension, Item, Label, Path, Specifier, Statement, Type, Value};
-use super::{Error, ErrorKind, Position, Result, error};
 use crate::constants::MAX_NESTING;
 use crate::description::{Base, Encoding, Mapping, Range};
 use backtrail_wire::Endian;
@@ -348,7 +348,8 @@ impl Types {
     }
 }
 
-/// Variants must have something in common with a tag beside them, also where nobody uses the struct.
+/// Variants must have something in common with a tag beside them, also where nobody uses the
+/// struct.
 fn check_labels(members: &[RawMember]) -> Result<()> {
     for (index, member) in members.iter().enumerate() {
         let RawClass::Variant {

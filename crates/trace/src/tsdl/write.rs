@@ -1,12 +1,11 @@
 //! Writes a description as TSDL, in the form in which LTTng 2.16 writes it.
 
-use super::KEYWORDS;
+use super::words::{KEYWORDS, is_identifier, order_name, quoted};
 use crate::constants::TSDL_FIRST_LINE;
 use crate::description::{
-    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Integer, Length,
-    Reference, Role, Scope, Storage, Struct, Variant, format_uuid,
+    Array, Base, Clock, Description, Encoding, Enumeration, EnvironmentValue, FieldClass, Float, Inexpressible,
+    Integer, Length, Reference, Role, Scope, Storage, Struct, Variant, format_uuid,
 };
-use crate::error::Inexpressible;
 use backtrail_wire::Endian;
 use std::fmt::Write;
 
@@ -15,6 +14,7 @@ pub type WriteError = Inexpressible<WriteErrorKind>;
 
 /// What 1.8 cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteErrorKind {
     /// A name that is no identifier.
     Name,
@@ -53,6 +53,10 @@ impl std::fmt::Display for WriteErrorKind {
 type Result<T> = std::result::Result<T, WriteError>;
 
 /// The text of the metadata, with `/* CTF 1.8 */` as its first line.
+///
+/// # Errors
+///
+/// CTF 1.8 cannot express the description.
 pub fn write(description: &Description) -> Result<String> {
     let mut writer = Writer {
         description,
@@ -83,7 +87,8 @@ struct Writer<'d> {
     /// Index of the stream class, and of the event class in it.
     stream: Option<usize>,
     event: Option<usize>,
-    /// The structs around the current field: how long the path to them is, and the names before the field.
+    /// The structs around the current field: how long the path to them is, and the names before the
+    /// field.
     frames: Vec<(usize, Vec<&'d str>)>,
     path: Vec<&'d str>,
 }
@@ -171,7 +176,7 @@ impl<'d> Writer<'d> {
     fn stream(&mut self, index: usize) -> Result<()> {
         let class = &self.description.streams[index];
         self.stream = Some(index);
-        // Where no packet header could tell an id, readers want none.
+        // Without an id in the packet header, readers want none.
         let told = class.id != 0 || self.description.packet_header.is_some();
         self.line(format_args!("\nstream {{"));
         if told {
@@ -438,7 +443,8 @@ impl<'d> Writer<'d> {
         })
     }
 
-    /// The shortest way to say it: the name alone where the field stands in a struct around and nothing nearer has its name.
+    /// The shortest way to say it: the name alone where the field stands in a struct around and
+    /// nothing nearer has its name.
     fn reference(&self, reference: &Reference) -> Result<String> {
         let Some((name, parents)) = reference.path.split_last().filter(|_| !reference.any_option) else {
             return self.fail(WriteErrorKind::Reference);
@@ -474,35 +480,4 @@ impl<'d> Writer<'d> {
         }
         Ok(words)
     }
-}
-
-pub(crate) const fn order_name(order: Endian) -> &'static str {
-    match order {
-        Endian::Little => "le",
-        Endian::Big => "be",
-    }
-}
-
-pub(crate) fn is_identifier(name: &str) -> bool {
-    name.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
-        && name
-            .chars()
-            .all(|character| character == '_' || character.is_ascii_alphanumeric())
-}
-
-pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            // Octal, since hexadecimal escapes of C have no end.
-            control if control.is_ascii_control() => quoted.push_str(&format!("\\{:03o}", control as u32)),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
 }

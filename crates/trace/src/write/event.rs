@@ -1,16 +1,18 @@
 //! One event, value by value, checked against its class.
 
 use super::packet::StreamWriter;
+use super::walk::Pending;
 use crate::error::EncodeError;
-use crate::plan::{Count, Field, FieldId, Plan, Shape, select};
+use crate::plan::{Count, Field, FieldId, Plan, Shape};
 use backtrail_wire::Endian;
 
-/// Writes the fields of an event: first the stream's event context, then the event's own context, then the payload, each in
-/// the order of its class. Structs, arrays and variants need no call of their own: their leaves follow one another,
-/// and an array takes as many elements as the earlier length says. An enumeration is written as its number.
+/// Writes the fields of an event: first the stream's event context, then the event's own context,
+/// then the payload, each in the order of its class. Structs, arrays and variants need no call of
+/// their own: their leaves follow one another, and an array takes as many elements as the earlier
+/// length says. An enumeration is written as its number.
 ///
-/// After a value of the wrong kind [`EventWriter::finish`] fails, and the packet stays as it was. An event that is
-/// dropped without `finish` is not written.
+/// After a value of the wrong kind [`EventWriter::finish`] fails, and the packet stays as it was.
+/// An event that is dropped without `finish` is not written.
 #[must_use = "an event that is not finished is not written"]
 pub struct EventWriter<'w> {
     pub(super) stream: &'w mut StreamWriter,
@@ -21,87 +23,30 @@ pub struct EventWriter<'w> {
     pub(super) error: Option<EncodeError>,
 }
 
-/// What of an event is still to be written, the innermost last.
-#[derive(Debug, Default)]
-pub(super) struct Walk {
-    pub(super) pending: Vec<Pending>,
-    pub(super) registers: Vec<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Pending {
-    /// This field.
-    Field(FieldId),
-    /// The members of a struct from this one on.
-    Members { of: FieldId, next: usize },
-    /// As many elements of an array.
-    Elements { of: FieldId, left: u64 },
-    /// Elements of a sequence whose length is taken first.
-    Sequence { of: FieldId },
-}
-
-impl Walk {
-    /// Takes the next number, string or text; `None` at the event's end.
-    fn leaf(&mut self, plan: &Plan) -> Result<Option<FieldId>, EncodeError> {
-        while let Some(id) = self.field(plan) {
-            match &plan.field(id).shape {
-                Shape::Struct(_) => self.pending.push(Pending::Members { of: id, next: 0 }),
-                Shape::Array(array) if array.text => return Ok(Some(id)),
-                Shape::Array(array) => {
-                    let left = match array.count {
-                        Count::Fixed(count) => count,
-                        Count::Slot(slot) => self.registers[slot as usize],
-                        Count::Prefix { field, .. } => {
-                            self.pending.push(Pending::Sequence { of: id });
-                            return Ok(Some(field));
-                        }
-                    };
-                    self.pending.push(Pending::Elements { of: id, left });
-                }
-                Shape::Variant { slot, signed, options } => {
-                    let tag = self.registers[*slot as usize];
-                    let option = select(options, tag, *signed).ok_or(EncodeError::NoOption(tag))?;
-                    self.pending.push(Pending::Field(option));
-                }
-                Shape::Integer(_) | Shape::Enumeration(..) | Shape::Float(_) | Shape::String(_) => return Ok(Some(id)),
-                // Refused before: `check_bytes`.
-                Shape::Optional { .. } | Shape::BitMap(..) | Shape::Boolean(_) => return Err(EncodeError::WrongField),
-            }
-        }
-        Ok(None)
+impl StreamWriter {
+    /// An event of the class with this id, at the packet's end.
+    pub fn event(&mut self, id: u64, timestamp: u64) -> EventWriter<'_> {
+        self.begin(timestamp);
+        let timestamp = timestamp.max(self.last);
+        self.start_event(id, timestamp, self.last, false)
     }
 
-    fn field(&mut self, plan: &Plan) -> Option<FieldId> {
-        loop {
-            match self.pending.pop()? {
-                Pending::Field(id) => return Some(id),
-                Pending::Members { of, next } => {
-                    if let Shape::Struct(members) = &plan.field(of).shape
-                        && let Some(&member) = members.get(next)
-                    {
-                        self.pending.push(Pending::Members { of, next: next + 1 });
-                        return Some(member);
-                    }
-                }
-                Pending::Elements { of, left } => {
-                    if let Shape::Array(array) = &plan.field(of).shape
-                        && let Some(left) = left.checked_sub(1)
-                    {
-                        self.pending.push(Pending::Elements { of, left });
-                        return Some(array.element);
-                    }
-                }
-                // Its length was not taken: it has none.
-                Pending::Sequence { .. } => {}
-            }
-        }
+    /// An event before all others of the packet, at the packet's begin, whenever it is written.
+    /// Several stay in their order.
+    pub fn front_event(&mut self, id: u64) -> EventWriter<'_> {
+        self.begin(self.last);
+        self.start_event(id, self.begin, self.begin, true)
     }
 
-    /// The leaf had this value: where it was a sequence's own length, so many elements follow.
-    fn counted(&mut self, value: u64) {
-        if let Some(Pending::Sequence { of }) = self.pending.last().copied() {
-            self.pending.pop();
-            self.pending.push(Pending::Elements { of, left: value });
+    fn start_event(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> EventWriter<'_> {
+        let start = self.buffer(front).len();
+        let error = self.event_header(id, timestamp, last, front).err();
+        EventWriter {
+            stream: self,
+            front,
+            start,
+            timestamp,
+            error,
         }
     }
 }
@@ -134,7 +79,7 @@ impl EventWriter<'_> {
         self.unsigned(u64::from(value));
     }
 
-    /// An unsigned number of 64 bits; of fewer, where it fits.
+    /// An unsigned number of 64 bits; of fewer, if it fits.
     pub fn u64(&mut self, value: u64) {
         self.unsigned(value);
     }
@@ -144,7 +89,7 @@ impl EventWriter<'_> {
         self.signed(i64::from(value));
     }
 
-    /// A signed number of 64 bits; of fewer, where it fits.
+    /// A signed number of 64 bits; of fewer, if it fits.
     pub fn i64(&mut self, value: i64) {
         self.signed(value);
     }
@@ -160,7 +105,8 @@ impl EventWriter<'_> {
         self.note(result);
     }
 
-    /// A text: a string, which must have no zero byte, or an array of characters, which is filled up with zeros.
+    /// A text: a string, which must have no zero byte, or an array of characters, which is filled
+    /// up with zeros.
     pub fn string(&mut self, text: &str) {
         self.text(text.as_bytes());
     }
@@ -193,7 +139,12 @@ impl EventWriter<'_> {
         }
     }
 
-    /// Ends the event. Afterwards it is part of the packet, or there was an error and the packet is as before.
+    /// Ends the event and adds it to the packet.
+    ///
+    /// # Errors
+    ///
+    /// A value does not fit its field, a field has no value, or the packet has no room. The packet
+    /// is as before.
     pub fn finish(mut self) -> Result<(), EncodeError> {
         let mut result = self.error.map_or(Ok(()), Err);
         if result.is_ok() && self.next().is_ok() {
@@ -289,7 +240,8 @@ impl EventWriter<'_> {
         Ok(())
     }
 
-    /// Copies elements at once where an array of plain numbers of that size is next and has room for them.
+    /// Copies elements at once if an array of plain numbers of that size is next and has room for
+    /// them.
     fn bulk(&mut self, size: u32, count: usize, copy: impl FnOnce(&mut Vec<u8>, Endian)) -> bool {
         if count == 0 {
             return true;

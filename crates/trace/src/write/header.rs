@@ -82,7 +82,7 @@ pub(super) struct HeaderForm {
     numbers: Vec<(Slot, Number)>,
     /// Ids that the form can say.
     ids: Option<(u64, u64)>,
-    /// Bits of the timestamp; 64 where it has none.
+    /// Bits of the timestamp; 64 if it has none.
     timestamp_bits: u32,
     /// Which option was taken: the register of the tag, and its range.
     chosen: Vec<(u32, (u64, u64))>,
@@ -218,8 +218,8 @@ impl HeaderForm {
         Ok(())
     }
 
-    /// Restricts the id to those that choose the option, as long as no other field says it. Whether an earlier variant with
-    /// the same tag allows that.
+    /// Restricts the id to those that choose the option, as long as no other field says it. Whether
+    /// an earlier variant with the same tag allows that.
     fn choose(&mut self, plan: &Plan, tag: u32, ranges: &[crate::description::Range]) -> Result<bool, EncodeError> {
         let tag_is_id = plan
             .fields
@@ -242,7 +242,8 @@ impl HeaderForm {
     }
 }
 
-/// Whether an event class's fields are whole, byte-aligned bytes, and whether an event has at least one.
+/// Whether an event class's fields are whole, byte-aligned bytes, and whether an event has at least
+/// one.
 pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
     let field = plan.field(id);
     if field.align > 8 {

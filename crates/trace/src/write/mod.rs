@@ -5,10 +5,12 @@ mod event;
 mod header;
 mod packet;
 mod recode;
+mod renew;
 mod ring;
 mod trace;
+mod walk;
 
-pub use convert::{ConvertOptions, Unsaid, convert};
+pub use convert::convert;
 pub use event::EventWriter;
 pub use packet::{StreamOptions, StreamWriter};
 pub use ring::salvage;

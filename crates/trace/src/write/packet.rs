@@ -1,32 +1,34 @@
 //! One stream: packets of events in memory.
 
-use super::event::{EventWriter, Pending, Walk};
 use super::header::{FixedLayout, HeaderForm, check_bytes};
-use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC, RFC_PACKET_HEADER_BYTES};
-use crate::content::{Compression, Packing};
-use crate::description::{Integer, Role};
+use super::walk::{Pending, Walk};
+use crate::constants::{PACKET_ALIGN_BYTES, PACKET_MAGIC};
+use crate::content::ContentEncoder;
+use crate::description::{Integer, Role, Struct};
 use crate::error::EncodeError;
 use crate::plan::Plan;
-use crate::rfc;
 use backtrail_wire::Endian;
 use std::sync::Arc;
 
-/// What a stream has to say of itself.
+/// How a stream is written.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// Id of the stream's class.
     pub class_id: u64,
     /// Number of the stream among those of its class.
     pub instance_id: u64,
-    /// Values of the packet context's fields without a role, by name: `cpu_id`. What is not named is 0.
+    /// Values of the packet context's fields without a role, by name: `cpu_id`. What is not named
+    /// is 0.
     pub context: Vec<(String, u64)>,
-    /// The most bytes of a packet, with its padding. An event that would make the packet longer is refused with
-    /// [`EncodeError::Full`], so that buffers never grow beyond it. At least one page.
+    /// The most bytes of a packet, with its padding. An event that would make the packet longer is
+    /// refused with [`EncodeError::Full`], so that buffers never grow beyond it. At least one page.
     pub max_packet_bytes: usize,
-    /// Packets are padded to a multiple of so many bytes: a page, as tracers do whose buffers are mapped, or less, to at least 1.
+    /// Packets are padded to a multiple of this many bytes: a page, as tracers do whose buffers are
+    /// mapped, or less, to at least 1.
     pub align_packet_bytes: usize,
-    /// What is done to the packets' content. Only the RFC's packets can tell that something was; others have no checksum.
-    pub packing: Packing,
+    /// What is done to the packets' content; `None`: nothing, or what the [`crate::TraceWriter`]
+    /// does to all. Only headers with the numbers of the RFC can say that something was.
+    pub content: Option<Arc<dyn ContentEncoder>>,
 }
 
 impl StreamOptions {
@@ -38,15 +40,16 @@ impl StreamOptions {
             context: vec![("cpu_id".to_owned(), u64::from(cpu))],
             max_packet_bytes: 1 << 20,
             align_packet_bytes: PACKET_ALIGN_BYTES,
-            packing: Packing::default(),
+            content: None,
         }
     }
 }
 
-/// Makes the packets of a stream, one after the other: [`StreamWriter::event`] as often as there are events,
-/// then [`StreamWriter::finish`] for the packet's bytes.
+/// Makes the packets of a stream, one after the other: [`StreamWriter::event`] as often as there
+/// are events, then [`StreamWriter::finish`] for the packet's bytes.
 ///
-/// Timestamps are cycles of the stream's clock. They never go back: an earlier one than the last counts as the last.
+/// Timestamps are cycles of the stream's clock. They never go back: an earlier one than the last
+/// counts as the last.
 #[derive(Debug)]
 pub struct StreamWriter {
     pub(super) plan: Arc<Plan>,
@@ -66,7 +69,7 @@ pub struct StreamWriter {
     pub(super) last: u64,
     pub(super) sequence_number: u64,
     pub(super) discarded: u64,
-    /// Those before the packet began: what the RFC's packets tell.
+    /// Those before the packet began, which the RFC's packets count.
     pub(super) discarded_before: u64,
     /// Bits at the beginning of an event's context that say how long its payload is (RFC 7).
     pub(super) payload_size: Option<Integer>,
@@ -77,12 +80,16 @@ pub struct StreamWriter {
     events: u64,
 }
 
-/// Of the only field of an event's context that tells the payload's size.
+/// Size of the only field of an event's context that has the payload's size.
 pub(super) const PAYLOAD_SIZE_BYTES: usize = 2;
 
 impl StreamWriter {
-    /// Fails where the stream class cannot be written: no such class, headers with other fields than numbers, events whose
-    /// fields are not whole bytes.
+    /// Before the first packet.
+    ///
+    /// # Errors
+    ///
+    /// The stream class cannot be written: no such class, headers with other fields than numbers,
+    /// events whose fields are not whole bytes.
     pub fn new(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter, EncodeError> {
         StreamWriter::with_checks(plan, options, true)
     }
@@ -105,9 +112,7 @@ impl StreamWriter {
         if !has([Role::PacketSize, Role::ContentSize]) && !has([Role::PacketBytes, Role::ContentBytes]) {
             return Err(EncodeError::Unwritable);
         }
-        if layout.slot(Role::ChecksumScheme).is_none()
-            && (options.packing.encryption.is_some() || options.packing.compression != Compression::None)
-        {
+        if options.content.is_some() && !has([Role::ChecksumScheme, Role::Checksum]) {
             return Err(EncodeError::Packing);
         }
         let forms = HeaderForm::all(&plan, class.event_header)?;
@@ -128,7 +133,7 @@ impl StreamWriter {
         }
         let context = &plan.description().streams[stream].event_context;
         let payload_size = match plan.description().session {
-            Some(_) => context.as_ref().and_then(rfc::payload_size),
+            Some(_) => context.as_ref().and_then(Struct::payload_size),
             None => None,
         };
         let walk = Walk {
@@ -165,31 +170,6 @@ impl StreamWriter {
             self.last = self.last.max(timestamp);
             self.begin = self.last;
             self.discarded_before = self.discarded;
-        }
-    }
-
-    /// An event of the class with this id, at the packet's end.
-    pub fn event(&mut self, id: u64, timestamp: u64) -> EventWriter<'_> {
-        self.begin(timestamp);
-        let timestamp = timestamp.max(self.last);
-        self.start_event(id, timestamp, self.last, false)
-    }
-
-    /// An event before all others of the packet, at the packet's begin, whenever it is written. Several stay in their order.
-    pub fn front_event(&mut self, id: u64) -> EventWriter<'_> {
-        self.begin(self.last);
-        self.start_event(id, self.begin, self.begin, true)
-    }
-
-    fn start_event(&mut self, id: u64, timestamp: u64, last: u64, front: bool) -> EventWriter<'_> {
-        let start = self.buffer(front).len();
-        let error = self.event_header(id, timestamp, last, front).err();
-        EventWriter {
-            stream: self,
-            front,
-            start,
-            timestamp,
-            error,
         }
     }
 
@@ -292,13 +272,17 @@ impl StreamWriter {
         self.layout.bytes() + self.front.len() + self.body.len()
     }
 
-    /// When the packet began; `None` where there is none.
+    /// When the packet began; `None` if there is none.
     pub fn begun_at(&self) -> Option<u64> {
         self.open.then_some(self.begin)
     }
 
-    /// Ends the packet not before `timestamp` and gives all its bytes, padded as asked. Also without events: then
-    /// the packet tells that nothing happened until then.
+    /// Ends the packet not before `timestamp` and returns all its bytes, padded. A packet without
+    /// events says that nothing happened until then.
+    ///
+    /// # Errors
+    ///
+    /// A number of the header does not fit, or the content cannot be stored.
     pub fn finish(&mut self, timestamp: u64) -> Result<&[u8], EncodeError> {
         self.begin(timestamp);
         self.last = self.last.max(timestamp);
@@ -326,9 +310,10 @@ impl StreamWriter {
     /// Header, content and padding.
     fn put_packet(&self, content: &[u8], packet: &mut Vec<u8>) -> Result<(), EncodeError> {
         let align = self.align_packet_bytes();
-        if let Some(order) = self.checksum_order() {
-            let put_header = |packet: &mut Vec<u8>, end, size| self.put_header(packet, end, size);
-            return self.options.packing.store(content, align, order, packet, put_header);
+        let checksum = self.layout.slot(Role::Checksum);
+        if let (Some(encoder), Some(checksum)) = (&self.options.content, checksum) {
+            let mut put_header = |packet: &mut Vec<u8>, end, size| self.put_header(packet, end, size);
+            return encoder.store(content, align, checksum.order, packet, &mut put_header);
         }
         let end = self.layout.bytes() + content.len();
         let size = end.next_multiple_of(align);
@@ -338,15 +323,6 @@ impl StreamWriter {
         packet.extend_from_slice(content);
         packet.resize(size, 0);
         Ok(())
-    }
-
-    /// Byte order of the checksum in the RFC's packets; others have none.
-    fn checksum_order(&self) -> Option<Endian> {
-        let is_rfc = self.layout.bytes() == RFC_PACKET_HEADER_BYTES && self.layout.slot(Role::ChecksumScheme).is_some();
-        self.layout
-            .slot(Role::Checksum)
-            .filter(|_| is_rfc)
-            .map(|slot| slot.order)
     }
 
     /// The header of a packet whose content ends at byte `end`, of `size` bytes.
@@ -371,7 +347,10 @@ impl StreamWriter {
                 Some(Role::EventsDiscarded) if self.layout.slot(Role::SessionId).is_some() => self.discarded_before,
                 Some(Role::EventsDiscarded) => self.discarded,
                 Some(Role::SessionId) => self.plan.description().session.unwrap_or(0).into(),
-                Some(role) => self.options.packing.scheme(role).unwrap_or(0),
+                Some(role) => {
+                    let encoder = self.options.content.as_ref();
+                    encoder.and_then(|encoder| encoder.number(role)).unwrap_or(0)
+                }
                 None => self.named(&slot.name),
             };
             slot.put(packet, value)?;

@@ -1,6 +1,7 @@
 //! Events that were read, written by another plan.
 
 use super::packet::{StreamOptions, StreamWriter};
+use crate::constants::PAYLOAD_SIZE;
 use crate::description::{Integer, Storage};
 use crate::error::EncodeError;
 use crate::plan::{Count, FieldId, Plan, Shape};
@@ -10,14 +11,14 @@ use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, EncodeError>;
 
-/// Unlike events that an application writes, these come with their times, which may go back, and may be of fields that are
-/// no whole bytes.
+/// Unlike events that an application writes, these come with their times, which may go back, and
+/// may be of fields that are no whole bytes.
 impl StreamWriter {
     pub(super) fn for_recoding(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter> {
         StreamWriter::with_checks(plan, options, false)
     }
 
-    /// Begins a packet, which was told to begin then.
+    /// Begins a packet at this time.
     pub(super) fn begin_recoding(&mut self, begin: Option<u64>) {
         if let Some(begin) = begin {
             self.last = begin;
@@ -64,7 +65,7 @@ impl StreamWriter {
         }
         let told = event
             .stream_context()
-            .and_then(|context| context.get(crate::rfc::PAYLOAD_SIZE)?.as_u64());
+            .and_then(|context| context.get(PAYLOAD_SIZE)?.as_u64());
         let is = (self.body.len() - self.payload_start) as u64;
         match told {
             Some(told) if told != is => Err(EncodeError::PayloadSize { told, is }),
@@ -72,9 +73,9 @@ impl StreamWriter {
         }
     }
 
-    /// Ends the packet, with what it was told to say.
+    /// Ends the packet with these numbers.
     pub(super) fn finish_recoding(&mut self, end: Option<u64>, number: u64, discarded: u64) -> Result<&[u8]> {
-        // Where no time was told, the last event's, or that of the packet before.
+        // Without a time, the last event's, or that of the packet before.
         self.last = end.unwrap_or(self.last);
         self.sequence_number = number;
         (self.discarded, self.discarded_before) = (discarded, discarded);

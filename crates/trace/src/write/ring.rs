@@ -1,12 +1,12 @@
-//! What has to be prepared for events in lent memory, and what is left of them.
+//! What a ring buffer needs beforehand, and the streams made of those that are left.
 
 use super::packet::{StreamOptions, StreamWriter};
 use super::trace::new_file;
 use crate::description::{Role, compact_event_header, large_event_header};
 use crate::error::{CreateError, CreateErrorKind, EncodeError, TraceError};
-use crate::lent::{MAX_HEADER_BYTES, RingLayout};
 use crate::plan::Plan;
 use crate::read::{Trace, packets_of_ring};
+use crate::ring::{MAX_HEADER_BYTES, RingLayout};
 use backtrail_wire::Endian;
 use std::fs;
 use std::io::Write;
@@ -14,9 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl RingLayout {
-    /// For a stream of a class with LTTng's headers in the byte order of this machine: [`crate::description::packet_header`],
-    /// [`crate::description::packet_context`], and [`compact_event_header`] or [`large_event_header`]. Another one is
-    /// [`EncodeError::Unwritable`]. Of the options the sizes don't matter.
+    /// For a stream of a class with LTTng's headers in the byte order of this machine:
+    /// [`crate::description::packet_header`], [`crate::description::packet_context`], and
+    /// [`compact_event_header`] or [`large_event_header`]. The sizes in the options do not matter.
+    ///
+    /// # Errors
+    ///
+    /// The class has other headers ([`EncodeError::Unwritable`]), or cannot be written.
     pub fn new(plan: &Arc<Plan>, options: StreamOptions) -> Result<RingLayout, EncodeError> {
         let writer = StreamWriter::new(plan.clone(), options)?;
         let class = &plan.description().streams[writer.stream];
@@ -52,10 +56,16 @@ impl RingLayout {
     }
 }
 
-/// Makes streams of the rings that a writer, which has ended or been ended, left in its trace's directory: of each file `.NAME.ring`, the
-/// memory of a [`crate::Ring`] that was mapped, the stream `NAME`, unless there is one. The rings stay. Which streams it made.
+/// Makes streams of the rings that a dead writer left in its trace's directory: of each file
+/// `.NAME.ring`, the mapped memory of a [`crate::Ring`], the stream `NAME`, unless that file
+/// exists. The rings stay. Returns the new streams.
 ///
-/// Files whose name begins with a dot are no part of a trace, so the directory was one before too.
+/// Files whose name begins with a dot are not part of a trace, so the directory was a trace before,
+/// too.
+///
+/// # Errors
+///
+/// The trace or a ring cannot be read, or a stream cannot be written.
 pub fn salvage(directory: &Path) -> Result<Vec<PathBuf>, CreateError> {
     let unread = |error: TraceError| CreateError::new(&error.path, CreateErrorKind::Read(error.kind));
     let trace = Trace::open(directory).map_err(unread)?;

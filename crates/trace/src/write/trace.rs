@@ -1,19 +1,20 @@
 //! A trace directory: the metadata, and a file for each stream.
 
 use super::packet::{StreamOptions, StreamWriter};
-use crate::constants::{METADATA_FILE, PACKET_ALIGN_BYTES};
-use crate::description::{Description, Encoding, EventClass, FieldClass, StreamClass, Struct};
-use crate::error::{CreateError, CreateErrorKind, EncodeError};
+use crate::constants::METADATA_FILE;
+use crate::content::ContentEncoder;
+use crate::description::Description;
+use crate::dialect::Dialect;
+use crate::error::{CreateError, CreateErrorKind};
 use crate::plan::Plan;
-use crate::read::section_of;
-use crate::{Dialect, json2, rfc, tsdl};
-use backtrail_wire::Endian;
+use crate::{json2, tsdl};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A trace that is being written. It is readable at any time: the metadata comes first, and files only ever get whole packets.
+/// A trace that is being written. It is readable at any time: the metadata comes first, and files
+/// only ever get whole packets.
 ///
 /// ```
 /// use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
@@ -43,10 +44,17 @@ use std::sync::Arc;
 pub struct TraceWriter {
     directory: PathBuf,
     plan: Arc<Plan>,
+    /// What is done to the packets of streams whose options name nothing.
+    content: Option<Arc<dyn ContentEncoder>>,
 }
 
 impl TraceWriter {
-    /// Makes the directory (or takes an empty one) and writes the metadata.
+    /// Makes the directory (or takes an empty one) and writes the metadata, of CTF 1.8 or 2.
+    ///
+    /// # Errors
+    ///
+    /// The dialect cannot express the description, or the directory cannot be written or is not
+    /// empty.
     pub fn create(directory: &Path, description: Description, dialect: Dialect) -> Result<TraceWriter, CreateError> {
         let metadata = match dialect {
             Dialect::V1_8 => {
@@ -59,8 +67,22 @@ impl TraceWriter {
                 text.map_err(|error| CreateError::new(directory, CreateErrorKind::Json2(error)))?
                     .into_bytes()
             }
-            Dialect::Rfc1_1 => rfc_metadata(&description).map_err(|kind| CreateError::new(directory, kind))?,
+            Dialect::Rfc1_1 => return Err(CreateError::new(directory, CreateErrorKind::OtherDialect(dialect))),
         };
+        TraceWriter::with_metadata(directory, description, &metadata)
+    }
+
+    /// Makes the directory (or takes an empty one) and writes metadata that another crate has made
+    /// of the description.
+    ///
+    /// # Errors
+    ///
+    /// The description cannot be compiled, or the directory cannot be written or is not empty.
+    pub fn with_metadata(
+        directory: &Path,
+        description: Description,
+        metadata: &[u8],
+    ) -> Result<TraceWriter, CreateError> {
         let plan =
             Plan::new(description).map_err(|error| CreateError::new(directory, CreateErrorKind::Description(error)))?;
         make_empty(directory)?;
@@ -73,7 +95,18 @@ impl TraceWriter {
         Ok(TraceWriter {
             directory: directory.to_owned(),
             plan: Arc::new(plan),
+            content: None,
         })
+    }
+
+    /// The same, with what is done to the packets of streams whose [`StreamOptions::content`] is
+    /// `None`.
+    #[must_use]
+    pub fn with_content(self, content: Arc<dyn ContentEncoder>) -> TraceWriter {
+        TraceWriter {
+            content: Some(content),
+            ..self
+        }
     }
 
     /// What the trace's streams are written by.
@@ -81,10 +114,15 @@ impl TraceWriter {
         &self.plan
     }
 
-    /// A new stream. Its file appears with its first packet. The result can be moved to another thread.
+    /// A new stream. Its file appears with its first packet. The result can be moved to another
+    /// thread.
+    ///
+    /// # Errors
+    ///
+    /// The name is not one for a new stream, or the stream's class cannot be written.
     pub fn stream(&self, file_name: &str, options: StreamOptions) -> Result<PacketFile, CreateError> {
         let path = self.new_stream_path(file_name, options.class_id)?;
-        let writer = StreamWriter::new(self.plan.clone(), options)
+        let writer = StreamWriter::new(self.plan.clone(), self.with_own_content(options))
             .map_err(|error| CreateError::new(&path, CreateErrorKind::Encode(error)))?;
         Ok(PacketFile {
             writer,
@@ -94,7 +132,13 @@ impl TraceWriter {
         })
     }
 
-    /// Where a stream of this class and name may be written.
+    /// The options, with what is done to all packets of the trace if they name nothing.
+    pub(super) fn with_own_content(&self, mut options: StreamOptions) -> StreamOptions {
+        options.content = options.content.or_else(|| self.content.clone());
+        options
+    }
+
+    /// The path of a new stream of this class and name.
     pub(super) fn new_stream_path(&self, file_name: &str, class: u64) -> Result<PathBuf, CreateError> {
         let path = self.directory.join(file_name);
         let sound = !file_name.is_empty()
@@ -104,7 +148,9 @@ impl TraceWriter {
         // A file of the RFC is of the section whose name it has.
         let description = self.plan.description();
         let belongs = description.session.is_none()
-            || section_of(description, &path).is_ok_and(|section| description.streams[section].id == class);
+            || description
+                .class_of_file(&path)
+                .is_some_and(|index| description.streams[index].id == class);
         match sound && belongs && !path.exists() {
             true => Ok(path),
             false => Err(CreateError::new(&path, CreateErrorKind::StreamName)),
@@ -113,7 +159,7 @@ impl TraceWriter {
 }
 
 /// Makes the directory, or takes it if it is empty.
-pub(super) fn make_empty(directory: &Path) -> Result<(), CreateError> {
+fn make_empty(directory: &Path) -> Result<(), CreateError> {
     let io = |error| CreateError::io(directory, error);
     match fs::create_dir(directory) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => match fs::read_dir(directory).map_err(io)?.next() {
@@ -122,46 +168,6 @@ pub(super) fn make_empty(directory: &Path) -> Result<(), CreateError> {
         },
         result => result.map_err(io),
     }
-}
-
-/// The metadata of the RFC: each entry is an event of one string, without any header, in packets like those of the data (RFC 7).
-fn rfc_metadata(description: &Description) -> Result<Vec<u8>, CreateErrorKind> {
-    let entries = rfc::write(description).map_err(CreateErrorKind::Rfc)?;
-    let order = description.byte_order.unwrap_or(Endian::NATIVE);
-    let string = Struct::new().with("entry", FieldClass::String(Encoding::Utf8));
-    let event = EventClass {
-        payload: Some(string),
-        ..EventClass::default()
-    };
-    let class = StreamClass {
-        events: vec![event],
-        ..StreamClass::default()
-    };
-    let mut stream = rfc::description(order, description.session.unwrap_or(0));
-    stream.streams.push(class);
-    let plan = Plan::new(stream).map_err(CreateErrorKind::Description)?;
-    let longest = entries.iter().map(String::len).max().unwrap_or(0);
-    let mut options = StreamOptions::for_cpu(0, 0);
-    options.max_packet_bytes = options.max_packet_bytes.max(longest + 2 * PACKET_ALIGN_BYTES);
-    let mut writer = StreamWriter::new(Arc::new(plan), options).map_err(CreateErrorKind::Encode)?;
-    let mut metadata = Vec::new();
-    for entry in &entries {
-        let put = |writer: &mut StreamWriter| {
-            let mut event = writer.event(0, 0);
-            event.string(entry);
-            event.finish()
-        };
-        let result = match put(&mut writer) {
-            Err(EncodeError::Full) => {
-                metadata.extend_from_slice(writer.finish(0).map_err(CreateErrorKind::Encode)?);
-                put(&mut writer)
-            }
-            result => result,
-        };
-        result.map_err(CreateErrorKind::Encode)?;
-    }
-    metadata.extend_from_slice(writer.finish(0).map_err(CreateErrorKind::Encode)?);
-    Ok(metadata)
 }
 
 /// A stream and its file.
@@ -180,7 +186,7 @@ impl PacketFile {
         &mut self.writer
     }
 
-    /// Where the stream is written.
+    /// The stream's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -190,9 +196,13 @@ impl PacketFile {
         self.length
     }
 
-    /// Finishes the packet, not before `timestamp`, and appends it with one system call. Where the file system takes
-    /// only a part, that part is taken back, so that the file ends with the packet before; its events then count as
-    /// discarded.
+    /// Finishes the packet, not before `timestamp`, and appends it with one system call. If the
+    /// file system takes only a part, that part is removed, so that the file ends with the packet
+    /// before; its events then count as discarded.
+    ///
+    /// # Errors
+    ///
+    /// The packet cannot be finished, or was not written in full.
     pub fn flush(&mut self, timestamp: u64) -> Result<(), CreateError> {
         let events = self.writer.events();
         let result = self.append(timestamp);
@@ -234,8 +244,8 @@ pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create_new(true).open(path)
 }
 
-/// Writes with one call where the system takes all of it. It takes less where there is no more room; only the next call
-/// says which limit that was.
+/// Writes with one call if the system takes all of it. It takes less if there is no more room; only
+/// the next call says which limit that was.
 fn write_once(mut output: impl Write, packet: &[u8]) -> std::io::Result<()> {
     let mut rest = packet;
     while !rest.is_empty() {

@@ -1,0 +1,13 @@
+//! A trace in another dialect.
+
+mod between;
+mod error;
+mod from_rfc;
+mod repack;
+mod target;
+mod to_rfc;
+mod unsaid;
+
+pub use between::convert;
+pub use error::ConvertError;
+pub use unsaid::Unsaid;

@@ -1,0 +1,10 @@
+//! The integration tests of `backtrail-trace-rfc`.
+
+mod bytes;
+mod convert_damaged;
+mod convert_rfc;
+mod fuzz_trace;
+mod rfc;
+mod rfc_write;
+#[path = "../../../trace/tests/it/support/mod.rs"]
+mod support;

@@ -1,0 +1,119 @@
+//! A description in the form in which it decodes and encodes.
+
+use super::field::Field;
+use super::shape::FieldId;
+use super::usual::UsualHeader;
+use crate::description::{Clock, Description};
+#[cfg(feature = "render")]
+use crate::slot::SharedSlot;
+use std::collections::HashMap;
+
+/// A [`Description`] that was checked and compiled. Shared by all readers and writers of a trace.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) description: Description,
+    pub(crate) fields: Vec<Field>,
+    pub(crate) packet_header: Option<FieldId>,
+    /// In the description's order.
+    pub(crate) streams: Vec<StreamPlan>,
+    /// Registers for the values of integers that later fields refer to.
+    pub(crate) slots: usize,
+    /// Room for what is derived from it.
+    #[cfg(feature = "render")]
+    pub(crate) pieces: SharedSlot,
+}
+
+#[derive(Debug)]
+pub(crate) struct StreamPlan {
+    pub(crate) clock: Option<ClockPlan>,
+    pub(crate) packet_context: Option<FieldId>,
+    pub(crate) event_header: Option<FieldId>,
+    /// The form of the event header that nearly all events have.
+    pub(super) usual_header: Option<UsualHeader>,
+    pub(crate) event_context: Option<FieldId>,
+    /// In the description's order.
+    pub(crate) events: Vec<EventPlan>,
+    pub(crate) events_by_id: EventIds,
+}
+
+/// Event classes by id. Ids are mostly small and dense.
+#[derive(Debug, Default)]
+pub(crate) struct EventIds {
+    /// By id; [`u32::MAX`] for none.
+    dense: Vec<u32>,
+    others: HashMap<u64, usize>,
+}
+
+impl EventIds {
+    /// Ids below this are looked up in a table.
+    const DENSE: u64 = 4096;
+
+    /// Whether there was one with this id already.
+    pub(crate) fn insert(&mut self, id: u64, index: usize) -> bool {
+        if id >= EventIds::DENSE {
+            return self.others.insert(id, index).is_some();
+        }
+        let place = id as usize;
+        if self.dense.len() <= place {
+            self.dense.resize(place + 1, u32::MAX);
+        }
+        std::mem::replace(&mut self.dense[place], index as u32) != u32::MAX
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u64) -> Option<usize> {
+        match self.dense.get(id as usize) {
+            Some(&index) if id < EventIds::DENSE => (index != u32::MAX).then_some(index as usize),
+            _ => self.others.get(&id).copied(),
+        }
+    }
+}
+
+/// A clock, and how its cycles become nanoseconds.
+#[derive(Debug)]
+pub(crate) struct ClockPlan {
+    pub(crate) clock: Clock,
+    /// Nanoseconds from the origin to cycle 0 of a clock of nanoseconds, if 64 bits hold them.
+    zero: Option<i64>,
+}
+
+impl ClockPlan {
+    pub(crate) fn new(clock: Clock) -> ClockPlan {
+        let zero = match clock.frequency {
+            1_000_000_000 => clock.nanoseconds_at(0),
+            _ => None,
+        };
+        ClockPlan { clock, zero }
+    }
+
+    /// [`Clock::nanoseconds_at`], without wide numbers where that is possible.
+    #[inline]
+    pub(crate) fn nanoseconds_at(&self, cycles: u64) -> Option<i64> {
+        match self.zero {
+            Some(zero) => zero.checked_add_unsigned(cycles),
+            None => self.clock.nanoseconds_at(cycles),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct EventPlan {
+    pub(crate) context: Option<FieldId>,
+    pub(crate) payload: Option<FieldId>,
+}
+
+impl Plan {
+    /// What it was compiled from.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    pub(crate) fn field(&self, id: FieldId) -> &Field {
+        &self.fields[id as usize]
+    }
+
+    /// Index of the stream class with this id.
+    pub(crate) fn stream_index(&self, id: u64) -> Option<usize> {
+        self.description.streams.iter().position(|class| class.id == id)
+    }
+}

@@ -1,0 +1,160 @@
+//! Events as lines of text, and as lines of JSON.
+
+use super::digits::{decimal, nanoseconds, signed};
+use super::pieces::PacketPieces;
+use super::{json, text};
+use crate::read::Event;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// How times are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClockFormat {
+    /// The local time of day.
+    #[default]
+    TimeOfDay,
+    /// Seconds since the clock's origin.
+    Seconds,
+}
+
+/// Prints events in the form of `babeltrace2`, one line each. Text of events comes out in the bytes
+/// that it is stored in.
+#[derive(Clone, Debug)]
+pub struct TextWriter {
+    format: ClockFormat,
+    zone: TimeZone,
+    last: Option<i64>,
+    /// The second that was printed last, and its text.
+    second: Option<(i64, [u8; 8])>,
+}
+
+impl TextWriter {
+    /// Before the first event.
+    pub fn new(format: ClockFormat) -> TextWriter {
+        TextWriter {
+            format,
+            zone: match format {
+                ClockFormat::TimeOfDay => TimeZone::system(),
+                ClockFormat::Seconds => TimeZone::UTC,
+            },
+            last: None,
+            second: None,
+        }
+    }
+
+    /// Appends the event's line to `line`.
+    pub fn event(&mut self, line: &mut Vec<u8>, event: &Event<'_>) {
+        self.time(line, event.time());
+        TextWriter::fields(line, event);
+    }
+
+    /// Appends the part of a line that depends on the lines before: the time, and how much later it
+    /// is than the last one.
+    pub fn time(&mut self, line: &mut Vec<u8>, time: Option<i64>) {
+        let Some(time) = time else { return };
+        line.push(b'[');
+        self.clock(line, time);
+        match self.last.replace(time) {
+            None => line.extend_from_slice(b"] (+?.?????????) "),
+            Some(last) => {
+                line.extend_from_slice(b"] (+");
+                // As in babeltrace2, going back wraps around.
+                let step = (time as u64).wrapping_sub(last as u64);
+                decimal(line, step / PER_SECOND);
+                nanoseconds(line, step % PER_SECOND);
+                line.extend_from_slice(b") ");
+            }
+        }
+    }
+
+    /// Appends the rest of the line, from the environment on.
+    pub fn fields(line: &mut Vec<u8>, event: &Event<'_>) {
+        PacketPieces::with(event, |pieces| {
+            pieces.plan.event(event).heading.append(line);
+            let context = &pieces.context_text;
+            context.append(line);
+            let mut is_first = context.is_empty();
+            for fields in [event.stream_context(), event.context(), event.payload()]
+                .into_iter()
+                .flatten()
+            {
+                if !std::mem::take(&mut is_first) {
+                    line.extend_from_slice(b", ");
+                }
+                text::Printer::new(&fields, &pieces.plan.text).members(line, fields.node, false);
+            }
+        });
+        line.push(b'\n');
+    }
+
+    fn clock(&mut self, line: &mut Vec<u8>, time: i64) {
+        const SECOND: i64 = PER_SECOND as i64;
+        if self.format == ClockFormat::Seconds {
+            signed(line, time / SECOND);
+            return nanoseconds(line, (time % SECOND).unsigned_abs());
+        }
+        let second = time.div_euclid(SECOND);
+        let clock = match self.second {
+            Some((last, clock)) if last == second => clock,
+            _ => {
+                let clock = self.time_of_day(second);
+                self.second = Some((second, clock));
+                clock
+            }
+        };
+        line.extend_from_slice(&clock);
+        nanoseconds(line, time.rem_euclid(SECOND).unsigned_abs());
+    }
+
+    fn time_of_day(&self, second: i64) -> [u8; 8] {
+        // All seconds of 64-bit nanoseconds are in years that have four digits.
+        let clock = Timestamp::from_second(second).map(|timestamp| timestamp.to_zoned(self.zone.clone()));
+        let clock = clock.map_or(String::new(), |clock| clock.strftime("%H:%M:%S").to_string());
+        clock.into_bytes().try_into().unwrap_or(*b"??:??:??")
+    }
+}
+
+const PER_SECOND: u64 = 1_000_000_000;
+
+/// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name),
+/// `name`, `ts` (nanoseconds from the clock's origin), `packet` (fields of the packet's context)
+/// and `context` if there are any, and `fields`.
+///
+/// Numbers stay numbers, those of enumerations too. Text that is not UTF-8 has replacement
+/// characters, and what JSON has no number for, such as infinity, is null. Bits with names are an
+/// object, BLOBs a string of hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JsonWriter;
+
+impl JsonWriter {
+    /// Appends the event's line to `line`.
+    pub fn event(&self, line: &mut Vec<u8>, event: &Event<'_>) {
+        PacketPieces::with(event, |pieces| JsonWriter::with_pieces(line, event, pieces));
+    }
+
+    fn with_pieces(line: &mut Vec<u8>, event: &Event<'_>, pieces: &PacketPieces) {
+        let fields_json = &pieces.plan.json;
+        pieces.json_stream.append(line);
+        pieces.plan.event(event).json_name.append(line);
+        match event.time() {
+            Some(time) => signed(line, time),
+            None => line.extend_from_slice(b"null"),
+        }
+        pieces.context_json.append(line);
+        let contexts = [event.stream_context(), event.context()];
+        if contexts.iter().flatten().any(|fields| !fields.is_empty()) {
+            line.extend_from_slice(b", \"context\": {");
+            for fields in contexts.into_iter().flatten() {
+                json::Printer::new(&fields, fields_json).members(line, fields.node, false);
+            }
+            json::close(line, b'}');
+        }
+        line.extend_from_slice(b", \"fields\": {");
+        if let Some(fields) = event.payload() {
+            json::Printer::new(&fields, fields_json).members(line, fields.node, false);
+        }
+        json::close(line, b'}');
+        line.extend_from_slice(b"}\n");
+    }
+}

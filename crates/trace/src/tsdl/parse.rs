@@ -1,0 +1,22 @@
+//! Text to a description.
+
+use super::error::Result;
+use super::{blocks, lexer, link, syntax};
+use crate::description::Description;
+
+/// Parses the text of a trace's metadata.
+///
+/// # Errors
+///
+/// The first fault of the text, and its place.
+pub fn parse(text: &str) -> Result<Description> {
+    let tokens = lexer::tokens(text)?;
+    let document = syntax::parse(&tokens)?;
+    let most_fields = MAX_FIELDS_PER_BYTE * text.len() as u64;
+    let blocks = blocks::collect(&document, most_fields)?;
+    link::link(blocks, most_fields)
+}
+
+/// Types that use others can describe exponentially many fields. Real metadata has less than one
+/// for ten bytes.
+const MAX_FIELDS_PER_BYTE: u64 = 4;

@@ -1,0 +1,18 @@
+//! The integration tests of `backtrail-trace`.
+
+mod convert;
+mod corpus;
+mod crash;
+mod differential;
+mod format;
+mod fuzz_trace;
+mod json;
+mod json2_fields;
+mod parallel;
+mod peers;
+mod ring;
+mod support;
+mod tracers;
+mod verdicts;
+mod verdicts_json2;
+mod verdicts_tsdl;

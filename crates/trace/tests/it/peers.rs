@@ -1,0 +1,198 @@
+//! What we write is read by us, by both series of babeltrace2, and what it can read by babeltrace
+//! 1.5, with the same text and without a warning.
+
+use crate::support;
+use backtrail_testkit::peers::{Peer, babeltrace1, babeltrace2_2_0, babeltrace2_2_1};
+use backtrail_trace::description::{
+    Array, Clock, Description, Encoding, EnvironmentValue, EventClass, FieldClass, Float, Integer, Reference,
+    StreamClass, Struct, compact_event_header, packet_context, packet_header,
+};
+use backtrail_trace::{
+    ClockFormat, Dialect, Events, Options, StreamOptions, TextWriter, Trace, TraceWriter, json2, tsdl,
+};
+use backtrail_wire::Endian;
+use std::path::Path;
+
+fn our_text(directory: &Path) -> (String, u64) {
+    let trace = Trace::open(directory).unwrap();
+    let mut events: Events = trace.events(Options::default()).unwrap();
+    let mut text = Vec::new();
+    let mut writer = TextWriter::new(ClockFormat::Seconds);
+    while let Some(event) = events.next().unwrap() {
+        writer.event(&mut text, &event);
+    }
+    let statistics = events.statistics();
+    assert_eq!(
+        (statistics.discarded, statistics.lost_packets, statistics.damaged),
+        (0, 0, 0)
+    );
+    (String::from_utf8(text).unwrap(), statistics.events)
+}
+
+fn peer_text(peer: &Peer, directory: &Path) -> String {
+    let output = peer.command().arg("--clock-seconds").arg(directory).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && errors.is_empty(),
+        "{}: {errors}",
+        output.status
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn compare(ours: &str, theirs: &str) {
+    for (number, (ours, theirs)) in ours.lines().zip(theirs.lines()).enumerate() {
+        assert_eq!(ours, theirs, "line {}", number + 1);
+    }
+    assert_eq!(ours.lines().count(), theirs.lines().count());
+}
+
+fn every_class(dialect: Dialect, order: Endian, peers: &[Option<Peer>]) {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("trace");
+    let written = support::write_trace(&directory, dialect, order);
+    let (ours, events) = our_text(&directory);
+    assert_eq!(events, written);
+    for peer in peers.iter().flatten() {
+        compare(&ours, &peer_text(peer, &directory));
+    }
+}
+
+#[test]
+fn little_endian_1_8() {
+    every_class(Dialect::V1_8, Endian::Little, &[babeltrace2_2_0(), babeltrace2_2_1()]);
+}
+
+#[test]
+fn big_endian_1_8() {
+    every_class(Dialect::V1_8, Endian::Big, &[babeltrace2_2_0(), babeltrace2_2_1()]);
+}
+
+#[test]
+fn little_endian_2() {
+    every_class(Dialect::V2, Endian::Little, &[babeltrace2_2_1()]);
+}
+
+#[test]
+fn big_endian_2() {
+    every_class(Dialect::V2, Endian::Big, &[babeltrace2_2_1()]);
+}
+
+/// What babeltrace 1.5 can read: fields of whole bytes. It puts the option's name into a variant
+/// and quotes nothing in texts, so there is neither.
+#[test]
+fn whole_bytes_for_babeltrace_1_5() {
+    for order in [Endian::Little, Endian::Big] {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("trace");
+        write_whole_bytes(&directory, order);
+        let (ours, events) = our_text(&directory);
+        assert_eq!(events, 1500);
+        for peer in [babeltrace1(), babeltrace2_2_0(), babeltrace2_2_1()].iter().flatten() {
+            compare(&ours, &peer_text(peer, &directory));
+        }
+    }
+}
+
+fn write_whole_bytes(directory: &Path, order: Endian) {
+    let unsigned = |size| Integer::unsigned(size, order);
+    let numbers = Struct::new()
+        .with("a", Integer::signed(32, order))
+        .with("b", unsigned(64).hexadecimal())
+        .with("c", unsigned(16))
+        .with(
+            "half",
+            Float {
+                size: 64,
+                align: 8,
+                byte_order: order,
+            },
+        );
+    let text = Struct::new()
+        .with("small", unsigned(8))
+        .with("s", FieldClass::String(Encoding::Utf8))
+        .with("ips", Array::fixed(3, unsigned(64).hexadecimal()));
+    let length = Reference::payload(&["_ips_length"]);
+    let stack = Struct::new()
+        .with("_ips_length", unsigned(16))
+        .with("ips", Array::sequence(length, unsigned(64).hexadecimal()));
+    let events = vec![
+        EventClass::new(0, "test:empty", Struct::new()),
+        EventClass::new(1, "test:numbers", numbers),
+        EventClass::new(2, "test:text", text),
+        EventClass::new(3, "test:stack", stack),
+    ];
+    let description = Description {
+        byte_order: Some(order),
+        // Without any it prints a 0 for what is not there.
+        environment: vec![("hostname".into(), EnvironmentValue::String("host".into()))],
+        clocks: vec![Clock::nanoseconds("monotonic", 1_700_000_000_000_000_000)],
+        packet_header: Some(packet_header(order)),
+        streams: vec![StreamClass {
+            clock: Some(0),
+            packet_context: Some(packet_context(order, 0)),
+            event_header: Some(compact_event_header(order, 0)),
+            events,
+            ..StreamClass::default()
+        }],
+        ..Description::default()
+    };
+    let trace = TraceWriter::create(directory, description, Dialect::V1_8).unwrap();
+    for cpu in 0..3 {
+        let mut stream = trace
+            .stream(&format!("s_{cpu}"), StreamOptions::for_cpu(0, cpu))
+            .unwrap();
+        let mut time = 1_000 + u64::from(cpu);
+        for number in 0..500 {
+            // Now and then further than what the header's 27 bits say.
+            time += if number % 50 == 7 { 1 << 28 } else { 777 };
+            let mut event = stream.writer().event(number % 4, time);
+            match number % 4 {
+                0 => {}
+                1 => {
+                    event.i32(-(number as i32));
+                    event.u64(number << 40);
+                    event.u16(number as u16);
+                    event.f64(number as f64 / 8.0);
+                }
+                2 => {
+                    event.u8(number as u8);
+                    event.string("text, as it is");
+                    event.u64s(&[1, 2, number]);
+                }
+                _ => {
+                    let ips: Vec<u64> = (0..number % 20).map(|frame| 0x7f00_0000_1000 + frame).collect();
+                    event.sequence_len(ips.len());
+                    event.u64s(&ips);
+                }
+            }
+            event.finish().unwrap();
+            if number % 100 == 99 {
+                stream.flush(time).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn both_dialects_say_the_same() {
+    for order in [Endian::Little, Endian::Big] {
+        let description = support::description(order);
+        assert_eq!(
+            tsdl::parse(&tsdl::write(&description).unwrap()).unwrap().streams,
+            description.streams
+        );
+        let mut from_json = json2::parse(&json2::write(&description).unwrap()).unwrap();
+        // CTF 2 has no byte order for the whole trace, and for single bytes any is as good.
+        from_json.byte_order = Some(order);
+        let text = |description| tsdl::write(description).unwrap();
+        let lines = |text: String| -> String {
+            let line = |line: &str| match line.contains("size = 8;") {
+                true => line.replace(" byte_order = le;", "") + "\n",
+                false => line.to_owned() + "\n",
+            };
+            text.lines().map(line).collect()
+        };
+        compare(&lines(text(&description)), &lines(text(&from_json)));
+    }
+}
