@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    backtrail_dwarf::fuzz::object(data);
+    backtrail_cfi::fuzz::object(data);
 });

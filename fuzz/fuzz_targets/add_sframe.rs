@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    backtrail_dwarf::fuzz::add(data);
+    backtrail_cfi::fuzz::add(data);
 });

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use backtrail_ctype::link::{self, LinkedSymbol, Options, Section, Symbols, Unit};
 use backtrail_ctype::write::{self, ExternalStrings};
 use backtrail_ctype::{Dict, Kind, Lent, NameIndex, Symbol};
-use backtrail_dwarf::types::{Parts, Sections, counted};
+use backtrail_debuginfo::types::{Parts, Sections, counted};
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_testkit::peers::{Binutils, CProgram, Compiler, Machine, Release};
 use backtrail_testkit::{command, place, scratch, skip};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use backtrail_dwarf::build;
+use backtrail_cfi::build;
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Abi, Version};

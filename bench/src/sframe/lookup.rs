@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use backtrail_dwarf::tables;
+use backtrail_cfi::tables;
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Abi, Index, Location, Row, Rule, Section, Version};

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use backtrail_dwarf::tables;
+use backtrail_cfi::tables;
 use backtrail_elf::{Image, Kind, MappedFile};
 use backtrail_sframe::Version;
 use backtrail_sframe::write::Options;

@@ -12,11 +12,11 @@ type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: [Target; 7] = [
     ("add_sframe", |data| {
-        backtrail_dwarf::fuzz::add(data);
+        backtrail_cfi::fuzz::add(data);
     }),
     ("cbf_encode", cbf_encode::cbf_encode),
     ("elf_edit", backtrail_elf::fuzz::edit),
-    ("go_names", backtrail_dwarf::fuzz::go_names),
+    ("go_names", backtrail_cfi::fuzz::go_names),
     ("jit_dump", backtrail_profile::fuzz::jit_dump),
     ("stack_args", |data| {
         let _ = backtrail_stacks::fuzz::arguments(data);

@@ -372,7 +372,7 @@ fn as_the_assembler_would_have() {
         (Machine::Aarch64, "aarch64-linux-gnu-gcc", &["-mbig-endian"]),
         (Machine::S390x, "s390x-linux-gnu-gcc", &[]),
     ];
-    let source = place::workspace().join("crates/dwarf/tests/programs/frames.c");
+    let source = place::workspace().join("crates/cfi/tests/programs/frames.c");
     for release in Release::ALL {
         let Some(binutils) = Binutils::get(release) else {
             continue;

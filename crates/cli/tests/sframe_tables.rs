@@ -45,7 +45,7 @@ fn program(release: Option<Release>, flags: &[&str]) -> Option<(TempDir, PathBuf
             .arg(Binutils::get(release)?.for_gcc(Machine::X86_64))
             .arg("-Wa,--gsframe");
     }
-    let source = place::workspace().join("crates/dwarf/tests/programs/frames.c");
+    let source = place::workspace().join("crates/cfi/tests/programs/frames.c");
     let status = gcc.args(flags).arg("-o").arg(&made).arg(source).status();
     if !cfg!(target_arch = "x86_64") || !status.is_ok_and(|status| status.success()) {
         skip("no gcc for x86-64");

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
+use backtrail_process::live;
 use backtrail_stacks::{Argument, Frame, Looker, Options};
-use backtrail_target::live;
 
 /// The arguments of a stack's frames, from the innermost outwards.
 pub(crate) struct Arguments {

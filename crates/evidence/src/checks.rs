@@ -78,7 +78,7 @@ pub(crate) fn run() -> Result<(), String> {
          pc. Promised: of tables that `sframe build` makes, no mismatch; version 3 covers at least {:.2} % of the code; a mismatch in\n\
          `.plt.got`, and nothing else, in what GNU ld 2.44 and 2.47 link for x86-64.\n\n\
          ## Tables of GNU as and ld\n\n\
-         One program (`crates/dwarf/tests/programs/frames.c`) with `gcc -Wa,--gsframe`. Not covered are the start files and what the C\n\
+         One program (`crates/cfi/tests/programs/frames.c`) with `gcc -Wa,--gsframe`. Not covered are the start files and what the C\n\
          library adds, which were made without tables.\n\n\
          | binutils | machine | flags | functions | rows | covered | not covered: pieces | mismatches |\n\
          |---|---|---|---|---|---|---|---|\n",
@@ -182,7 +182,7 @@ fn compile(machine: Machine, with: Option<&Binutils>, flags: &[&str], folder: &P
         gcc.arg("-B").arg(binutils.for_gcc(machine));
     }
     gcc.args(flags).arg("-o").arg(&made);
-    gcc.arg(place::workspace().join("crates/dwarf/tests/programs/frames.c"));
+    gcc.arg(place::workspace().join("crates/cfi/tests/programs/frames.c"));
     done(gcc, made)
 }
 

@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use backtrail_dwarf::tables::Tables;
+use backtrail_cfi::tables::Tables;
 use backtrail_elf::Image;
 use backtrail_sframe::{Index, Section};
 use backtrail_unwind::local::{Arrivals, CallFrames, Identity, Module, Snapshot, publish};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
+use backtrail_process::perf::OpenError;
 use backtrail_recording::{CreateError, WriteError, is_occupied};
-use backtrail_target::perf::OpenError;
 
 /// Why a recording did not begin.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use backtrail_target::stack::{mapping_of_stack, touch, touch_below};
+use backtrail_process::stack::{mapping_of_stack, touch, touch_below};
 use rustc_hash::FxHashMap;
 
 /// Bytes below a copy's end that are looked at too: the thread will call further inwards.

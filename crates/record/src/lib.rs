@@ -36,8 +36,8 @@ mod stack;
 mod walks;
 mod watch;
 
+pub use backtrail_process::perf::{Entry, Trigger};
 pub use backtrail_recording::{Dialect, Stop};
-pub use backtrail_target::perf::{Entry, Trigger};
 pub use error::{Error, Incomplete};
 pub use options::{
     DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Options, Target,

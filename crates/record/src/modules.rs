@@ -6,15 +6,15 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
-use backtrail_dwarf::called::called;
-use backtrail_dwarf::cfi::debug_frame;
-use backtrail_dwarf::registers::{CallFrames, Held};
-use backtrail_dwarf::tables::{self, Tables};
+use backtrail_cfi::called::called;
+use backtrail_cfi::eh_frame::debug_frame;
+use backtrail_cfi::registers::{CallFrames, Held};
+use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Table as SymbolTable};
+use backtrail_process::proc::{DELETED, VDSO, is_file};
+use backtrail_process::{proc, sys};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
-use backtrail_target::proc::{DELETED, VDSO, is_file};
-use backtrail_target::{proc, sys};
 use backtrail_unwind::{Coverage, Table};
 use rustc_hash::FxHashMap;
 

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use backtrail_process::perf::Trigger;
 use backtrail_recording::Dialect;
-use backtrail_target::perf::Trigger;
 
 /// What is recorded.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use backtrail_arch::Arch;
-use backtrail_dwarf::proof::{CodeProofs, ProcessCode, Region};
-use backtrail_target::{proc, sys};
+use backtrail_cfi::proof::{CodeProofs, ProcessCode, Region};
+use backtrail_process::{proc, sys};
 use backtrail_unwind::Coverage;
 
 use crate::modules::{Mapping, Modules};

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::Abi;
-use backtrail_dwarf::tables::Tables;
+use backtrail_cfi::tables::Tables;
+use backtrail_process::perf::{self, Build, Record, Sampler, Trigger, UserState};
+use backtrail_process::proc;
+use backtrail_process::sys::SignalSource;
 use backtrail_recording::{Module, Sample, Stop, WriteError, Writer, WriterOptions, is_kernel_address};
-use backtrail_target::perf::{self, Build, Record, Sampler, Trigger, UserState};
-use backtrail_target::proc;
-use backtrail_target::sys::SignalSource;
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpriority_process, setpriority_process};

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::{Register, Registers};
-use backtrail_dwarf::proof;
-use backtrail_target::proc;
+use backtrail_cfi::proof;
+use backtrail_process::proc;
 use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
 

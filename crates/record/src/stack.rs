@@ -1,10 +1,10 @@
 //! One sample's stack.
 
 use backtrail_arch::{Arch, Register, Registers};
+use backtrail_process::SampledStack;
+use backtrail_process::perf::{Sample, UserState};
+use backtrail_process::stack::Beyond;
 use backtrail_recording::{Frame, FrameKind, Stop};
-use backtrail_target::SampledStack;
-use backtrail_target::perf::{Sample, UserState};
-use backtrail_target::stack::Beyond;
 use backtrail_unwind::{
     AddressKind, CacheEntry, Memory, Modules, Position, RuleCache, check_end, keep_register, step, step_restoring,
 };

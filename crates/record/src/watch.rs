@@ -10,10 +10,10 @@
 
 use std::ops::Range;
 
-use backtrail_target::perf::monotonic_ns;
-use backtrail_target::stack::{Beyond, mapping_of_own_stack};
-use backtrail_target::sys;
-use backtrail_target::watchpoint::Watchpoint;
+use backtrail_process::perf::monotonic_ns;
+use backtrail_process::stack::{Beyond, mapping_of_own_stack};
+use backtrail_process::sys;
+use backtrail_process::watchpoint::Watchpoint;
 use rustc_hash::FxHashMap;
 
 /// Threads that are watched at a time.

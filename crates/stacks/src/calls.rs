@@ -8,9 +8,9 @@ use std::path::Path;
 use backtrail_arch::{Register, Registers};
 use backtrail_args::abi::Abi;
 use backtrail_elf::{Image, MappedFile};
+use backtrail_process::Snapshot;
+use backtrail_process::snapshot::{Mapping, Pieces, Thread};
 use backtrail_profile::{CallArgument, File, Recorded};
-use backtrail_target::Snapshot;
-use backtrail_target::snapshot::{Mapping, Pieces, Thread};
 
 use crate::{Looker, Options};
 

@@ -3,11 +3,11 @@
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_args::fuzz::made_for;
 use backtrail_args::table::Table;
-use backtrail_dwarf::arguments::checksum;
-use backtrail_dwarf::tables::Tables;
+use backtrail_cfi::tables::Tables;
+use backtrail_debuginfo::arguments::checksum;
 use backtrail_elf::core::Core;
-use backtrail_target::snapshot::Pieces;
-use backtrail_target::{Snapshot, core, proc};
+use backtrail_process::snapshot::Pieces;
+use backtrail_process::{Snapshot, core, proc};
 use backtrail_unwind::AddressKind;
 use backtrail_wire::Endian;
 

@@ -39,11 +39,11 @@ pub use process::{Argument, End, Frame, FrameRegisters, How, Process, ThreadStac
 
 use std::path::PathBuf;
 
-use backtrail_dwarf::cache;
-use backtrail_dwarf::tables::Tables;
+use backtrail_cfi::cache;
+use backtrail_cfi::tables::Tables;
+use backtrail_process::Snapshot;
+use backtrail_process::live::{self, Hold};
 use backtrail_profile::{Symbolizer, SystemFiles};
-use backtrail_target::Snapshot;
-use backtrail_target::live::{self, Hold};
 
 use modules::ModuleSet;
 

@@ -8,15 +8,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use backtrail_dwarf::called::called;
-use backtrail_dwarf::cfi::debug_frame;
-use backtrail_dwarf::registers::{CallFrames, Held};
-use backtrail_dwarf::tables::{self, TableOrigin, Tables};
+use backtrail_cfi::called::called;
+use backtrail_cfi::eh_frame::debug_frame;
+use backtrail_cfi::registers::{CallFrames, Held};
+use backtrail_cfi::tables::{self, TableOrigin, Tables};
 use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols, Table as SymbolTable};
+use backtrail_process::Snapshot;
+use backtrail_process::proc::{self, DELETED, VDSO, is_file};
+use backtrail_process::snapshot::Mapping;
 use backtrail_sframe::Section;
-use backtrail_target::Snapshot;
-use backtrail_target::proc::{self, DELETED, VDSO, is_file};
-use backtrail_target::snapshot::Mapping;
 
 use crate::arguments::Source;
 

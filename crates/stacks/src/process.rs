@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use backtrail_arch::{REGISTERS, Register, Registers};
+use backtrail_process::snapshot::NotStopped;
 use backtrail_recording::Module;
-use backtrail_target::snapshot::NotStopped;
 use backtrail_unwind::{AddressKind, Stop};
 
 /// The stacks of a process, and what is needed to give their frames names.

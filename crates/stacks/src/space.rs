@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::{Arch, Register, Registers};
-use backtrail_dwarf::proof::{self, CodeProofs, ProcessCode, Region};
-use backtrail_dwarf::tables::TableOrigin;
+use backtrail_cfi::proof::{self, CodeProofs, ProcessCode, Region};
+use backtrail_cfi::tables::TableOrigin;
+use backtrail_process::Snapshot;
+use backtrail_process::proc::is_file;
+use backtrail_process::snapshot::{Mapping, Pages};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
-use backtrail_target::Snapshot;
-use backtrail_target::proc::is_file;
-use backtrail_target::snapshot::{Mapping, Pages};
 use backtrail_unwind::{AddressKind, Coverage, Memory, Modules, OnTop, Restore, Restored, Table, Uncovered};
 
 use crate::arguments::Source;

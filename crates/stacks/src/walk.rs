@@ -1,8 +1,8 @@
 //! From a snapshot to stacks.
 
 use backtrail_arch::{Register, Registers};
-use backtrail_target::Snapshot;
-use backtrail_target::snapshot::{SnapshotMemory, Thread};
+use backtrail_process::Snapshot;
+use backtrail_process::snapshot::{SnapshotMemory, Thread};
 use backtrail_unwind::{
     AddressKind, CacheEntry, Memory, RuleCache, Stop, check_end, keep_register, step, step_restoring,
 };

@@ -82,7 +82,7 @@ fn cores() {
         ),
         (1, 1, 3, Some(0x0b0b_0b0b))
     );
-    let snapshot = backtrail_target::core::snapshot(&parsed);
+    let snapshot = backtrail_process::core::snapshot(&parsed);
     let process = backtrail_stacks::Looker::new(Default::default()).stacks(&snapshot);
     // The file is not there and has no table: by the frame pointer.
     let addresses: Vec<u64> = process.threads[0].frames.iter().map(|frame| frame.address).collect();

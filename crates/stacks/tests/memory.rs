@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_elf::core::Core;
+use backtrail_process::{core, live};
 use backtrail_stacks::{Looker, Options, input};
-use backtrail_target::{core, live};
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::debugger::gcore;
 use backtrail_testkit::{TempDir, available, program, scratch};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use backtrail_arch::{Arch, Register, aarch64, x86_64};
 use backtrail_elf::core::Core;
+use backtrail_process::{Snapshot, core, live};
 use backtrail_stacks::{Looker, Options, Process, input};
-use backtrail_target::{Snapshot, core, live};
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::debugger::{GdbFrame, gdb_with_registers};
 use backtrail_testkit::program::{self, Program};

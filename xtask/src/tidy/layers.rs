@@ -5,7 +5,7 @@ const LAYERS: [&[&str]; 7] = [
     &["wire", "arch"],
     &["sframe", "cbf", "trace", "ctype", "callframe"],
     &["unwind", "elf", "recording", "args", "trace-rfc"],
-    &["dwarf", "target"],
+    &["cfi", "debuginfo", "process"],
     &["record", "profile", "local"],
     &["capi", "stacks"],
     &["cli", "crash-names", "preload", "api"],

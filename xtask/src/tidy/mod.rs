@@ -14,7 +14,7 @@ use text::without_text;
 /// The only places for `unsafe`; each block there states its proof.
 const UNSAFE: [&str; 8] = [
     "crates/unwind/src/local/",
-    "crates/target/src/sys",
+    "crates/process/src/sys",
     "crates/elf/src/map.rs",
     "crates/capi/",
     "crates/local/",
@@ -206,7 +206,7 @@ mod tests {
     fn unsafe_code_is_seen_and_talk_of_it_is_not() {
         let open = "fn f() { unsafe { g() } }";
         assert!(unsafe_code("crates/wire/src/lib.rs", open).is_some());
-        assert!(unsafe_code("crates/target/src/sys/ring.rs", open).is_none());
+        assert!(unsafe_code("crates/process/src/sys/ring.rs", open).is_none());
         for fine in [
             "// no unsafe here",
             "let s = \"an unsafe \\\" word\";",

@@ -6,7 +6,7 @@ use std::path::Path;
 use backtrail_ctype::link::{self, Section, Symbols};
 use backtrail_ctype::print::{Name, Plain};
 use backtrail_ctype::{Error, ErrorKind, Lent, Symbol, SymbolKind, TypeId, Types, find, threads, write};
-use backtrail_dwarf::types::{Parts, Sections, Source, SourceError};
+use backtrail_debuginfo::types::{Parts, Sections, Source, SourceError};
 use backtrail_elf::{File, MappedFile};
 
 /// The types of a file. What it was read from goes with it.

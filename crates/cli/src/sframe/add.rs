@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use backtrail_dwarf::arguments::Made;
-use backtrail_dwarf::whole::Whole;
+use backtrail_cfi::whole::Whole;
+use backtrail_debuginfo::arguments::Made;
 use backtrail_elf::edit::{self, Edited};
 use backtrail_elf::{Image, Kind, archive};
 use backtrail_sframe::write::{Options, WriteError};

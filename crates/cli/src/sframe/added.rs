@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use backtrail_args::table::write::Places;
-use backtrail_dwarf::arguments::Made;
-use backtrail_dwarf::build::Built;
+use backtrail_cfi::build::Built;
+use backtrail_debuginfo::arguments::Made;
 use backtrail_elf::Image;
 use backtrail_sframe::write::Options;
 

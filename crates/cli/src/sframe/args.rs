@@ -4,8 +4,8 @@ use std::path::Path;
 
 use backtrail_args::table::SECTION;
 use backtrail_args::table::write::Places;
-use backtrail_dwarf::arguments::{self, Made, TypesOfFile};
-use backtrail_dwarf::types::lent;
+use backtrail_debuginfo::arguments::{self, Made, TypesOfFile};
+use backtrail_debuginfo::types::lent;
 use backtrail_elf::{Image, edit};
 use clap::Args;
 

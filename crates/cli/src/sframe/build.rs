@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use backtrail_dwarf::build::{self, Built};
-use backtrail_dwarf::tables;
+use backtrail_cfi::build::{self, Built};
+use backtrail_cfi::tables;
 use backtrail_elf::Image;
 use backtrail_sframe::Version;
 use backtrail_sframe::write::Options;

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use backtrail_dwarf::cfi::EhFrame;
-use backtrail_dwarf::check::{self, Report};
-use backtrail_dwarf::{build, tables};
+use backtrail_cfi::check::{self, Report};
+use backtrail_cfi::eh_frame::EhFrame;
+use backtrail_cfi::{build, tables};
 use backtrail_elf::{Image, MappedFile, Symbols};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
@@ -85,7 +85,7 @@ struct Checked<'a> {
     report: Report,
     /// Where each uncovered piece of code begins that is told.
     names: Vec<String>,
-    damage: Option<backtrail_dwarf::cfi::Error>,
+    damage: Option<backtrail_cfi::eh_frame::Error>,
 }
 
 impl<'a> Checked<'a> {

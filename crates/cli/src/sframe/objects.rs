@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use backtrail_dwarf::objects;
-use backtrail_dwarf::tables;
+use backtrail_cfi::objects;
+use backtrail_cfi::tables;
 use backtrail_elf::archive::{Archive, Change, Member, THIN_MAGIC};
 use backtrail_elf::edit::{self, Rewritten};
 use backtrail_elf::{Image, Kind};

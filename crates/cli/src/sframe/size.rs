@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backtrail_dwarf::sizes::{Built, MERGE, Sizes};
+use backtrail_cfi::sizes::{Built, MERGE, Sizes};
 use backtrail_sframe::Version;
 use clap::Args;
 use serde_json::{Map, Value, json};

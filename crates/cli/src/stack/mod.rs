@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use backtrail_elf::ErrorKind;
 use backtrail_elf::core::Core;
+use backtrail_process::{Snapshot, core, live};
 use backtrail_stacks::{Looker, Options, Process, fold, input, record};
-use backtrail_target::{Snapshot, core, live};
 use clap::Args;
 
 use crate::error::{Failure, Status, one_line};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use backtrail_ctype::link::{LinkedSymbol, Symbols};
 use backtrail_ctype::write::{self, ExternalStrings};
-use backtrail_dwarf::types::counted;
+use backtrail_debuginfo::types::counted;
 use backtrail_elf::{File, Table};
 use backtrail_wire::Endian;
 

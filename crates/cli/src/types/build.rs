@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use backtrail_ctype::link::{Linked, Section, Symbols, Unit};
 use backtrail_ctype::write;
-use backtrail_dwarf::lines::Error;
-use backtrail_dwarf::split::SplitFiles;
-use backtrail_dwarf::types::{LeftOut, Parts, Sections};
+use backtrail_debuginfo::lines::Error;
+use backtrail_debuginfo::split::SplitFiles;
+use backtrail_debuginfo::types::{LeftOut, Parts, Sections};
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::{File, Kind, MappedFile};
 use clap::{Args, ValueHint};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use backtrail_ctype::{Archive, Dict, Error, Lent, Member, Symbol, Types};
-use backtrail_dwarf::types::{self, Reason, SourceError};
+use backtrail_debuginfo::types::{self, Reason, SourceError};
 use backtrail_elf::machines::*;
 use backtrail_elf::{File, MappedFile};
 use backtrail_wire::Endian;

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use backtrail_arch::Arch;
-use backtrail_dwarf::build::{self, Skipped};
-use backtrail_dwarf::cfi::EhFrame;
-use backtrail_dwarf::check;
-use backtrail_dwarf::tables;
+use backtrail_cfi::build::{self, Skipped};
+use backtrail_cfi::check;
+use backtrail_cfi::eh_frame::EhFrame;
+use backtrail_cfi::tables;
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Base, Version};

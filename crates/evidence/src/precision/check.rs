@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backtrail_arch::Registers;
-use backtrail_target::sys::read_process;
+use backtrail_process::sys::read_process;
 use backtrail_unwind::{
     AddressKind, CacheEntry, Frame, Memo, MemoRead, MemoState, MemoStep, Memory, Position, RuleCache, Stop, walk,
 };

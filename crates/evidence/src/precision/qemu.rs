@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use backtrail_arch::{Register, Registers};
-use backtrail_target::sys::read_process;
+use backtrail_process::sys::read_process;
 
 use super::aarch64::Aarch64;
 use super::check::{Bounds, Checker, Thread, Trouble};

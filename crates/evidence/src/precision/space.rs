@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use backtrail_dwarf::build;
-use backtrail_dwarf::tables::{self, Tables};
+use backtrail_cfi::build;
+use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_process::proc::{self, MapsEntry};
+use backtrail_process::sys::read_process;
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Base, Section, Version};
-use backtrail_target::proc::{self, MapsEntry};
-use backtrail_target::sys::read_process;
 use backtrail_unwind::{Coverage, Modules, Table};
 
 /// Which table of a module is looked at.

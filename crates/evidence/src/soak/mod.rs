@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use backtrail_dwarf::tables::Tables;
+use backtrail_cfi::tables::Tables;
 use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::Base;
 use backtrail_testkit::{Missing, command, place, program, scratch, skip};

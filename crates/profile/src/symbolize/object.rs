@@ -8,11 +8,11 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use backtrail_cfi::cache;
+use backtrail_cfi::go_names::{GoCall, GoNames};
+use backtrail_cfi::starts::FunctionStarts;
 use backtrail_ctype::threads;
-use backtrail_dwarf::cache;
-use backtrail_dwarf::go_names::{GoCall, GoNames};
-use backtrail_dwarf::lines::{DebugSections, Lines};
-use backtrail_dwarf::starts::FunctionStarts;
+use backtrail_debuginfo::lines::{DebugSections, Lines};
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::{Image, MappedFile, Symbols};
 

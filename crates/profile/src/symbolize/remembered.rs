@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use backtrail_dwarf::cache;
+use backtrail_cfi::cache;
 use backtrail_wire::{Bytes, Cursor, Endian};
 
 use super::source::Call;

@@ -16,7 +16,7 @@ use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
 use backtrail_args::table::{CallSite, Outcome, PARAMETERS, Value, Values, compute};
 use backtrail_ctype::{AlignmentRule, Measures, TypeId};
-use backtrail_target::Snapshot;
+use backtrail_process::Snapshot;
 use backtrail_unwind::AddressKind;
 use rustc_hash::FxHashMap;
 

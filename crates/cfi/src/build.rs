@@ -1,0 +1,120 @@
+//! A table made from `.eh_frame`, and what it could not say.
+
+use std::collections::BTreeMap;
+
+use backtrail_sframe::write::{Options, WriteError};
+
+use backtrail_elf::Image;
+
+use crate::eh_frame::{self, Converted, EhFrame};
+use crate::error::Error;
+
+/// Code that `.eh_frame` describes and the table does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Address of the first byte (svma); 0 where an FDE does not even say that.
+    pub start: u64,
+    /// Bytes; 0 where others describe them or there are none.
+    pub size: u64,
+    /// The reason's name: one of [`eh_frame::Reason`] where no version can say it, or of [`backtrail_sframe::write::Reason`] where this one can't.
+    pub reason: &'static str,
+}
+
+impl Skipped {
+    /// The address after the last byte.
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.size)
+    }
+}
+
+/// A table and what is to be known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Built {
+    /// The section's bytes.
+    pub bytes: Vec<u8>,
+    /// Functions in it.
+    pub functions: u32,
+    /// Rows in it; shared ones count for each function.
+    pub rows: u32,
+    /// Bytes of code that rows describe.
+    pub covered_bytes: u64,
+    /// What is missing, by start.
+    pub skipped: Vec<Skipped>,
+    /// Where `.eh_frame` makes no sense any more; what was before it is in the table.
+    pub damage: Option<eh_frame::Error>,
+}
+
+impl Built {
+    /// Bytes of code that `.eh_frame` describes and rows do not.
+    pub fn uncovered_bytes(&self) -> u64 {
+        self.skipped
+            .iter()
+            .fold(0u64, |sum, skipped| sum.saturating_add(skipped.size))
+    }
+
+    /// For each reason, how many pieces of code there are, and their bytes.
+    pub fn skipped_by_reason(&self) -> BTreeMap<&'static str, (u64, u64)> {
+        let mut reasons = BTreeMap::new();
+        for skipped in &self.skipped {
+            let (count, bytes) = reasons.entry(skipped.reason).or_insert((0, 0u64));
+            *count += 1;
+            *bytes = bytes.saturating_add(skipped.size);
+        }
+        reasons
+    }
+}
+
+/// The table that `image`'s `.eh_frame` gives. The sections of a relocatable file should have been placed.
+///
+/// Fails where there is no `.eh_frame`, nothing of it makes sense, or the section would be larger than its header can
+/// tell.
+pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
+    table(&functions(image)?, options).map_err(Error::Write)
+}
+
+/// What `image`'s `.eh_frame` says, of which at least something makes sense.
+pub(crate) fn functions(image: &Image<'_>) -> Result<Converted, Error> {
+    let section = image.eh_frame()?.ok_or(Error::NoEhFrame)?;
+    let converted = eh_frame::convert(&EhFrame::of_image(image, &section.data, section.address));
+    if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
+        return Err(Error::Cfi(damage));
+    }
+    Ok(converted)
+}
+
+/// Writes what was converted.
+///
+/// Fails where the section would be larger than its header can tell.
+pub fn table(converted: &Converted, options: &Options) -> Result<Built, WriteError> {
+    let output = converted.write(options)?;
+    let by_version = output.skipped.iter().map(|skipped| Skipped {
+        start: skipped.start,
+        size: converted.functions[skipped.index].size.into(),
+        reason: skipped.reason.name(),
+    });
+    let by_any = converted.skipped.iter().map(|skipped| Skipped {
+        start: skipped.start,
+        size: skipped.size,
+        reason: skipped.reason.name(),
+    });
+    let mut skipped: Vec<Skipped> = by_any.chain(by_version).collect();
+    skipped.sort_by_key(|skipped| (skipped.start, skipped.size));
+    let described: u64 = converted
+        .functions
+        .iter()
+        .map(|function| u64::from(function.size))
+        .sum();
+    let lost: u64 = output
+        .skipped
+        .iter()
+        .map(|skipped| u64::from(converted.functions[skipped.index].size))
+        .sum();
+    Ok(Built {
+        bytes: output.bytes,
+        functions: output.functions,
+        rows: output.rows,
+        covered_bytes: described - lost,
+        skipped,
+        damage: converted.damage,
+    })
+}

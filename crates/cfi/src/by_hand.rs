@@ -1,0 +1,70 @@
+//! Rows for functions written by hand that have a symbol and no call frame information, such as the kernels of linear
+//! algebra libraries: their instructions show where the frame is; x86-64 only.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use backtrail_elf::{Image, Symbols};
+use backtrail_sframe::write::FunctionRows;
+
+use crate::code::{self, Convention, Input};
+use crate::eh_frame::Converted;
+use crate::undescribed::{described, not_described};
+
+/// The largest function that is read, and the most of all functions together, in bytes.
+const LONGEST: u64 = 1 << 18;
+const MOST: u64 = 1 << 26;
+
+/// The builtins of V8, which pop their arguments, and some of which make their callers' frames.
+const OWN_CONVENTION: &str = "Builtins_";
+
+/// Adds the rows of functions that nobody describes.
+pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
+    if image.arch().name != "x86_64" || converted.functions.is_empty() {
+        return;
+    }
+    let known = described(converted);
+    let found: Vec<FunctionRows> = undescribed(image, &known)
+        .into_iter()
+        .filter_map(|range| {
+            let bytes = image.data_at(range.start)?;
+            let bytes = bytes.get(..(range.end - range.start) as usize)?;
+            Some(code::rows(&Input {
+                entries: &[range.start],
+                range,
+                bytes,
+                convention: Convention::C,
+            }))
+        })
+        .flatten()
+        .collect();
+    if !found.is_empty() {
+        let found = not_described(found, &known, &image.code_ranges());
+        converted.functions.extend(found);
+        converted.functions.sort_by_key(|function| function.start);
+    }
+}
+
+/// The functions of which nothing in `known` tells anything, as long as there are not too many.
+fn undescribed(image: &Image<'_>, known: &[Range<u64>]) -> Vec<Range<u64>> {
+    let is_known = |range: &Range<u64>| {
+        let first = known.partition_point(|known| known.end <= range.start);
+        known.get(first).is_some_and(|known| known.start < range.end)
+    };
+    let mut typed: HashSet<u64> = HashSet::new();
+    for function in Symbols::named(image, None, |name| !name.starts_with(OWN_CONVENTION)) {
+        typed.insert(function.address);
+    }
+    let symbols = Symbols::new(image);
+    let mut left = MOST;
+    symbols
+        .iter()
+        .filter(|symbol| typed.contains(&symbol.address) && (1..=LONGEST).contains(&symbol.size))
+        .map(|symbol| symbol.address..symbol.address.saturating_add(symbol.size))
+        .filter(|range| !is_known(range))
+        .take_while(|range| {
+            left = left.saturating_sub(range.end - range.start);
+            left > 0
+        })
+        .collect()
+}

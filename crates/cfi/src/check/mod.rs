@@ -1,0 +1,458 @@
+//! A table held against the call frame information that it stands for, at every pc that either of them covers.
+//!
+//! Nothing of the conversion is used: FDEs are found, their rows evaluated and compared by code of its own, by what
+//! they come to on a machine with made-up registers and memory. So a PLT's expression and the PCMASK rows for it are
+//! equal where they give the same CFA at each pc, and an offset from the CFA and one from a register are where they
+//! meet. As SFrame says nothing of the stack pointer, its CFA is compared with the one that the caller's stack
+//! pointer stands for by the ABI.
+//!
+//! Intervals are compared, not single pcs, except where an expression asks for the pc.
+
+mod frames;
+mod meaning;
+mod report;
+mod stubs;
+mod text;
+
+use std::ops::Range;
+
+use backtrail_arch::Arch;
+use backtrail_sframe::{Row, Section, Version};
+use backtrail_wire::Bytes;
+use gimli::UnwindContext;
+
+use crate::build::Skipped;
+use crate::eh_frame::{EhFrame, augmentation};
+use frames::{Frame, Frames};
+use meaning::{Caller, Fp, Machine, Meaning, Ra, SEEDS, Said};
+pub use report::{Mismatch, Report, What};
+pub use stubs::Stubs;
+
+/// Comparisons for each byte of input, and those that are free: PLTs are compared pc by pc, and shared rows let a
+/// small table claim many.
+const STEPS_A_BYTE: u64 = 16;
+const FREE_STEPS: u64 = 1 << 23;
+
+/// The reason of code that the table could describe and does not.
+const ABSENT: &str = "absent";
+/// The reason of FDEs that can't be read.
+const DAMAGED: &str = "damaged";
+
+/// Holds `table` against `input`. `skipped` is what building a table of this version could not say: it gives uncovered
+/// code its reasons and nothing else.
+///
+/// Never panics. Time and memory are bounded by a multiple of the length of both.
+pub fn check(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped]) -> Report {
+    check_linked(input, table, skipped, None)
+}
+
+/// The same for a file with code of which linkers write no call frame information, and which a table may describe all the same: its rows are
+/// held against its instructions.
+pub fn check_linked(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped], stubs: Option<&Stubs>) -> Report {
+    let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
+    let mut frames = Frames::new(input, &normalized.data, &normalized.key_b);
+    let bytes = (input.data.len() + table.size()) as u64;
+    let mut walk = Walk {
+        arch: input.arch,
+        table: Table::new(table),
+        steps: bytes * STEPS_A_BYTE + FREE_STEPS,
+        skipped,
+        stubs,
+        frame: 0,
+        reason: ABSENT,
+        report: Report::default(),
+    };
+    walk.frames(&mut frames);
+    walk.code_without_frames(&frames.list);
+    let mut report = walk.report;
+    report.functions = table.num_fdes().into();
+    report.rows = table.num_fres().into();
+    report.damage = walk.table.damage;
+    if frames.damaged > 0 {
+        report.skipped.insert(DAMAGED, frames.damaged);
+    }
+    report.mismatches.sort_by_key(|mismatch| (mismatch.pc, mismatch.what));
+    report
+}
+
+/// The functions of the table, each up to the next, and the rows of the one at hand.
+struct Table<'a> {
+    section: Section<'a>,
+    /// By start; none overlap.
+    functions: Vec<(Range<u64>, u32)>,
+    open: Option<Open>,
+    damage: Option<backtrail_sframe::Error>,
+}
+
+struct Open {
+    index: usize,
+    start: u64,
+    rows: Vec<Row>,
+    repeat: Option<u8>,
+    signal_frame: bool,
+    key_b: bool,
+}
+
+impl<'a> Table<'a> {
+    fn new(section: &Section<'a>) -> Table<'a> {
+        let mut table = Table {
+            section: *section,
+            functions: Vec::with_capacity(section.functions().len()),
+            open: None,
+            damage: None,
+        };
+        for (index, fde) in section.functions().enumerate() {
+            match fde.map(|fde| fde.function()) {
+                Ok(function) if function.size > 0 => {
+                    let end = function.start.saturating_add(function.size.into());
+                    table.functions.push((function.start..end, index as u32));
+                }
+                Ok(_) => {}
+                Err(error) => table.damage = table.damage.or(Some(error)),
+            }
+        }
+        table.settle();
+        table
+    }
+
+    /// As look-up finds them: of those with one start the last in the table, and each up to the next.
+    fn settle(&mut self) {
+        self.functions
+            .sort_by_key(|(range, index)| (range.start, std::cmp::Reverse(*index)));
+        self.functions.dedup_by_key(|(range, _)| range.start);
+        for index in 1..self.functions.len() {
+            let next = self.functions[index].0.start;
+            let range = &mut self.functions[index - 1].0;
+            range.end = range.end.min(next);
+        }
+    }
+
+    /// Index of the first function that ends after `pc`, which may begin after it too.
+    fn after(&self, pc: u64) -> usize {
+        self.functions.partition_point(|(range, _)| range.end <= pc)
+    }
+
+    /// Reads the rows of a function, unless it is the one at hand, and takes them from `steps`: functions may share
+    /// endless rows.
+    fn open(&mut self, index: usize, steps: &mut u64) -> &Open {
+        if self.open.as_ref().is_none_or(|open| open.index != index) {
+            let rows = self.open.take().map(|open| open.rows).unwrap_or_default();
+            let open = self.read(index, rows);
+            *steps = steps.saturating_sub(open.rows.len() as u64);
+            self.open = Some(open);
+        }
+        self.open.as_ref().expect("it was just read")
+    }
+
+    fn read(&mut self, index: usize, mut rows: Vec<Row>) -> Open {
+        rows.clear();
+        let (range, fde) = &self.functions[index];
+        let mut open = Open {
+            index,
+            start: range.start,
+            rows,
+            repeat: None,
+            signal_frame: false,
+            key_b: false,
+        };
+        // It could be read when the functions were listed.
+        let Ok(fde) = self.section.fde(*fde) else { return open };
+        let function = fde.function();
+        open.repeat = function.repeat;
+        open.signal_frame = function.signal_frame;
+        open.key_b = function.pauth_key_b;
+        for row in fde.rows() {
+            match row {
+                // A row that does not begin after the one before ends what look-up can find.
+                Ok(row) if open.rows.last().is_none_or(|last| last.start < row.start) => open.rows.push(row),
+                Ok(_) => break,
+                Err(error) => {
+                    self.damage = self.damage.or(Some(error));
+                    break;
+                }
+            }
+        }
+        open
+    }
+}
+
+impl Open {
+    /// The row that holds at `pc`, and where the next one begins, in a block the next block.
+    fn row_at(&self, pc: u64) -> (Option<Row>, Option<u64>) {
+        let offset = pc - self.start;
+        let (block, offset) = match self.repeat.map(u64::from) {
+            Some(size) => (offset - offset % size, offset % size),
+            None => (0, offset),
+        };
+        let after = self.rows.partition_point(|row| u64::from(row.start) <= offset);
+        let next = self.rows.get(after).map(|row| u64::from(row.start));
+        let next = match (next, self.repeat) {
+            (Some(next), Some(size)) => Some(next.min(size.into())),
+            (None, Some(size)) => Some(size.into()),
+            (next, None) => next,
+        };
+        let row = after.checked_sub(1).map(|index| self.rows[index]);
+        (row, next.map(|next| self.start + block + next))
+    }
+}
+
+struct Walk<'a> {
+    arch: &'static Arch,
+    table: Table<'a>,
+    /// Comparisons that are left.
+    steps: u64,
+    skipped: &'a [Skipped],
+    stubs: Option<&'a Stubs>,
+    /// Where the frame at hand begins.
+    frame: u64,
+    /// Why the last piece of uncovered code is so.
+    reason: &'static str,
+    report: Report,
+}
+
+impl Walk<'_> {
+    fn frames(&mut self, frames: &mut Frames<'_>) {
+        let mut context = UnwindContext::new_in();
+        for index in 0..frames.list.len() {
+            let frame = frames.list[index];
+            self.report.pcs += frame.end - frame.start;
+            if self.steps == 0 {
+                self.report.gave_up_at.get_or_insert(frame.start);
+                return;
+            }
+            self.frame = frame.start;
+            self.compare_frame(frames, frame, &mut context);
+        }
+    }
+
+    fn compare_frame(
+        &mut self,
+        frames: &mut Frames<'_>,
+        frame: Frame,
+        context: &mut UnwindContext<usize, crate::eh_frame::Storage>,
+    ) {
+        let mut reached = frame.start;
+        if let Some((fde, signal_frame, key_b)) = frames.open(frame)
+            && let Ok(mut rows) = fde.rows(&frames.section, &frames.bases, context)
+        {
+            let ra = fde.cie().return_address_register();
+            while let Ok(Some(row)) = rows.next_row() {
+                let end = row.end_address().min(frame.end);
+                if end > reached {
+                    let said = Said {
+                        section: &frames.section,
+                        row,
+                        ra,
+                        signal_frame,
+                        key_b,
+                        meanings: [None; 2],
+                    };
+                    self.row(Some(said), reached..end);
+                    reached = end;
+                }
+                if reached == frame.end {
+                    return;
+                }
+            }
+        }
+        // From here on instructions make no sense.
+        if reached < frame.end {
+            self.row(None, reached..frame.end);
+        }
+    }
+
+    /// Compares what is said of `code`, if anything that can be read, with the table.
+    fn row(&mut self, mut said: Option<Said<'_, '_>>, code: Range<u64>) {
+        let arch = self.arch;
+        let by_pc = said.as_mut().is_some_and(|said| said.evaluate(arch, code.start));
+        let mut pc = code.start;
+        let mut index = self.table.after(pc);
+        while pc < code.end && self.steps > 0 {
+            self.steps -= 1;
+            let Some((range, _)) = self.table.functions.get(index).cloned() else {
+                self.uncovered(pc..code.end);
+                return;
+            };
+            if range.start > pc {
+                let end = range.start.min(code.end);
+                self.uncovered(pc..end);
+                pc = end;
+                continue;
+            }
+            let (row, next) = self.table.open(index, &mut self.steps).row_at(pc);
+            let mut end = next.map_or(range.end, |next| next.min(range.end)).min(code.end);
+            if let Some(said) = said.as_mut().filter(|_| by_pc) {
+                end = pc + 1;
+                said.evaluate(arch, pc);
+            }
+            match (row, &said) {
+                (Some(row), Some(said)) => self.compare(said, &row, pc..end),
+                (Some(_), None) => self.mismatch(
+                    range.start,
+                    pc..end,
+                    What::Code,
+                    "rows".into(),
+                    "nothing that can be read".into(),
+                ),
+                (None, _) => self.uncovered(pc..end),
+            }
+            pc = end;
+            if pc >= range.end {
+                index += 1;
+            }
+        }
+        if pc < code.end {
+            self.report.gave_up_at.get_or_insert(pc);
+        }
+    }
+
+    fn uncovered(&mut self, code: Range<u64>) {
+        let after = self.skipped.partition_point(|skipped| skipped.end() <= code.start);
+        let reason = self.skipped.get(after).filter(|skipped| skipped.start < code.end);
+        let reason = reason.map_or(ABSENT, |skipped| skipped.reason);
+        let last = self.report.uncovered.last_mut().filter(|last| last.end == code.start);
+        // The next row of a frame goes on with the piece before.
+        let new = last.is_none() || code.start == self.frame || reason != self.reason;
+        if new {
+            *self.report.skipped.entry(reason).or_insert(0) += 1;
+            self.reason = reason;
+        }
+        match last {
+            Some(last) => last.end = code.end,
+            None => self.report.uncovered.push(code),
+        }
+    }
+
+    fn compare(&mut self, said: &Said<'_, '_>, row: &Row, code: Range<u64>) {
+        let open = self.table.open.as_ref().expect("its row was just found");
+        let (function, signal_frame, key_b) = (open.start, open.signal_frame, open.key_b);
+        let mut differ: Vec<What> = Vec::new();
+        for (seed, meaning) in SEEDS.into_iter().zip(said.meanings) {
+            let machine = Machine { arch: self.arch, seed };
+            match (meaning, &row.rule) {
+                (None, _) | (Some(Meaning::Outermost), None) => {}
+                (Some(Meaning::Outermost), Some(_)) | (Some(Meaning::Caller(_)), None) => differ.push(What::Ra),
+                (Some(Meaning::Unclear), _) => differ.push(What::Cfa),
+                (Some(Meaning::Caller(caller)), Some(rule)) => {
+                    differences(&mut differ, machine, rule, &caller);
+                    if rule.mangled_ra && key_b != said.key_b {
+                        differ.push(What::Ra);
+                    }
+                }
+            }
+        }
+        // Older versions can't mark them.
+        if self.table.section.version() == Version::V3 && signal_frame != said.signal_frame {
+            differ.push(What::SignalFrame);
+        }
+        differ.sort_unstable();
+        differ.dedup();
+        for what in differ {
+            let (sframe, eh_frame) = match what {
+                What::SignalFrame => (signal_frame.to_string(), said.signal_frame.to_string()),
+                _ => (
+                    text::of_rule(self.arch, row.rule.as_ref(), what, key_b),
+                    text::of_row(self.arch, said, what),
+                ),
+            };
+            self.mismatch(function, code.clone(), what, sframe, eh_frame);
+        }
+    }
+
+    /// Tells it once for all pcs of a row, which in a PLT come one by one; `function` is where the table's begins.
+    fn mismatch(&mut self, function: u64, code: Range<u64>, what: What, sframe: String, eh_frame: String) {
+        /// At most so many were told since the one that this one belongs to: one for each thing that can differ, for each of two rows.
+        const NEAR: usize = 8;
+        let pcs = code.end - code.start;
+        let near = self.report.mismatches.iter_mut().rev().take(NEAR);
+        for last in near {
+            if last.what == what && last.pc >= function && last.sframe == sframe && last.eh_frame == eh_frame {
+                last.pcs += pcs;
+                return;
+            }
+        }
+        self.report.mismatches.push(Mismatch {
+            pc: code.start,
+            pcs,
+            what,
+            sframe,
+            eh_frame,
+        });
+    }
+
+    /// Parts of the table's functions where no frame is. Between frames they are padding, which a writer that joins
+    /// neighbours covers.
+    fn code_without_frames(&mut self, frames: &[Frame]) {
+        for index in 0..self.table.functions.len() {
+            let range = self.table.functions[index].0.clone();
+            let first = frames.partition_point(|frame| frame.end <= range.start);
+            let mut pc = range.start;
+            for frame in &frames[first..] {
+                if frame.start >= range.end {
+                    break;
+                }
+                let padding = frame.start.saturating_sub(pc);
+                if pc > range.start && is_padding(padding, frame.start) {
+                    self.report.padding += padding;
+                    self.report.pcs += padding;
+                } else {
+                    self.without_frame(index, pc..frame.start);
+                }
+                pc = frame.end;
+            }
+            self.without_frame(index, pc..range.end);
+        }
+    }
+
+    fn without_frame(&mut self, function: usize, code: Range<u64>) {
+        if !code.is_empty() {
+            self.report.pcs += code.end - code.start;
+            let start = self.table.functions[function].0.start;
+            if let Some(stubs) = self.stubs.filter(|stubs| stubs.holds(&code)) {
+                self.stub_rows(function, stubs, code);
+                return;
+            }
+            self.mismatch(start, code, What::Code, "rows".into(), "nothing".into());
+        }
+    }
+
+    fn stub_rows(&mut self, function: usize, stubs: &Stubs, code: Range<u64>) {
+        for (pc, state) in stubs.states(&code) {
+            let Some(left) = self.steps.checked_sub(1) else {
+                self.report.gave_up_at.get_or_insert(pc);
+                return;
+            };
+            self.steps = left;
+            let row = self.table.open(function, &mut self.steps).row_at(pc).0;
+            let told = row.and_then(|row| row.rule);
+            if !told.is_some_and(|rule| state.is(&rule)) {
+                let start = self.table.functions[function].0.start;
+                let said = text::of_rule(self.arch, told.as_ref(), What::Cfa, false);
+                let done = format!("sp{:+} by its instructions", state.depth);
+                self.mismatch(start, pc..pc + stubs::WORD, What::Cfa, said, done);
+            }
+        }
+    }
+}
+
+/// Whether so many bytes are what aligns the code after them to its address.
+fn is_padding(bytes: u64, next: u64) -> bool {
+    /// Functions are aligned to cache lines at the most.
+    const MOST: u64 = 64;
+    bytes < MOST && bytes < 1 << next.trailing_zeros().min(63)
+}
+
+fn differences(differ: &mut Vec<What>, machine: Machine, rule: &backtrail_sframe::Rule, caller: &Caller) {
+    let mut ours = machine.by_rule(rule, None);
+    if ours.cfa_by_sp != caller.cfa_by_sp {
+        differ.push(What::Cfa);
+        // What counts from the CFA is not wrong once more.
+        ours = machine.by_rule(rule, Some(caller.cfa));
+    }
+    if ours.ra != caller.ra || ours.mangled_ra != caller.mangled_ra || caller.ra == Ra::Unsaved {
+        differ.push(What::Ra);
+    }
+    if ours.fp != caller.fp || caller.fp == Fp::Lost {
+        differ.push(What::Fp);
+    }
+}

@@ -1,0 +1,42 @@
+//! Why there is no table.
+
+use std::fmt;
+
+use backtrail_sframe::write::WriteError;
+
+use crate::eh_frame;
+
+/// Why a module has no table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// A section cannot be read.
+    Elf(backtrail_elf::Error),
+    /// The module has neither `.sframe` nor `.eh_frame`, nor anything in its place.
+    NoUnwindInformation,
+    /// The file has no `.eh_frame`, or no bytes of it.
+    NoEhFrame,
+    /// Nothing of `.eh_frame` makes sense.
+    Cfi(eh_frame::Error),
+    /// The table would be larger than its format allows.
+    Write(WriteError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Elf(error) => error.fmt(f),
+            Error::NoUnwindInformation => f.write_str("has neither .sframe nor .eh_frame"),
+            Error::NoEhFrame => f.write_str("no .eh_frame section"),
+            Error::Cfi(error) => error.fmt(f),
+            Error::Write(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<backtrail_elf::Error> for Error {
+    fn from(error: backtrail_elf::Error) -> Self {
+        Error::Elf(error)
+    }
+}

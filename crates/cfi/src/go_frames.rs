@@ -1,0 +1,474 @@
+//! What the code of Go's functions adds to `.gopclntab`: where the frame pointer is, and how the runtime's functions that
+//! switch stacks are left; x86-64 only.
+//!
+//! Compiled functions with a frame keep the caller's frame pointer just below the return address and point there
+//! themselves (`cmd/internal/obj/x86/obj6.go`), so that a row can stand on the frame pointer and be followed where the
+//! stack was not copied. The instructions that do it lie where the table says that the stack pointer moves.
+//!
+//! `runtime.systemstack`, `asmcgocall` and `cgocallback` load the stack pointer of another stack. From Go 1.21 on their
+//! frame pointer stays what it was, and leads back; before, the first two have no frame, and nothing in the thread's own
+//! stack leads back. `mcall` leaves its goroutine for good: nothing returns there.
+
+use backtrail_elf::Image;
+use backtrail_sframe::write::FunctionRows;
+use backtrail_sframe::{Base, Location, Row, Rule};
+
+use crate::code::{self, Convention, Input};
+use crate::eh_frame;
+use crate::gopclntab::{Distance, Function};
+
+/// `abi.FuncFlagSPWrite`: it sets the stack pointer to what no table tells.
+const SP_WRITE: u8 = 2;
+/// `abi.FuncFlagAsm`: it is written by hand, and may use the frame pointer for anything.
+const ASSEMBLY: u8 = 4;
+
+/// DWARF numbers (System V AMD64 ABI, figure 3.36).
+const RBP: u8 = 6;
+const RSP: u8 = 7;
+const RETURN_ADDRESS: u8 = 16;
+
+/// A frame to which nothing in the stack at hand leads back: it stands on what is in no register. Without a row, its instructions
+/// would be read, which know nothing of other stacks.
+const LOST: Rule = Rule::new(Location::register(RETURN_ADDRESS, 0), Location::saved(-8));
+
+/// From the return address to the CFA, in bytes.
+const WORD: i32 = 8;
+
+/// What a signal handler returns to: `mov rax, 15` or `mov eax, 15`, and `syscall`.
+const RESTORERS: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+];
+
+/// Functions whose return address is not behind a call, but where a signal has interrupted the code.
+const INJECTED: [&str; 2] = ["runtime.asyncPreempt", "runtime.sigpanic"];
+
+/// The rows of all functions, which come in order.
+pub(crate) fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<FunctionRows> {
+    let mut rows: Vec<FunctionRows> = Vec::with_capacity(functions.len());
+    for function in functions {
+        let Some(bytes) = bytes(image, &function) else {
+            rows.push(function.into_rows());
+            continue;
+        };
+        match function.name.as_str() {
+            // It is marked as the first of its stack, and the signal has come from another one.
+            "runtime.sigtramp" => rows.push(framed(&function, bytes)),
+            name if name.starts_with("runtime.sigreturn") && restores(bytes) => {
+                let restorer = restorer(image, &function, rows.last_mut());
+                rows.extend(restorer);
+            }
+            _ if function.is_first() => rows.push(function.into_rows()),
+            // The program's entry point, and what it jumps to; libraries have one that is called.
+            name if name.starts_with("_rt0_") && !name.ends_with("_lib") => rows.push(outermost(&function)),
+            name if INJECTED.contains(&name) => rows.push(FunctionRows {
+                signal_frame: true,
+                ..framed(&function, bytes)
+            }),
+            _ if function.flags & SP_WRITE != 0 => rows.push(switching(&function, bytes)),
+            _ => rows.push(framed(&function, bytes)),
+        }
+    }
+    rows
+}
+
+fn bytes<'a>(image: &Image<'a>, function: &Function) -> Option<&'a [u8]> {
+    image.data_at(function.start)?.get(..function.size as usize)
+}
+
+/// The rows of a function that leaves the stack pointer to the compiler or the assembler.
+fn framed(function: &Function, code: &[u8]) -> FunctionRows {
+    let mut rows = Vec::with_capacity(function.distances.len() + 2);
+    let mut frame: Option<Frame> = None;
+    for (index, distance) in function.distances.iter().enumerate() {
+        let end = function.distances.get(index + 1).map_or(function.size, |next| next.pc);
+        let pc = distance.pc;
+        if distance.bytes == 0 {
+            rows.push((pc, by_sp(distance.bytes, None)));
+            continue;
+        }
+        let Some(known) = frame else {
+            frame = Frame::find(code, *distance).map(|found| found.kept_in(function, code));
+            let Some(found) = frame else {
+                rows.push((pc, by_sp(distance.bytes, None)));
+                continue;
+            };
+            if found.saved > pc {
+                rows.push((pc, by_sp(distance.bytes, None)));
+            }
+            rows.push((found.saved, by_sp(distance.bytes, Some(Location::saved(-16)))));
+            found.body(function, code, found.points..end, distance.bytes, &mut rows);
+            continue;
+        };
+        known.body(function, code, pc..end, distance.bytes, &mut rows);
+    }
+    rows.retain(|(pc, _)| *pc < function.size);
+    // The table may say that the stack pointer moves within the instructions that make the frame.
+    rows.sort_by_key(|(pc, _)| *pc);
+    rows.dedup_by(|next, before| next.0 == before.0 || next.1 == before.1);
+    let rows = rows.into_iter().map(|(start, rule)| Row {
+        start,
+        rule: Some(rule),
+    });
+    FunctionRows::new(function.start, function.size, rows.collect())
+}
+
+fn outermost(function: &Function) -> FunctionRows {
+    FunctionRows::new(function.start, function.size, vec![Row { start: 0, rule: None }])
+}
+
+fn by_sp(distance: i32, fp: Option<Location>) -> Rule {
+    Rule {
+        fp,
+        ..Rule::new(
+            Location::register(RSP, distance.saturating_add(WORD)),
+            Location::saved(-8),
+        )
+    }
+}
+
+fn by_fp() -> Rule {
+    Rule {
+        fp: Some(Location::saved(-16)),
+        ..Rule::new(Location::register(RBP, 16), Location::saved(-8))
+    }
+}
+
+/// How a function has made its frame.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// From here on the caller's frame pointer is saved below the return address.
+    saved: u32,
+    /// From here on the frame pointer points there.
+    points: u32,
+    /// It is restored before the stack pointer, not behind it.
+    restored_first: bool,
+    /// In assembly, up to here nothing else is put into it.
+    kept: u32,
+}
+
+impl Frame {
+    /// The instructions that make it, around the place from which the stack pointer is at `distance`: `push rbp; mov rbp, rsp`, or from Go 1.20
+    /// backwards `sub rsp, N; mov [rsp+N-8], rbp; lea rbp, [rsp+N-8]`.
+    fn find(code: &[u8], distance: Distance) -> Option<Frame> {
+        let (before, after) = code.split_at_checked(distance.pc as usize)?;
+        if distance.bytes == WORD && before.ends_with(&[0x55]) && after.starts_with(&[0x48, 0x89, 0xe5]) {
+            return Some(Frame {
+                saved: distance.pc,
+                points: distance.pc + 3,
+                restored_first: false,
+                kept: 0,
+            });
+        }
+        let slot = distance.bytes.checked_sub(WORD)?;
+        let store = at_sp(0x89, slot);
+        let point = at_sp(0x8d, slot);
+        let saved = after.strip_prefix(store.as_slice())?;
+        saved.starts_with(&point).then_some(Frame {
+            saved: distance.pc + store.len() as u32,
+            points: distance.pc + (store.len() + point.len()) as u32,
+            restored_first: true,
+            kept: 0,
+        })
+    }
+
+    fn kept_in(self, function: &Function, code: &[u8]) -> Frame {
+        let kept = match function.flags & ASSEMBLY {
+            0 => function.size,
+            _ => code::keeps_fp_until(0..code.len() as u64, code, self.points.into()) as u32,
+        };
+        Frame { kept, ..self }
+    }
+
+    /// The rows of code in which the stack pointer stays at `distance`.
+    fn body(
+        &self,
+        function: &Function,
+        code: &[u8],
+        range: std::ops::Range<u32>,
+        distance: i32,
+        rows: &mut Vec<(u32, Rule)>,
+    ) {
+        let on_stack = by_sp(distance, Some(Location::saved(-16)));
+        if function.flags & ASSEMBLY != 0 {
+            if range.start < self.kept {
+                rows.push((range.start, by_fp()));
+            }
+            if self.kept < range.end {
+                rows.push((range.start.max(self.kept), on_stack));
+            }
+            return;
+        }
+        rows.push((range.start, by_fp()));
+        // Around calls of `runtime.duffcopy` and `duffzero` the frame pointer points into what is below the frame.
+        for (start, end) in detours(code, &range) {
+            rows.push((start, on_stack));
+            rows.push((end, by_fp()));
+        }
+        if self.restored_first
+            && let Some(restored) = restored(code, range.end, distance)
+            && restored > range.start
+        {
+            rows.retain(|(start, _)| *start < restored);
+            rows.push((restored, on_stack));
+        }
+    }
+}
+
+/// An instruction with this opcode on `rbp` and the word at `rsp` plus `offset`.
+fn at_sp(opcode: u8, offset: i32) -> Vec<u8> {
+    let mut bytes = vec![0x48, opcode];
+    match i8::try_from(offset) {
+        Ok(offset) => bytes.extend([0x6c, 0x24, offset.cast_unsigned()]),
+        Err(_) => {
+            bytes.extend([0xac, 0x24]);
+            bytes.extend(offset.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// Where the frame pointer is restored before `add rsp, N`, which ends at `end`.
+fn restored(code: &[u8], end: u32, distance: i32) -> Option<u32> {
+    let before = code.get(..end as usize)?;
+    let add = match i8::try_from(distance) {
+        Ok(distance) => vec![0x48, 0x83, 0xc4, distance.cast_unsigned()],
+        // 128 is subtracted as -128, which is a byte.
+        Err(_) if distance == 128 => vec![0x48, 0x83, 0xec, 0x80],
+        Err(_) => [&[0x48, 0x81, 0xc4][..], &distance.to_le_bytes()].concat(),
+    };
+    let before = before.strip_suffix(add.as_slice())?;
+    let load = at_sp(0x8b, distance.checked_sub(WORD)?);
+    before.ends_with(&load).then_some(before.len() as u32)
+}
+
+/// `mov [rsp-16], rbp; lea rbp, [rsp-16]`, a call, and `mov rbp, [rbp]`: from behind the second to behind the last.
+fn detours(code: &[u8], range: &std::ops::Range<u32>) -> Vec<(u32, u32)> {
+    const BEGIN: [u8; 10] = [0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0];
+    const END: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
+    const CALL: usize = 5;
+    let Some(body) = code.get(range.start as usize..range.end as usize) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(next) = body.get(at..).and_then(|rest| memchr_slice(rest, &BEGIN)) {
+        let start = at + next + BEGIN.len();
+        let end = start + CALL + END.len();
+        let whole = body.get(start + CALL..end) == Some(&END);
+        let end = if whole { end } else { body.len() };
+        found.push((range.start + start as u32, range.start + end as u32));
+        at = end;
+    }
+    found
+}
+
+fn memchr_slice(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    let (first, _) = wanted.split_first()?;
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..)?;
+        let next = rest.iter().position(|byte| byte == first)?;
+        if rest[next..].starts_with(wanted) {
+            return Some(at + next);
+        }
+        at += next + 1;
+    }
+}
+
+fn restores(code: &[u8]) -> bool {
+    RESTORERS.iter().any(|restorer| code.starts_with(restorer))
+}
+
+/// The rows of what signal handlers return to. They begin one byte earlier: callers are looked up by the byte before the return address.
+fn restorer(image: &Image<'_>, function: &Function, before: Option<&mut FunctionRows>) -> Option<FunctionRows> {
+    let frame = &image.arch().signal_frame;
+    let word = |offset: i64| {
+        Some(Location {
+            base: Base::Register(RSP),
+            offset: i32::try_from(offset).ok()?,
+            deref: true,
+        })
+    };
+    let saved = |number: u8| {
+        let found = frame.registers.iter().find(|(register, _)| register.0 == number);
+        word(found?.1)
+    };
+    let rule = Rule {
+        fp: Some(saved(RBP)?),
+        ..Rule::new(saved(RSP)?, word(frame.pc_offset)?)
+    };
+    let start = function.start.checked_sub(1)?;
+    if let Some(before) = before
+        && eh_frame::end_of(before) == function.start
+    {
+        before.size -= 1;
+        before.rows.retain(|row| row.start < before.size);
+    }
+    let row = Row {
+        start: 0,
+        rule: Some(rule),
+    };
+    Some(FunctionRows {
+        signal_frame: true,
+        ..FunctionRows::new(start, function.size.checked_add(1)?, vec![row])
+    })
+}
+
+/// The rows of a function that switches stacks, as its instructions tell them.
+fn switching(function: &Function, bytes: &[u8]) -> FunctionRows {
+    let end = function.start + u64::from(function.size);
+    let known = code::rows(&Input {
+        range: function.start..end,
+        bytes,
+        entries: &[function.start],
+        convention: Convention::Go,
+    });
+    let elsewhere = match function.name.as_str() {
+        "runtime.mcall" => None,
+        _ => Some(LOST),
+    };
+    let mut rows = Vec::new();
+    let mut reached = function.start;
+    for piece in &known {
+        if reached < piece.start {
+            rows.push(((reached - function.start) as u32, elsewhere));
+        }
+        let offset = (piece.start - function.start) as u32;
+        rows.extend(piece.rows.iter().map(|row| (offset + row.start, row.rule)));
+        reached = eh_frame::end_of(piece);
+    }
+    if reached < end {
+        rows.push(((reached - function.start) as u32, elsewhere));
+    }
+    rows.dedup_by(|next, before| next.1 == before.1);
+    let rows = rows.into_iter().map(|(start, rule)| Row { start, rule });
+    FunctionRows::new(function.start, function.size, rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backtrail_arch::x86_64::ARCH;
+
+    fn function(code: &[u8], distances: &[(u32, i32)], flags: u8) -> Function {
+        let distances = distances.iter().map(|&(pc, bytes)| Distance { pc, bytes });
+        Function {
+            start: 0x1000,
+            size: code.len() as u32,
+            distances: distances.collect(),
+            flags,
+            name: "main.work".to_owned(),
+            arch: &ARCH,
+        }
+    }
+
+    fn shape(code: &[u8], distances: &[(u32, i32)], flags: u8) -> Vec<(u32, Option<Rule>)> {
+        let rows = framed(&function(code, distances, flags), code).rows;
+        rows.into_iter().map(|row| (row.start, row.rule)).collect()
+    }
+
+    const SAVED: Option<Location> = Some(Location::saved(-16));
+
+    #[test]
+    fn a_frame_is_left_by_the_frame_pointer_while_it_points_there() {
+        let code = [
+            0x55, // 0: push rbp
+            0x48, 0x89, 0xe5, // 1: mov rbp, rsp
+            0x48, 0x83, 0xec, 0x10, // 4: sub rsp, 0x10
+            0x90, // 8: nop
+            0x48, 0x83, 0xc4, 0x10, // 9: add rsp, 0x10
+            0x5d, // 13: pop rbp
+            0xc3, // 14: ret
+        ];
+        let distances = [(0, 0), (1, 8), (8, 24), (13, 8), (14, 0)];
+        let expected = vec![
+            (0, Some(by_sp(0, None))),
+            (1, Some(by_sp(8, SAVED))),
+            (4, Some(by_fp())),
+            (14, Some(by_sp(0, None))),
+        ];
+        assert_eq!(shape(&code, &distances, 0), expected);
+        // Assembly may use the register for anything, once it is saved.
+        let by_hand = shape(&code, &distances, ASSEMBLY);
+        assert_eq!(by_hand[2..], [(4, Some(by_fp())), (14, Some(by_sp(0, None)))]);
+        let mut uses = code;
+        uses[8] = 0x5d;
+        assert_eq!(shape(&uses, &distances, ASSEMBLY)[3], (8, Some(by_sp(24, SAVED))));
+        // What makes no frame in a known way has rows of the stack pointer alone.
+        let other = [0x90; 15];
+        let rules = shape(&other, &distances, 0);
+        assert!(rules.iter().all(|(_, rule)| rule.unwrap().fp.is_none()));
+    }
+
+    #[test]
+    fn older_frames_are_restored_before_the_stack_pointer() {
+        let code = [
+            0x48, 0x83, 0xec, 0x20, // 0: sub rsp, 0x20
+            0x48, 0x89, 0x6c, 0x24, 0x18, // 4: mov [rsp+0x18], rbp
+            0x48, 0x8d, 0x6c, 0x24, 0x18, // 9: lea rbp, [rsp+0x18]
+            0x90, // 14: nop
+            0x48, 0x8b, 0x6c, 0x24, 0x18, // 15: mov rbp, [rsp+0x18]
+            0x48, 0x83, 0xc4, 0x20, // 20: add rsp, 0x20
+            0xc3, // 24: ret
+        ];
+        let expected = vec![
+            (0, Some(by_sp(0, None))),
+            (4, Some(by_sp(32, None))),
+            (9, Some(by_sp(32, SAVED))),
+            (14, Some(by_fp())),
+            (20, Some(by_sp(32, SAVED))),
+            (24, Some(by_sp(0, None))),
+        ];
+        assert_eq!(shape(&code, &[(0, 0), (4, 32), (24, 0)], 0), expected);
+    }
+
+    #[test]
+    fn around_duffcopy_the_frame_pointer_is_elsewhere() {
+        let mut code = vec![0x55, 0x48, 0x89, 0xe5];
+        code.extend([0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0]);
+        code.extend([0xe8, 0, 0, 0, 0, 0x48, 0x8b, 0x6d, 0x00, 0x5d, 0xc3]);
+        let expected = vec![
+            (0, Some(by_sp(0, None))),
+            (1, Some(by_sp(8, SAVED))),
+            (4, Some(by_fp())),
+            (14, Some(by_sp(8, SAVED))),
+            (23, Some(by_fp())),
+            (24, Some(by_sp(0, None))),
+        ];
+        assert_eq!(shape(&code, &[(0, 0), (1, 8), (24, 0)], 0), expected);
+    }
+    #[test]
+    fn any_code_and_table_give_rows_in_order() {
+        let pieces: [&[u8]; 6] = [
+            &[0x55, 0x48, 0x89, 0xe5],
+            &[
+                0x48, 0x83, 0xec, 0x20, 0x48, 0x89, 0x6c, 0x24, 0x18, 0x48, 0x8d, 0x6c, 0x24, 0x18,
+            ],
+            &[0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0],
+            &[0x48, 0x8b, 0x6c, 0x24, 0x18, 0x48, 0x83, 0xc4, 0x20],
+            &[0x5d, 0xc3],
+            &[0x90],
+        ];
+        let mut state = 0x1357_9bdf_u32;
+        let mut random = move |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        };
+        for _ in 0..5000 {
+            let code: Vec<u8> = (0..random(8))
+                .flat_map(|_| pieces[random(6) as usize].to_vec())
+                .collect();
+            let (mut pc, mut distances) = (0, Vec::new());
+            while (pc as usize) < code.len() {
+                distances.push((pc, [0, 8, 24, 32, 40][random(5) as usize]));
+                pc += 1 + random(12);
+            }
+            for flags in [0, ASSEMBLY] {
+                let rows = shape(&code, &distances, flags);
+                assert!(rows.is_sorted_by(|one, next| one.0 < next.0), "{code:x?} {distances:?}");
+                assert!(rows.iter().all(|(pc, _)| (*pc as usize) < code.len()));
+            }
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Compiled Java code, by what HotSpot publishes about its own memory.
+//!
+//! libjvm exports a table of its types' fields for debuggers (`gHotSpotVMStructs`). It leads to the
+//! compiled method at an address as HotSpot itself looks it up: through the segment map of the code
+//! cache. A method's header holds its frame size, which counts if the instructions agree with it
+//! (`eh_frame::compiled`).
+
+use backtrail_arch::Arch;
+use backtrail_sframe::{Base, Location, Rule};
+use rustc_hash::FxHashMap;
+
+use crate::compiled::Compiled;
+use crate::proof::ProcessCode;
+
+/// Processes that are remembered; with more, all are forgotten.
+const MOST_PROCESSES: usize = 1 << 10;
+/// Fields in the published table; JDK 25 has 2,000.
+const MOST_FIELDS: usize = 1 << 14;
+/// Bytes of the longest name that is compared.
+const LONGEST_NAME: usize = 64;
+/// Code heaps; there are three at most.
+const MOST_HEAPS: u64 = 8;
+/// Bytes of the largest method whose instructions are followed.
+const LARGEST_METHOD: u64 = 512 << 10;
+/// Steps from segment to segment; each passes over up to 254 segments.
+const MOST_HOPS: usize = 1 << 12;
+/// Segments are 2 to this many bytes.
+const SEGMENT_BITS: std::ops::RangeInclusive<u64> = 4..=16;
+
+const LIBRARY: &str = "/libjvm.so";
+const PUBLISHED: &str = "gHotSpotVMStructs";
+
+/// A field of one of HotSpot's types.
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    /// In an object; of a static field its address.
+    offset: u64,
+    bytes: usize,
+}
+
+/// The fields that are needed, whichever of them this version has.
+#[derive(Debug, Default)]
+struct Fields(FxHashMap<(&'static str, &'static str), Field>);
+
+const WANTED: [(&str, &str); 23] = [
+    ("CodeCache", "_heaps"),
+    ("GrowableArrayBase", "_len"),
+    ("GrowableArray<int>", "_data"),
+    ("CodeHeap", "_memory"),
+    ("CodeHeap", "_segmap"),
+    ("CodeHeap", "_log2_segment_size"),
+    ("VirtualSpace", "_low"),
+    ("VirtualSpace", "_high"),
+    ("HeapBlock::Header", "_length"),
+    ("HeapBlock::Header", "_used"),
+    ("CodeBlob", "_name"),
+    ("CodeBlob", "_frame_complete_offset"),
+    ("CodeBlob", "_frame_size"),
+    ("CodeBlob", "_code_begin"),
+    ("CodeBlob", "_code_end"),
+    ("CodeBlob", "_code_offset"),
+    ("CodeBlob", "_data_offset"),
+    ("CompiledMethod", "_deopt_handler_begin"),
+    ("nmethod", "_deopt_handler_offset"),
+    ("nmethod", "_osr_entry_point"),
+    ("AbstractInterpreter", "_code"),
+    ("StubQueue", "_stub_buffer"),
+    ("StubQueue", "_buffer_limit"),
+];
+
+/// A method's header.
+#[derive(Clone, Copy, Debug)]
+struct Method {
+    code: u64,
+    end: u64,
+    complete: u64,
+    frame_bytes: u32,
+    second_entry: u64,
+    deoptimized: Option<u64>,
+}
+
+/// How a frame of HotSpot's is left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum JavaFrame {
+    /// A compiled method's, by this rule.
+    Compiled(Rule),
+    /// The interpreter's, by this rule once it is set up.
+    Interpreted(Rule),
+}
+
+/// What is known of a process.
+#[derive(Debug)]
+struct Known<P> {
+    /// Where the libjvm lies that the fields are of.
+    library: Option<(u64, P)>,
+    fields: Fields,
+    /// Questions in vain; it is looked for again after twice as many each time.
+    misses: u32,
+    patience: u32,
+}
+
+impl<P> Default for Known<P> {
+    fn default() -> Self {
+        Known {
+            library: None,
+            fields: Fields::default(),
+            misses: 0,
+            patience: 0,
+        }
+    }
+}
+
+/// HotSpot in the processes that have it.
+#[derive(Debug)]
+pub(crate) struct HotSpot<P> {
+    by_process: FxHashMap<u32, Known<P>>,
+}
+
+impl<P> Default for HotSpot<P> {
+    fn default() -> Self {
+        HotSpot {
+            by_process: FxHashMap::default(),
+        }
+    }
+}
+
+impl<P: Copy + Eq> HotSpot<P> {
+    /// The frame at `pc`, if it is one of a compiled method or of the interpreter.
+    pub(crate) fn frame(
+        &mut self,
+        process: &impl ProcessCode<Place = P>,
+        pc: u64,
+        is_return: bool,
+    ) -> Option<JavaFrame> {
+        let machine = self.machine(process)?;
+        if machine.is_interpreter(pc) {
+            return Some(JavaFrame::Interpreted(interpreted(process.arch())));
+        }
+        let method = machine.method(pc)?;
+        let length = method
+            .end
+            .checked_sub(method.code)
+            .filter(|len| *len <= LARGEST_METHOD)?;
+        let mut code = vec![0; length as usize];
+        if process.read(method.code, &mut code) != code.len() {
+            return None;
+        }
+        let compiled = Compiled {
+            code: &code,
+            start: method.code,
+            frame_bytes: method.frame_bytes,
+            complete: method.complete,
+            second_entry: (method.second_entry != 0).then_some(method.second_entry),
+        };
+        compiled.rule(process.arch(), pc, is_return).map(JavaFrame::Compiled)
+    }
+
+    /// Whether `ra` is a method's deoptimization handler, by which HotSpot replaces return addresses
+    /// into that method.
+    pub(crate) fn is_deoptimized(&mut self, process: &impl ProcessCode<Place = P>, ra: u64) -> bool {
+        let Some(machine) = self.machine(process) else {
+            return false;
+        };
+        let is_handler = machine.method(ra).is_some_and(|method| method.deoptimized == Some(ra));
+        let mut code = [0; 13];
+        is_handler && process.read(ra, &mut code) == code.len() && pushes_own_address(&code, ra)
+    }
+
+    fn machine<'m, C: ProcessCode<Place = P>>(&'m mut self, process: &'m C) -> Option<Machine<'m, C>> {
+        if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.process()) {
+            self.by_process.clear();
+        }
+        let known = self.by_process.entry(process.process()).or_default();
+        let is_still = |(address, place)| {
+            let mapping = process.find(address);
+            mapping.is_some_and(|mapping| process.place(mapping, address) == place)
+        };
+        if !known.library.is_some_and(is_still) {
+            known.library = None;
+            known.misses = known.misses.saturating_add(1);
+            if known.misses <= known.patience {
+                return None;
+            }
+            known.misses = 0;
+            known.patience = known.patience.saturating_mul(2).max(1);
+            let (address, place, fields) = find(process)?;
+            (known.library, known.fields) = (Some((address, place)), fields);
+        }
+        Some(Machine {
+            process,
+            fields: &known.fields,
+        })
+    }
+}
+
+/// Whether code pushes its own address, as a deoptimization handler does: `call` of the next
+/// instruction; `sub qword ptr [rsp], 5`, or `mov r10, ADDRESS; push r10; jmp`.
+fn pushes_own_address(code: &[u8; 13], at: u64) -> bool {
+    const BY_CALL: [u8; 10] = [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05];
+    match code {
+        [0x49, 0xba, own @ .., 0x41, 0x52, 0xe9] => *own == at.to_le_bytes(),
+        code => code.starts_with(&BY_CALL),
+    }
+}
+
+/// The caller of the interpreter's frame. Its stack pointer is stored in the frame: arguments may
+/// lie between both.
+fn interpreted(arch: &Arch) -> Rule {
+    let at = |offset| Location {
+        base: Base::Register(arch.fp.0),
+        offset,
+        deref: true,
+    };
+    Rule {
+        fp: Some(at(0)),
+        ..Rule::new(at(-8), at(8))
+    }
+}
+
+/// Where the library lies, and the fields that it publishes.
+fn find<C: ProcessCode>(process: &C) -> Option<(u64, C::Place, Fields)> {
+    let regions = process.regions();
+    let library = regions
+        .iter()
+        .find(|region| region.executable && region.path.ends_with(LIBRARY))?
+        .range
+        .start;
+    let mapping = process.find(library)?;
+    let published = process.object(mapping, PUBLISHED)?;
+    let table = word(process, published)?;
+    Some((library, process.place(mapping, library), Fields::read(process, table)?))
+}
+
+fn word(process: &impl ProcessCode, address: u64) -> Option<u64> {
+    number(process, address, 8)
+}
+
+fn number(process: &impl ProcessCode, address: u64, bytes: usize) -> Option<u64> {
+    let mut buffer = [0; 8];
+    (process.read(address, &mut buffer[..bytes]) == bytes).then(|| u64::from_le_bytes(buffer))
+}
+
+/// A C string, as far as it is not too long to be compared.
+fn text(process: &impl ProcessCode, address: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; LONGEST_NAME];
+    let read = process.read(address, &mut bytes);
+    let length = bytes[..read].iter().position(|byte| *byte == 0)?;
+    bytes.truncate(length);
+    Some(bytes)
+}
+
+impl Fields {
+    /// Reads the table. An entry has the names of type, field and the field's type, whether the field
+    /// is static, its offset and its address; the last entry has no names.
+    fn read(process: &impl ProcessCode, table: u64) -> Option<Fields> {
+        const ENTRY_WORDS: usize = 6;
+        let mut fields = Fields::default();
+        // Entries of one type follow each other, and share its name.
+        let mut last = (0, Vec::new());
+        for index in 0..MOST_FIELDS {
+            let mut bytes = [0; ENTRY_WORDS * 8];
+            if process.read(table + (index * bytes.len()) as u64, &mut bytes) != bytes.len() {
+                return None;
+            }
+            let words = bytes.as_chunks::<8>().0;
+            let word = |at: usize| words.get(at).map_or(0, |word| u64::from_le_bytes(*word));
+            if word(0) == 0 {
+                return Some(fields);
+            }
+            if last.0 != word(0) {
+                last = (word(0), text(process, word(0)).unwrap_or_default());
+            }
+            if !WANTED.iter().any(|(owner, _)| owner.as_bytes() == last.1) {
+                continue;
+            }
+            let name = text(process, word(1)).unwrap_or_default();
+            let wanted = |(owner, field): &&(&str, &str)| owner.as_bytes() == last.1 && field.as_bytes() == name;
+            if let Some(&wanted) = WANTED.iter().find(wanted) {
+                let is_static = word(3) & 0xff != 0;
+                let field = Field {
+                    offset: if is_static { word(5) } else { word(4) },
+                    bytes: size(&text(process, word(2)).unwrap_or_default()),
+                };
+                fields.0.insert(wanted, field);
+            }
+        }
+        None
+    }
+
+    fn get(&self, owner: &'static str, name: &'static str) -> Option<Field> {
+        self.0.get(&(owner, name)).copied()
+    }
+}
+
+/// Bytes of a field of this type.
+fn size(type_name: &[u8]) -> usize {
+    match type_name {
+        b"bool" => 1,
+        b"int16_t" | b"uint16_t" | b"u2" | b"short" => 2,
+        b"int" | b"uint" | b"int32_t" | b"uint32_t" => 4,
+        _ => 8,
+    }
+}
+
+/// One process's HotSpot.
+struct Machine<'m, C> {
+    process: &'m C,
+    fields: &'m Fields,
+}
+
+impl<C: ProcessCode> Machine<'_, C> {
+    /// A field of the object at `at`; of a static one, `at` is 0.
+    fn field(&self, at: u64, owner: &'static str, name: &'static str) -> Option<u64> {
+        let field = self.fields.get(owner, name)?;
+        number(self.process, at.checked_add(field.offset)?, field.bytes)
+    }
+
+    fn is_interpreter(&self, pc: u64) -> bool {
+        let holds = || {
+            let queue = self.field(0, "AbstractInterpreter", "_code")?;
+            let begin = self.field(queue, "StubQueue", "_stub_buffer")?;
+            let length = self.field(queue, "StubQueue", "_buffer_limit")?;
+            Some((begin..begin.checked_add(length)?).contains(&pc))
+        };
+        holds().unwrap_or(false)
+    }
+
+    /// The method whose code has `pc`.
+    fn method(&self, pc: u64) -> Option<Method> {
+        let heaps = self.field(0, "CodeCache", "_heaps")?;
+        let count = self.field(heaps, "GrowableArrayBase", "_len")?.min(MOST_HEAPS);
+        let data = self.field(heaps, "GrowableArray<int>", "_data")?;
+        (0..count).find_map(|index| {
+            let heap = word(self.process, data.checked_add(index * 8)?)?;
+            self.method_in(heap, pc)
+        })
+    }
+
+    fn method_in(&self, heap: u64, pc: u64) -> Option<Method> {
+        let part = |name| heap.checked_add(self.fields.get("CodeHeap", name)?.offset);
+        let (memory, map) = (part("_memory")?, part("_segmap")?);
+        let low = self.field(memory, "VirtualSpace", "_low")?;
+        let high = self.field(memory, "VirtualSpace", "_high")?;
+        if !(low..high).contains(&pc) {
+            return None;
+        }
+        let bits = self.field(heap, "CodeHeap", "_log2_segment_size")?;
+        if !SEGMENT_BITS.contains(&bits) {
+            return None;
+        }
+        let segments = self.field(map, "VirtualSpace", "_low")?;
+        let mut segment = (pc - low) >> bits;
+        for _ in 0..MOST_HOPS {
+            match number(self.process, segments.checked_add(segment)?, 1)? {
+                0 => return self.method_at(low.checked_add(segment << bits)?, bits, pc),
+                0xff => return None,
+                back => segment = segment.checked_sub(back)?,
+            }
+        }
+        None
+    }
+
+    /// The method of the block at `block`, if it has one, and its code has `pc`.
+    fn method_at(&self, block: u64, bits: u64, pc: u64) -> Option<Method> {
+        let used = self.fields.get("HeapBlock::Header", "_used")?;
+        if number(self.process, block.checked_add(used.offset)?, used.bytes)? != 1 {
+            return None;
+        }
+        let length = self
+            .field(block, "HeapBlock::Header", "_length")?
+            .checked_mul(1 << bits)?;
+        let blob = block.checked_add((used.offset + 1).next_multiple_of(8))?;
+        let name = text(self.process, self.field(blob, "CodeBlob", "_name")?)?;
+        if name != b"nmethod" && name != b"native nmethod" {
+            return None;
+        }
+        let (code, end) = self.code(blob)?;
+        let is_inside = blob <= code && code <= pc && pc < end && end <= block.checked_add(length)?;
+        let offset = self.field(blob, "CodeBlob", "_frame_complete_offset")?;
+        // Offsets below 0 say that the frame is never complete; they are no sensible addresses.
+        let complete = code.checked_add(offset).filter(|complete| *complete < end)?;
+        let words = u32::try_from(self.field(blob, "CodeBlob", "_frame_size")?).ok()?;
+        is_inside.then_some(Method {
+            code,
+            end,
+            complete,
+            frame_bytes: words.checked_mul(8)?,
+            second_entry: self.field(blob, "nmethod", "_osr_entry_point").unwrap_or(0),
+            deoptimized: self.deoptimized(blob),
+        })
+    }
+
+    /// The instructions of a blob. Newer versions store offsets from the header, not addresses.
+    fn code(&self, blob: u64) -> Option<(u64, u64)> {
+        if let Some(begin) = self.field(blob, "CodeBlob", "_code_begin") {
+            return Some((begin, self.field(blob, "CodeBlob", "_code_end")?));
+        }
+        let begin = self.field(blob, "CodeBlob", "_code_offset")?;
+        let end = self.field(blob, "CodeBlob", "_data_offset")?;
+        Some((blob.checked_add(begin)?, blob.checked_add(end)?))
+    }
+
+    fn deoptimized(&self, blob: u64) -> Option<u64> {
+        let by_address = self.field(blob, "CompiledMethod", "_deopt_handler_begin");
+        by_address.or_else(|| blob.checked_add(self.field(blob, "nmethod", "_deopt_handler_offset")?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_their_sizes() {
+        assert_eq!(
+            ["bool", "int16_t", "int", "size_t", "char*"].map(|name| size(name.as_bytes())),
+            [1, 2, 4, 8, 8]
+        );
+    }
+
+    #[test]
+    fn handlers_push_their_own_address() {
+        let by_move = [0x49, 0xba, 0x1d, 0xcd, 0x44, 0xb9, 0x43, 0x7f, 0, 0, 0x41, 0x52, 0xe9];
+        assert!(pushes_own_address(&by_move, 0x7f43_b944_cd1d));
+        assert!(!pushes_own_address(&by_move, 0x7f43_b944_cd1e));
+        let by_call = [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05, 0xe9, 0, 0];
+        assert!(pushes_own_address(&by_call, 1));
+        assert!(!pushes_own_address(&[0x90; 13], 1));
+    }
+
+    #[test]
+    fn all_wanted_fields_are_different() {
+        for (index, field) in WANTED.iter().enumerate() {
+            assert!(!WANTED[..index].contains(field), "{field:?}");
+        }
+    }
+}

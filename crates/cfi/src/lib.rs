@@ -1,0 +1,59 @@
+//! Call frame information: what sampling needs of DWARF.
+//!
+//! - [`eh_frame`] turns `.eh_frame` into SFrame rows and reports what rows cannot express; [`build`] makes them a table;
+//!   [`check`] compares any table with call frame information.
+//! - [`tables`] gives each module the one table that sampling uses; [`cache`] keeps it.
+//! - [`registers`] restores all registers of a caller that can be known.
+//! - [`proof`] leaves code that no row describes, and proves what it finds.
+//! - [`starts`] finds where functions without symbols begin; [`go_names`] reads the names in `.gopclntab`.
+//!
+//! ```
+//! use backtrail_cfi::eh_frame::EhFrame;
+//! use backtrail_cfi::{build, check, tables};
+//! use backtrail_elf::{Image, MappedFile};
+//! use backtrail_sframe::write::Options;
+//! use backtrail_sframe::{Section, Version};
+//!
+//! let file = MappedFile::open(&std::env::current_exe()?)?;
+//! let image = Image::parse(file.bytes())?;
+//! let built = build::of_image(&image, &Options::new(Version::V3, tables::abi(&image), 0))?;
+//! println!("{} functions in {} bytes", built.functions, built.bytes.len());
+//!
+//! let section = image.eh_frame()?.expect("a table was made of it");
+//! let frames = EhFrame::of_image(&image, &section.data, section.address);
+//! let report = check::check(&frames, &Section::parse(&built.bytes, 0)?, &built.skipped);
+//! assert_eq!(report.mismatches, []);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod asked;
+pub mod build;
+mod by_hand;
+pub mod cache;
+pub mod called;
+pub mod check;
+mod code;
+mod compiled;
+pub mod eh_frame;
+mod error;
+#[doc(hidden)]
+pub mod fuzz;
+mod go_frames;
+pub mod go_names;
+mod gopclntab;
+mod hotspot;
+pub mod instructions;
+mod kept;
+pub mod objects;
+mod plt;
+mod prologue;
+pub mod proof;
+mod pushed;
+mod reader;
+pub mod registers;
+mod roots;
+pub mod sizes;
+pub mod starts;
+pub mod tables;
+mod undescribed;
+pub mod whole;

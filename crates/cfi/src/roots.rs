@@ -1,0 +1,246 @@
+//! Where stacks begin of which call frame information says nothing, or the wrong thing; x86-64 only.
+//!
+//! A stack begins in code from which nothing returns: it was jumped to, or entered by a return to an address that no
+//! call has left. Hand-written code of that kind seldom says so. What is marked here ends in `hlt`, which no program gets
+//! past, behind a call or system call that ends the thread.
+
+use std::ops::Range;
+
+use backtrail_elf::Image;
+use backtrail_sframe::Row;
+use backtrail_sframe::write::FunctionRows;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
+
+use crate::eh_frame::{self, Converted};
+use crate::undescribed::{described, not_described};
+
+const HLT: u8 = 0xf4;
+const NOP: u8 = 0x90;
+const INT3: u8 = 0xcc;
+
+/// A byte of code, or any.
+type Pattern = &'static [Option<u8>];
+
+macro_rules! pattern {
+    (@ _) => { None };
+    (@ $byte:literal) => { Some($byte) };
+    ($($byte:tt)*) => { &[$(pattern!(@ $byte)),*] };
+}
+
+/// Code in which a stack begins, without any description. Each ends in `hlt`.
+const ROOTS: [Pattern; 6] = [
+    // Boost's `make_fcontext`, which PHP has too: `push rbp; jmp rbx`, to where the function returns that has become the stack's first:
+    // `xor rdi, rdi; call _exit; hlt`. With and without `endbr64`.
+    pattern!(0x55 0xff 0xe3 0x48 0x31 0xff 0xe8 _ _ _ _ 0xf4),
+    pattern!(0x55 0xff 0xe3 0xf3 0x0f 0x1e 0xfa 0x48 0x31 0xff 0xe8 _ _ _ _ 0xf4),
+    // musl's `clone` in the child: `xor ebp, ebp; pop rdi; call r9; mov edi, eax; xor eax, eax; mov al, 60; syscall; hlt`.
+    pattern!(0x31 0xed 0x5f 0x41 0xff 0xd1 0x89 0xc7 0x31 0xc0 0xb0 0x3c 0x0f 0x05 0xf4),
+    // The same as others write it: `call rax`, `rbx`, `rcx` or `rdx`; `mov edi, eax`; `mov eax, 60`; `syscall; hlt`.
+    pattern!(0xff 0xd0 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
+    pattern!(0xff 0xd3 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
+    pattern!(0xff 0xd2 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
+];
+
+/// glibc's `__start_context`, to which functions of `makecontext` return: `mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi`. Its call frame
+/// information describes an ordinary function.
+const START_CONTEXT: [u8; 10] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff];
+
+/// Marks them as outermost. What is returned to at its first byte begins one byte earlier, in the room before it: callers are looked up by the byte before
+/// the return address.
+pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
+    if image.arch().name != "x86_64" {
+        return;
+    }
+    for function in &mut converted.functions {
+        if is_misdescribed(image, function.start) {
+            function.rows = vec![OUTERMOST];
+        }
+    }
+    let known = described(converted);
+    let holes = code(image).into_iter().flat_map(|range| holes(&known, range));
+    let found: Vec<FunctionRows> = holes
+        .filter_map(|hole| {
+            Some((
+                hole.start,
+                image.data_at(hole.start)?.get(..(hole.end - hole.start) as usize)?,
+            ))
+        })
+        .flat_map(|(start, code)| in_hole(start, code))
+        .collect();
+    if !found.is_empty() {
+        let found = not_described(found, &known, &image.code_ranges());
+        converted.functions.extend(found);
+        converted.functions.sort_by_key(|function| function.start);
+    }
+    reach_back(converted, image);
+}
+
+/// Where the code of the entry point ends, of which nothing else is known: behind the first instruction that does not go
+/// on, at what it calls, or after `most` bytes.
+pub(crate) fn end_of_entry(image: &Image<'_>, entry: u64, most: u64) -> Option<u64> {
+    if image.arch().name != "x86_64" {
+        return None;
+    }
+    let code = image.data_at(entry)?;
+    let code = &code[..code.len().min(most as usize)];
+    Some(end_of_code(code, entry))
+}
+
+fn end_of_code(code: &[u8], start: u64) -> u64 {
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut end = start.saturating_add(code.len() as u64);
+    // Branches lead over what ends before.
+    let mut reached = start;
+    while decoder.can_decode() && decoder.ip() < end {
+        let instruction = decoder.decode();
+        let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
+            .then(|| instruction.near_branch_target());
+        let ends_thread = instruction.mnemonic() == Mnemonic::Hlt;
+        match (instruction.flow_control(), target) {
+            (FlowControl::Call, Some(target)) if target > start => end = end.min(target),
+            (FlowControl::ConditionalBranch, Some(target)) => reached = reached.max(target),
+            (FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall, _) if !ends_thread => {}
+            _ if instruction.mnemonic() == Mnemonic::Syscall => {}
+            _ if instruction.next_ip() > reached => return end.min(instruction.next_ip()),
+            _ => {}
+        }
+    }
+    end
+}
+
+/// Whether a stack begins in the function at this address, though its call frame information describes an ordinary one.
+pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
+    let code = image.data_at(start).filter(|_| image.arch().name == "x86_64");
+    code.is_some_and(|code| code.starts_with(&START_CONTEXT))
+}
+
+const OUTERMOST: Row = Row { start: 0, rule: None };
+
+/// Where code lies: of files with sections, not what else is loaded with it.
+fn code(image: &Image<'_>) -> Vec<Range<u64>> {
+    let sections = image.sections().iter();
+    let sections: Vec<Range<u64>> = sections
+        .filter(|section| section.is_loaded() && section.is_code())
+        .map(|section| section.address..section.address.saturating_add(section.size))
+        .collect();
+    if sections.is_empty() {
+        image.code_ranges()
+    } else {
+        sections
+    }
+}
+
+/// What `known`, which is in order, leaves of `range`.
+fn holes(known: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
+    let first = known.partition_point(|known| known.end <= range.start);
+    let inside = known[first..].iter().take_while(|known| known.start < range.end);
+    let mut start = range.start;
+    let mut holes = Vec::new();
+    for known in inside {
+        if start < known.start {
+            holes.push(start..known.start);
+        }
+        start = start.max(known.end);
+    }
+    if start < range.end {
+        holes.push(start..range.end);
+    }
+    holes
+}
+
+/// The roots in code that lies at `start`.
+fn in_hole(start: u64, code: &[u8]) -> Vec<FunctionRows> {
+    let ends = code.iter().enumerate().filter(|(_, byte)| **byte == HLT);
+    let found = ends.filter_map(|(at, _)| {
+        let len = ROOTS.iter().find_map(|pattern| {
+            let code = code.get((at + 1).checked_sub(pattern.len())?..=at)?;
+            matches(code, pattern).then_some(pattern.len())
+        })?;
+        let start = start + (at + 1 - len) as u64;
+        Some(FunctionRows::new(start, len as u32, vec![OUTERMOST]))
+    });
+    found.collect()
+}
+
+fn matches(code: &[u8], pattern: Pattern) -> bool {
+    code.len() == pattern.len()
+        && code
+            .iter()
+            .zip(pattern)
+            .all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte))
+}
+
+/// Lets functions from which nothing returns begin one byte earlier, where that byte is nobody's and fills room.
+fn reach_back(converted: &mut Converted, image: &Image<'_>) {
+    let unsaid = std::mem::take(&mut converted.unsaid);
+    let mut end = 0;
+    for function in &mut converted.functions {
+        let before = function.start.checked_sub(1);
+        let is_first = function.rows.first() == Some(&OUTERMOST) && !function.signal_frame && function.repeat.is_none();
+        if let Some(before) = before
+            && is_first
+            && end <= before
+            && !unsaid.iter().any(|range| range.contains(&before))
+            && fills_room(image, before)
+            && let Some(size) = function.size.checked_add(1)
+        {
+            function.start = before;
+            function.size = size;
+            for row in function.rows.iter_mut().skip(1) {
+                row.start = row.start.saturating_add(1);
+            }
+        }
+        end = eh_frame::end_of(function);
+    }
+    converted.unsaid = unsaid;
+}
+
+/// Whether this byte is the last of what is put between functions: `nop`, `int3`, 0, or a long `nop`, which ends in 0.
+fn fills_room(image: &Image<'_>, address: u64) -> bool {
+    let byte = image.data_at(address).and_then(|code| code.first());
+    byte.is_some_and(|byte| matches!(*byte, 0 | NOP | INT3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_ends_a_thread_is_found() {
+        let fcontext = [
+            0xc3, 0x55, 0xff, 0xe3, 0x48, 0x31, 0xff, 0xe8, 0x49, 0xfe, 0xff, 0xff, 0xf4, 0x0f,
+        ];
+        let found = in_hole(0x1000, &fcontext);
+        assert_eq!(found, [FunctionRows::new(0x1001, 12, vec![OUTERMOST])]);
+        // What goes on behind the call is none.
+        let mut returns = fcontext;
+        returns[12] = 0xc3;
+        assert_eq!(in_hole(0x1000, &returns), []);
+        assert_eq!(in_hole(0x1000, &fcontext[2..]), []);
+        assert_eq!(in_hole(0x1000, &[HLT; 64]), []);
+    }
+
+    #[test]
+    fn an_entry_point_ends_where_it_does_not_go_on() {
+        // call +0; ret; int3: Free Pascal's.
+        assert_eq!(
+            end_of_code(&[0x48, 0x31, 0xed, 0xe8, 0, 1, 0, 0, 0xc3, 0xcc], 0x1000),
+            0x1009
+        );
+        // call +0, and what is called: musl's.
+        assert_eq!(end_of_code(&[0x31, 0xed, 0xe8, 0, 0, 0, 0, 0x55, 0x90], 0x1000), 0x1007);
+        // je over a jump; syscall; hlt
+        let code = [0x74, 0x02, 0xeb, 0x00, 0x0f, 0x05, 0xf4, 0x90];
+        assert_eq!(end_of_code(&code, 0x1000), 0x1007);
+        // Nothing ends it.
+        assert_eq!(end_of_code(&[0x90; 4], 0x1000), 0x1004);
+    }
+
+    #[test]
+    fn holes_are_what_is_left() {
+        let known = [0x10..0x20, 0x30..0x40];
+        assert_eq!(holes(&known, 0..0x50), [0..0x10, 0x20..0x30, 0x40..0x50]);
+        assert_eq!(holes(&known, 0x18..0x38), std::slice::from_ref(&(0x20..0x30)));
+        assert_eq!(holes(&[], 1..2), std::slice::from_ref(&(1..2)));
+    }
+}

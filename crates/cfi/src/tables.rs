@@ -1,0 +1,382 @@
+//! The one unwind table that sampling uses for a module: its own `.sframe`, or its `.eh_frame` converted to SFrame
+//! version 3 and kept in a cache.
+//!
+//! A module's own `.sframe` is often not whole: it lacks what the linker made and what was assembled without it, such
+//! as the start files that say where a stack ends. Functions that only `.eh_frame` knows are added then.
+//! Where there is a `.debug_frame` (all that Go's linker writes), it says what `.eh_frame` does not; and Go's `.gopclntab` what neither does.
+//!
+//! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes in little-endian:
+//! the bytes of code without rows (8), the CRC-32 of the sections it was made from (4), and the CRC-32 of all before
+//! (4). An entry that does not fit its trailer, or was made from other sections, is made anew.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use backtrail_elf::{Image, MappedFile, SectionData, Symbols};
+use backtrail_sframe::write::{FunctionRows, Options};
+use backtrail_sframe::{Abi, Section, Version};
+use backtrail_wire::{Bytes, Endian};
+
+use crate::build;
+use crate::by_hand;
+use crate::cache;
+use crate::eh_frame::{self, Converted, EhFrame, debug_frame};
+pub use crate::error::Error;
+use crate::gopclntab;
+use crate::plt;
+use crate::roots;
+
+/// The folder of the cache, named after what converting yields: another conversion, another folder.
+const CACHE_FOLDER: &str = "sframe-v8";
+
+const TRAILER_BYTES: usize = 16;
+
+/// Where a table comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TableOrigin {
+    /// The module's own `.sframe`.
+    Shipped,
+    /// The module's own `.sframe`, and of `.eh_frame` what that one lacks.
+    Completed,
+    /// Converted from `.eh_frame` now.
+    Converted,
+    /// Converted or completed some time ago.
+    Cached,
+}
+
+/// An unwind table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// An SFrame section; there may be more bytes after its end.
+    pub bytes: Vec<u8>,
+    /// The section's address: with it, the functions' starts are addresses of the file (svma).
+    pub address: u64,
+    /// Where it comes from.
+    pub origin: TableOrigin,
+    /// Bytes of code that `.eh_frame` describes and the table does not; 0 for a shipped one.
+    pub uncovered_bytes: u64,
+    /// What was left out, by the reason's name; only known when it was converted now.
+    pub skipped: BTreeMap<&'static str, u64>,
+    /// Where `.eh_frame` makes no sense any more; only known when it was converted now.
+    pub damage: Option<eh_frame::Error>,
+}
+
+impl Table {
+    /// The section's reader.
+    pub fn section(&self) -> backtrail_sframe::Result<Section<'_>> {
+        Section::parse(&self.bytes, self.address)
+    }
+}
+
+/// The ABI that SFrame sections of `image` name.
+pub fn abi(image: &Image<'_>) -> Abi {
+    match (image.arch().name, image.endian()) {
+        ("aarch64", Endian::Little) => Abi::Aarch64Little,
+        ("aarch64", Endian::Big) => Abi::Aarch64Big,
+        ("s390x", _) => Abi::S390xBig,
+        _ => Abi::Amd64Little,
+    }
+}
+
+/// Whether the table of a module says more than its call frame information does, even of what that describes.
+pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
+    gopclntab::section(image).is_some()
+}
+
+/// Whether a module's table says something else of the function that begins at `svma` than its call frame information does.
+pub fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
+    roots::is_misdescribed(image, svma)
+}
+
+/// The module's own `.sframe`, where it has one that makes sense.
+pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
+    let own = image.sframe().ok().flatten();
+    own.filter(|own| is_sound(&own.data, own.address, abi(image)))
+}
+
+/// The rows of `image`'s `.eh_frame`, and of what no FDE describes its entry point and, on AArch64, its procedure linkage table.
+pub fn convert(image: &Image<'_>) -> Result<Converted, Error> {
+    let section = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
+    Ok(convert_section(image, &section))
+}
+
+fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
+    let mut converted = eh_frame::convert(&EhFrame::of_image(image, &section.data, section.address));
+    let entry = image.entry();
+    let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
+    if entry != 0 && is_code && converted.find(entry).is_none() {
+        let symbols = Symbols::new(image);
+        let end = symbols.lookup(entry).map(|symbol| symbol.address + symbol.size);
+        let end = end.or_else(|| symbols.next_address(entry));
+        let shown = roots::end_of_entry(image, entry, eh_frame::MAX_ENTRY_BYTES);
+        let end = end.into_iter().chain(shown).filter(|end| *end > entry).min();
+        converted.add_entry_point(entry, end);
+    }
+    plt::add(&mut converted, image);
+    gopclntab::add(&mut converted, image);
+    roots::add(&mut converted, image);
+    by_hand::add(&mut converted, image);
+    converted
+}
+
+/// The table of a file without any call frame information: where stacks begin, and its linkage tables. `None` if it has
+/// neither.
+pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
+    let converted = convert_section(image, &NO_SECTION);
+    let built = build::table(&converted, &Options::new(Version::V3, abi(image), 0)).ok()?;
+    (!converted.functions.is_empty()).then(|| Table {
+        address: 0,
+        origin: TableOrigin::Converted,
+        uncovered_bytes: 0,
+        skipped: BTreeMap::new(),
+        damage: None,
+        bytes: built.bytes,
+    })
+}
+
+/// Gives modules their tables.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    cache: Option<PathBuf>,
+}
+
+impl Tables {
+    /// Keeps converted tables in `sframe-v8` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
+    /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
+    pub fn open(cache_dir: Option<PathBuf>) -> Tables {
+        let dir = cache_dir.or_else(cache::folder);
+        Tables {
+            cache: dir.map(|dir| dir.join(CACHE_FOLDER)),
+        }
+    }
+
+    /// Keeps nothing.
+    pub fn without_cache() -> Tables {
+        Tables { cache: None }
+    }
+
+    /// The table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that cannot be read or written
+    /// costs time and nothing else.
+    pub fn load(&self, image: &Image<'_>) -> Result<Table, Error> {
+        let own = own_section(image);
+        let debug = match own {
+            Some(_) => None,
+            None => debug_frame::of_image(image),
+        };
+        let go = gopclntab::section(image);
+        let (section, more) = match (image.eh_frame(), &own, debug) {
+            (Ok(Some(section)), None, debug) => (section, debug),
+            (Ok(Some(section)), Some(own), _) if lacks_functions(image, own) => (section, None),
+            (_, Some(own), _) => return Ok(shipped(own)),
+            (_, None, Some(debug)) => (debug, None),
+            (Ok(None), None, None) if go.is_some() => (NO_SECTION, None),
+            (Ok(None), None, None) => return Err(Error::NoUnwindInformation),
+            (Err(error), None, None) => return Err(error.into()),
+        };
+        let entry = self.cache_entry(image, &section);
+        let source = entry
+            .as_ref()
+            .map(|_| source_crc(image, [Some(&section), own.as_ref(), more.as_ref(), go.as_ref()]));
+        if let (Some(path), Some(source)) = (&entry, source)
+            && let Some(table) = read_entry(path, source, abi(image))
+        {
+            return Ok(table);
+        }
+        let table = make(image, &section, own.as_ref(), more.as_ref())?;
+        if let (Some(path), Some(source)) = (entry, source) {
+            // Without a cache the next load takes as long as this one did.
+            let _ = write_entry(&path, &table, source);
+        }
+        Ok(table)
+    }
+
+    fn cache_entry(&self, image: &Image<'_>, section: &SectionData<'_>) -> Option<PathBuf> {
+        let folder = self.cache.as_ref()?;
+        match image.build_id() {
+            Some(id) => cache::entry(folder, id, "sframe"),
+            None if section.data.len() >= LARGE => cache::entry(folder, &code_id(image), "sframe"),
+            None => None,
+        }
+    }
+}
+
+/// Bytes of call frame information from which on a file without a build id is worth a cache entry: Rust's compiler has none.
+const LARGE: usize = 1 << 16;
+
+/// What stands for a missing build id: all code, which takes a fiftieth of the time that a table takes to make.
+fn code_id(image: &Image<'_>) -> Vec<u8> {
+    let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
+    for range in image.code_ranges() {
+        let code = image.data_at(range.start).unwrap_or_default();
+        let len = (range.end - range.start).min(code.len() as u64);
+        crc.update(&range.start.to_le_bytes());
+        crc.update(&code[..len as usize]);
+        bytes += len;
+    }
+    let (crc, len) = (crc.finalize().to_le_bytes(), image.bytes().len() as u64);
+    [b"code", &crc[..], &bytes.to_le_bytes(), &len.to_le_bytes()].concat()
+}
+
+/// The call frame information of files that have none.
+const NO_SECTION: SectionData<'static> = SectionData {
+    address: 0,
+    data: Cow::Borrowed(&[]),
+};
+
+fn shipped(own: &SectionData<'_>) -> Table {
+    Table {
+        bytes: own.data.to_vec(),
+        address: own.address,
+        origin: TableOrigin::Shipped,
+        uncovered_bytes: 0,
+        skipped: BTreeMap::new(),
+        damage: None,
+    }
+}
+
+fn make(
+    image: &Image<'_>,
+    section: &SectionData<'_>,
+    own: Option<&SectionData<'_>>,
+    more: Option<&SectionData<'_>>,
+) -> Result<Table, Error> {
+    let mut converted = convert_section(image, section);
+    if let Some(more) = more {
+        let mut with_more = eh_frame::convert(&EhFrame::of_image(image, &more.data, more.address));
+        complete(&mut with_more, std::mem::take(&mut converted.functions));
+        converted.functions = with_more.functions;
+    }
+    let mut origin = TableOrigin::Converted;
+    if let Some(own) = own {
+        let section = Section::parse(&own.data, own.address);
+        let Ok(functions) = section.and_then(|section| FunctionRows::read_all(&section)) else {
+            return Ok(shipped(own));
+        };
+        complete(&mut converted, functions);
+        origin = TableOrigin::Completed;
+    }
+    if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
+        return Err(Error::Cfi(damage));
+    }
+    let options = Options::new(Version::V3, abi(image), 0);
+    let built = build::table(&converted, &options).map_err(Error::Write)?;
+    let reasons = built.skipped_by_reason().into_iter();
+    Ok(Table {
+        address: 0,
+        origin,
+        uncovered_bytes: built.uncovered_bytes(),
+        skipped: reasons.map(|(reason, (count, _))| (reason, count)).collect(),
+        damage: built.damage,
+        bytes: built.bytes,
+    })
+}
+
+/// Whether a section can be read to its end, is for this CPU, and has functions at all. Functions may share their
+/// rows, so that a small section can claim endless ones: after a multiple of its length the rest is taken as it is,
+/// which costs an unwinder no more than a missing row.
+fn is_sound(bytes: &[u8], address: u64, abi: Abi) -> bool {
+    let Ok(section) = Section::parse(bytes, address) else {
+        return false;
+    };
+    if section.abi() != abi || section.num_fdes() == 0 {
+        return false;
+    }
+    let mut budget = row_budget(bytes);
+    for function in section.functions() {
+        let Ok(fde) = function else { return false };
+        for row in fde.rows() {
+            if row.is_err() {
+                return false;
+            }
+            let Some(rest) = budget.checked_sub(1) else {
+                return true;
+            };
+            budget = rest;
+        }
+    }
+    true
+}
+
+/// As many rows as a section of this length is believed to have.
+fn row_budget(bytes: &[u8]) -> usize {
+    bytes.len().saturating_mul(4)
+}
+
+/// Whether conversion knows functions that the module's own table does not: those of `.eh_frame` by the sorted table of
+/// `.eh_frame_hdr`, which is much faster to go through than `.eh_frame` itself.
+fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
+    let Ok(section) = Section::parse(&own.data, own.address) else {
+        return true;
+    };
+    let knows = |address| matches!(section.lookup(address), Ok(Some(_)));
+    let entry = image.entry();
+    if entry != 0 && !knows(entry) && image.code_ranges().iter().any(|range| range.contains(&entry)) {
+        return true;
+    }
+    if !plt::functions(image).iter().all(|function| knows(function.start)) {
+        return true;
+    }
+    let Ok(Some(header)) = image.eh_frame_hdr() else {
+        return true;
+    };
+    let starts = eh_frame::search_table(&header.data, header.address, image.endian());
+    !starts.is_some_and(|starts| starts.into_iter().all(knows))
+}
+
+/// Puts the module's own functions in the place of those that were converted.
+fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
+    own.sort_by_key(|function| function.start);
+    let end = |function: &FunctionRows| function.start.saturating_add(u64::from(function.size));
+    converted.functions.retain(|function| {
+        let before = own.partition_point(|own| own.start < end(function));
+        own[..before].last().is_none_or(|own| end(own) <= function.start)
+    });
+    converted.functions.append(&mut own);
+    converted.functions.sort_by_key(|function| function.start);
+}
+
+/// Two files may have one build id; what their tables say, and where, tells them apart.
+fn source_crc(image: &Image<'_>, sections: [Option<&SectionData<'_>>; 4]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    // Some rows are made from code that only a symbol names, which a stripped copy of the file has not.
+    for name in [".symtab", ".dynsym"] {
+        let size = image.section_header(name).map_or(0, |section| section.size);
+        crc.update(&size.to_le_bytes());
+    }
+    for section in sections.into_iter().flatten() {
+        crc.update(&section.address.to_le_bytes());
+        crc.update(&section.data);
+    }
+    crc.finalize()
+}
+
+fn read_entry(path: &Path, source: u32, abi: Abi) -> Option<Table> {
+    let file = MappedFile::open(path).ok()?;
+    let (head, crc) = file.bytes().split_last_chunk::<4>()?;
+    let split = head.len().checked_sub(TRAILER_BYTES - 4)?;
+    let trailer = Bytes::new(&head[split..], Endian::Little);
+    // What this program has written needs no second look at every row.
+    let fits = u32::from_le_bytes(*crc) == crc32fast::hash(head) && trailer.u32(8) == Ok(source);
+    let is_ours = |section: Section<'_>| section.abi() == abi && section.num_fdes() > 0;
+    if !fits || !Section::parse(&head[..split], 0).is_ok_and(is_ours) {
+        return None;
+    }
+    Some(Table {
+        bytes: head[..split].to_vec(),
+        address: 0,
+        origin: TableOrigin::Cached,
+        uncovered_bytes: trailer.u64(0).ok()?,
+        skipped: BTreeMap::new(),
+        damage: None,
+    })
+}
+
+fn write_entry(path: &Path, table: &Table, source: u32) -> io::Result<()> {
+    let mut content = table.bytes.clone();
+    content.extend(table.uncovered_bytes.to_le_bytes());
+    content.extend(source.to_le_bytes());
+    content.extend(crc32fast::hash(&content).to_le_bytes());
+    cache::write(path, &content)
+}

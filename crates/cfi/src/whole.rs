@@ -1,0 +1,94 @@
+//! The one table that a linked file should have: what `.eh_frame` says, and rows that only its present table has.
+
+use backtrail_elf::{Image, Kind};
+use backtrail_sframe::Section;
+use backtrail_sframe::write::{FunctionRows, Options, WriteError};
+
+use crate::build::{self, Built};
+use crate::eh_frame::{self, Converted, EhFrame};
+use crate::error::Error;
+use crate::plt;
+use crate::tables;
+use crate::undescribed::{described, not_described};
+
+/// What the table, or those of a relocatable file, are made of; it can be written more than once, since where it will lie may depend on its length.
+#[derive(Clone, Debug)]
+pub struct Whole {
+    converted: Converted,
+    kept: usize,
+}
+
+impl Whole {
+    /// Reads all that `image` says. Linkers that know nothing of the format put tables of several object files behind each other:
+    /// each of them is read.
+    ///
+    /// Fails where there is neither `.eh_frame` nor a table, and where `.eh_frame` makes no sense to its end: half a
+    /// table would hide the damage.
+    pub fn of_image(image: &Image<'_>) -> Result<Whole, Error> {
+        let section = image.eh_frame()?;
+        let mut converted = match &section {
+            Some(section) => eh_frame::convert(&EhFrame::of_image(image, &section.data, section.address)),
+            None => Converted::default(),
+        };
+        if let Some(damage) = converted.damage {
+            return Err(Error::Cfi(damage));
+        }
+        let code = image.code_ranges();
+        plt::add(&mut converted, image);
+        // What nobody describes but the table that is there.
+        let kept = not_described(own_functions(image), &described(&converted), &code);
+        if section.is_none() && kept.is_empty() {
+            return Err(Error::NoEhFrame);
+        }
+        let count = kept.len();
+        // Joined with neighbours they could not be told from padding the next time.
+        let ranges = kept.iter().map(|function| function.start..eh_frame::end_of(function));
+        converted.unsaid.extend(ranges);
+        converted.functions.extend(kept);
+        converted.functions.sort_by_key(|function| function.start);
+        Ok(Whole { converted, kept: count })
+    }
+
+    /// Functions of the present table that `.eh_frame` says nothing of.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Whether there is anything to make a table of.
+    pub fn is_empty(&self) -> bool {
+        self.converted.functions.is_empty()
+    }
+
+    pub(crate) fn into_converted(self) -> Converted {
+        self.converted
+    }
+
+    /// Writes the table.
+    pub fn table(&self, options: &Options) -> Result<Built, WriteError> {
+        build::table(&self.converted, options)
+    }
+}
+
+/// The functions of the present tables.
+fn own_functions(image: &Image<'_>) -> Vec<FunctionRows> {
+    let mut functions = Vec::new();
+    for (_, own) in image.sframe_tables().unwrap_or_default() {
+        let mut at = 0usize;
+        while let Some(rest) = own.data.get(at..).filter(|rest| !rest.is_empty()) {
+            let Ok(mut table) = Section::parse(rest, own.address.wrapping_add(at as u64)) else {
+                break;
+            };
+            if image.kind() == Kind::Relocatable {
+                // So relocations count, whether a flag says it or not.
+                table = table.starts_relative_to_field();
+            }
+            if table.abi() == tables::abi(image)
+                && let Ok(read) = FunctionRows::read_all(&table)
+            {
+                functions.extend(read);
+            }
+            at = (at + table.size()).next_multiple_of(8);
+        }
+    }
+    functions
+}

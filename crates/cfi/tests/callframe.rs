@@ -1,0 +1,212 @@
+//! Callers by `backtrail_callframe`, which handlers use, beside those by gimli, on real files.
+
+use std::path::Path;
+
+use backtrail_arch::{Register, Registers};
+use backtrail_callframe::{Entries, Frame, Missing, Search, Source, caller, is_searchable};
+use backtrail_cfi::registers::{CallFrames, Held};
+use backtrail_elf::{Image, MappedFile};
+use backtrail_testkit::skip;
+
+/// A file as it would lie in memory at its own addresses.
+struct Loaded<'i> {
+    image: &'i Image<'i>,
+}
+
+impl Source for Loaded<'_> {
+    fn copy(&mut self, address: u64, words: &mut [u64]) -> usize {
+        // A page goes on where its segment ends.
+        let chunks = self.image.data_at(address).unwrap_or_default().chunks(8);
+        let mut count = 0;
+        for (word, chunk) in words.iter_mut().zip(chunks) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(bytes);
+            count += 1;
+        }
+        count
+    }
+}
+
+/// A stack of which every word is another.
+fn word(address: u64) -> Option<u64> {
+    Some(address.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+}
+
+/// The stack pointer is 7, and the lowest.
+fn value(number: u8) -> u64 {
+    0x7ffe_0000_0000 + u64::from(number ^ 7) * 0x1_0000
+}
+
+fn registers(image: &Image<'_>, pc: u64) -> Registers {
+    let mut registers = Registers::new(pc);
+    for number in 0..32 {
+        if image.arch().register_name(Register(number)).is_some() && Register(number) != image.arch().ra {
+            registers.set(Register(number), value(number));
+        }
+    }
+    registers
+}
+
+/// How many callers were compared, and how many of them have a place.
+fn compare(image: &Image<'_>, search: &Search<'_>, starts: &[(u64, u64)]) -> (usize, usize) {
+    let held = |found: Option<backtrail_elf::SectionData<'_>>| {
+        found.map(|found| Held {
+            address: found.address,
+            bytes: found.data.into_owned(),
+        })
+    };
+    let eh_frame = held(image.eh_frame().unwrap()).unwrap();
+    let frames = CallFrames::new(image, eh_frame, held(image.eh_frame_hdr().unwrap()));
+    let (mut compared, mut found) = (0, 0);
+    for (index, (start, _)) in starts.iter().enumerate() {
+        let next = starts.get(index + 1).map_or(start + 64, |(next, _)| *next);
+        for pc in [
+            *start,
+            start + 1,
+            start + 4,
+            start + 11,
+            start + (next - start) / 2,
+            next - 1,
+        ] {
+            let all = registers(image, pc);
+            let expected = frames.caller(&all, pc, word);
+            let ours = caller(image.arch(), search, &Frame::new(all), pc, &mut Loaded { image }, word);
+            compared += 1;
+            match (ours, expected) {
+                (Ok(ours), Some(expected)) => {
+                    found += 1;
+                    assert_eq!(ours.frame.registers, expected.registers, "{pc:#x}");
+                    assert_eq!(ours.signal_frame, expected.signal_frame, "{pc:#x}");
+                    assert!(ours.start <= pc && !ours.is_doubtful, "{pc:#x}");
+                }
+                (Err(_), None) => {}
+                (ours, expected) => panic!("{pc:#x} of {start:#x}: {ours:?}, {expected:?}"),
+            }
+        }
+    }
+    (compared, found)
+}
+
+fn check(path: &str) {
+    let Ok(file) = MappedFile::open(Path::new(path)) else {
+        return skip(format!("there is no {path}"));
+    };
+    let image = Image::parse(file.bytes()).unwrap();
+    let mut source = Loaded { image: &image };
+    let section = image.eh_frame().unwrap().unwrap();
+    let end = section.address + section.data.len() as u64;
+    let mut starts: Vec<(u64, u64)> = Entries::new(section.address, end, &mut source).collect();
+    starts.sort_unstable();
+    starts.dedup_by_key(|(start, _)| *start);
+    assert!(starts.len() > 50, "{path}: {}", starts.len());
+    // Some thousands of a large file will do.
+    let some: Vec<(u64, u64)> = starts.iter().copied().step_by(starts.len().div_ceil(4000)).collect();
+    let (compared, found) = compare(&image, &Search::List(&starts), &some);
+    assert!(found * 2 > compared, "{path}: {found} of {compared}");
+    if let Some(header) = image.eh_frame_hdr().unwrap() {
+        assert!(is_searchable(header.address, &mut source), "{path}");
+        let by_header = compare(&image, &Search::Header(header.address), &some);
+        assert_eq!(by_header, (compared, found), "{path}");
+    }
+}
+
+#[test]
+fn callers_are_those_of_another_reader() {
+    for path in [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/bin/ls",
+    ] {
+        check(path);
+    }
+}
+
+/// Assembly keeps its CFA in a register that functions need not preserve, and calls functions that leave it alone.
+#[test]
+fn what_a_callee_leaves_is_doubtful() {
+    let path = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3";
+    let Ok(file) = MappedFile::open(Path::new(path)) else {
+        return skip(format!("there is no {path}"));
+    };
+    let image = Image::parse(file.bytes()).unwrap();
+    let header = image.eh_frame_hdr().unwrap().unwrap().address;
+    let (section, search) = (image.eh_frame().unwrap().unwrap(), Search::Header(header));
+    let end = section.address + section.data.len() as u64;
+    let entries: Vec<_> = Entries::new(section.address, end, &mut Loaded { image: &image }).collect();
+    let rax = Register(0);
+    let mut doubtful = 0;
+    for (start, _) in entries {
+        for pc in [start + 7, start + 9, start + 40] {
+            let mut frame = Frame::new(registers(&image, pc));
+            let known = caller(image.arch(), &search, &frame, pc, &mut Loaded { image: &image }, word);
+            frame.registers.forget(rax);
+            let without = caller(image.arch(), &search, &frame, pc, &mut Loaded { image: &image }, word);
+            if without == known {
+                continue;
+            }
+            let Ok(known) = known else { continue };
+            frame.left.set(rax, value(rax.0));
+            let left = caller(image.arch(), &search, &frame, pc, &mut Loaded { image: &image }, word).unwrap();
+            assert_eq!(left.frame.registers.pc, known.frame.registers.pc, "{pc:#x}");
+            if left.is_doubtful {
+                assert_eq!(without, Err(Missing::Value), "{pc:#x}");
+                doubtful += 1;
+            }
+        }
+    }
+    assert!(doubtful > 0);
+}
+
+#[test]
+fn damaged_sections_end() {
+    let path = "/bin/ls";
+    let Ok(file) = MappedFile::open(Path::new(path)) else {
+        return skip(format!("there is no {path}"));
+    };
+    let image = Image::parse(file.bytes()).unwrap();
+    let section = image.eh_frame().unwrap().unwrap();
+    let mut random = 1u32;
+    let mut next = || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 8) as usize
+    };
+    for _ in 0..300 {
+        let mut bytes = section.data.to_vec();
+        for _ in 0..200 {
+            let at = next() % bytes.len();
+            bytes[at] = next() as u8;
+        }
+        let mut damaged = Damaged {
+            at: section.address,
+            bytes: &bytes,
+        };
+        let end = section.address + bytes.len() as u64;
+        let entries: Vec<_> = Entries::new(section.address, end, &mut damaged).collect();
+        for &(start, entry) in entries.iter().take(300) {
+            let list = [(start, entry)];
+            let frame = Frame::new(registers(&image, start));
+            let _ = caller(image.arch(), &Search::List(&list), &frame, start, &mut damaged, word);
+        }
+    }
+}
+
+struct Damaged<'b> {
+    at: u64,
+    bytes: &'b [u8],
+}
+
+impl Source for Damaged<'_> {
+    fn copy(&mut self, address: u64, words: &mut [u64]) -> usize {
+        let offset = address
+            .checked_sub(self.at)
+            .map_or(usize::MAX, |offset| offset as usize);
+        let there = self.bytes.get(offset..).unwrap_or_default().as_chunks::<8>().0;
+        for (word, bytes) in words.iter_mut().zip(there) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        there.len().min(words.len())
+    }
+}

@@ -1,0 +1,108 @@
+//! Stacks that begin in code which call frame information does not describe as such: real files have outermost rows there.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use backtrail_cfi::tables::Tables;
+use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_sframe::{Base, Location, Section};
+use backtrail_testkit::command::run;
+use backtrail_testkit::{available, skip};
+
+/// Files of which at least one is on most systems, with what stack begins in them.
+const LIBRARIES: [(&str, &str, &[u8]); 2] = [
+    // `mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi`: `__start_context`.
+    (
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "makecontext",
+        &[0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff],
+    ),
+    // `xor rdi, rdi; call _exit`: where the first function of a fibre returns to.
+    (
+        "/usr/lib/x86_64-linux-gnu/libboost_context.so.1.74.0",
+        "make_fcontext",
+        &[0x48, 0x31, 0xff, 0xe8],
+    ),
+];
+
+#[test]
+fn fibres_begin_in_outermost_rows() {
+    for (path, name, code) in LIBRARIES {
+        if !Path::new(path).exists() {
+            skip(format!("{path} is not there"));
+            continue;
+        }
+        let file = MappedFile::open(path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let table = Tables::without_cache().load(&image).unwrap();
+        let section = table.section().unwrap();
+        let known = Symbols::named(&image, None, |symbol| symbol == name);
+        let near = known.first().expect("the library has the function").address;
+        let found = image.code_ranges().into_iter().find_map(|range| {
+            let bytes = image.data_at(range.start)?;
+            let bytes = bytes.get(..(range.end - range.start) as usize)?;
+            let at = bytes.windows(code.len()).position(|bytes| bytes == code)?;
+            Some(range.start + at as u64)
+        });
+        let Some(start) = found else {
+            skip(format!("{path} begins stacks in other code"));
+            continue;
+        };
+        // Callers are looked up by the byte before the return address.
+        assert!(is_outermost(&section, start - 1), "{path}: {:#x}", start - 1);
+        assert!(!is_outermost(&section, near), "{path}: {near:#x}");
+    }
+}
+
+fn is_outermost(section: &Section<'_>, svma: u64) -> bool {
+    let found = section.lookup(svma).unwrap();
+    found.is_some_and(|found| found.row.rule.is_none())
+}
+
+/// DWARF's number of `rbp`.
+const RBP: u8 = 6;
+
+#[test]
+fn go_is_followed_by_the_frame_pointer_and_ends_where_a_goroutine_is_left() {
+    let folder = backtrail_testkit::scratch();
+    let source = backtrail_testkit::place::workspace().join("crates/cli/tests/programs/parked.go");
+    let built = folder.path().join("parked");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&built).arg(&source);
+    build.env("GOCACHE", backtrail_testkit::place::target().join("testprograms/go"));
+    build.env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
+    build.env("GOARCH", "amd64").env("CGO_ENABLED", "0");
+    let Some(made) = available(run(&mut build, Duration::from_secs(60))) else {
+        return;
+    };
+    assert!(made.status.success(), "{}", made.describe());
+    let file = MappedFile::open(&built).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let table = Tables::without_cache().load(&image).unwrap();
+    let section = table.section().unwrap();
+    let symbols = Symbols::new(&image);
+    let function = |name: &str| {
+        let mut found = symbols.iter().filter(|symbol| symbol.name == name);
+        found.next().map(|symbol| symbol.address..symbol.address + symbol.size)
+    };
+    let rules = |name: &str| {
+        let range = function(name).unwrap_or_else(|| panic!("no {name}"));
+        let rows = range.map(|svma| section.lookup(svma).unwrap().map(|found| found.row.rule));
+        rows.collect::<Vec<_>>()
+    };
+    // Where a goroutine is left for good, and where it begins.
+    assert!(rules("runtime.mcall").contains(&Some(None)));
+    assert!(rules("runtime.goexit.abi0").iter().all(|row| *row == Some(None)));
+    // The frame of what is compiled stands on the frame pointer for the most part.
+    let by_fp = |location: Location| location.base == Base::Register(RBP);
+    let compiled = rules("runtime.mallocgc");
+    let linked = compiled.iter().filter(|row| {
+        row.flatten()
+            .is_some_and(|rule| by_fp(rule.cfa) && rule.fp == Some(Location::saved(-16)))
+    });
+    assert!(linked.count() > compiled.len() / 2);
+    // `morestack` has left the stack, and nothing in the new one leads back.
+    let lost = rules("runtime.morestack.abi0").into_iter().flatten().flatten();
+    assert!(lost.into_iter().any(|rule| rule.cfa.base == Base::Register(16)));
+}

@@ -1,0 +1,519 @@
+//! Tables of real files: what is written reads back as what was converted, with and without the cache.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use backtrail_cfi::registers::{CallFrames, Held};
+use backtrail_cfi::tables::{self, Error, TableOrigin, Tables, convert};
+use backtrail_elf::{Image, MappedFile, SectionData};
+use backtrail_sframe::write::{FunctionRows, Options};
+use backtrail_sframe::{Location, Section, Version, write};
+use backtrail_testkit::available;
+use backtrail_testkit::command::run;
+use common::real_files;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn the_written_table_says_what_was_converted() {
+    for path in real_files() {
+        let file = MappedFile::open(&path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let Ok(converted) = convert(&image) else { continue };
+        let table = Tables::without_cache().load(&image).unwrap();
+        assert_eq!(table.origin, TableOrigin::Converted);
+        assert_eq!(table.uncovered_bytes, converted.uncovered_bytes());
+        let section = table.section().unwrap();
+        let read: Vec<FunctionRows> = section
+            .functions()
+            .map(|function| FunctionRows::read(&function.unwrap()).unwrap())
+            .collect();
+        assert_eq!(read.len(), converted.functions.len());
+        for (read, converted) in read.iter().zip(&converted.functions) {
+            assert_eq!(read, converted, "{}", path.display());
+        }
+        println!(
+            "{}: {} functions, {} bytes",
+            path.display(),
+            read.len(),
+            table.bytes.len()
+        );
+    }
+}
+
+/// Asked for at its ends, in between, and behind.
+#[test]
+fn the_table_of_a_function_says_what_that_of_its_module_does() {
+    for path in real_files() {
+        let file = MappedFile::open(&path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let (Ok(converted), Ok(Some(frames))) = (convert(&image), image.eh_frame()) else {
+            continue;
+        };
+        let held = |section: SectionData<'_>| Held {
+            address: section.address,
+            bytes: section.data.into_owned(),
+        };
+        let header = image.eh_frame_hdr().unwrap().map(held);
+        let whole = Tables::without_cache().load(&image).unwrap();
+        let asked = CallFrames::new(&image, held(frames), header);
+        let (mut same, mut missing) = (0, 0);
+        for function in converted.functions.iter().step_by(1 + converted.functions.len() / 2000) {
+            let is_misdescribed = |start| tables::is_misdescribed(&image, start);
+            if is_misdescribed(function.start) {
+                assert_eq!(asked.function(function.start, is_misdescribed), None);
+                continue;
+            }
+            let end = function.start + u64::from(function.size);
+            for svma in [
+                function.start,
+                function.start + u64::from(function.size) / 2,
+                end - 1,
+                end,
+            ] {
+                let row = |section: &Section<'_>| {
+                    let found = section.lookup(svma).unwrap()?;
+                    Some((found.row.rule, found.function.signal_frame))
+                };
+                match asked.function(svma, is_misdescribed) {
+                    Some(table) => {
+                        let table = Section::parse(table, 0).unwrap();
+                        let by_module = row(&whole.section().unwrap());
+                        assert_eq!(row(&table), by_module, "{}: {svma:#x}", path.display());
+                        same += 1;
+                    }
+                    None => missing += usize::from(svma < end && asked.describes(svma)),
+                }
+            }
+        }
+        println!("{}: {same} addresses, {missing} missing", path.display());
+        assert!(missing == 0 && same > 0);
+    }
+}
+
+#[test]
+fn debug_frame_says_what_eh_frame_says() {
+    let folder = backtrail_testkit::scratch();
+    let source = backtrail_testkit::place::programs().join("deep.c");
+    let functions = |name: &str, flags: &[&str]| {
+        let path = folder.path().join(name);
+        let mut compile = Command::new("cc");
+        compile.args([
+            "-O2",
+            "-g",
+            "-fomit-frame-pointer",
+            "-fPIC",
+            "-shared",
+            "-nostdlib",
+            "-Wl,-z,now",
+        ]);
+        compile.args(flags).arg("-o").arg(&path).arg(&source);
+        let compiled = available(run(&mut compile, LIMIT))?;
+        assert!(compiled.status.success(), "{}", compiled.describe());
+        let file = MappedFile::open(&path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let table = Tables::without_cache().load(&image).unwrap();
+        let section = table.section().unwrap();
+        let read = section
+            .functions()
+            .map(|function| FunctionRows::read(&function.unwrap()).unwrap());
+        Some((
+            image.eh_frame().unwrap().is_some(),
+            read.map(|function| (function.size, function.rows)).collect::<Vec<_>>(),
+        ))
+    };
+    let Some((true, by_eh_frame)) = functions("eh.so", &[]) else {
+        return;
+    };
+    let flags = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    let Some((has_eh_frame, by_debug_frame)) = functions("debug.so", &flags) else {
+        return;
+    };
+    assert!(!has_eh_frame || by_debug_frame.len() < by_eh_frame.len());
+    let same = by_debug_frame
+        .iter()
+        .filter(|function| by_eh_frame.contains(function))
+        .count();
+    assert!(same >= 5, "{by_debug_frame:?}\n{by_eh_frame:?}");
+    assert_eq!(same, by_debug_frame.len(), "{by_debug_frame:?}\n{by_eh_frame:?}");
+}
+
+fn library() -> Option<PathBuf> {
+    let found = real_files()
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains("libc.so"));
+    if found.is_none() {
+        backtrail_testkit::skip("no C library found");
+    }
+    found
+}
+
+#[test]
+fn the_cache_is_private_checked_and_repaired() {
+    let Some(path) = library() else { return };
+    let file = MappedFile::open(path).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let tables = Tables::open(Some(dir.path().join("new")));
+    let first = tables.load(&image).unwrap();
+    assert_eq!(first.origin, TableOrigin::Converted);
+    let second = tables.load(&image).unwrap();
+    assert_eq!(second.origin, TableOrigin::Cached);
+    assert_eq!(
+        (&second.bytes, second.uncovered_bytes),
+        (&first.bytes, first.uncovered_bytes)
+    );
+
+    let folder = dir.path().join("new/sframe-v8");
+    let entries: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(entries.len(), 1, "one entry and nothing temporary: {entries:?}");
+    let entry = &entries[0];
+    assert_eq!(fs::metadata(entry).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    // What other SFrame readers see.
+    let bytes = fs::read(entry).unwrap();
+    assert!(bytes.starts_with(&first.bytes));
+
+    let middle = bytes.len() / 2;
+    let flipped = [&bytes[..middle], &[bytes[middle] ^ 4], &bytes[middle + 1..]].concat();
+    for damaged in [&flipped[..], &bytes[..middle], &[], &bytes[..10]] {
+        fs::write(entry, damaged).unwrap();
+        assert_eq!(tables.load(&image).unwrap().origin, TableOrigin::Converted);
+        assert_eq!(tables.load(&image).unwrap().origin, TableOrigin::Cached);
+    }
+    // Another file with the same build id.
+    let mut other = file.bytes().to_vec();
+    let section = image.section_header(".eh_frame").unwrap();
+    let end = (section.offset + section.size) as usize;
+    // The last word is the terminator; the padding of the last FDE is before it.
+    other[end - 5] = if other[end - 5] == 0 { 0x0a } else { 0 };
+    let other = Image::parse(&other).unwrap();
+    assert_eq!(other.build_id(), image.build_id());
+    assert_eq!(tables.load(&other).unwrap().origin, TableOrigin::Converted);
+}
+
+#[test]
+fn large_files_without_a_build_id_are_known_by_their_code() {
+    let Some(path) = library() else { return };
+    let mut bytes = MappedFile::open(path).unwrap().bytes().to_vec();
+    let (note, code) = {
+        let image = Image::parse(&bytes).unwrap();
+        let section = |name| image.section_header(name).unwrap().offset as usize;
+        (section(".note.gnu.build-id"), section(".text"))
+    };
+    // Another type of note.
+    bytes[note + 8] ^= 0x40;
+    let dir = tempfile::tempdir().unwrap();
+    let tables = Tables::open(Some(dir.path().to_owned()));
+    let origin = |bytes: &[u8]| {
+        let image = Image::parse(bytes).unwrap();
+        assert_eq!(image.build_id(), None);
+        tables.load(&image).unwrap().origin
+    };
+    assert_eq!(
+        [origin(&bytes), origin(&bytes)],
+        [TableOrigin::Converted, TableOrigin::Cached]
+    );
+    bytes[code] ^= 1;
+    assert_eq!(
+        [origin(&bytes), origin(&bytes)],
+        [TableOrigin::Converted, TableOrigin::Cached]
+    );
+}
+
+#[test]
+fn without_a_place_for_the_cache_it_works() {
+    let Some(path) = library() else { return };
+    let file = MappedFile::open(path).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let blocked = dir.path().join("file");
+    fs::write(&blocked, "not a folder").unwrap();
+    for _ in 0..2 {
+        let table = Tables::open(Some(blocked.clone())).load(&image).unwrap();
+        assert_eq!(table.origin, TableOrigin::Converted);
+    }
+}
+
+const PROGRAM: &str = "int f(int a){return a+1;} int main(void){return f(1);}";
+
+/// What gcc makes of this source.
+fn gcc(folder: &Path, name: &str, text: &str, options: &[&str]) -> Option<PathBuf> {
+    let (source, program) = (folder.join(name), folder.join("a"));
+    fs::write(&source, text).unwrap();
+    let mut compile = Command::new("gcc");
+    compile.args(options).arg(&source).arg("-o").arg(&program);
+    let made = available(run(&mut compile, LIMIT))?;
+    if made.code() != 0 {
+        backtrail_testkit::skip(made.describe());
+        return None;
+    }
+    Some(program)
+}
+
+/// Written into a file of its own, a section is preferred to .eh_frame; a damaged one is not.
+#[test]
+fn a_shipped_table_is_used_where_it_is_sound() {
+    let dir = backtrail_testkit::scratch();
+    let Some(object) = gcc(dir.path(), "a.c", PROGRAM, &[]) else {
+        return;
+    };
+    let file = MappedFile::open(&object).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let converted = convert(&image).unwrap();
+    let abi = backtrail_cfi::tables::abi(&image);
+    // objcopy gives a section that is not loaded the address 0.
+    let written = write::section(&converted.functions, &Options::new(Version::V3, abi, 0)).unwrap();
+    let mut origins = Vec::new();
+    for bytes in [written.bytes.clone(), written.bytes[..written.bytes.len() - 9].to_vec()] {
+        let section = dir.path().join("section");
+        fs::write(&section, &bytes).unwrap();
+        let output = dir.path().join("b");
+        let option = format!("--add-section=.sframe={}", section.display());
+        let done = Command::new("objcopy").arg(option).arg(&object).arg(&output).status();
+        if !done.is_ok_and(|status| status.success()) {
+            backtrail_testkit::skip("no objcopy");
+            return;
+        }
+        let file = MappedFile::open(&output).unwrap();
+        let table = Tables::without_cache()
+            .load(&Image::parse(file.bytes()).unwrap())
+            .unwrap();
+        assert!(table.section().unwrap().num_fdes() > 0);
+        origins.push(table.origin);
+    }
+    assert_eq!(origins, [TableOrigin::Shipped, TableOrigin::Converted]);
+}
+
+/// What the machine's assembler and linker leave: rows for the program, none for the start files.
+#[test]
+fn a_shipped_table_is_completed() {
+    let dir = backtrail_testkit::scratch();
+    let Some(program) = gcc(dir.path(), "a.c", PROGRAM, &["-O1", "-Wa,--gsframe"]) else {
+        return;
+    };
+    let file = MappedFile::open(&program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let own = image.sframe().unwrap().expect("the linker keeps .sframe");
+    let own = backtrail_sframe::Section::parse(&own.data, own.address).unwrap();
+    let cache = Tables::open(Some(dir.path().into()));
+    for expected in [TableOrigin::Completed, TableOrigin::Cached] {
+        let table = cache.load(&image).unwrap();
+        assert_eq!(table.origin, expected);
+        let section = table.section().unwrap();
+        let symbols = backtrail_elf::Symbols::new(&image);
+        let main = symbols.iter().find(|symbol| symbol.name == "main").unwrap();
+        for pc in main.address..main.address + main.size {
+            let found = section.lookup(pc).unwrap().unwrap();
+            assert_eq!(found.row.rule, own.lookup(pc).unwrap().unwrap().row.rule);
+        }
+        // The start file says where stacks end; .sframe knows nothing of it.
+        assert!(own.lookup(image.entry() + 4).unwrap().is_none());
+        assert_eq!(section.lookup(image.entry() + 4).unwrap().unwrap().row.rule, None);
+        for function in convert(&image).unwrap().functions {
+            assert!(
+                section.lookup(function.start).unwrap().is_some(),
+                "{:#x}",
+                function.start
+            );
+        }
+    }
+}
+
+#[test]
+fn the_entry_point_is_outermost_even_without_an_fde() {
+    if !cfg!(target_arch = "x86_64") {
+        backtrail_testkit::skip("the assembly is for x86-64");
+        return;
+    }
+    let text = ".globl _start\n.type _start,@function\n_start: call f\n hlt\n.size _start,.-_start\n\
+                .type f,@function\nf: .cfi_startproc\n ret\n.cfi_endproc\n.size f,.-f\n";
+    let dir = backtrail_testkit::scratch();
+    let Some(program) = gcc(dir.path(), "a.s", text, &["-nostdlib"]) else {
+        return;
+    };
+    let file = MappedFile::open(&program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let converted = convert(&image).unwrap();
+    let start = converted.find(image.entry()).unwrap();
+    // `call f` is 5 bytes, `hlt` 1; f follows at once.
+    assert_eq!((start.start, start.size), (image.entry(), 6));
+    assert_eq!(start.rows.len(), 1);
+    assert_eq!(start.rows[0].rule, None);
+    let f = converted.find(image.entry() + 6).unwrap();
+    assert!(f.rows[0].rule.is_some());
+}
+
+#[test]
+fn a_file_without_tables_says_so() {
+    let dir = backtrail_testkit::scratch();
+    let options = ["-nostdlib", "-static", "-Wl,--no-ld-generated-unwind-info"];
+    let Some(program) = gcc(dir.path(), "a.s", ".globl _start\n_start: ret\n", &options) else {
+        return;
+    };
+    let file = MappedFile::open(&program).unwrap();
+    let error = Tables::without_cache()
+        .load(&Image::parse(file.bytes()).unwrap())
+        .unwrap_err();
+    assert_eq!(error, Error::NoUnwindInformation);
+}
+
+/// The vdso has no file: it is read as it lies in this process.
+#[test]
+fn the_vdso_as_it_lies_in_memory() {
+    use std::io::{Read, Seek, SeekFrom};
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else {
+        backtrail_testkit::skip("no vdso in this process");
+        return;
+    };
+    let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+    let start = u64::from_str_radix(start, 16).unwrap();
+    let end = u64::from_str_radix(end, 16).unwrap();
+    let mut bytes = vec![0; (end - start) as usize];
+    let mut memory = fs::File::open("/proc/self/mem").unwrap();
+    memory.seek(SeekFrom::Start(start)).unwrap();
+    if memory.read_exact(&mut bytes).is_err() {
+        backtrail_testkit::skip("this process cannot read its own memory");
+        return;
+    }
+    let image = Image::parse_memory(&bytes, start).unwrap();
+    let symbols = backtrail_elf::Symbols::new(&image);
+    let Some(time) = symbols.iter().find(|symbol| symbol.name.ends_with("clock_gettime")) else {
+        panic!("no clock_gettime among {} symbols", symbols.len());
+    };
+    let table = Tables::without_cache().load(&image).unwrap();
+    let found = table.section().unwrap().lookup(time.address + 1).unwrap();
+    assert!(found.is_some_and(|found| found.row.rule.is_some()), "{time:?}");
+}
+
+/// What no FDE describes: objdump tells where in the linkage table the pair is on the stack, from behind its push to the jump.
+#[test]
+fn linkage_tables_of_aarch64_have_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("a.c");
+    fs::write(&source, "#include <stdio.h>\nint main(void){return puts(\"text\");}").unwrap();
+    let program = dir.path().join("a");
+    let mut compile = Command::new("aarch64-linux-gnu-gcc");
+    compile
+        .args(["-O1", "-Wl,-z,lazy"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&program);
+    let Some(made) = available(run(&mut compile, LIMIT)) else {
+        return;
+    };
+    assert!(made.status.success(), "{}", made.describe());
+    let mut disassemble = Command::new("aarch64-linux-gnu-objdump");
+    disassemble
+        .args(["-d", "-j", ".plt", "--no-show-raw-insn"])
+        .arg(&program);
+    let Some(listing) = available(run(&mut disassemble, LIMIT)) else {
+        return;
+    };
+    let file = MappedFile::open(&program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let table = Tables::without_cache().load(&image).unwrap();
+    let section = table.section().unwrap();
+    let mut is_pushed = false;
+    let mut pushed = 0;
+    let mut stubs = 0;
+    for line in listing.stdout.lines() {
+        let Some((address, instruction)) = line.trim_start().split_once(":\t") else {
+            continue;
+        };
+        let Ok(pc) = u64::from_str_radix(address, 16) else {
+            continue;
+        };
+        // Padding behind the first entry's jump.
+        if instruction.starts_with("nop") {
+            continue;
+        }
+        let found = section.lookup(pc).unwrap();
+        let rule = found.unwrap_or_else(|| panic!("no rows: {line}")).row.rule.unwrap();
+        let (cfa, ra) = match is_pushed {
+            true => (Location::register(31, 16), Location::saved(-8)),
+            false => (Location::register(31, 0), Location::register(30, 0)),
+        };
+        assert_eq!((rule.cfa, rule.ra, rule.fp), (cfa, ra, None), "{line}");
+        match is_pushed {
+            true => pushed += 1,
+            false => stubs += 1,
+        }
+        is_pushed |= instruction.starts_with("stp\tx16, x30, [sp, #-16]!");
+        is_pushed &= !instruction.starts_with("br\t");
+    }
+    assert!(pushed >= 4 && stubs > 12, "{}", listing.stdout);
+
+    // The same without section headers, as in memory: the linkage table is found by its instructions.
+    let mut bytes = file.bytes().to_vec();
+    for range in [40..48, 60..64] {
+        // e_shoff, e_shnum and e_shstrndx
+        bytes[range].fill(0);
+    }
+    let bare = Image::parse(&bytes).unwrap();
+    assert!(bare.sections().is_empty());
+    let again = Tables::without_cache().load(&bare).unwrap();
+    let lines = listing
+        .stdout
+        .lines()
+        .filter_map(|line| line.trim_start().split_once(":\t"));
+    let pcs = lines.filter_map(|(address, _)| u64::from_str_radix(address, 16).ok());
+    let rule = |section: &Section<'_>, pc| section.lookup(pc).unwrap().and_then(|found| found.row.rule);
+    for pc in pcs {
+        assert_eq!(rule(&again.section().unwrap(), pc), rule(&section, pc), "{pc:#x}");
+    }
+}
+
+/// What Go's linker writes into `.debug_frame` it takes from `.gopclntab`.
+#[test]
+fn go_without_debug_information_says_what_it_says_with_it() {
+    let folder = backtrail_testkit::scratch();
+    let source = backtrail_testkit::place::workspace().join("crates/cli/tests/programs/parked.go");
+    for architecture in ["amd64", "arm64"] {
+        let table = |flags: &str| {
+            let built = folder.path().join(format!("{architecture}{flags}"));
+            let mut build = Command::new("go");
+            build.args(["build", "-ldflags", flags, "-o"]).arg(&built).arg(&source);
+            build.env("GOCACHE", backtrail_testkit::place::target().join("testprograms/go"));
+            build.env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
+            build.env("GOARCH", architecture).env("CGO_ENABLED", "0");
+            let made = available(run(&mut build, LIMIT))?;
+            assert!(made.status.success(), "{}", made.describe());
+            let file = MappedFile::open(&built).unwrap();
+            let image = Image::parse(file.bytes()).unwrap();
+            let text = image.section_header(".text").unwrap();
+            let text = text.address..text.address + text.size;
+            Some((Tables::without_cache().load(&image).unwrap(), text))
+        };
+        let (Some((with, text)), Some((without, _))) = (table(""), table("-w")) else {
+            return;
+        };
+        let (with, without) = (with.section().unwrap(), without.section().unwrap());
+        let (mut same, mut only_without, mut first) = (0, 0, 0);
+        for svma in text.step_by(4) {
+            let rule = |table: &Section<'_>| Some(table.lookup(svma).unwrap()?.row.rule);
+            match (rule(&with), rule(&without)) {
+                (None, Some(_)) => only_without += 1,
+                // The first functions of stacks, of which `.debug_frame` tells what they return with, though nothing has called them.
+                (Some(Some(_)), Some(None)) => first += 1,
+                (with, without) => {
+                    assert_eq!(without, with, "{architecture} {svma:#x}");
+                    same += usize::from(with.is_some());
+                }
+            }
+        }
+        println!(
+            "{architecture}: {same} addresses, {only_without} without debug information only, {first} in first functions"
+        );
+        assert!(same > 50_000 && first < 1000);
+    }
+}

@@ -1,0 +1,13 @@
+//! How gimli reads bytes: where they lie, in a byte order that is known when they are read.
+
+use backtrail_wire::Endian;
+use gimli::{EndianSlice, RunTimeEndian};
+
+pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+
+pub(crate) fn run_time(endian: Endian) -> RunTimeEndian {
+    match endian {
+        Endian::Little => RunTimeEndian::Little,
+        Endian::Big => RunTimeEndian::Big,
+    }
+}

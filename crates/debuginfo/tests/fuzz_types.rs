@@ -1,0 +1,74 @@
+//! Damaged debug information: types are made of what is left of it, or there is an error.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use backtrail_debuginfo::fuzz;
+use backtrail_elf::File;
+use backtrail_testkit::text::Random;
+use backtrail_testkit::{place, scratch, skip};
+
+/// An object, and where in it the sections are that types are made of.
+fn seed(compiler: &str, flags: &[&str]) -> Option<(Vec<u8>, Vec<std::ops::Range<usize>>)> {
+    let folder = scratch();
+    let object = folder.path().join("object");
+    let mut command = Command::new(compiler);
+    command.args(["-w", "-fPIC", "-shared"]).args(flags);
+    command
+        .arg(place::programs().join("types_kinds.c"))
+        .arg("-o")
+        .arg(&object);
+    if !command.output().is_ok_and(|output| output.status.success()) {
+        skip(format!("{compiler} {flags:?}"));
+        return None;
+    }
+    let bytes = fs::read(object).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    let sections = file
+        .sections()
+        .iter()
+        .filter(|section| section.name.starts_with(b".debug_"));
+    let ranges = sections.map(|section| section.offset as usize..(section.offset + section.size) as usize);
+    let ranges = ranges.collect();
+    Some((bytes, ranges))
+}
+
+#[test]
+fn mutations() {
+    let all: [(&str, &[&str]); 5] = [
+        ("gcc", &["-gdwarf-5"]),
+        ("gcc", &["-gdwarf-4", "-fdebug-types-section"]),
+        ("gcc", &["-gdwarf-2", "-gstrict-dwarf"]),
+        // Of 32 bits, with relocations.
+        ("gcc", &["-g", "-m32", "-c", "-D__int128=long long"]),
+        ("clang", &["-gdwarf-5"]),
+    ];
+    let seeds: Vec<_> = all
+        .iter()
+        .filter_map(|(compiler, flags)| seed(compiler, flags))
+        .collect();
+    assert!(seeds.len() > 2);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+    let end = Instant::now() + Duration::from_secs(2);
+    let mut runs = 0;
+    while Instant::now() < end {
+        let (bytes, ranges) = &seeds[random.below(seeds.len())];
+        let mut data = bytes.clone();
+        if runs >= seeds.len() {
+            for _ in 0..1 + random.below(8) {
+                let range = &ranges[random.below(ranges.len())];
+                let at = range.start + random.below(range.len());
+                data[at] = match random.below(3) {
+                    0 => random.below(256) as u8,
+                    1 => data[at].wrapping_add(1),
+                    _ => [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
+                };
+            }
+        }
+        fuzz::types(&data);
+        runs += 1;
+    }
+    println!("{runs} runs");
+    assert!(runs > 50, "only {runs} runs in two seconds");
+}
