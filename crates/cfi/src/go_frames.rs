@@ -14,8 +14,9 @@ use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
 use crate::code::{self, Convention, Input};
-use crate::eh_frame;
-use crate::gopclntab::{Distance, Function};
+use crate::eh_frame::{self, Converted};
+use crate::gopclntab::{self, Distance, Function};
+use crate::undescribed::not_described;
 
 /// `abi.FuncFlagSPWrite`: it sets the stack pointer to what no table tells.
 const SP_WRITE: u8 = 2;
@@ -43,8 +44,36 @@ const RESTORERS: [&[u8]; 2] = [
 /// Functions whose return address is not behind a call, but where a signal has interrupted the code.
 const INJECTED: [&str; 2] = ["runtime.asyncPreempt", "runtime.sigpanic"];
 
+/// Adds the functions of `.gopclntab`. Where call frame information describes them too, as `.debug_frame` does, it says less: nothing of the
+/// frame pointer, nor of switches between stacks.
+pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
+    let functions = functions(image).unwrap_or_default();
+    if !functions.is_empty() {
+        let functions = not_described(functions, &[], &image.code_ranges());
+        let ends = functions
+            .iter()
+            .map(|function| (function.start, eh_frame::end_of(function)));
+        let own: Vec<(u64, u64)> = ends.collect();
+        converted.functions.retain(|function| {
+            let before = own.partition_point(|(start, _)| *start < eh_frame::end_of(function));
+            own[..before].last().is_none_or(|(_, end)| *end <= function.start)
+        });
+        converted.functions.extend(functions);
+        converted.functions.sort_by_key(|function| function.start);
+    }
+}
+
+/// The rows of the functions of `.gopclntab`; `None` if there is none, or it makes no sense.
+fn functions(image: &Image<'_>) -> Option<Vec<FunctionRows>> {
+    let functions = gopclntab::functions(image)?;
+    Some(match image.arch().name {
+        "x86_64" => refine(functions, image),
+        _ => functions.into_iter().map(Function::into_rows).collect(),
+    })
+}
+
 /// The rows of all functions, which come in order.
-pub(crate) fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<FunctionRows> {
+fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<FunctionRows> {
     let mut rows: Vec<FunctionRows> = Vec::with_capacity(functions.len());
     for function in functions {
         let Some(bytes) = bytes(image, &function) else {

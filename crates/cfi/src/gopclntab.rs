@@ -9,10 +9,6 @@ use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Location, Row, Rule};
 use backtrail_wire::Bytes;
 
-use crate::eh_frame::{self, Converted};
-use crate::go_frames;
-use crate::undescribed::not_described;
-
 /// The magic numbers of Go 1.18 and Go 1.20.
 const GO_1_18: u32 = 0xffff_fff0;
 const GO_1_20: u32 = 0xffff_fff1;
@@ -47,44 +43,21 @@ const CHECKED: usize = 256;
 /// What fills the room between functions: `int3`.
 const PADDING: u8 = 0xcc;
 
-/// Adds the functions of `.gopclntab`. Where call frame information describes them too, as `.debug_frame` does, it says less: nothing of the
-/// frame pointer, nor of switches between stacks.
-pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
-    let functions = functions(image).unwrap_or_default();
-    if !functions.is_empty() {
-        let functions = not_described(functions, &[], &image.code_ranges());
-        let ends = functions
-            .iter()
-            .map(|function| (function.start, eh_frame::end_of(function)));
-        let own: Vec<(u64, u64)> = ends.collect();
-        converted.functions.retain(|function| {
-            let before = own.partition_point(|(start, _)| *start < eh_frame::end_of(function));
-            own[..before].last().is_none_or(|(_, end)| *end <= function.start)
-        });
-        converted.functions.extend(functions);
-        converted.functions.sort_by_key(|function| function.start);
-    }
-}
-
 /// The section; position-independent executables have it among what the loader relocates.
 pub(crate) fn section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let names = [".gopclntab", ".data.rel.ro.gopclntab"];
     names.iter().find_map(|name| image.section(name).ok().flatten())
 }
 
-/// The functions of `.gopclntab`; `None` where there is none, or it makes no sense.
-fn functions(image: &Image<'_>) -> Option<Vec<FunctionRows>> {
+/// The functions of `.gopclntab`; `None` if there is none, or it makes no sense.
+pub(crate) fn functions(image: &Image<'_>) -> Option<Vec<Function>> {
     let section = section(image)?;
     let table = Table::new(Bytes::new(&section.data, image.endian()), image.arch())?;
     let text = match table.text {
         0 => text_start(image, &table)?,
         text => text,
     };
-    let functions = Table { text, ..table }.functions();
-    Some(match image.arch().name {
-        "x86_64" => go_frames::refine(functions, image),
-        _ => functions.into_iter().map(Function::into_rows).collect(),
-    })
+    Some(Table { text, ..table }.functions())
 }
 
 /// Where the text begins, of which Go 1.26 and later say nothing in the header: where, at the distances of the functions, each is followed by what

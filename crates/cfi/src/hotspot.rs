@@ -10,7 +10,7 @@ use backtrail_sframe::{Base, Location, Rule};
 use rustc_hash::FxHashMap;
 
 use crate::compiled::Compiled;
-use crate::proof::ProcessCode;
+use crate::process_code::ProcessCode;
 
 /// Processes that are remembered; with more, all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;

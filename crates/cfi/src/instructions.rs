@@ -11,11 +11,12 @@ use std::collections::HashSet;
 
 use backtrail_arch::{Arch, InstructionSet};
 use backtrail_sframe::{Base, Location, Rule};
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 pub use crate::kept::keeps;
 use crate::kept::{dwarf_number, written};
-use crate::prologue;
+pub use crate::prologue::Code;
+use crate::prologue::{self, decoded};
 
 /// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at ends.
 pub const BYTES_BEFORE: u64 = 8 << 10;
@@ -45,35 +46,6 @@ const MOST_PIECES: usize = 32;
 const MOST_INSTRUCTIONS: usize = 2000;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
-
-/// A piece of memory with code.
-#[derive(Clone, Copy, Debug)]
-pub struct Code<'c> {
-    /// Its bytes.
-    pub bytes: &'c [u8],
-    /// Its address.
-    pub start: u64,
-    /// Addresses at which functions are known to begin, in order; there may be others.
-    pub functions: &'c [u64],
-}
-
-impl Code<'_> {
-    /// Whether code does not go on at `at`, after a call: another function begins there, perhaps after padding.
-    pub(crate) fn ends(&self, at: u64) -> bool {
-        self.functions.binary_search(&at).is_ok() || prologue::is_end(self.bytes, self.start, at)
-    }
-
-    /// The instruction at an address.
-    pub(crate) fn instruction(&self, at: u64) -> Option<Instruction> {
-        decoded(self.bytes, self.start, at)
-    }
-}
-
-fn decoded(code: &[u8], start: u64, at: u64) -> Option<Instruction> {
-    let bytes = code.get(usize::try_from(at.checked_sub(start)?).ok()?..)?;
-    let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
-    (!instruction.is_invalid()).then_some(instruction)
-}
 
 /// The rule of the frame at `pc`, which lies in `code` and is a return address or where code was interrupted. `None` if no
 /// way from there shows one.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use backtrail_arch::{Arch, InstructionSet};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
 
-use crate::instructions::Code;
+use crate::prologue::Code;
 
 /// Instructions of the longest function that is asked which registers it keeps.
 const LONGEST_HELPER: usize = 1 << 13;

@@ -46,6 +46,7 @@ pub mod instructions;
 mod kept;
 pub mod objects;
 mod plt;
+mod process_code;
 mod prologue;
 pub mod proof;
 mod pushed;

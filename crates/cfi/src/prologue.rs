@@ -10,7 +10,34 @@ use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use crate::instructions::Code;
+/// A piece of memory with code.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'c> {
+    /// Its bytes.
+    pub bytes: &'c [u8],
+    /// Its address.
+    pub start: u64,
+    /// Addresses at which functions are known to begin, in order; there may be others.
+    pub functions: &'c [u64],
+}
+
+impl Code<'_> {
+    /// Whether code does not go on at `at`, after a call: another function begins there, perhaps after padding.
+    pub(crate) fn ends(&self, at: u64) -> bool {
+        self.functions.binary_search(&at).is_ok() || is_end(self.bytes, self.start, at)
+    }
+
+    /// The instruction at an address.
+    pub(crate) fn instruction(&self, at: u64) -> Option<Instruction> {
+        decoded(self.bytes, self.start, at)
+    }
+}
+
+pub(crate) fn decoded(code: &[u8], start: u64, at: u64) -> Option<Instruction> {
+    let bytes = code.get(usize::try_from(at.checked_sub(start)?).ok()?..)?;
+    let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+    (!instruction.is_invalid()).then_some(instruction)
+}
 
 /// Functions start at multiples of this.
 const ALIGN: u64 = 16;

@@ -13,8 +13,8 @@ use rustc_hash::FxHashMap;
 
 use crate::hotspot::{HotSpot, JavaFrame};
 use crate::instructions::{self, Around};
+pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
-pub use crate::pushed::Region;
 
 /// Answers that are kept; with more, all are asked for again.
 const MOST_ANSWERS: usize = 1 << 16;
@@ -33,62 +33,6 @@ const SHORT_CALL: usize = 4;
 
 /// Bytes behind rows that were read from instructions, within which a jump may still be the same function's.
 const MOST_BEHIND_ROWS: u64 = 4 << 10;
-
-/// The code of a process.
-pub trait ProcessCode {
-    /// A piece of code that is mapped.
-    type Mapping: Copy;
-    /// What tells one address from another: answers are kept by it.
-    type Place: Copy + Eq + Hash;
-
-    /// The CPU.
-    fn arch(&self) -> &'static Arch;
-
-    /// A number that stands for this process and no other.
-    fn process(&self) -> u32;
-
-    /// The code that is mapped at an address.
-    fn find(&self, address: u64) -> Option<Self::Mapping>;
-
-    /// The addresses of a mapping.
-    fn range(&self, mapping: Self::Mapping) -> Range<u64>;
-
-    /// An address in, or right after, a mapping.
-    fn place(&self, mapping: Self::Mapping, address: u64) -> Self::Place;
-
-    /// Whether a mapping is one of a file's code, not of memory that the process filled itself.
-    fn is_file(&self, mapping: Self::Mapping) -> bool;
-
-    /// Whether two mappings are of one file.
-    fn is_same_file(&self, one: Self::Mapping, other: Self::Mapping) -> bool;
-
-    /// Whether there is a table for a mapping.
-    fn has_table(&self, mapping: Self::Mapping) -> bool;
-
-    /// The function of a mapping's table that has the code at `address`.
-    fn function_at(&self, mapping: Self::Mapping, address: u64) -> Option<Range<u64>>;
-
-    /// The function that call frame information describes at `address`, whether or not table rows can express it.
-    fn described_function(&self, mapping: Self::Mapping, address: u64) -> Option<Range<u64>>;
-
-    /// Whether a mapping's file has call frame information.
-    fn has_call_frames(&self, mapping: Self::Mapping) -> bool;
-
-    /// Addresses in `range`, in order, at which functions of a mapping's file are known to begin; there may be others.
-    fn starts(&self, mapping: Self::Mapping, range: Range<u64>) -> Vec<u64>;
-
-    /// The address of an object that a mapping's file exports.
-    fn object(&self, mapping: Self::Mapping, name: &str) -> Option<u64>;
-
-    /// Whether call frame information describes the code at `address`.
-    fn is_described(&self, mapping: Self::Mapping, address: u64) -> bool;
-
-    /// Copies memory from `start` on and returns how many bytes came.
-    fn read(&self, start: u64, bytes: &mut [u8]) -> usize;
-
-    /// Everything that is mapped.
-    fn regions(&self) -> Vec<Region>;
-}
 
 /// A piece of a process's code.
 struct CodeAround {

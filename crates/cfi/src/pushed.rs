@@ -4,24 +4,9 @@
 //! is believed if it lies in code made at run time and stands in that data. Other run-time systems have addresses of code
 //! in their data that no frame returns to, so this holds for HotSpot alone.
 
-use std::ops::Range;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::proof::ProcessCode;
-
-/// A piece of memory that is mapped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// Its addresses.
-    pub range: Range<u64>,
-    /// Whether it may be written to.
-    pub writable: bool,
-    /// Whether code may run there.
-    pub executable: bool,
-    /// The file's path; empty for memory without one.
-    pub path: String,
-}
+use crate::process_code::{ProcessCode, Region};
 
 /// Processes that are remembered; with more, all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;

@@ -24,9 +24,9 @@ use crate::by_hand;
 use crate::cache;
 use crate::eh_frame::{self, Converted, EhFrame, debug_frame};
 pub use crate::error::Error;
-use crate::gopclntab;
 use crate::plt;
 use crate::roots;
+use crate::{go_frames, gopclntab};
 
 /// The folder of the cache, named after what converting yields: another conversion, another folder.
 const CACHE_FOLDER: &str = "sframe-v8";
@@ -115,7 +115,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
         converted.add_entry_point(entry, end);
     }
     plt::add(&mut converted, image);
-    gopclntab::add(&mut converted, image);
+    go_frames::add(&mut converted, image);
     roots::add(&mut converted, image);
     by_hand::add(&mut converted, image);
     converted

@@ -1,7 +1,7 @@
 //! A small program, fresh from the compiler, with everything that is special: GNU readelf's own interpretation of its
 //! call frame information and the converted rows say the same.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Tables made from real files, held against their call frame information at every pc; and the check itself, which must
 //! see what is wrong.
 
-mod common;
+use crate::common;
 
 use backtrail_cfi::build::{self, Built};
 use backtrail_cfi::check::{self, Report, What};

@@ -1,6 +1,6 @@
 //! Tables of real files: what is written reads back as what was converted, with and without the cache.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -33,6 +33,7 @@ mod process;
 mod session;
 mod spaces;
 mod stack;
+mod view;
 mod walks;
 mod watch;
 

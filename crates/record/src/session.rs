@@ -21,8 +21,9 @@ use crate::command::Subject;
 use crate::environment;
 use crate::modules::{self, FileKey, MappedAt, Modules};
 use crate::process::{Code, Process};
-use crate::spaces::{SpaceView, Spaces};
+use crate::spaces::Spaces;
 use crate::stack::StackWalker;
+use crate::view::SpaceView;
 use crate::{Error, Incomplete, Options, Outcome, Target};
 
 /// How long the recorder sleeps at most: what bounds the age of a sample that no full ring announces.

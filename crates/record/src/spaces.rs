@@ -1,17 +1,11 @@
 //! The address spaces of the processes that are sampled: which file is mapped where.
 
-use std::cell::Cell;
-use std::ops::Range;
 use std::rc::Rc;
 
-use backtrail_arch::{Register, Registers};
-use backtrail_cfi::proof;
 use backtrail_process::proc;
-use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, Uncovered};
 use rustc_hash::FxHashMap;
 
 use crate::modules::{FileKey, MappedAt, Mapping, Modules};
-use crate::process::{Code, Process};
 
 /// One process.
 #[derive(Clone, Debug, Default)]
@@ -193,88 +187,6 @@ impl Spaces {
         for space in self.by_pid.values_mut() {
             space.refreshed = false;
         }
-    }
-}
-
-/// What the unwinder asks while it walks one process's stack.
-pub(crate) struct SpaceView<'v, 'a> {
-    process: Process<'v, 'a>,
-    code: &'v Code,
-    /// The last answer and the addresses that it is for: a frame's caller is mostly in the same module.
-    last: Cell<Option<(Range<u64>, Coverage<'v>)>>,
-}
-
-impl<'v, 'a> SpaceView<'v, 'a> {
-    pub(crate) fn new(process: Process<'v, 'a>, code: &'v Code) -> Self {
-        SpaceView {
-            process,
-            code,
-            last: Cell::new(None),
-        }
-    }
-
-    /// Whether the code before `pc` is the system call that makes a thread.
-    pub(crate) fn makes_thread(&self, pc: u64) -> bool {
-        proof::makes_thread(&self.process, pc)
-    }
-
-    /// Whether the code from `ra` on has no way to a return: it may have been entered without a call.
-    pub(crate) fn never_returns(&self, ra: u64) -> bool {
-        self.code.never_returns(&self.process, ra)
-    }
-
-    /// A number that changes whenever the process has other modules.
-    pub(crate) fn generation(&self) -> u64 {
-        self.process.space.generation()
-    }
-}
-
-impl backtrail_unwind::Modules for SpaceView<'_, '_> {
-    const LOOKS_ON_TOP: bool = true;
-
-    #[inline]
-    fn coverage(&self, address: u64) -> Coverage<'_> {
-        if let Some((range, coverage)) = self.last.take() {
-            let fits = range.contains(&address);
-            self.last.set(Some((range, coverage)));
-            if fits {
-                return coverage;
-            }
-        }
-        let Some(mapping) = self.process.space.find(address) else {
-            return Coverage::NoModule;
-        };
-        let coverage = self.process.modules.coverage(mapping);
-        self.last.set(Some((mapping.start..mapping.end, coverage)));
-        coverage
-    }
-
-    fn uncovered(&self, pc: u64, kind: AddressKind, _in_table: bool) -> Uncovered {
-        self.code.uncovered(&self.process, pc, kind == AddressKind::Ra)
-    }
-
-    fn is_called(&self, ra: u64, callee: u64) -> bool {
-        self.code.is_called(&self.process, ra, callee)
-    }
-
-    fn on_top(&self, word: u64, pc: u64) -> OnTop {
-        self.code.on_top(&self.process, word, pc)
-    }
-}
-
-impl Restore for SpaceView<'_, '_> {
-    fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored> {
-        let Process { space, modules, .. } = self.process;
-        let (frames, bias) = modules.call_frames(space.find(address)?)?;
-        let caller = frames.caller(callee, address.wrapping_sub(bias), |address| memory.word(address))?;
-        Some(Restored {
-            registers: caller.registers,
-            signal_frame: caller.signal_frame,
-        })
-    }
-
-    fn keeps(&self, pc: u64, ra: u64, register: Register) -> bool {
-        self.code.keeps(&self.process, pc, ra, register)
     }
 }
 

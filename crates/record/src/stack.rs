@@ -11,7 +11,7 @@ use backtrail_unwind::{
 
 use crate::chain;
 use crate::holes::{Holes, ShortCopy};
-use crate::spaces::SpaceView;
+use crate::view::SpaceView;
 use crate::walks::{Walker, Walks};
 use crate::watch::{Edge, Watches};
 
