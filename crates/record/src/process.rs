@@ -128,3 +128,55 @@ impl<'v> ProcessCode for Process<'v, '_> {
         regions.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Arena;
+    use crate::modules::{FileKey, MappedAt};
+    use backtrail_dwarf::tables::Tables;
+
+    #[test]
+    fn code_of_a_process_that_has_ended_is_its_files() {
+        /// The kernel gives no process this number.
+        const NOBODY: u32 = i32::MAX as u32;
+        let code = code_of_a_process_that_has_ended_is_its_files as fn() as usize as u64;
+        let own = std::process::id();
+        let maps = proc::maps(own).unwrap();
+        let map = maps.iter().find(|map| (map.start..map.end).contains(&code)).unwrap();
+        let (tables, arena) = (Tables::open(Some(std::env::temp_dir())), Arena::default());
+        let mut modules = Modules::new(&tables, &arena);
+        let key = FileKey::Inode {
+            device: map.device,
+            inode: map.inode,
+        };
+        let at = MappedAt {
+            pid: own,
+            start: map.start,
+            end: map.end,
+            file_offset: map.file_offset,
+        };
+        let mut space = Space::default();
+        space.insert(Mapping {
+            start: map.start,
+            end: map.end,
+            file_offset: map.file_offset,
+            module: modules.index(key, map.path.clone(), at),
+            id: 1,
+        });
+        let read = |pid, start| {
+            let process = Process {
+                pid,
+                arch: Arch::native(),
+                space: &space,
+                modules: &modules,
+            };
+            let mut bytes = [0; 64];
+            let len = process.read(start, &mut bytes);
+            bytes[..len].to_vec()
+        };
+        assert_eq!(read(own, code).len(), 64);
+        assert_eq!(read(NOBODY, code), read(own, code));
+        assert!(read(NOBODY, map.end).is_empty());
+    }
+}

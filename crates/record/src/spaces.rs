@@ -38,7 +38,7 @@ impl Space {
     }
 
     /// Adds a mapping; what it covers of older ones is gone.
-    fn insert(&mut self, new: Mapping) {
+    pub(crate) fn insert(&mut self, new: Mapping) {
         self.generation = new.id.into();
         let mappings = Rc::make_mut(&mut self.mappings);
         let first = mappings.partition_point(|mapping| mapping.end <= new.start);

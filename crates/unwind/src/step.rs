@@ -213,6 +213,15 @@ pub(crate) fn follow(
         Found::NoModule => return Err(Stop::NoModule),
     };
     match rule {
+        TableRule::Caller { rule, signal_frame } if !signal_frame && is_stored_at_fp(arch, &rule) => {
+            let callee = *registers;
+            let kind = rule_step(arch, registers, kind, &rule, signal_frame, memory)?;
+            if !modules.is_called(registers.pc, callee.pc) {
+                *registers = callee;
+                return Err(Stop::NoCall);
+            }
+            Ok(kind)
+        }
         TableRule::Caller { rule, signal_frame } => rule_step(arch, registers, kind, &rule, signal_frame, memory),
         TableRule::Signal => signal_step(arch, registers, memory),
         TableRule::Outermost => Err(Stop::EndOfStack),
@@ -319,6 +328,12 @@ fn rule_step(
     }
     become_caller(arch, registers, ra, caller_sp, fp);
     Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
+}
+
+/// Whether the CFA lies in memory that FP points to. Whatever FP is, there is such a word: if it belongs to another frame,
+/// as behind code that keeps none, so does what is found.
+fn is_stored_at_fp(arch: &Arch, rule: &Rule) -> bool {
+    rule.cfa.deref && rule.cfa.base == Base::Register(arch.fp.0) && !switches_stacks(arch, rule)
 }
 
 /// Whether the caller's frame lies in another stack: FP leads there, and the return address counts from FP too rather than

@@ -271,6 +271,36 @@ fn what_no_table_says_is_proved() {
 }
 
 #[test]
+fn a_frame_whose_end_is_stored_at_the_frame_pointer_is_proved() {
+    let arch = &x86_64::ARCH;
+    let stored = Rule {
+        cfa: at(Base::Register(arch.fp.0), -8, true),
+        ..sp_rule(0, None)
+    };
+    let modules = |called| Knowing {
+        tables: module(&[function(0x1000, &[(0, Some(stored))])], constants::Abi::Amd64Little),
+        uncovered: Uncovered::Unknown,
+        called,
+    };
+    for (called, expected) in [(true, Ok(0x5555)), (false, Err(Stop::NoCall))] {
+        let from = registers(arch, BIAS + 0x1010, 0x8000, 0x8010);
+        let mut found = from;
+        let mut memory = Words(BTreeMap::from([(0x8008, 0x8040), (0x8038, 0x5555)]));
+        let mut cache = RuleCache::new(&mut []);
+        let kind = step(
+            arch,
+            &mut found,
+            AddressKind::Ra,
+            &modules(called),
+            &mut memory,
+            &mut cache,
+        );
+        assert_eq!(kind.map(|_| found.pc), expected);
+        assert!(kind.is_ok() || found == from, "registers stay as they were");
+    }
+}
+
+#[test]
 fn chains_of_frame_pointers_pass_through_ordinary_frames() {
     let arch = &x86_64::ARCH;
     let fp_rule = Rule {
