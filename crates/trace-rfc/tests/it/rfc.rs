@@ -4,10 +4,13 @@
 use crate::bytes::{Header, KEY, SESSION, event, metadata, packet, section, types, u16, u32, u64};
 use backtrail_testkit::peers::babeltrace2_2_0;
 use backtrail_trace::{
-    ClockFormat, DecodeErrorKind, JsonWriter, Options, Recover, TextWriter, TraceError, TraceErrorKind,
+    ClockFormat, DecodeErrorKind, Description, Dialect, JsonWriter, Options, Recover, TextWriter, Trace, TraceError,
+    TraceErrorKind, tsdl,
 };
-use backtrail_trace_rfc::{Key, open};
+use backtrail_trace_rfc::metadata::WriteError;
+use backtrail_trace_rfc::{Key, Packing, create, open, source_line};
 use backtrail_wire::Endian;
+use std::error::Error;
 use std::fs;
 use std::path::Path;
 
@@ -312,6 +315,66 @@ fn compressed_encrypted_and_checked() {
             DecodeErrorKind::ChecksumScheme(4)
         );
     }
+}
+
+/// The reader of packets alone does not take stored content for events.
+#[test]
+fn without_a_decoder_nothing_may_be_done_to_content() {
+    let order = Endian::Little;
+    let (metadata, content) = one_event(order);
+    let plain = Header::new(order);
+    let schemes = [
+        (plain, None),
+        (
+            Header { checksum: 3, ..plain },
+            Some(DecodeErrorKind::ChecksumScheme(3)),
+        ),
+        (
+            Header { encryption: 1, ..plain },
+            Some(DecodeErrorKind::EncryptionScheme(1)),
+        ),
+        (
+            Header {
+                compression: 2,
+                ..plain
+            },
+            Some(DecodeErrorKind::CompressionScheme(2)),
+        ),
+    ];
+    for (header, expected) in schemes {
+        let data = packet(header, &content, 0);
+        let files = directory(&[("metadata", metadata.clone()), ("s_0", data)]);
+        let described = open(files.path(), None).unwrap();
+        let description = described.description().clone();
+        let trace = Trace::described(files.path(), Dialect::Rfc1_1, description, None).unwrap();
+        let first = trace
+            .stream(0, Options::default())
+            .unwrap()
+            .next()
+            .map(|event| event.is_some());
+        match (first, expected) {
+            (Ok(found), None) => assert!(found),
+            (Err(error), Some(expected)) => match error.kind {
+                TraceErrorKind::Packet { error, .. } => assert_eq!(error.kind, expected),
+                other => panic!("{other}"),
+            },
+            (first, expected) => panic!("{first:?}, not {expected:?}"),
+        }
+    }
+}
+
+#[test]
+fn errors_have_sources() {
+    let files = directory(&[("metadata", metadata(Endian::Little, &["trace }"]))]);
+    let error = open(files.path(), None).unwrap_err();
+    assert!(error.source().unwrap().is::<tsdl::Error>());
+    let line = source_line(&error).unwrap();
+    assert_eq!((line.number, line.text.as_str()), (1, "trace }"));
+    let target = tempfile::tempdir().unwrap();
+    let error = create(target.path(), Description::default(), Packing::default()).unwrap_err();
+    let source = error.source().unwrap();
+    assert!(source.is::<WriteError>());
+    assert!(error.to_string().ends_with(&source.to_string()));
 }
 
 #[test]

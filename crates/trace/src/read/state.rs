@@ -89,6 +89,7 @@ impl State {
     }
 
     /// Whether the current packet has another event.
+    #[inline]
     pub(super) fn has_event(&self) -> bool {
         self.has_packet && self.position.saturating_add(self.slack) < self.limit
     }
@@ -229,6 +230,7 @@ impl State {
     }
 
     /// Decodes the event at the current position.
+    #[inline]
     pub(super) fn decode_event(&mut self, plan: &Plan) -> Result<(), DecodeError> {
         let class = &plan.streams[self.packet.stream_class];
         let start = self.position;

@@ -101,3 +101,17 @@ fn public_traces() {
     println!("{whole} converted there and back, {named} refused");
     assert!(whole >= CONVERTED, "{whole}");
 }
+
+/// The dialect of 2010 is another crate's.
+#[test]
+fn other_dialects_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, there) = (folder.path().join("trace"), folder.path().join("there"));
+    support::write_trace(&trace, Dialect::V2, Endian::Little);
+    let error = converted(&trace, &there, Dialect::Rfc1_1).unwrap_err();
+    assert!(
+        matches!(error, CreateErrorKind::OtherDialect(Dialect::Rfc1_1)),
+        "{error}"
+    );
+    assert!(!there.exists());
+}
