@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::arena::Arena;
     use crate::modules::{FileKey, MappedAt};
-    use backtrail_dwarf::tables::Tables;
+    use backtrail_cfi::tables::Tables;
 
     #[test]
     fn code_of_a_process_that_has_ended_is_its_files() {
