@@ -163,9 +163,9 @@ pub enum EncodeError {
     /// The payload's size is another one than the event's context says.
     PayloadSize {
         /// The context's.
-        told: u64,
+        declared: u64,
         /// The payload's.
-        is: u64,
+        actual: u64,
     },
     /// These packets' headers cannot say what was done to their content.
     Packing,
@@ -190,7 +190,9 @@ impl std::fmt::Display for EncodeError {
             EncodeError::EmptyEvent { event } => write!(f, "events of class {event} could be empty"),
             EncodeError::Compress => write!(f, "content cannot be compressed"),
             EncodeError::Random => write!(f, "no random numbers for encryption"),
-            EncodeError::PayloadSize { told, is } => write!(f, "payload of {is} bytes, not {told} as its context says"),
+            EncodeError::PayloadSize { declared, actual } => {
+                write!(f, "payload of {actual} bytes, not {declared} as its context says")
+            }
             EncodeError::Packing => write!(f, "only packets of RFC v1.1 can be compressed, encrypted or checked"),
         }
     }

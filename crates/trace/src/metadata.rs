@@ -66,7 +66,7 @@ pub fn parse_metadata(metadata: &[u8]) -> Result<(Dialect, Description), TraceEr
             // Packets of metadata are in the byte order that their text names (CTF 1.8.3, section
             // 7.1).
             if let Some(packets) = unpacked
-                && description.byte_order.is_some_and(|told| told != packets.order)
+                && description.byte_order.is_some_and(|stated| stated != packets.order)
             {
                 return Err(TraceErrorKind::MetadataOrder);
             }
@@ -185,12 +185,12 @@ fn metadata_packet(bytes: Bytes<'_>, offset: usize, header: usize, version: (u8,
     let content_bits = cursor.u32().ok()?;
     let packet_bits = cursor.u32().ok()?;
     let schemes = cursor.slice(3).ok()?;
-    let told = (cursor.u8().ok()?, cursor.u8().ok()?);
+    let stated = (cursor.u8().ok()?, cursor.u8().ok()?);
     let content = content_bits as usize / 8;
     let packet = packet_bits as usize / 8;
     let sound = magic == METADATA_PACKET_MAGIC
         && schemes == [0; 3]
-        && told == version
+        && stated == version
         && (header..=packet).contains(&content)
         && content_bits.is_multiple_of(8)
         && packet_bits.is_multiple_of(8);

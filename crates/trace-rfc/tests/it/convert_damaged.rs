@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A trace of the RFC, and one of 1.8 that can be told in it.
+/// A trace of the RFC, and one of 1.8 that it can express.
 fn seeds(folder: &Path) -> Vec<(Dialect, Vec<u8>, Vec<u8>)> {
     let order = Endian::Big;
     let fields = "{ type { parent = sequence; length_type = uint8_t; elem_type = uint16_t; }, s },

@@ -97,7 +97,7 @@ fn every_kind_of_field() {
     }
 }
 
-/// The metadata in the other byte order than the data, which its own magic number tells.
+/// The metadata in the other byte order than the data, which its own magic number shows.
 #[test]
 fn metadata_in_another_byte_order() {
     for order in ORDERS {

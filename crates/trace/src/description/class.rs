@@ -124,7 +124,7 @@ pub enum Storage {
     /// [`Integer::size`] bits, one after the other.
     #[default]
     Bits,
-    /// Likewise, but within one of the units of so many bits that the packet consists of: where it
+    /// Likewise, but within one of the units of this many bits that make up the packet: where it
     /// would cross the end of a unit, it begins with the next one (RFC 4.1.6). Structs around it
     /// are aligned as the unit.
     Unit(u32),

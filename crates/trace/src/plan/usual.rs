@@ -68,7 +68,7 @@ impl UsualHeader {
         };
         let mut timestamp = Number::of(timestamp, Role::Timestamp)?;
         timestamp.align |= outer_align - 1;
-        // Neighbours in a byte are in one order; the general way tells if not.
+        // Neighbours in a byte are in one order; the general way reports it if not.
         (timestamp.order == id.order).then_some(UsualHeader {
             align: align - 1,
             id,

@@ -47,11 +47,11 @@ impl StreamReader {
         Some(part)
     }
 
-    /// The next packet, if what comes before it has nothing to say about its events: it tells the
-    /// time, and it begins after the one before and does not end before it begins.
+    /// The next packet, if its events can be decoded without those before: it has times, begins
+    /// after the packet before and does not end before it begins.
     fn look_ahead(&mut self) -> Option<Packet> {
         let packet = self.read_header().ok()?.0;
-        let begin = packet.begin.filter(|_| self.tells_time(packet.stream_class))?;
+        let begin = packet.begin.filter(|_| self.is_timed(packet.stream_class))?;
         let last = match self.state.has_packet {
             true => self.state.packet.end?,
             false => 0,
@@ -60,16 +60,16 @@ impl StreamReader {
     }
 
     /// Whether the packet's header or its context always has a time stamp.
-    fn tells_time(&self, class: usize) -> bool {
+    fn is_timed(&self, class: usize) -> bool {
         let context = self.plan.streams.get(class).and_then(|class| class.packet_context);
-        let tells = |id| match &self.plan.field(id).shape {
+        let has_time = |id| match &self.plan.field(id).shape {
             Shape::Struct(members) => members
                 .iter()
                 .filter_map(|&member| self.plan.field(member).integer())
                 .any(|integer| integer.role == Some(Role::Timestamp)),
             _ => false,
         };
-        [self.plan.packet_header, context].into_iter().flatten().any(tells)
+        [self.plan.packet_header, context].into_iter().flatten().any(has_time)
     }
 
     /// Whether everything was read, by this one or another.

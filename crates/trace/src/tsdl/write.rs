@@ -177,9 +177,9 @@ impl<'d> Writer<'d> {
         let class = &self.description.streams[index];
         self.stream = Some(index);
         // Without an id in the packet header, readers want none.
-        let told = class.id != 0 || self.description.packet_header.is_some();
+        let has_id = class.id != 0 || self.description.packet_header.is_some();
         self.line(format_args!("\nstream {{"));
-        if told {
+        if has_id {
             self.line(format_args!("\tid = {};", class.id));
         }
         self.root("packet.context", Scope::PacketContext)?;
@@ -190,7 +190,7 @@ impl<'d> Writer<'d> {
             self.event = Some(number);
             self.line(format_args!("\nevent {{\n\tname = {};", quoted(&event.name)));
             self.line(format_args!("\tid = {};", event.id));
-            if told {
+            if has_id {
                 self.line(format_args!("\tstream_id = {};", class.id));
             }
             if let Some(level) = event.log_level {

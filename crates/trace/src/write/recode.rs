@@ -63,12 +63,12 @@ impl StreamWriter {
         if self.payload_size.is_none() {
             return Ok(());
         }
-        let told = event
+        let declared = event
             .stream_context()
             .and_then(|context| context.get(PAYLOAD_SIZE)?.as_u64());
-        let is = (self.body.len() - self.payload_start) as u64;
-        match told {
-            Some(told) if told != is => Err(EncodeError::PayloadSize { told, is }),
+        let actual = (self.body.len() - self.payload_start) as u64;
+        match declared {
+            Some(declared) if declared != actual => Err(EncodeError::PayloadSize { declared, actual }),
             _ => self.put_payload_size(false),
         }
     }

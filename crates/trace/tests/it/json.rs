@@ -79,9 +79,9 @@ fn compare(directory: &Path) -> usize {
         let mut line = Vec::new();
         JsonWriter.event(&mut line, &event);
         assert!(line.ends_with(b"}\n"), "{}", directory.display());
-        let told: serde_json::Value = serde_json::from_slice(&line)
+        let printed: serde_json::Value = serde_json::from_slice(&line)
             .unwrap_or_else(|error| panic!("{}: {error}: {}", directory.display(), String::from_utf8_lossy(&line)));
-        assert_eq!(told, expected(&event), "{}", directory.display());
+        assert_eq!(printed, expected(&event), "{}", directory.display());
         count += 1;
     }
     count

@@ -25,7 +25,7 @@ fn events_of(streams: u32, cpu: u32) -> u64 {
     }
 }
 
-/// Streams whose times overlap here and there, of packets of so many bytes; one of them has hardly
+/// Streams whose times overlap in places, of packets of this many bytes; one of them has hardly
 /// any events.
 fn write(directory: &Path, streams: u32, packet_bytes: usize, has_times: bool) {
     let fields = Struct::new()
@@ -85,7 +85,7 @@ type Counted = (Statistics, (Option<i64>, Option<i64>));
 
 /// What a reader of the trace learns.
 #[derive(PartialEq)]
-struct Told {
+struct Outcome {
     lines: Vec<(Option<i64>, Vec<u8>)>,
     error: Option<String>,
     statistics: Vec<Counted>,
@@ -98,7 +98,7 @@ fn statistics(streams: &[StreamReader]) -> Vec<Counted> {
         .collect()
 }
 
-fn alone(directory: &Path, options: Options) -> Told {
+fn alone(directory: &Path, options: Options) -> Outcome {
     let mut events = Events::new(readers(directory, options));
     let mut lines = Vec::new();
     let error = loop {
@@ -113,14 +113,14 @@ fn alone(directory: &Path, options: Options) -> Told {
         }
     };
     let statistics = statistics(events.streams());
-    Told {
+    Outcome {
         lines,
         error,
         statistics,
     }
 }
 
-fn together(directory: &Path, options: Options, threads: usize) -> Told {
+fn together(directory: &Path, options: Options, threads: usize) -> Outcome {
     let mut lines = Vec::new();
     let Rendered { streams, error } = render(
         readers(directory, options),
@@ -131,14 +131,14 @@ fn together(directory: &Path, options: Options, threads: usize) -> Told {
             ControlFlow::Continue(())
         },
     );
-    Told {
+    Outcome {
         lines,
         error: error.map(|error| error.to_string()),
         statistics: statistics(&streams),
     }
 }
 
-fn compare(what: &str, directory: &Path, options: Options) -> Told {
+fn compare(what: &str, directory: &Path, options: Options) -> Outcome {
     let alone = alone(directory, options);
     for threads in [1, 2, 3, 8] {
         let mut together = together(directory, options, threads);
@@ -173,10 +173,10 @@ fn streams_of_all_sizes() {
         let directory = folder.path().join("trace");
         write(&directory, streams, packet_bytes, has_times);
         let what = format!("{streams} streams, packets of {packet_bytes}, times: {has_times}");
-        let told = compare(&what, &directory, Options::default());
-        assert_eq!(told.error, None);
+        let outcome = compare(&what, &directory, Options::default());
+        assert_eq!(outcome.error, None);
         let events: u64 = (0..streams).map(|cpu| events_of(streams, cpu)).sum();
-        assert_eq!(told.lines.len() as u64, events);
+        assert_eq!(outcome.lines.len() as u64, events);
     }
 }
 
@@ -209,8 +209,8 @@ fn damaged(streams: u32, packet_bytes: usize, all_rounds: usize) {
         fs::write(&file, damaged).unwrap();
         for recover in [Recover::Never, Recover::EndStream, Recover::NextPacket] {
             let options = Options { recover };
-            let told = compare(&format!("byte {place}, {recover:?}"), &directory, options);
-            errors += usize::from(told.error.is_some());
+            let outcome = compare(&format!("byte {place}, {recover:?}"), &directory, options);
+            errors += usize::from(outcome.error.is_some());
         }
         rounds += 1;
     }

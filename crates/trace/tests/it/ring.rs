@@ -198,7 +198,7 @@ fn what_has_no_room_is_counted() {
 const DIRECTORY: &str = "BACKTRAIL_TEST_DIRECTORY";
 const RING_BYTES: u64 = 64 * PACKET as u64;
 
-/// Not a test of its own: what is killed. How many events are committed is told in a file of its
+/// Not a test of its own: what is killed. The number of committed events is in a file of its
 /// own.
 #[test]
 #[ignore = "started by the other tests"]
