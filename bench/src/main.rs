@@ -1,6 +1,8 @@
-//! What recording costs the program that is recorded: the same fixed work, alone and under each recorder, in turn, in one run.
+//! What recording costs the program that is recorded: the same fixed work, alone and under each
+//! recorder, in turn, in one run.
 //!
-//! `cargo run --release [-- --rounds N] [-- --millions N]`; writes `docs/overhead.md` where the rounds are at least nine.
+//! `cargo run --release [-- --rounds N] [-- --millions N]`; writes `docs/overhead.md` where the
+//! rounds are at least nine.
 
 mod statistics;
 
@@ -17,7 +19,8 @@ use statistics::Spread;
 const FREQUENCY: u32 = 997;
 /// Fewer say too little: the spread of a median of nine is about a third of that of one value.
 const LEAST_ROUNDS: usize = 9;
-/// What is written down. Many short rounds beat few long ones: on a shared machine, disturbances last seconds.
+/// What is written down. Many short rounds beat few long ones: on a shared machine, disturbances
+/// last seconds.
 const ROUNDS: usize = 21;
 /// About a second of work, on most machines.
 const WORK: u32 = 1000;
@@ -134,8 +137,8 @@ fn cpus() -> usize {
 }
 
 impl Bench {
-    /// Rounds of A B A C A D A: each recorded run stands between two runs alone, with whose mean it is compared. What changes slowly
-    /// (heat, neighbours) changes both.
+    /// Rounds of A B A C A D A: each recorded run stands between two runs alone, with whose mean it
+    /// is compared. What changes slowly (heat, neighbours) changes both.
     fn measure(&self, placement: Placement, rounds: usize) -> Result<Vec<(Recorder, Ratios)>, String> {
         let mut ratios: Vec<_> = RECORDERS
             .iter()

@@ -9,8 +9,8 @@ use backtrail_testkit::place;
 
 use crate::test::{cargo_in, pass_on_both};
 
-/// What `cargo fuzz` gives the compiler, without the sanitizers, for which stable Rust has no flags: libFuzzer sees which branches an
-/// input takes, so that even a short search is guided.
+/// What `cargo fuzz` gives the compiler, without the sanitizers, for which stable Rust has no
+/// flags: libFuzzer sees which branches an input takes, so that even a short search is guided.
 const FUZZ_RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -57,7 +57,8 @@ pub(crate) fn run(seconds: u32, only: &[String]) -> Result<(), String> {
 }
 
 fn search(binaries: &Path, fuzz: &Path, target: &str, seconds: u32) -> Result<(), String> {
-    // New inputs go to the first directory, and nobody wants them; one that breaks the target is kept.
+    // New inputs go to the first directory, and nobody wants them; one that breaks the target is
+    // kept.
     let new_inputs = backtrail_testkit::scratch();
     let artifacts = fuzz.join("artifacts").join(target);
     fs::create_dir_all(&artifacts).map_err(|error| format!("{}: {error}", artifacts.display()))?;

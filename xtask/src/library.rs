@@ -1,7 +1,8 @@
-//! The C library as a system has it: headers, pkg-config file, the static library, and the shared one with versioned symbols.
+//! The C library as a system has it: headers, pkg-config file, the static library, and the shared
+//! one with versioned symbols.
 //!
-//! The shared library is linked here, from the static one: rustc gives the linker an anonymous version script of its own, and
-//! linkers refuse or ignore a second one that names versions.
+//! The shared library is linked here, from the static one: rustc gives the linker an anonymous
+//! version script of its own, and linkers refuse or ignore a second one that names versions.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! The project's own chores: `cargo xtask`. They build without the product; measurements are `cargo evidence`.
+//! The project's own chores: `cargo xtask`. They build without the product; measurements are `cargo
+//! evidence`.
 
 mod fuzz;
 mod library;
@@ -33,12 +34,14 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Install the C library: header, pkg-config file, static library, shared library with versioned symbols.
+    /// Install the C library: header, pkg-config file, static library, shared library with
+    /// versioned symbols.
     InstallLibrary {
         /// The folder to install below; created if needed.
         prefix: PathBuf,
     },
-    /// Run the unwinder under Miri, and its threads under ThreadSanitizer. Needs nightly Rust with miri and rust-src.
+    /// Run the unwinder under Miri, and its threads under ThreadSanitizer. Needs nightly Rust with
+    /// miri and rust-src.
     Sanitize,
 }
 

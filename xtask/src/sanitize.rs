@@ -1,11 +1,13 @@
-//! `cargo xtask sanitize`: the unwinder under Miri, which sees undefined behaviour, and under ThreadSanitizer, which sees what threads do to each other without
-//! order between them. Both need nightly Rust, and its source.
+//! `cargo xtask sanitize`: the unwinder under Miri, which sees undefined behaviour, and under
+//! ThreadSanitizer, which sees what threads do to each other without order between them. Both need
+//! nightly Rust, and its source.
 
 use std::process::Command;
 
 use backtrail_testkit::{place, skip};
 
-/// What Miri can run: all that reads memory through a trait. Walking in place makes system calls of its own.
+/// What Miri can run: all that reads memory through a trait. Walking in place makes system calls of
+/// its own.
 const ENGINE: [&str; 13] = [
     "miri",
     "test",
@@ -22,7 +24,8 @@ const ENGINE: [&str; 13] = [
     "--quiet",
 ];
 
-/// Threads that walk in place, begin and end, while modules are published; with a standard library that is watched, too.
+/// Threads that walk in place, begin and end, while modules are published; with a standard library
+/// that is watched, too.
 const THREADS: [&str; 8] = [
     "test",
     "-Zbuild-std",

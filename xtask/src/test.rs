@@ -8,7 +8,8 @@ use std::thread;
 
 use backtrail_testkit::{SKIPPED, packages, place};
 
-/// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's package of it.
+/// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
+/// package of it.
 const TOOLS: [(&str, &str); 45] = [
     ("cc", "gcc"),
     ("g++", "g++"),
@@ -87,7 +88,8 @@ pub(crate) fn run() -> Result<(), String> {
             &skipped,
         ),
     );
-    // Last, so that what one looks for stands at the end. What passing tests print is shown because some say there what they skipped.
+    // Last, so that what one looks for stands at the end. What passing tests print is shown because
+    // some say there what they skipped.
     step(
         "tests",
         cargo(

@@ -1,4 +1,5 @@
-//! framehop as a C library: `framehop_begin` once, and `framehop_backtrace` as `backtrace(3)`. Each thread has a cache of its own, which stays warm.
+//! framehop as a C library: `framehop_begin` once, and `framehop_backtrace` as `backtrace(3)`. Each
+//! thread has a cache of its own, which stays warm.
 #![cfg(target_arch = "x86_64")]
 
 use std::cell::RefCell;

@@ -1,4 +1,5 @@
-//! What adding a table costs beside the link, and beside what merging tables costs GNU ld: the same objects, in turn, in one run.
+//! What adding a table costs beside the link, and beside what merging tables costs GNU ld: the same
+//! objects, in turn, in one run.
 //!
 //! `cargo run --release --bin adding [-- ROUNDS]`; writes `docs/adding.md`.
 
@@ -41,7 +42,8 @@ fn measure(rounds: usize) -> Result<(), String> {
     fs::write(place::workspace().join("docs/adding.md"), page).map_err(|error| error.to_string())
 }
 
-/// The objects with tables and without, linked by GNU ld; and ours added to what was linked without.
+/// The objects with tables and without, linked by GNU ld; and ours added to what was linked
+/// without.
 fn beside_ld(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) -> Result<(), String> {
     let Some(binutils) = Binutils::get(Release::V2_47) else {
         return Ok(());
@@ -99,7 +101,8 @@ fn beside_ld(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) 
 /// Where Debian's llvm-14-dev has the static libraries of which libLLVM is linked.
 const LLVM_LIBRARIES: &str = "/usr/lib/llvm-14/lib";
 
-/// libLLVM linked anew of all its objects, by each linker that is there, and ours added to what came out.
+/// libLLVM linked anew of all its objects, by each linker that is there, and ours added to what
+/// came out.
 fn beside_libllvm(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) -> Result<(), String> {
     let Ok(entries) = fs::read_dir(LLVM_LIBRARIES) else {
         skip(format!("there is no {LLVM_LIBRARIES} (llvm-14-dev)"));

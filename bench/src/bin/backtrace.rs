@@ -1,8 +1,9 @@
-//! What a backtrace of the own stack costs: Backtrail's beside libunwind's two, framehop's, glibc's, libgcc's and the chain of frame pointers, in one
-//! process and run.
+//! What a backtrace of the own stack costs: Backtrail's beside libunwind's two, framehop's,
+//! glibc's, libgcc's and the chain of frame pointers, in one process and run.
 //!
-//! `cargo run --release --bin backtrace [ROUNDS]`; writes `docs/backtrace-speed.md` where the rounds are at least nine. Needs a C compiler,
-//! libunwind (`libunwind-dev`), and a machine that does nothing else.
+//! `cargo run --release --bin backtrace [ROUNDS]`; writes `docs/backtrace-speed.md` where the
+//! rounds are at least nine. Needs a C compiler, libunwind (`libunwind-dev`), and a machine that
+//! does nothing else.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

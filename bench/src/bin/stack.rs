@@ -1,18 +1,23 @@
-//! What looking at the stacks of a process costs: Backtrail's beside gdb's and eu-stack's, in turns, on the same process.
+//! What looking at the stacks of a process costs: Backtrail's beside gdb's and eu-stack's, in
+//! turns, on the same process.
 //!
-//! `cargo run --release --bin stack [ROUNDS]`; needs a C compiler, gdb and eu-stack, and a machine that does nothing else.
+//! `cargo run --release --bin stack [ROUNDS]`; needs a C compiler, gdb and eu-stack, and a machine
+//! that does nothing else.
 //!
-//! Each look is taken twice: once for how long the process stands still, and once, with real-time priority where this is permitted
-//! (`chrt -f`, so that other work on the machine disturbs less), for the time of the command. A first look
-//! has no tables and names from earlier ones. The last rows are of node as a distribution has it, a hundred megabytes, stripped.
+//! Each look is taken twice: once for how long the process stands still, and once, with real-time
+//! priority where this is permitted (`chrt -f`, so that other work on the machine disturbs less),
+//! for the time of the command. A first look has no tables and names from earlier ones. The last
+//! rows are of node as a distribution has it, a hundred megabytes, stripped.
 //!
-//! The program has a table of what its functions are called with, for `--args`; node has none. Most of its threads wait alike; where they are
-//! said to differ, each is a recursion of which every call has other arguments than all other ones, texts among them.
+//! The program has a table of what its functions are called with, for `--args`; node has none. Most
+//! of its threads wait alike; where they are said to differ, each is a recursion of which every
+//! call has other arguments than all other ones, texts among them.
 //!
 //! Of each figure the least of all rounds is told, since other work on the machine only adds to it.
 //!
-//! How long the process stands still is measured in it, by a thread that reads the clock without end; the longest gap of a
-//! round in which nobody looks says how much of that is the machine's own doing.
+//! How long the process stands still is measured in it, by a thread that reads the clock without
+//! end; the longest gap of a round in which nobody looks says how much of that is the machine's own
+//! doing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -23,8 +28,8 @@ use std::time::{Duration, Instant};
 use backtrail_testkit::{command, place, scratch};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// How many threads there are and how they wait, and what the program is told for that: those beside the first one and the one that reads the
-/// clock.
+/// How many threads there are and how they wait, and what the program is told for that: those
+/// beside the first one and the one that reads the clock.
 const PROCESSES: [(&str, &[&str]); 4] = [
     ("2", &["0"]),
     ("65", &["63"]),
@@ -124,7 +129,8 @@ fn looks(backtrail: &Path, pid: u32) -> Vec<Look> {
     ]
 }
 
-/// As long as it lives, this program and what it starts run with real-time priority, where that is permitted.
+/// As long as it lives, this program and what it starts run with real-time priority, where that is
+/// permitted.
 struct Priority;
 
 impl Priority {

@@ -1,10 +1,11 @@
-//! What writing an event into memory costs, beside LTTng-UST's tracepoints, in one run: nanoseconds of processor time, the time stamp
-//! included.
+//! What writing an event into memory costs, beside LTTng-UST's tracepoints, in one run: nanoseconds
+//! of processor time, the time stamp included.
 //!
-//! `cargo run --release --bin trace-write [EVENTS]`, by default 10,000,000. LTTng records in flight-recorder mode, so that no event is dropped and
-//! nobody empties its buffers meanwhile; ours is a ring of the same size. LTTng reads `CLOCK_MONOTONIC` without a system
-//! call; so do we, and once more the processor's own counter, which a trace's clock may be too, and once more no clock at all,
-//! which shows what is the writer's own, and the clock alone.
+//! `cargo run --release --bin trace-write [EVENTS]`, by default 10,000,000. LTTng records in
+//! flight-recorder mode, so that no event is dropped and nobody empties its buffers meanwhile; ours
+//! is a ring of the same size. LTTng reads `CLOCK_MONOTONIC` without a system call; so do we, and
+//! once more the processor's own counter, which a trace's clock may be too, and once more no clock
+//! at all, which shows what is the writer's own, and the clock alone.
 
 use std::hint::black_box;
 use std::process::ExitCode;

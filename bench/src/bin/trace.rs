@@ -1,8 +1,12 @@
-//! How fast traces are read, beside babeltrace2 2.1, babeltrace 1.5 and (barectf's traces) barectf-parser, in one run: events per second of processor time.
+//! How fast traces are read, beside babeltrace2 2.1, babeltrace 1.5 and (barectf's traces)
+//! barectf-parser, in one run: events per second of processor time.
 //!
-//! `cargo run --release --bin trace [PART] [EVENTS]`. Parts are `lttng` (recorded by LTTng-UST with two processes at once), `barectf`, `own` (one and two streams of our writer),
-//! `streams` (64 of them) and `string` (one event with a text of 1 MiB). Without one it is all of them, and where it is 5,000,000 events, as by default, `docs/trace-speed.md` is written.
-//! `lttng`, `barectf` and `own` read four times as many events as well. A part whose tracer is not there is left out. Reads from the page cache: each trace is read once before.
+//! `cargo run --release --bin trace [PART] [EVENTS]`. Parts are `lttng` (recorded by LTTng-UST with
+//! two processes at once), `barectf`, `own` (one and two streams of our writer), `streams` (64 of
+//! them) and `string` (one event with a text of 1 MiB). Without one it is all of them, and where it
+//! is 5,000,000 events, as by default, `docs/trace-speed.md` is written. `lttng`, `barectf` and
+//! `own` read four times as many events as well. A part whose tracer is not there is left out.
+//! Reads from the page cache: each trace is read once before.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -63,7 +67,8 @@ of its dummy sink's for what prints nothing, of its text's for text and JSON. LT
 numbers, texts, stacks of 3 to 16 frames; barectf's two streams have much the same. barectf-parser is a crate that reads stream after stream. On a machine with other load, ratios are worth more than figures.
 ";
 
-/// Compares all readers on the traces of a part, or on all; the page that says so, which is printed meanwhile.
+/// Compares all readers on the traces of a part, or on all; the page that says so, which is printed
+/// meanwhile.
 fn report(part: &str, events: u64) -> String {
     let folder = scratch();
     let readers = Readers {
@@ -301,7 +306,8 @@ fn count(path: &Path) -> u64 {
     count
 }
 
-/// Reads stream after stream with barectf-parser, which has packets with all events and their values; how many there are.
+/// Reads stream after stream with barectf-parser, which has packets with all events and their
+/// values; how many there are.
 fn read_with_barectf_parser(path: &Path) -> u64 {
     let description = std::fs::read_to_string(barectf_description(path)).expect("a description");
     let description = serde_yaml::from_str(&description).expect("a description that it knows");

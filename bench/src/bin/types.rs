@@ -1,7 +1,8 @@
-//! Linking types beside GNU ld, making them from DWARF beside pahole, opening and looking up beside libctf: the same programs, in turn,
-//! in one run.
+//! Linking types beside GNU ld, making them from DWARF beside pahole, opening and looking up beside
+//! libctf: the same programs, in turn, in one run.
 //!
-//! `cargo run --release --bin types [-- PROGRAM…]`; all programs, written to `docs/types-speed.md`, if none is named.
+//! `cargo run --release --bin types [-- PROGRAM…]`; all programs, written to `docs/types-speed.md`,
+//! if none is named.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,7 +24,8 @@ use rayon::prelude::*;
 const ROUNDS: usize = 11;
 const LOOKS: usize = 101;
 const LIMIT: Duration = Duration::from_secs(300);
-/// For so long all threads work before each measurement: a CPU of a virtual machine that was idle for long comes back after milliseconds.
+/// For so long all threads work before each measurement: a CPU of a virtual machine that was idle
+/// for long comes back after milliseconds.
 const AWAKE: Duration = Duration::from_millis(10);
 /// Units of the measured growth.
 const GROWTH: [usize; 5] = [25, 50, 100, 200, 400];

@@ -103,7 +103,8 @@ fn seconds(command: &mut Command) -> Result<f64, String> {
     }
 }
 
-/// Functions with the changes of the frame that compilers make: registers pushed, a call, registers popped.
+/// Functions with the changes of the frame that compilers make: registers pushed, a call, registers
+/// popped.
 fn many() -> String {
     let registers = ["%rbp", "%rbx", "%r12", "%r13", "%r14", "%r15"];
     let mut source = ".text\n".to_owned();

@@ -21,7 +21,8 @@ const LOOK_UPS: usize = 100_000;
 /// So short that some fall between two disturbances.
 const BATCH: usize = 10_000;
 
-/// A line of the table: nanoseconds of a look-up, the best batch of all rounds, and the medians of the rounds' ratios.
+/// A line of the table: nanoseconds of a look-up, the best batch of all rounds, and the medians of
+/// the rounds' ratios.
 pub(super) struct Line {
     pub(super) table: String,
     pub(super) version: Version,
@@ -106,7 +107,8 @@ fn line(
     })
 }
 
-/// Nanoseconds of a look-up in the best batch, after each was looked up once: what ran before has left its own data in the caches.
+/// Nanoseconds of a look-up in the best batch, after each was looked up once: what ran before has
+/// left its own data in the caches.
 fn best(pcs: &[u64], found: impl Fn(u64) -> bool) -> f64 {
     assert!(pcs.iter().all(|&pc| black_box(found(black_box(pc)))));
     let batches = pcs.chunks_exact(BATCH).map(|batch| {

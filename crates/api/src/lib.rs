@@ -13,7 +13,8 @@
 //! | [`record`], [`stacks`] | sample programs; stacks of processes and cores | `record` |
 //! | [`profile`] | names, flame graphs, tables | `report` |
 //!
-//! The examples: `own_backtrace`, `look_up_a_row`, `compact_backtrace`, `write_and_read_a_trace`, `record_and_report`.
+//! The examples: `own_backtrace`, `look_up_a_row`, `compact_backtrace`, `write_and_read_a_trace`,
+//! `record_and_report`.
 //!
 //! ```
 //! # #[cfg(feature = "local")] {

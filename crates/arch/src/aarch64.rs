@@ -9,8 +9,8 @@ pub const X30: Register = Register(30);
 /// Stack pointer.
 pub const SP: Register = Register(31);
 
-/// `struct rt_sigframe`: 128 bytes of `siginfo`, then `struct ucontext`, whose `uc_mcontext` begins at its byte 176
-/// with the fault address, then x0 to x30, SP and PC.
+/// `struct rt_sigframe`: 128 bytes of `siginfo`, then `struct ucontext`, whose `uc_mcontext` begins
+/// at its byte 176 with the fault address, then x0 to x30, SP and PC.
 const SIGNAL_FRAME: SignalFrame = SignalFrame {
     pc_offset: 568,
     registers: &[
@@ -62,8 +62,8 @@ pub static ARCH: Arch = Arch {
     ra_from_fp: 8,
     cfa_from_fp: 16,
     min_instruction: 4,
-    // Linux gives user space at most 52 bits; the pointer authentication code lies above bit 54 or 47, and
-    // programs see 48-bit addresses unless they ask for more.
+    // Linux gives user space at most 52 bits; the pointer authentication code lies above bit 54 or
+    // 47, and programs see 48-bit addresses unless they ask for more.
     address_bits: 48,
     red_zone: 0,
     // Procedure Call Standard for the Arm 64-bit Architecture, section 6.1.1.

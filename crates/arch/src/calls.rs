@@ -26,7 +26,8 @@ impl Arch {
     /// The longest call instruction, in bytes.
     pub const LONGEST_CALL: usize = 8;
 
-    /// The call that leaves `ra`; `before` ends with the byte before `ra`. `None` if no call ends there.
+    /// The call that leaves `ra`; `before` ends with the byte before `ra`. `None` if no call ends
+    /// there.
     pub fn call_before(&self, ra: u64, before: &[u8]) -> Option<Call> {
         match self.instructions {
             InstructionSet::X86_64 => x86_64(ra, before),
@@ -110,7 +111,8 @@ mod tests {
         let call = |before: &[u8]| x86_64::ARCH.call_before(0x1000, before);
         assert_eq!(call(&[0x90, 0xe8, 0x10, 0, 0, 0]), Some(Call::Direct(0x1010)));
         assert_eq!(call(&[0xe8, 0xfb, 0xff, 0xff, 0xff]), Some(Call::Direct(0xffb)));
-        // As GNU as encodes rax, [rax], [rsp], [r12+8], [rip+4], [rax+rcx*8+0x100], [0x1000] with a SIB byte.
+        // As GNU as encodes rax, [rax], [rsp], [r12+8], [rip+4], [rax+rcx*8+0x100], [0x1000] with a
+        // SIB byte.
         for indirect in [
             &[0xff, 0xd0][..],
             &[0xff, 0x10],

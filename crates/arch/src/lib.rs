@@ -1,6 +1,7 @@
 //! Registers, DWARF numbers, pointer width and return-address rules: the same file per CPU.
 //!
-//! What differs between CPUs is told here as data, so that the code above has no `match` on the CPU's name.
+//! What differs between CPUs is told here as data, so that the code above has no `match` on the
+//! CPU's name.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -17,10 +18,12 @@ pub use registers::{REGISTERS, Registers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Register(pub u8);
 
-/// How a signal frame of Linux is laid out: enough to restore every register of the interrupted code.
+/// How a signal frame of Linux is laid out: enough to restore every register of the interrupted
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalFrame {
-    /// Where the saved program counter is, in bytes from the stack pointer with which the trampoline runs.
+    /// Where the saved program counter is, in bytes from the stack pointer with which the
+    /// trampoline runs.
     pub pc_offset: i64,
     /// DWARF number and place, in bytes from that stack pointer, of each saved register.
     pub registers: &'static [(Register, i64)],
@@ -44,8 +47,9 @@ impl PerfRegisters {
     }
 }
 
-/// How the kernel tells a thread's general registers to debuggers and in cores: `struct user_regs_struct`, the register set
-/// `NT_PRSTATUS` of ptrace, and `pr_reg` in a core's note of that name.
+/// How the kernel tells a thread's general registers to debuggers and in cores: `struct
+/// user_regs_struct`, the register set `NT_PRSTATUS` of ptrace, and `pr_reg` in a core's note of
+/// that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserRegisters {
     /// Bytes of the set.
@@ -80,13 +84,15 @@ pub struct Arch {
     pub sp: Register,
     /// Frame pointer.
     pub fp: Register,
-    /// The column of the return address in call frame information; on machines with a link register, that register.
+    /// The column of the return address in call frame information; on machines with a link
+    /// register, that register.
     pub ra: Register,
     /// Whether a call leaves the return address in [`Arch::ra`] instead of on the stack.
     pub link_register: bool,
     /// SP of the caller = CFA + this (0 but for s390x, whose CFA lies 160 above).
     pub sp_from_cfa: i64,
-    /// Frame-pointer chains: the saved frame pointer lies at FP, the return address this many bytes above.
+    /// Frame-pointer chains: the saved frame pointer lies at FP, the return address this many bytes
+    /// above.
     pub ra_from_fp: i64,
     /// Frame-pointer chains: CFA = FP + this.
     pub cfa_from_fp: i64,
@@ -96,7 +102,8 @@ pub struct Arch {
     pub address_bits: u8,
     /// Bytes below the stack pointer that a function may use without moving it.
     pub red_zone: u64,
-    /// The registers that a function gives back to its caller as they were, besides the stack pointer.
+    /// The registers that a function gives back to its caller as they were, besides the stack
+    /// pointer.
     pub preserved: &'static [Register],
     /// The kernel's signal frame.
     pub signal_frame: SignalFrame,

@@ -2,10 +2,12 @@
 
 use crate::Register;
 
-/// Registers that are kept: DWARF numbers 0 to 31 (the general registers of every CPU here, and SP).
+/// Registers that are kept: DWARF numbers 0 to 31 (the general registers of every CPU here, and
+/// SP).
 pub const REGISTERS: usize = 32;
 
-/// The register values of a frame. A register that the frame's callee may have changed is not known.
+/// The register values of a frame. A register that the frame's callee may have changed is not
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// Program counter.

@@ -19,7 +19,8 @@ pub static ARCH: Arch = Arch {
     ra: R14,
     link_register: true,
     sp_from_cfa: -160,
-    // There are no frame-pointer chains on s390x; the back chain at SP is optional and off by default.
+    // There are no frame-pointer chains on s390x; the back chain at SP is optional and off by
+    // default.
     ra_from_fp: 0,
     cfa_from_fp: 0,
     min_instruction: 2,

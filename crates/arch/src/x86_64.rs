@@ -9,8 +9,8 @@ pub const RSP: Register = Register(7);
 /// Return address column.
 pub const RA: Register = Register(16);
 
-/// `struct rt_sigframe` as the restorer sees it: the return address is popped, so RSP points at `struct ucontext`,
-/// whose `uc_mcontext` begins at byte 40 with r8.
+/// `struct rt_sigframe` as the restorer sees it: the return address is popped, so RSP points at
+/// `struct ucontext`, whose `uc_mcontext` begins at byte 40 with r8.
 const SIGNAL_FRAME: SignalFrame = SignalFrame {
     pc_offset: 168,
     registers: &[

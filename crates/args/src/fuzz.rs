@@ -7,7 +7,8 @@ use crate::table::{Step, TYPES_AT, Table, Value, compute};
 /// Records of each sort that are asked for at the most.
 const MOST: u64 = 256;
 
-/// Makes a table one for the types with this CRC-32, if it has room for a header: a search would not find it.
+/// Makes a table one for the types with this CRC-32, if it has room for a header: a search would
+/// not find it.
 pub fn made_for(table: &mut [u8], types: u32, endian: Endian) {
     let bytes = match endian {
         Endian::Little => types.to_le_bytes(),

@@ -1,4 +1,5 @@
-//! Types as far as calling conventions care: sizes, alignments, and the scalars that aggregates consist of.
+//! Types as far as calling conventions care: sizes, alignments, and the scalars that aggregates
+//! consist of.
 
 use backtrail_ctype::graph::{Body, Graph, Node};
 use backtrail_ctype::{Kind, StructMember, TypeId};
@@ -119,8 +120,8 @@ impl Shape {
         }
     }
 
-    /// The shape of a graph's type; `None` where the graph does not say enough: declarations, types that the format can't represent,
-    /// damage.
+    /// The shape of a graph's type; `None` where the graph does not say enough: declarations, types
+    /// that the format can't represent, damage.
     pub fn of(graph: &Graph<'_>, id: TypeId, model: DataModel) -> Option<Shape> {
         let (_, node) = resolve(graph, id)?;
         match node.body {

@@ -225,7 +225,8 @@ fn what_is_written_is_read() {
     }
 }
 
-/// A place between calls holds from its instruction to the next place or call, and says nothing of calls.
+/// A place between calls holds from its instruction to the next place or call, and says nothing of
+/// calls.
 #[test]
 fn places_between_calls_hold_where_they_are_told() {
     let at = |return_address: u64, site, register| Call {

@@ -12,8 +12,9 @@ use crate::rows::{Cfa, Row, Rule, row};
 pub struct Frame {
     /// The registers that are known for sure.
     pub registers: Registers,
-    /// What its callees have left in registers that a function need not preserve, and of which they say nothing. Assembly that keeps
-    /// its CFA in such a register across a call relies on it; what rests on it has to be proved.
+    /// What its callees have left in registers that a function need not preserve, and of which they
+    /// say nothing. Assembly that keeps its CFA in such a register across a call relies on it;
+    /// what rests on it has to be proved.
     pub left: Registers,
 }
 
@@ -51,8 +52,8 @@ pub enum Missing {
     Value,
 }
 
-/// The caller of a frame. `pc` is the address to look up: the frame's program counter, or the byte before its return address. `word` reads the
-/// stack.
+/// The caller of a frame. `pc` is the address to look up: the frame's program counter, or the byte
+/// before its return address. `word` reads the stack.
 ///
 /// # Errors
 /// What is [`Missing`].
@@ -187,8 +188,8 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
 
     fn saved(&mut self, slot: u64, register: Register) -> Option<u64> {
         match self.frame.registers.get(self.arch.sp) {
-            // In an epilogue the register has been popped, and compilers go on saying that it is saved where nothing is kept any
-            // more (gcc 12 on x86-64).
+            // In an epilogue the register has been popped, and compilers go on saying that it is
+            // saved where nothing is kept any more (gcc 12 on x86-64).
             Some(sp) if slot < sp && sp - slot > self.arch.red_zone => {
                 let is_popped = register != self.arch.ra || self.arch.link_register;
                 is_popped.then(|| self.register(register))?

@@ -11,7 +11,8 @@ pub enum Search<'t> {
     List(&'t [(u64, u64)]),
 }
 
-/// Encodings of nearly every `.eh_frame_hdr`: a count of 4 bytes, and entries of twice 4 bytes, relative to the header.
+/// Encodings of nearly every `.eh_frame_hdr`: a count of 4 bytes, and entries of twice 4 bytes,
+/// relative to the header.
 const UDATA4: u8 = 0x03;
 const DATAREL_SDATA4: u8 = 0x3b;
 /// No CIE nor FDE is longer.

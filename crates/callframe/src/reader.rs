@@ -1,4 +1,5 @@
-//! Numbers in call frame information (DWARF 5, section 7.6; LSB 5.0, section 10.6), wherever it lies.
+//! Numbers in call frame information (DWARF 5, section 7.6; LSB 5.0, section 10.6), wherever it
+//! lies.
 
 /// Where call frame information is read from.
 pub trait Source {
@@ -117,7 +118,8 @@ impl<'s, S: Source> Reader<'s, S> {
         }
     }
 
-    /// A pointer in one of the encodings `DW_EH_PE_*`; `data` is the base of those relative to `.eh_frame_hdr`.
+    /// A pointer in one of the encodings `DW_EH_PE_*`; `data` is the base of those relative to
+    /// `.eh_frame_hdr`.
     pub(crate) fn pointer(&mut self, cursor: &mut Cursor, encoding: u8, data: Option<u64>) -> Option<u64> {
         let base = match encoding & 0xf0 {
             0 => 0,

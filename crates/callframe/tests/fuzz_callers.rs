@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use backtrail_callframe::fuzz::callers;
 
-/// A CIE of x86-64 ("zR", absolute addresses of 4 bytes), and three FDEs of 64 bytes of code each with rows of many kinds.
+/// A CIE of x86-64 ("zR", absolute addresses of 4 bytes), and three FDEs of 64 bytes of code each
+/// with rows of many kinds.
 fn section() -> Vec<u8> {
     let mut section = Vec::new();
     let mut entry = |head: &[u8], instructions: &[u8]| {
@@ -37,7 +38,8 @@ fn section() -> Vec<u8> {
 #[test]
 fn mutated_sections() {
     let right = section();
-    // In each CPU's eyes, at three places of each function; the last one's place rests on what a callee has left.
+    // In each CPU's eyes, at three places of each function; the last one's place rests on what a
+    // callee has left.
     assert_eq!(callers(&right), 2 * 9);
     let mut state = 1u64;
     let mut below = |end: usize| {

@@ -8,8 +8,8 @@ use backtrail_local::crash;
 use crate::handler::options::{self, CrashOptions};
 use crate::{code_of, guarded};
 
-/// Makes all fatal signals report before the process dies of them, and gives the calling thread a stack for that. Does what
-/// [`backtrail_init`](crate::backtrail_init) does, too. Not for handlers.
+/// Makes all fatal signals report before the process dies of them, and gives the calling thread a
+/// stack for that. Does what [`backtrail_init`](crate::backtrail_init) does, too. Not for handlers.
 ///
 /// Returns 0, or a negative error number.
 ///
@@ -31,8 +31,8 @@ pub unsafe extern "C" fn backtrail_crash_install(given: *const CrashOptions) -> 
     }))
 }
 
-/// Gives the calling thread a stack for reports, unless it has an alternate stack. A thread without one dies of a stack
-/// overflow without a report. Not for handlers.
+/// Gives the calling thread a stack for reports, unless it has an alternate stack. A thread without
+/// one dies of a stack overflow without a report. Not for handlers.
 ///
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]

@@ -1,6 +1,7 @@
 //! The C library: `include/backtrail.h` is its interface, `docs/c-library.md` how to use it.
 //!
-//! Conversions only: `backtrail_local` does the work. It is for C alone; Rust programs use that crate.
+//! Conversions only: `backtrail_local` does the work. It is for C alone; Rust programs use that
+//! crate.
 #![allow(unsafe_code)]
 
 mod crash;
@@ -72,7 +73,8 @@ pub unsafe extern "C" fn backtrail_init(options: *const InitOptions) -> c_int {
 
 /// Registers code made at run time, at `start`, that keeps frame pointers.
 ///
-/// Returns 0, or a negative error number: `-EINVAL` for an empty range, `-EEXIST` if a part of it is registered already.
+/// Returns 0, or a negative error number: `-EINVAL` for an empty range, `-EEXIST` if a part of it
+/// is registered already.
 #[unsafe(no_mangle)]
 pub extern "C" fn backtrail_register_code(start: *const c_void, size: usize) -> c_int {
     guarded(|| backtrail_local::register_code(start.cast(), size).map_err(code_of))

@@ -97,7 +97,8 @@ fn exceptions() {
     }
 }
 
-/// Neither glibc nor a copy made by the kernel: where it is forbidden to copy, what a walk from an alternate stack finds was loaded.
+/// Neither glibc nor a copy made by the kernel: where it is forbidden to copy, what a walk from an
+/// alternate stack finds was loaded.
 #[test]
 fn stacks_interrupted_from_an_alternate_one_are_loaded() {
     let Some(program) = compile("alternate.c", WITHOUT, Link::Shared) else {

@@ -1,4 +1,5 @@
-//! The library as its users get it: its header, its exports, its pkg-config file, its ways of being loaded.
+//! The library as its users get it: its header, its exports, its pkg-config file, its ways of being
+//! loaded.
 
 use crate::common;
 
@@ -16,7 +17,8 @@ fn header() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/backtrail.h")).unwrap()
 }
 
-/// Names of functions that the header declares: they stand before a bracket at the beginning of a declaration.
+/// Names of functions that the header declares: they stand before a bracket at the beginning of a
+/// declaration.
 fn declared() -> BTreeSet<String> {
     let header = header();
     let declarations = header
@@ -178,8 +180,8 @@ fn libraries_come_and_go() {
     assert!(number(3) >= 30, "libraries came to where others had been: {told}");
 }
 
-/// What a walk goes through that can be unloaded is held against what it was without a system call while nothing comes, and with one for all else; what has
-/// changed is seen behind what has not.
+/// What a walk goes through that can be unloaded is held against what it was without a system call
+/// while nothing comes, and with one for all else; what has changed is seen behind what has not.
 #[test]
 fn libraries_come_and_go_within_others() {
     let Some((first, second, program)) = plugins() else {

@@ -1,4 +1,5 @@
-//! The drop-in in real programs that call `backtrace(3)` when they crash: the frames that they print are those that glibc finds.
+//! The drop-in in real programs that call `backtrace(3)` when they crash: the frames that they
+//! print are those that glibc finds.
 
 use crate::common;
 
@@ -13,7 +14,8 @@ use common::preload;
 const FIFO: &str = "fifo";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Frames as glibc's `backtrace_symbols` and LLVM print them: module and offset, or function and offset, without what differs from run to run.
+/// Frames as glibc's `backtrace_symbols` and LLVM print them: module and offset, or function and
+/// offset, without what differs from run to run.
 fn frames(text: &str) -> Vec<String> {
     let inside = |line: &str| {
         let (_, place) = line.split_once('(')?;
@@ -26,7 +28,8 @@ fn frames(text: &str) -> Vec<String> {
     text.lines().filter_map(inside).collect()
 }
 
-/// Starts a program, waits until it sleeps, kills it by a fault, and returns the frames that it prints of itself.
+/// Starts a program, waits until it sleeps, kills it by a fault, and returns the frames that it
+/// prints of itself.
 fn crash(program: &str, arguments: &[&Path], preload: Option<&Path>) -> Result<Vec<String>, Missing> {
     let mut start = Command::new(program);
     start.args(arguments);

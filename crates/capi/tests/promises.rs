@@ -1,5 +1,6 @@
-//! "In handlers": what the header promises of functions that handlers may call, and of the handler that reports crashes, seen in a release build's
-//! object code. It refers to nothing that allocates, locks or panics, and to no function that would have to be bound.
+//! "In handlers": what the header promises of functions that handlers may call, and of the handler
+//! that reports crashes, seen in a release build's object code. It refers to nothing that
+//! allocates, locks or panics, and to no function that would have to be bound.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,8 @@ use backtrail_testkit::{available, command, place};
 /// Names that code which may panic, or may allocate, refers to.
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
-/// What is not in the library itself: what the loader has or may have, the program's environment, and what the compiler makes of copies.
+/// What is not in the library itself: what the loader has or may have, the program's environment,
+/// and what the compiler makes of copies.
 const EXTERNAL: [&str; 8] = [
     "_dl_find_object",
     "__libc_stack_end",

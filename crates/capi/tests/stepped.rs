@@ -1,4 +1,5 @@
-//! Code that is hard to unwind, single-stepped in its own process, beside libgcc's `_Unwind_Backtrace`.
+//! Code that is hard to unwind, single-stepped in its own process, beside libgcc's
+//! `_Unwind_Backtrace`.
 #![cfg(target_arch = "x86_64")]
 
 use crate::common;
@@ -68,7 +69,8 @@ fn code_without_call_frame_information() {
         return;
     };
     let silent = &all[0].1;
-    // Behind the frame pointer all goes on; where there is none, the chain is short, and never wrong.
+    // Behind the frame pointer all goes on; where there is none, the chain is short, and never
+    // wrong.
     assert!(silent["longer"] > 100, "{silent:?}");
     assert!(silent["whole"] < silent["steps"], "{silent:?}");
 }

@@ -1,7 +1,8 @@
 //! Compact ImageMap Format: the list of modules that a stack's addresses lie in.
 //!
-//! The specification is Swift's `CompactImageMapFormat`; its later revision, read and written here, has the platform's name
-//! behind the information byte. Offsets are signed, in the fewest big-endian bytes, as in compact backtraces.
+//! The specification is Swift's `CompactImageMapFormat`; its later revision, read and written here,
+//! has the platform's name behind the information byte. Offsets are signed, in the fewest
+//! big-endian bytes, as in compact backtraces.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -279,7 +280,8 @@ fn inner_prefixes(chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
     slashes.filter_map(|(at, _)| chunk.get(..at))
 }
 
-/// Writes a list as Swift does. Images have to be by rising base; of the platform's name the first 255 bytes count.
+/// Writes a list as Swift does. Images have to be by rising base; of the platform's name the first
+/// 255 bytes count.
 pub fn encode(map: &ImageMap) -> Vec<u8> {
     let mut out = Vec::new();
     out.push(VERSION << VERSION_SHIFT | map.word as u8);

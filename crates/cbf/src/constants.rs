@@ -24,11 +24,13 @@ pub const REP: u8 = 0x80;
 
 /// "`pc`, `ra`, `async`": the bits that tell the three apart.
 pub const ADDRESS_KIND_MASK: u8 = 0x30;
-/// "`pc`, `ra`, `async`": the `a` bit. The address is the value itself, not its distance to the address before.
+/// "`pc`, `ra`, `async`": the `a` bit. The address is the value itself, not its distance to the
+/// address before.
 pub const ADDRESS_ABSOLUTE: u8 = 0x08;
 /// "`pc`, `ra`, `async`": bytes of the value, less one.
 pub const ADDRESS_COUNT_MASK: u8 = 0x07;
-/// "`omit`": the `x` bit. The count follows, in as many bytes (less one) as the opcode's count says.
+/// "`omit`": the `x` bit. The count follows, in as many bytes (less one) as the opcode's count
+/// says.
 pub const OMIT_EXTERNAL: u8 = 0x20;
 /// "`omit`": the count, less one; or the bytes of the count, less one.
 pub const OMIT_COUNT_MASK: u8 = 0x1f;

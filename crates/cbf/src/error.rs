@@ -45,7 +45,8 @@ pub enum ErrorKind {
 pub struct Error {
     /// What was wrong.
     pub kind: ErrorKind,
-    /// Offset in bytes from the information byte: of the instruction, or of its argument where that is cut off.
+    /// Offset in bytes from the information byte: of the instruction, or of its argument where that
+    /// is cut off.
     pub offset: u64,
 }
 

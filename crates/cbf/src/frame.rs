@@ -56,7 +56,8 @@ impl fmt::Display for Frame {
     }
 }
 
-/// Reads `pc:ADDR`, `ra:ADDR`, `async:ADDR` and `omit:N`. A number is decimal, or hexadecimal after `0x`.
+/// Reads `pc:ADDR`, `ra:ADDR`, `async:ADDR` and `omit:N`. A number is decimal, or hexadecimal after
+/// `0x`.
 impl FromStr for Frame {
     type Err = ParseFrameError;
 

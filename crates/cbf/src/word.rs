@@ -58,7 +58,8 @@ impl WordSize {
         1 + self.bytes()
     }
 
-    /// The most bytes that a backtrace of so many pushed frames takes, with its information byte and its end.
+    /// The most bytes that a backtrace of so many pushed frames takes, with its information byte
+    /// and its end.
     pub const fn max_encoded_len(self, frames: usize) -> usize {
         frames.saturating_mul(self.max_frame_bytes()).saturating_add(2)
     }

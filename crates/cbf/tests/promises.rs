@@ -1,4 +1,5 @@
-//! "Neither direction allocates or panics": seen in the object code of a release build, not only promised.
+//! "Neither direction allocates or panics": seen in the object code of a release build, not only
+//! promised.
 
 use std::path::Path;
 use std::process::Command;

@@ -108,7 +108,8 @@ fn sizes_of_recursions() {
             (Frame::Ra(0x55d4_c0de_1075), 1),
         ]
     };
-    // Information byte and end; 7 + 2 + 7 + 7 bytes of frames; an opcode and the count of further copies.
+    // Information byte and end; 7 + 2 + 7 + 7 bytes of frames; an opcode and the count of further
+    // copies.
     assert_eq!(encode(WordSize::Bits64, &stack(300)).len(), 25 + 3);
     assert_eq!(encode(WordSize::Bits64, &stack(70_000)).len(), 25 + 4);
 }

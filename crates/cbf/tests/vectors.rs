@@ -1,4 +1,5 @@
-//! The shared byte strings: what a strict and a lenient reader make of them, and how stacks are written.
+//! The shared byte strings: what a strict and a lenient reader make of them, and how stacks are
+//! written.
 
 use backtrail_cbf::{Decoder, Encoder, End, Ended, ErrorKind, Frame, WordSize};
 use serde_json::Value;

@@ -16,7 +16,8 @@ pub struct Skipped {
     pub start: u64,
     /// Bytes; 0 where others describe them or there are none.
     pub size: u64,
-    /// The reason's name: one of [`eh_frame::Reason`] where no version can say it, or of [`backtrail_sframe::write::Reason`] where this one can't.
+    /// The reason's name: one of [`eh_frame::Reason`] where no version can say it, or of
+    /// [`backtrail_sframe::write::Reason`] where this one can't.
     pub reason: &'static str,
 }
 
@@ -64,10 +65,11 @@ impl Built {
     }
 }
 
-/// The table that `image`'s `.eh_frame` gives. The sections of a relocatable file should have been placed.
+/// The table that `image`'s `.eh_frame` gives. The sections of a relocatable file should have been
+/// placed.
 ///
-/// Fails where there is no `.eh_frame`, nothing of it makes sense, or the section would be larger than its header can
-/// tell.
+/// Fails where there is no `.eh_frame`, nothing of it makes sense, or the section would be larger
+/// than its header can tell.
 pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
     table(&functions(image)?, options).map_err(Error::Write)
 }

@@ -1,5 +1,5 @@
-//! Rows for functions written by hand that have a symbol and no call frame information, such as the kernels of linear
-//! algebra libraries: their instructions show where the frame is; x86-64 only.
+//! Rows for functions written by hand that have a symbol and no call frame information, such as the
+//! kernels of linear algebra libraries: their instructions show where the frame is; x86-64 only.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Build ids of other lengths are no hashes, and would meet each other.
 const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
 
-/// The user's folder for such files: `$XDG_CACHE_HOME/backtrail`, or `~/.cache/backtrail`. By the XDG base directory
-/// specification a relative path in the variable is to be ignored.
+/// The user's folder for such files: `$XDG_CACHE_HOME/backtrail`, or `~/.cache/backtrail`. By the
+/// XDG base directory specification a relative path in the variable is to be ignored.
 pub fn folder() -> Option<PathBuf> {
     let variable = |name| {
         std::env::var_os(name)
@@ -21,7 +21,8 @@ pub fn folder() -> Option<PathBuf> {
     base.map(|base| base.join("backtrail"))
 }
 
-/// The file for a module with this build id, below `folder`; `None` where the build id does not tell it from others.
+/// The file for a module with this build id, below `folder`; `None` where the build id does not
+/// tell it from others.
 pub fn entry(folder: &Path, build_id: &[u8], ending: &str) -> Option<PathBuf> {
     BUILD_ID_BYTES.contains(&build_id.len()).then(|| {
         let name: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -29,7 +30,8 @@ pub fn entry(folder: &Path, build_id: &[u8], ending: &str) -> Option<PathBuf> {
     })
 }
 
-/// Writes a file whole or not at all: into one of its own, which is then renamed. Nobody but the user may read it.
+/// Writes a file whole or not at all: into one of its own, which is then renamed. Nobody but the
+/// user may read it.
 ///
 /// # Errors
 /// Where the folder can't be made or the file can't be written.

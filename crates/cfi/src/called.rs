@@ -1,16 +1,17 @@
-//! Where functions begin that neither symbols nor call frame information name: at what direct calls lead to, and at code
-//! whose address is taken; x86-64 only.
+//! Where functions begin that neither symbols nor call frame information name: at what direct calls
+//! lead to, and at code whose address is taken; x86-64 only.
 //!
-//! Compilers that optimize for size do not align functions, so nothing shows where one ends in a call that never returns.
-//! All bytes that may be such an instruction are read as one. Few others lead into the code by accident, as long as it is
-//! small.
+//! Compilers that optimize for size do not align functions, so nothing shows where one ends in a
+//! call that never returns. All bytes that may be such an instruction are read as one. Few others
+//! lead into the code by accident, as long as it is small.
 
 use backtrail_elf::Image;
 
 /// The code of larger files is not searched: too many of their bytes would look like calls into it.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// Addresses (svma) that direct calls and taken addresses lead to, in order. Empty for large files and other CPUs.
+/// Addresses (svma) that direct calls and taken addresses lead to, in order. Empty for large files
+/// and other CPUs.
 pub fn called(image: &Image<'_>) -> Vec<u64> {
     let ranges = image.code_ranges();
     let size = ranges.iter().fold(0u64, |sum, range| {

@@ -14,7 +14,8 @@ use crate::registers::{CallFrames, Held};
 use crate::whole::Whole;
 use crate::{build, check, gopclntab, objects, tables};
 
-/// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what holds for every input.
+/// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what
+/// holds for every input.
 pub fn cfi(data: &[u8]) {
     for (arch, endian) in [
         (&x86_64::ARCH, Endian::Little),
@@ -49,7 +50,8 @@ pub fn go_tables(data: &[u8]) {
     }
 }
 
-/// Reads `data` as a `.gopclntab` with names, and as the memory that inlined calls are in, and asks for addresses all over it.
+/// Reads `data` as a `.gopclntab` with names, and as the memory that inlined calls are in, and asks
+/// for addresses all over it.
 pub fn go_names(data: &[u8]) {
     for base in [0, 0x40_0000] {
         let memory = vec![(base, data)];
@@ -67,7 +69,8 @@ pub fn go_names(data: &[u8]) {
     }
 }
 
-/// Asks the call frame information of the ELF file `data` for callers of frames all over its code, on a made-up stack.
+/// Asks the call frame information of the ELF file `data` for callers of frames all over its code,
+/// on a made-up stack.
 pub fn registers(data: &[u8]) {
     const FRAMES: u64 = 64;
     let Ok(image) = Image::parse(data) else { return };
@@ -110,8 +113,8 @@ pub fn registers(data: &[u8]) {
     }
 }
 
-/// Builds tables of each version from the ELF file `data`, and holds them against its `.eh_frame`: what was built from it
-/// must say the same, and lack only what was told to be left out.
+/// Builds tables of each version from the ELF file `data`, and holds them against its `.eh_frame`:
+/// what was built from it must say the same, and lack only what was told to be left out.
 pub fn build(data: &[u8]) {
     let Ok(image) = Image::parse(data).map(Image::with_sections_placed) else {
         return;
@@ -137,8 +140,9 @@ pub fn build(data: &[u8]) {
     }
 }
 
-/// Adds a table of each version to the ELF file `data`, as the command does: it is found again, says what `.eh_frame` says, and adding once
-/// more changes nothing. Whether the file takes tables at all comes back.
+/// Adds a table of each version to the ELF file `data`, as the command does: it is found again,
+/// says what `.eh_frame` says, and adding once more changes nothing. Whether the file takes tables
+/// at all comes back.
 pub fn add(data: &[u8]) -> bool {
     for version in Version::ALL {
         let Some(added) = with_table(data, version) else {
@@ -185,8 +189,9 @@ fn with_table(data: &[u8], version: Version) -> Option<Vec<u8>> {
     )
 }
 
-/// Adds tables of each version to the relocatable file `data`, as the command does: together they say what `.eh_frame` says, and adding
-/// once more changes nothing. Whether the file takes tables at all comes back.
+/// Adds tables of each version to the relocatable file `data`, as the command does: together they
+/// say what `.eh_frame` says, and adding once more changes nothing. Whether the file takes tables
+/// at all comes back.
 pub fn object(data: &[u8]) -> bool {
     for version in Version::ALL {
         let Some(added) = with_object_tables(data, version) else {

@@ -1,13 +1,15 @@
-//! What the code of Go's functions adds to `.gopclntab`: where the frame pointer is, and how the runtime's functions that
-//! switch stacks are left; x86-64 only.
+//! What the code of Go's functions adds to `.gopclntab`: where the frame pointer is, and how the
+//! runtime's functions that switch stacks are left; x86-64 only.
 //!
-//! Compiled functions with a frame keep the caller's frame pointer just below the return address and point there
-//! themselves (`cmd/internal/obj/x86/obj6.go`), so that a row can stand on the frame pointer and be followed where the
-//! stack was not copied. The instructions that do it lie where the table says that the stack pointer moves.
+//! Compiled functions with a frame keep the caller's frame pointer just below the return address
+//! and point there themselves (`cmd/internal/obj/x86/obj6.go`), so that a row can stand on the
+//! frame pointer and be followed where the stack was not copied. The instructions that do it lie
+//! where the table says that the stack pointer moves.
 //!
-//! `runtime.systemstack`, `asmcgocall` and `cgocallback` load the stack pointer of another stack. From Go 1.21 on their
-//! frame pointer stays what it was, and leads back; before, the first two have no frame, and nothing in the thread's own
-//! stack leads back. `mcall` leaves its goroutine for good: nothing returns there.
+//! `runtime.systemstack`, `asmcgocall` and `cgocallback` load the stack pointer of another stack.
+//! From Go 1.21 on their frame pointer stays what it was, and leads back; before, the first two
+//! have no frame, and nothing in the thread's own stack leads back. `mcall` leaves its goroutine
+//! for good: nothing returns there.
 
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
@@ -28,8 +30,8 @@ const RBP: u8 = 6;
 const RSP: u8 = 7;
 const RETURN_ADDRESS: u8 = 16;
 
-/// A frame to which nothing in the stack at hand leads back: it stands on what is in no register. Without a row, its instructions
-/// would be read, which know nothing of other stacks.
+/// A frame to which nothing in the stack at hand leads back: it stands on what is in no register.
+/// Without a row, its instructions would be read, which know nothing of other stacks.
 const LOST: Rule = Rule::new(Location::register(RETURN_ADDRESS, 0), Location::saved(-8));
 
 /// From the return address to the CFA, in bytes.
@@ -41,11 +43,12 @@ const RESTORERS: [&[u8]; 2] = [
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// Functions whose return address is not behind a call, but where a signal has interrupted the code.
+/// Functions whose return address is not behind a call, but where a signal has interrupted the
+/// code.
 const INJECTED: [&str; 2] = ["runtime.asyncPreempt", "runtime.sigpanic"];
 
-/// Adds the functions of `.gopclntab`. Where call frame information describes them too, as `.debug_frame` does, it says less: nothing of the
-/// frame pointer, nor of switches between stacks.
+/// Adds the functions of `.gopclntab`. Where call frame information describes them too, as
+/// `.debug_frame` does, it says less: nothing of the frame pointer, nor of switches between stacks.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     let functions = functions(image).unwrap_or_default();
     if !functions.is_empty() {
@@ -177,8 +180,9 @@ struct Frame {
 }
 
 impl Frame {
-    /// The instructions that make it, around the place from which the stack pointer is at `distance`: `push rbp; mov rbp, rsp`, or from Go 1.20
-    /// backwards `sub rsp, N; mov [rsp+N-8], rbp; lea rbp, [rsp+N-8]`.
+    /// The instructions that make it, around the place from which the stack pointer is at
+    /// `distance`: `push rbp; mov rbp, rsp`, or from Go 1.20 backwards `sub rsp, N; mov
+    /// [rsp+N-8], rbp; lea rbp, [rsp+N-8]`.
     fn find(code: &[u8], distance: Distance) -> Option<Frame> {
         let (before, after) = code.split_at_checked(distance.pc as usize)?;
         if distance.bytes == WORD && before.ends_with(&[0x55]) && after.starts_with(&[0x48, 0x89, 0xe5]) {
@@ -229,7 +233,8 @@ impl Frame {
             return;
         }
         rows.push((range.start, by_fp()));
-        // Around calls of `runtime.duffcopy` and `duffzero` the frame pointer points into what is below the frame.
+        // Around calls of `runtime.duffcopy` and `duffzero` the frame pointer points into what is
+        // below the frame.
         for (start, end) in detours(code, &range) {
             rows.push((start, on_stack));
             rows.push((end, by_fp()));
@@ -271,7 +276,8 @@ fn restored(code: &[u8], end: u32, distance: i32) -> Option<u32> {
     before.ends_with(&load).then_some(before.len() as u32)
 }
 
-/// `mov [rsp-16], rbp; lea rbp, [rsp-16]`, a call, and `mov rbp, [rbp]`: from behind the second to behind the last.
+/// `mov [rsp-16], rbp; lea rbp, [rsp-16]`, a call, and `mov rbp, [rbp]`: from behind the second to
+/// behind the last.
 fn detours(code: &[u8], range: &std::ops::Range<u32>) -> Vec<(u32, u32)> {
     const BEGIN: [u8; 10] = [0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0];
     const END: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
@@ -309,7 +315,8 @@ fn restores(code: &[u8]) -> bool {
     RESTORERS.iter().any(|restorer| code.starts_with(restorer))
 }
 
-/// The rows of what signal handlers return to. They begin one byte earlier: callers are looked up by the byte before the return address.
+/// The rows of what signal handlers return to. They begin one byte earlier: callers are looked up
+/// by the byte before the return address.
 fn restorer(image: &Image<'_>, function: &Function, before: Option<&mut FunctionRows>) -> Option<FunctionRows> {
     let frame = &image.arch().signal_frame;
     let word = |offset: i64| {

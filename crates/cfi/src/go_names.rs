@@ -1,13 +1,16 @@
-//! Names, files and lines of Go's functions, inlined calls too, from `.gopclntab`, which Go programs keep when they are stripped.
+//! Names, files and lines of Go's functions, inlined calls too, from `.gopclntab`, which Go
+//! programs keep when they are stripped.
 //!
-//! The section is a header and tables that it has the offsets of (`runtime/symtab.go`, `internal/abi/symtab.go`):
-//! names and file names, each ending in a zero; a table of numbers of files for each compilation unit; tables of values by pc; and
-//! functions. A function (`_func`) has the offsets of its name and of its tables: file, line, and the index in the tree of
-//! inlined calls. That tree lies elsewhere, at an offset from `go:func.*`, the address of which only the runtime's
-//! `moduledata` has. It is found by its first word, the address of the section.
+//! The section is a header and tables that it has the offsets of (`runtime/symtab.go`,
+//! `internal/abi/symtab.go`): names and file names, each ending in a zero; a table of numbers of
+//! files for each compilation unit; tables of values by pc; and functions. A function (`_func`) has
+//! the offsets of its name and of its tables: file, line, and the index in the tree of
+//! inlined calls. That tree lies elsewhere, at an offset from `go:func.*`, the address of which
+//! only the runtime's `moduledata` has. It is found by its first word, the address of the section.
 //!
-//! Header: magic (4 bytes), 2 zeros, the pc's quantum, bytes of a pointer, then words: functions, files, from Go 1.18 on the start of the
-//! text (0 from Go 1.26 on: `moduledata` has it), and the offsets of names, units, files, tables by pc, functions.
+//! Header: magic (4 bytes), 2 zeros, the pc's quantum, bytes of a pointer, then words: functions,
+//! files, from Go 1.18 on the start of the text (0 from Go 1.26 on: `moduledata` has it), and the
+//! offsets of names, units, files, tables by pc, functions.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,7 +29,8 @@ const GO_1_20: u32 = 0xffff_fff1;
 const INLINE_INDEX: u32 = 2;
 /// Index of the data of a function that is the tree of inlined calls (`abi.FUNCDATA_InlTree`).
 const INLINE_TREE: u8 = 3;
-/// Words of `moduledata` in which the start of the text is, and where `go:func.*` can be: the place differs between versions.
+/// Words of `moduledata` in which the start of the text is, and where `go:func.*` can be: the place
+/// differs between versions.
 const TEXT: usize = 22;
 const GO_FUNC: Range<usize> = 36..48;
 /// Functions with inlined calls by which the address of `go:func.*` is checked.
@@ -54,9 +58,11 @@ pub struct GoCall {
 struct Layout {
     /// Bytes of an entry of the table of functions: its code and its `_func`.
     entry: usize,
-    /// In `_func`: its name's offset. Behind it are the tables of files, lines and the number of others.
+    /// In `_func`: its name's offset. Behind it are the tables of files, lines and the number of
+    /// others.
     name: usize,
-    /// In `_func`: the number of its data, the last byte before the offsets of its other tables by pc.
+    /// In `_func`: the number of its data, the last byte before the offsets of its other tables by
+    /// pc.
     data_count: usize,
     /// In a node of a tree of inlined calls: the name and the pc of the call, and its size.
     inlined: (usize, usize, usize),
@@ -98,7 +104,8 @@ pub struct GoNames<'a> {
     table: usize,
     /// Loaded bytes by address: what inlined calls are in.
     memory: Vec<(u64, &'a [u8])>,
-    /// The address of `go:func.*`; `None` where it is not known, and 0 where functions have addresses instead of offsets.
+    /// The address of `go:func.*`; `None` where it is not known, and 0 where functions have
+    /// addresses instead of offsets.
     go_func: Option<u64>,
 }
 
@@ -242,7 +249,8 @@ impl<'a> GoNames<'a> {
         })
     }
 
-    /// The address where the function with this index begins; that of the last one is the end of the one before.
+    /// The address where the function with this index begins; that of the last one is the end of
+    /// the one before.
     fn start(&self, index: usize) -> Option<u64> {
         let entry = self.table + index * self.layout.entry;
         match self.layout.entry {
@@ -319,7 +327,8 @@ impl<'a> GoNames<'a> {
         (found.parent_pc < function.size && self.bytes().u8(before) == Ok(0)).then_some(found)
     }
 
-    /// The address of the runtime's `moduledata`, whose first two words are where the section and the names in it are.
+    /// The address of the runtime's `moduledata`, whose first two words are where the section and
+    /// the names in it are.
     fn module_data(&self, section: u64) -> Option<u64> {
         let names = section.checked_add(self.names as u64)?;
         let wanted = |word: u64| match self.endian {
@@ -357,7 +366,8 @@ impl<'a> GoNames<'a> {
         image.entry().checked_sub(entries.next()?.start)
     }
 
-    /// The word of `moduledata` from which all trees of inlined calls that are looked at make sense.
+    /// The word of `moduledata` from which all trees of inlined calls that are looked at make
+    /// sense.
     fn find_go_func(&self, module: u64) -> Option<u64> {
         let functions = (0..self.functions).filter_map(|index| self.function(index));
         let with_tree = functions.filter_map(|function| Some((function, self.inline_offset(function)?)));

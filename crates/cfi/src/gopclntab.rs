@@ -1,7 +1,10 @@
-//! Rows for the functions of Go's executables, whose linker writes no `.eh_frame`, and no `.debug_frame` where it is told to leave debug information out.
+//! Rows for the functions of Go's executables, whose linker writes no `.eh_frame`, and no
+//! `.debug_frame` where it is told to leave debug information out.
 //!
-//! `.gopclntab` is always there: the language's own stack traces need it. It tells how far the stack pointer is from where it was at each function's
-//! entry, which is all that `.debug_frame` would say. The form is that of Go 1.18 and later (`internal/abi`, `runtime/symtab.go`); what is older has none here.
+//! `.gopclntab` is always there: the language's own stack traces need it. It tells how far the
+//! stack pointer is from where it was at each function's entry, which is all that `.debug_frame`
+//! would say. The form is that of Go 1.18 and later (`internal/abi`, `runtime/symtab.go`); what is
+//! older has none here.
 
 use backtrail_arch::Arch;
 use backtrail_elf::{Image, SectionData};
@@ -35,7 +38,8 @@ const FUNCTAB_ENTRY: usize = 8;
 /// The longest name that is looked at, in bytes.
 const LONGEST_NAME: usize = 256;
 
-/// Where the text may begin if the header does not say so: multiples of this, that far from the start of its section.
+/// Where the text may begin if the header does not say so: multiples of this, that far from the
+/// start of its section.
 const TEXT_ALIGNMENT: u64 = 16;
 const TEXT_REACH: u64 = 1 << 16;
 /// Functions whose surroundings show where the text begins.
@@ -60,8 +64,9 @@ pub(crate) fn functions(image: &Image<'_>) -> Option<Vec<Function>> {
     Some(Table { text, ..table }.functions())
 }
 
-/// Where the text begins, of which Go 1.26 and later say nothing in the header: where, at the distances of the functions, each is followed by what
-/// fills the room up to the next one, or by the next one itself.
+/// Where the text begins, of which Go 1.26 and later say nothing in the header: where, at the
+/// distances of the functions, each is followed by what fills the room up to the next one, or by
+/// the next one itself.
 fn text_start(image: &Image<'_>, table: &Table<'_>) -> Option<u64> {
     let section = image.section_header(".text")?;
     let code = image.data_at(section.address)?;
@@ -85,8 +90,9 @@ fn text_start(image: &Image<'_>, table: &Table<'_>) -> Option<u64> {
     (!offsets.is_empty() && shows(best as usize) >= most).then(|| section.address + best)
 }
 
-/// The functions that a section with these bytes has. They may share what tells their rows, so that a small section could claim endless ones: those that come
-/// after as many as it has bytes are left out.
+/// The functions that a section with these bytes has. They may share what tells their rows, so that
+/// a small section could claim endless ones: those that come after as many as it has bytes are left
+/// out.
 pub(crate) fn of_section(bytes: Bytes<'_>, arch: &'static Arch) -> Option<Vec<FunctionRows>> {
     let functions = Table::new(bytes, arch)?.functions();
     Some(functions.into_iter().map(Function::into_rows).collect())

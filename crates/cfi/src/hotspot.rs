@@ -155,8 +155,8 @@ impl<P: Copy + Eq> HotSpot<P> {
         compiled.rule(process.arch(), pc, is_return).map(JavaFrame::Compiled)
     }
 
-    /// Whether `ra` is a method's deoptimization handler, by which HotSpot replaces return addresses
-    /// into that method.
+    /// Whether `ra` is a method's deoptimization handler, by which HotSpot replaces return
+    /// addresses into that method.
     pub(crate) fn is_deoptimized(&mut self, process: &impl ProcessCode<Place = P>, ra: u64) -> bool {
         let Some(machine) = self.machine(process) else {
             return false;
@@ -250,8 +250,8 @@ fn text(process: &impl ProcessCode, address: u64) -> Option<Vec<u8>> {
 }
 
 impl Fields {
-    /// Reads the table. An entry has the names of type, field and the field's type, whether the field
-    /// is static, its offset and its address; the last entry has no names.
+    /// Reads the table. An entry has the names of type, field and the field's type, whether the
+    /// field is static, its offset and its address; the last entry has no names.
     fn read(process: &impl ProcessCode, table: u64) -> Option<Fields> {
         const ENTRY_WORDS: usize = 6;
         let mut fields = Fields::default();

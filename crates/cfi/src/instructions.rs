@@ -1,10 +1,10 @@
 //! How code that no table covers leaves its frame, as its instructions show.
 //!
-//! Whatever a function has done to its stack pointer, every way to its return undoes it. So one way from a program
-//! counter to a return, followed instruction by instruction, says where the return address lies and where the caller's
-//! frame pointer is. Calls give back the stack pointer as they found it; where code of a run-time system does not
-//! follow that, it keeps a frame pointer, and a way that ends in restoring the stack pointer from it does not depend on
-//! what came before.
+//! Whatever a function has done to its stack pointer, every way to its return undoes it. So one way
+//! from a program counter to a return, followed instruction by instruction, says where the return
+//! address lies and where the caller's frame pointer is. Calls give back the stack pointer as they
+//! found it; where code of a run-time system does not follow that, it keeps a frame pointer, and a
+//! way that ends in restoring the stack pointer from it does not depend on what came before.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -18,7 +18,8 @@ use crate::kept::{dwarf_number, written};
 pub use crate::prologue::Code;
 use crate::prologue::{self, decoded};
 
-/// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at ends.
+/// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at
+/// ends.
 pub const BYTES_BEFORE: u64 = 8 << 10;
 /// See [`BYTES_BEFORE`].
 pub const BYTES_FROM: u64 = 8 << 10;
@@ -26,7 +27,8 @@ pub const BYTES_FROM: u64 = 8 << 10;
 /// Bytes before an address that [`is_start`] wants.
 pub const BYTES_BEFORE_START: usize = prologue::TRAPS;
 
-/// Whether a function begins at `at`, as far as the bytes before tell: padding of a kind that lies nowhere else.
+/// Whether a function begins at `at`, as far as the bytes before tell: padding of a kind that lies
+/// nowhere else.
 pub fn is_start(before: &[u8], at: u64) -> bool {
     prologue::is_padded_start(before, at)
 }
@@ -47,8 +49,8 @@ const MOST_INSTRUCTIONS: usize = 2000;
 /// Ways that wait to be tried if the one at hand leads nowhere.
 const MOST_WAYS: usize = 32;
 
-/// The rule of the frame at `pc`, which lies in `code` and is a return address or where code was interrupted. `None` if no
-/// way from there shows one.
+/// The rule of the frame at `pc`, which lies in `code` and is a return address or where code was
+/// interrupted. `None` if no way from there shows one.
 pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn Around) -> Option<Rule> {
     match arch.instructions {
         // Behind a call that does not return.
@@ -65,7 +67,8 @@ pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn
     }
 }
 
-/// Where the frame pointer is that a helper of assembly has overwritten: nowhere. Who calls it has saved it.
+/// Where the frame pointer is that a helper of assembly has overwritten: nowhere. Who calls it has
+/// saved it.
 const LOST: Location = Location {
     base: Base::Register(u8::MAX),
     offset: 0,
@@ -125,7 +128,8 @@ pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     false
 }
 
-/// Whether the code from `entry` on has left the stack and the frame pointer alone when it comes to `pc`.
+/// Whether the code from `entry` on has left the stack and the frame pointer alone when it comes to
+/// `pc`.
 pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
     if arch.instructions != InstructionSet::X86_64 {
         return false;
@@ -202,7 +206,8 @@ struct State {
     /// `None`: unknown.
     sp: Option<Place>,
     fp: FramePointer,
-    /// Where on this way the frame pointer was pushed while it was kept: it will be kept again when it is popped.
+    /// Where on this way the frame pointer was pushed while it was kept: it will be kept again when
+    /// it is popped.
     pushed: Option<Place>,
     /// A register with a word of memory whose address needs no index: no entry of a jump table.
     loaded: Option<Register>,
@@ -210,7 +215,8 @@ struct State {
     popped: Option<(Register, Place)>,
     /// What lies on top of the stack, if it was pushed on this way.
     top: Option<Top>,
-    /// Registers that were written on this way, a bit for each DWARF number, except by what it has called.
+    /// Registers that were written on this way, a bit for each DWARF number, except by what it has
+    /// called.
     written: u16,
     /// Whether anything was called.
     has_called: bool,
@@ -316,7 +322,8 @@ impl<'c> Search<'c> {
         None
     }
 
-    /// Follows one way to its return; what is on top of the stack then, and the bytes of arguments that the return pops.
+    /// Follows one way to its return; what is on top of the stack then, and the bytes of arguments
+    /// that the return pops.
     fn follow(&mut self, mut at: u64, mut state: State, left: &mut usize) -> Option<(State, i64)> {
         loop {
             *left = left.checked_sub(1)?;
@@ -467,7 +474,8 @@ impl<'c> Search<'c> {
     fn keep_registers(&mut self, instruction: &Instruction, state: &mut State) {
         let mnemonic = instruction.mnemonic();
         if mnemonic == Mnemonic::Call {
-            // Its callee may write any; code that takes its stack pointer from one knows that it does not.
+            // Its callee may write any; code that takes its stack pointer from one knows that it
+            // does not.
             (state.loaded, state.popped, state.top, state.has_called) = (None, None, None, true);
             return;
         }
@@ -499,8 +507,8 @@ impl<'c> Search<'c> {
         self.was_saved_in(register).then_some(Place::Other(number, 0))
     }
 
-    /// Whether `mov register, rsp` lies before the way's begin. What takes its stack pointer from a register that never held
-    /// it changes from one stack to another.
+    /// Whether `mov register, rsp` lies before the way's begin. What takes its stack pointer from a
+    /// register that never held it changes from one stack to another.
     fn was_saved_in(&self, register: Register) -> bool {
         let encoding = (register as u32).wrapping_sub(Register::RAX as u32);
         if register == Register::RSP || encoding > 15 {
@@ -548,7 +556,8 @@ impl<'c> Search<'c> {
 /// The rule of a function whose return finds this on top of the stack.
 fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
     if let (Some(top), FramePointer::Kept) = (state.top, state.fp) {
-        // Where the caller's stack will be depends on arguments; it is not further inwards than what has been found.
+        // Where the caller's stack will be depends on arguments; it is not further inwards than
+        // what has been found.
         let (cfa, ra) = match top {
             Top::Register(number) => (Place::Sp(0), Location::register(number, 0)),
             Top::Loaded(place @ Place::Sp(0..)) => (place.plus(8), place.location(arch, true)?),
@@ -616,7 +625,8 @@ fn register(instruction: &Instruction, operand: u32) -> Register {
     }
 }
 
-/// Whether the instruction may write the register, as far as operands say: the first one, and both of an exchange.
+/// Whether the instruction may write the register, as far as operands say: the first one, and both
+/// of an exchange.
 fn writes(instruction: &Instruction, written: Register) -> bool {
     register(instruction, 0) == written
         || matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd) && register(instruction, 1) == written

@@ -10,8 +10,9 @@ use crate::prologue::Code;
 /// Instructions of the longest function that is asked which registers it keeps.
 const LONGEST_HELPER: usize = 1 << 13;
 
-/// Whether the function that begins at `entry` leaves `register` alone on every way, comes to `pc` on one, and calls nothing:
-/// assembly code has helpers of its own that keep more than the calling convention asks for.
+/// Whether the function that begins at `entry` leaves `register` alone on every way, comes to `pc`
+/// on one, and calls nothing: assembly code has helpers of its own that keep more than the calling
+/// convention asks for.
 pub fn keeps(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64, register: backtrail_arch::Register) -> bool {
     if arch.instructions != InstructionSet::X86_64 || register.0 > 15 {
         return false;
@@ -42,7 +43,8 @@ pub fn keeps(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64, register: backtr
     meets
 }
 
-/// The general registers of which the instruction may write any part, named as operands or not: a bit for each DWARF number.
+/// The general registers of which the instruction may write any part, named as operands or not: a
+/// bit for each DWARF number.
 pub(crate) fn written(info: &mut InstructionInfoFactory, instruction: &Instruction) -> u16 {
     let used = info.info(instruction).used_registers().iter();
     used.filter(|used| {
@@ -85,7 +87,8 @@ mod tests {
             keeps(&ARCH, &plain(code), START, START + pc, register)
         };
         let (rax, rbx, r12) = (0, 3, 12);
-        // vpxor xmm0, xmm0, xmm0; movbe r13, [r14+8]; lea r14, [r14+0x60]; mov [rsp+8], r13; setae r12b; rep ret
+        // vpxor xmm0, xmm0, xmm0; movbe r13, [r14+8]; lea r14, [r14+0x60]; mov [rsp+8], r13; setae
+        // r12b; rep ret
         let helper = [
             0xc5, 0xf9, 0xef, 0xc0, 0x4d, 0x0f, 0x38, 0xf0, 0x6e, 0x08, 0x4d, 0x8d, 0x76, 0x60, 0x4c, 0x89, 0x6c, 0x24,
             0x08, 0x41, 0x0f, 0x93, 0xc4, 0xf3, 0xc3, 0x31, 0xc0,

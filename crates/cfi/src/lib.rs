@@ -1,11 +1,12 @@
 //! Call frame information: what sampling needs of DWARF.
 //!
-//! - [`eh_frame`] turns `.eh_frame` into SFrame rows and reports what rows cannot express; [`build`] makes them a table;
-//!   [`check`] compares any table with call frame information.
+//! - [`eh_frame`] turns `.eh_frame` into SFrame rows and reports what rows cannot express;
+//!   [`build`] makes them a table; [`check`] compares any table with call frame information.
 //! - [`tables`] gives each module the one table that sampling uses; [`cache`] keeps it.
 //! - [`registers`] restores all registers of a caller that can be known.
 //! - [`proof`] leaves code that no row describes, and proves what it finds.
-//! - [`starts`] finds where functions without symbols begin; [`go_names`] reads the names in `.gopclntab`.
+//! - [`starts`] finds where functions without symbols begin; [`go_names`] reads the names in
+//!   `.gopclntab`.
 //!
 //! ```
 //! use backtrail_cfi::eh_frame::EhFrame;

@@ -15,18 +15,23 @@ use crate::whole::Whole;
 /// The tables of a relocatable file.
 #[derive(Clone, Debug)]
 pub struct ObjectTables {
-    /// One for each group with functions, and one for all functions outside groups, if there are any.
+    /// One for each group with functions, and one for all functions outside groups, if there are
+    /// any.
     pub tables: Vec<ObjectTable>,
-    /// What is in all of them together, and what is missing. There are no bytes: they are in the tables.
+    /// What is in all of them together, and what is missing. There are no bytes: they are in the
+    /// tables.
     pub built: Built,
 }
 
-/// The tables that `image` should have, a relocatable file whose sections were placed ([`Image::with_sections_placed`]): what
-/// `.eh_frame` says, and rows that only its present tables have.
+/// The tables that `image` should have, a relocatable file whose sections were placed
+/// ([`Image::with_sections_placed`]): what `.eh_frame` says, and rows that only its present tables
+/// have.
 ///
-/// With `one_table` there is one for all functions, as GNU as makes it: lld refuses to link such files where it drops groups of one.
+/// With `one_table` there is one for all functions, as GNU as makes it: lld refuses to link such
+/// files where it drops groups of one.
 ///
-/// Fails where there is neither, where `.eh_frame` makes no sense to its end, and where a table would be larger than its header can tell.
+/// Fails where there is neither, where `.eh_frame` makes no sense to its end, and where a table
+/// would be larger than its header can tell.
 pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<ObjectTables, Error> {
     debug_assert_eq!(image.kind(), Kind::Relocatable);
     let converted = Whole::of_image(image)?.into_converted();
@@ -53,8 +58,9 @@ pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<
         damage: None,
     };
     let mut made = Vec::new();
-    // Where GNU ld 2.47 collects garbage, it lets live all that tables refer to, but for one table of each file: the second, if there are
-    // several. That must be the one that refers to functions outside of groups.
+    // Where GNU ld 2.47 collects garbage, it lets live all that tables refer to, but for one table
+    // of each file: the second, if there are several. That must be the one that refers to functions
+    // outside of groups.
     let ungrouped = by_group.remove(&None).map(|functions| (None, functions));
     let mut by_group: Vec<_> = by_group.into_iter().collect();
     by_group.splice(by_group.len().min(1)..by_group.len().min(1), ungrouped);

@@ -22,8 +22,8 @@ const PUSH: u32 = 0xa9bf_7bf0;
 const PUSHED: i32 = 16;
 const BTI_C: u32 = 0xd503_245f;
 
-/// Masks and values of what the other entries consist of: `adrp x16`, `ldr x17, [x16, …]`, `add x16, x16, …`, `br x17`, `nop`,
-/// `bti c`, `autia1716`. None of them changes SP or LR.
+/// Masks and values of what the other entries consist of: `adrp x16`, `ldr x17, [x16, …]`, `add
+/// x16, x16, …`, `br x17`, `nop`, `bti c`, `autia1716`. None of them changes SP or LR.
 const STUB: [(u32, u32); 7] = [
     (0x9f00_001f, 0x9000_0010),
     (0xffc0_03ff, 0xf940_0211),
@@ -47,8 +47,9 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     }
 }
 
-/// The functions of `.plt`: its first entry, and all others as one. None where it is not what GNU ld, gold, lld and mold make. What has no section
-/// headers, as a module in memory, is searched for the first entry.
+/// The functions of `.plt`: its first entry, and all others as one. None where it is not what GNU
+/// ld, gold, lld and mold make. What has no section headers, as a module in memory, is searched for
+/// the first entry.
 pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
     let found = || {
         if image.arch().name != "aarch64" {
@@ -71,7 +72,8 @@ pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
     })
 }
 
-/// Where the first entry lies, by its instructions, which no other code has behind each other; and the code from there on.
+/// Where the first entry lies, by its instructions, which no other code has behind each other; and
+/// the code from there on.
 fn first_entry<'a>(image: &Image<'a>, range: Range<u64>) -> Option<(u64, &'a [u8])> {
     let code = image.data_at(range.start)?;
     let words = code.as_chunks::<INSTRUCTION>().0;

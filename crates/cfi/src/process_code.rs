@@ -39,13 +39,15 @@ pub trait ProcessCode {
     /// The function of a mapping's table that has the code at `address`.
     fn function_at(&self, mapping: Self::Mapping, address: u64) -> Option<Range<u64>>;
 
-    /// The function that call frame information describes at `address`, whether or not table rows can express it.
+    /// The function that call frame information describes at `address`, whether or not table rows
+    /// can express it.
     fn described_function(&self, mapping: Self::Mapping, address: u64) -> Option<Range<u64>>;
 
     /// Whether a mapping's file has call frame information.
     fn has_call_frames(&self, mapping: Self::Mapping) -> bool;
 
-    /// Addresses in `range`, in order, at which functions of a mapping's file are known to begin; there may be others.
+    /// Addresses in `range`, in order, at which functions of a mapping's file are known to begin;
+    /// there may be others.
     fn starts(&self, mapping: Self::Mapping, range: Range<u64>) -> Vec<u64>;
 
     /// The address of an object that a mapping's file exports.

@@ -1,8 +1,11 @@
-//! How a function that never returns leaves its frame: by what it has done to the stack since its start.
+//! How a function that never returns leaves its frame: by what it has done to the stack since its
+//! start.
 //!
-//! The way from a program counter to a return says most, but code that ends in `exit` or `longjmp` has none. There the way from the
-//! start is followed, if the start is known or can be seen: an aligned address that is entered by a `push`, a `sub` of the stack pointer or an
-//! `endbr64`, behind the padding after code that does not go on; or one after a row of `int3`, as V8's builtins have it.
+//! The way from a program counter to a return says most, but code that ends in `exit` or `longjmp`
+//! has none. There the way from the start is followed, if the start is known or can be seen: an
+//! aligned address that is entered by a `push`, a `sub` of the stack pointer or an `endbr64`,
+//! behind the padding after code that does not go on; or one after a row of `int3`, as V8's
+//! builtins have it.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +25,8 @@ pub struct Code<'c> {
 }
 
 impl Code<'_> {
-    /// Whether code does not go on at `at`, after a call: another function begins there, perhaps after padding.
+    /// Whether code does not go on at `at`, after a call: another function begins there, perhaps
+    /// after padding.
     pub(crate) fn ends(&self, at: u64) -> bool {
         self.functions.binary_search(&at).is_ok() || is_end(self.bytes, self.start, at)
     }
@@ -121,8 +125,8 @@ fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
     None
 }
 
-/// Whether a function begins at `at` in code like V8's builtins, which are padded by `int3` to this alignment; `before` are
-/// the bytes in front.
+/// Whether a function begins at `at` in code like V8's builtins, which are padded by `int3` to this
+/// alignment; `before` are the bytes in front.
 pub(crate) fn is_padded_start(before: &[u8], at: u64) -> bool {
     const PADDED_ALIGN: u64 = 64;
     const INT3: u8 = 0xcc;
@@ -135,7 +139,8 @@ fn follows_traps(code: &[u8], start: u64, at: u64) -> bool {
     before.is_some_and(|before| is_padded_start(before, at))
 }
 
-/// Whether the last instruction before `at` is one after which code need not go on: a return, a jump or a call.
+/// Whether the last instruction before `at` is one after which code need not go on: a return, a
+/// jump or a call.
 fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
     let Some(before) = at.checked_sub(start).and_then(|len| code.get(..len as usize)) else {
         return false;
@@ -151,7 +156,8 @@ fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
 struct State {
     /// Bytes below the return address, where they are known.
     depth: Option<i64>,
-    /// Bytes below the return address to which the frame pointer points, where it is the function's own.
+    /// Bytes below the return address to which the frame pointer points, where it is the function's
+    /// own.
     frame: Option<i64>,
     /// Whether the frame pointer is still the caller's.
     is_kept: bool,
@@ -170,7 +176,8 @@ impl State {
     }
 }
 
-/// The rule of the frame at `pc`: from the last function that is known to begin before it, or that can be seen.
+/// The rule of the frame at `pc`: from the last function that is known to begin before it, or that
+/// can be seen.
 pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
     let Code {
         bytes,
@@ -332,7 +339,8 @@ mod tests {
     fn stage2() -> Vec<u8> {
         let mut code = vec![0x90; 13];
         code.extend([0xc3, 0x66, 0x90]);
-        // push r13; movslq rax, esi; push r12; lea r13, [rdx+rax*8+8]; mov r12, rdx; push rbp; mov rbp, rax; push rbx; mov rbx, rdi
+        // push r13; movslq rax, esi; push r12; lea r13, [rdx+rax*8+8]; mov r12, rdx; push rbp; mov
+        // rbp, rax; push rbx; mov rbx, rdi
         code.extend([
             0x41, 0x55, 0x48, 0x63, 0xc6, 0x41, 0x54, 0x4c, 0x8d, 0x6c, 0xc2, 0x08, 0x49, 0x89, 0xd4,
         ]);
@@ -378,7 +386,8 @@ mod tests {
         let lost = [&code[..16], &[0x53, 0x31, 0xed, 0x90]].concat();
         assert!(rule(&ARCH, &lost, START, START + 17).is_some());
         assert_eq!(rule(&ARCH, &lost, START, START + 19), None);
-        // push rbp; je +4; lea rbp, [rdi+16]; nop: one way has changed the frame pointer, both have saved it.
+        // push rbp; je +4; lea rbp, [rdi+16]; nop: one way has changed the frame pointer, both have
+        // saved it.
         let saved = [&code[..16], &[0x55, 0x74, 0x04, 0x48, 0x8d, 0x6f, 0x10, 0x90]].concat();
         let found = rule(&ARCH, &saved, START, START + 24).unwrap();
         assert_eq!(found.cfa, Location::register(ARCH.sp.0, 16));

@@ -1,4 +1,5 @@
-//! Code that no table row describes: how its frames are left, and whether what is found there can be return addresses.
+//! Code that no table row describes: how its frames are left, and whether what is found there can
+//! be return addresses.
 //!
 //! Samplers and looks at a process or a core ask the same; [`ProcessCode`] is what they differ in.
 
@@ -31,7 +32,8 @@ const FAR_BYTES: u64 = 256;
 /// Bytes of the longest indirect call that hides behind the first byte of a direct one.
 const SHORT_CALL: usize = 4;
 
-/// Bytes behind rows that were read from instructions, within which a jump may still be the same function's.
+/// Bytes behind rows that were read from instructions, within which a jump may still be the same
+/// function's.
 const MOST_BEHIND_ROWS: u64 = 4 << 10;
 
 /// A piece of a process's code.
@@ -118,7 +120,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         };
         let is_described = || process.is_described(mapping, pc.wrapping_sub(is_return.into()));
         remembered(&self.frames, (process.place(mapping, pc), is_return), || {
-            // There is a description, which table rows can't express: instructions can't be clearer.
+            // There is a description, which table rows can't express: instructions can't be
+            // clearer.
             if is_described() {
                 return Uncovered::Unknown;
             }
@@ -156,8 +159,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         })
     }
 
-    /// What `word`, on top of the stack, is to the interrupted code at `pc`: its return address if it follows a call of code
-    /// that has not touched the stack from there to `pc`.
+    /// What `word`, on top of the stack, is to the interrupted code at `pc`: its return address if
+    /// it follows a call of code that has not touched the stack from there to `pc`.
     pub fn on_top(&self, process: &impl ProcessCode<Place = P>, word: u64, pc: u64) -> OnTop {
         let Some(mapping) = process.find(word.wrapping_sub(1)) else {
             return OnTop::Other;
@@ -184,7 +187,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             let read = process.read(start, &mut before[..len]);
             let call = process.arch().call_before(ra, &before[..read]).filter(|_| read == len);
             let call = match call {
-                // The end of another instruction and a short indirect call look like a direct one, to nowhere.
+                // The end of another instruction and a short indirect call look like a direct one,
+                // to nowhere.
                 Some(Call::Direct(target)) if process.find(target).is_none() => process
                     .arch()
                     .call_before(ra, &before[len.saturating_sub(SHORT_CALL)..len]),
@@ -223,7 +227,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         mapping.is_some_and(|mapping| self.call_before(process, mapping, ra).is_some())
     }
 
-    /// Whether `ra` follows a call that can lead to `callee`, or is an address that a run-time system pushes itself.
+    /// Whether `ra` follows a call that can lead to `callee`, or is an address that a run-time
+    /// system pushes itself.
     pub fn is_called(&self, process: &impl ProcessCode<Place = P>, ra: u64, callee: u64) -> bool {
         let Some(mapping) = process.find(ra.wrapping_sub(1)) else {
             return false;
@@ -255,8 +260,8 @@ fn moved(call: Call, by: u64) -> Call {
     }
 }
 
-/// The function at an address: what call frame information says, and without any the table. Tables also have pieces of
-/// functions that nobody describes.
+/// The function at an address: what call frame information says, and without any the table. Tables
+/// also have pieces of functions that nobody describes.
 fn function_at(process: &impl ProcessCode, address: u64) -> Option<Range<u64>> {
     let mapping = process.find(address)?;
     match process.has_call_frames(mapping) {
@@ -265,8 +270,9 @@ fn function_at(process: &impl ProcessCode, address: u64) -> Option<Range<u64>> {
     }
 }
 
-/// Whether a call of `target` may have led to `callee`, which no table row describes. A function that is described has
-/// called on itself, if it is not what was found: then its own frame is missing.
+/// Whether a call of `target` may have led to `callee`, which no table row describes. A function
+/// that is described has called on itself, if it is not what was found: then its own frame is
+/// missing.
 fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     let Some(mapping) = process.find(target) else {
         return false;
@@ -279,8 +285,8 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     let Some(function) = function_at(process, target).filter(is_other) else {
         let is_described = process.is_described(mapping, target);
         let rows = process.function_at(mapping, target);
-        // Rows that were read from instructions end where these were not understood: the function may be longer, and jump
-        // from there.
+        // Rows that were read from instructions end where these were not understood: the function
+        // may be longer, and jump from there.
         return rows.filter(|rows| !is_described && is_other(rows)).is_none_or(|rows| {
             let is_near = |start: u64| callee.wrapping_sub(start) < LONGEST_FUNCTION;
             let end = rows
@@ -291,7 +297,8 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
         });
     };
     let callee_function = function_at(process, callee);
-    // The description may end before the function does, as that of glibc's `clone3` at the system call.
+    // The description may end before the function does, as that of glibc's `clone3` at the system
+    // call.
     let goes_on = || {
         callee_mapping.is_some_and(|mapping| {
             let around = CodeAround::new(process, mapping, callee);
@@ -302,7 +309,8 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
         || callee_function.is_none() && goes_on()
         || jumps(process, function.clone(), |target| match &callee_function {
             Some(callee) => callee.contains(&target),
-            // Where the callee begins is not known, but a jump into code that is not described may lead there.
+            // Where the callee begins is not known, but a jump into code that is not described may
+            // lead there.
             None => process.find(target).is_some() && function_at(process, target).is_none(),
         })
 }
@@ -357,7 +365,8 @@ mod tests {
     const CALL: [u8; 5] = [0xe8, 0xfb, 0xfe, 0xff, 0xff];
     const RA: u64 = CALLER + CALL.len() as u64;
 
-    /// A file whose only function with rows begins at [`START`], and whether call frame information says so.
+    /// A file whose only function with rows begins at [`START`], and whether call frame information
+    /// says so.
     struct OneFunction(Vec<u8>, bool);
 
     impl OneFunction {

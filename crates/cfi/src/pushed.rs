@@ -1,8 +1,10 @@
-//! Return addresses that no call has left: a run-time system keeps them in tables and pushes them itself.
+//! Return addresses that no call has left: a run-time system keeps them in tables and pushes them
+//! itself.
 //!
-//! HotSpot's interpreter enters a method by a jump, with a return address from a table in libjvm's data. Such an address
-//! is believed if it lies in code made at run time and stands in that data. Other run-time systems have addresses of code
-//! in their data that no frame returns to, so this holds for HotSpot alone.
+//! HotSpot's interpreter enters a method by a jump, with a return address from a table in libjvm's
+//! data. Such an address is believed if it lies in code made at run time and stands in that data.
+//! Other run-time systems have addresses of code in their data that no frame returns to, so this
+//! holds for HotSpot alone.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,7 +12,8 @@ use crate::process_code::{ProcessCode, Region};
 
 /// Processes that are remembered; with more, all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
-/// The most that is read of one mapping: the kernel may have joined a module's data with other memory.
+/// The most that is read of one mapping: the kernel may have joined a module's data with other
+/// memory.
 const MOST_OF_MAPPING: u64 = 4 << 20;
 /// The most that is read of a process's data.
 const MOST_DATA: u64 = 64 << 20;
@@ -19,7 +22,8 @@ const MOST_DATA: u64 = 64 << 20;
 #[derive(Debug, Default)]
 struct Tables {
     addresses: FxHashSet<u64>,
-    /// Addresses that were asked for in vain since the data was read; it is read again after twice as many each time.
+    /// Addresses that were asked for in vain since the data was read; it is read again after twice
+    /// as many each time.
     misses: u32,
     patience: u32,
 }
@@ -76,7 +80,8 @@ fn read(process: &impl ProcessCode) -> FxHashSet<u64> {
     found
 }
 
-/// What HotSpot may write to: mappings of its library, and the memory without a file right after these.
+/// What HotSpot may write to: mappings of its library, and the memory without a file right after
+/// these.
 fn data(regions: &[Region]) -> Vec<&Region> {
     const HOTSPOT: &str = "/libjvm.so";
     let code = regions

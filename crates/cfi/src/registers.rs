@@ -1,8 +1,9 @@
 //! The registers of callers, by call frame information itself; and tables of single functions.
 //!
-//! SFrame restores what a stack trace needs: program counter, stack pointer and frame pointer. Who asks for the values of
-//! arguments needs the other registers too that a function gives back to its caller, and has the time to read
-//! `.eh_frame`: debuggers do, samplers don't. Such a look also meets so few functions of a module that a table of all would be made for nothing.
+//! SFrame restores what a stack trace needs: program counter, stack pointer and frame pointer. Who
+//! asks for the values of arguments needs the other registers too that a function gives back to its
+//! caller, and has the time to read `.eh_frame`: debuggers do, samplers don't. Such a look also
+//! meets so few functions of a module that a table of all would be made for nothing.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -84,7 +85,8 @@ pub struct Caller {
 }
 
 impl<B: AsRef<[u8]>> CallFrames<B> {
-    /// The call frame information of `image`; `eh_frame` and `header` are its `.eh_frame` and `.eh_frame_hdr`.
+    /// The call frame information of `image`; `eh_frame` and `header` are its `.eh_frame` and
+    /// `.eh_frame_hdr`.
     pub fn new(image: &Image<'_>, eh_frame: Held<B>, header: Option<Held<B>>) -> CallFrames<B> {
         let mut bases = BaseAddresses::default().set_eh_frame(eh_frame.address);
         if let Some(text) = image.text_address() {
@@ -111,9 +113,11 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         }
     }
 
-    /// The table of the function that has the code at `svma`: an SFrame section at address 0 with the rows that [`tables::Tables`] has for it. `None` where
-    /// no FDE has the address, or rows can't say what it says, and for all that is new once many thousands of addresses were asked for: the table of the whole module
-    /// tells. So it does of functions that begin where `is_misdescribed` ([`tables::is_misdescribed`]).
+    /// The table of the function that has the code at `svma`: an SFrame section at address 0 with
+    /// the rows that [`tables::Tables`] has for it. `None` where no FDE has the address, or
+    /// rows can't say what it says, and for all that is new once many thousands of addresses were
+    /// asked for: the table of the whole module tells. So it does of functions that begin where
+    /// `is_misdescribed` ([`tables::is_misdescribed`]).
     pub fn function(&self, svma: u64, is_misdescribed: impl Fn(u64) -> bool) -> Option<&[u8]> {
         self.asked.table(svma, |made| {
             let fde = self.offset(&self.section(), svma)?;
@@ -149,12 +153,13 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         (built.functions > 0).then_some(built.bytes)
     }
 
-    /// The caller of a frame with these registers. `svma` is the address to look up, as the file has it: the frame's program
-    /// counter, or the byte before its return address. `word` reads memory. `None` where nothing is said of the address, where
-    /// it is outermost, or where the CFA or the return address can't be known.
+    /// The caller of a frame with these registers. `svma` is the address to look up, as the file
+    /// has it: the frame's program counter, or the byte before its return address. `word` reads
+    /// memory. `None` where nothing is said of the address, where it is outermost, or where the
+    /// CFA or the return address can't be known.
     ///
-    /// A register is known in the caller where a rule says where it was saved, or where nothing is said of it and functions
-    /// give it back unchanged ([`Arch::preserved`]).
+    /// A register is known in the caller where a rule says where it was saved, or where nothing is
+    /// said of it and functions give it back unchanged ([`Arch::preserved`]).
     pub fn caller(&self, registers: &Registers, svma: u64, word: impl FnMut(u64) -> Option<u64>) -> Option<Caller> {
         let section = self.section();
         let row = self.known_row(&section, svma)?;
@@ -313,8 +318,8 @@ impl<W: FnMut(u64) -> Option<u64>> Target<'_, W> {
             RegisterRule::Offset(offset) => {
                 let slot = cfa.wrapping_add_signed(*offset);
                 match self.registers.get(self.arch.sp) {
-                    // In an epilogue the register has been popped, and compilers go on saying that it is saved where nothing is kept
-                    // any more (gcc 12 on x86-64).
+                    // In an epilogue the register has been popped, and compilers go on saying that
+                    // it is saved where nothing is kept any more (gcc 12 on x86-64).
                     Some(sp) if slot < sp && sp - slot > self.arch.red_zone => self.registers.get(number(register)?),
                     _ => evaluate::Machine::word(self, slot),
                 }

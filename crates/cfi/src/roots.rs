@@ -1,8 +1,10 @@
-//! Where stacks begin of which call frame information says nothing, or the wrong thing; x86-64 only.
+//! Where stacks begin of which call frame information says nothing, or the wrong thing; x86-64
+//! only.
 //!
-//! A stack begins in code from which nothing returns: it was jumped to, or entered by a return to an address that no
-//! call has left. Hand-written code of that kind seldom says so. What is marked here ends in `hlt`, which no program gets
-//! past, behind a call or system call that ends the thread.
+//! A stack begins in code from which nothing returns: it was jumped to, or entered by a return to
+//! an address that no call has left. Hand-written code of that kind seldom says so. What is marked
+//! here ends in `hlt`, which no program gets past, behind a call or system call that ends the
+//! thread.
 
 use std::ops::Range;
 
@@ -29,24 +31,27 @@ macro_rules! pattern {
 
 /// Code in which a stack begins, without any description. Each ends in `hlt`.
 const ROOTS: [Pattern; 6] = [
-    // Boost's `make_fcontext`, which PHP has too: `push rbp; jmp rbx`, to where the function returns that has become the stack's first:
-    // `xor rdi, rdi; call _exit; hlt`. With and without `endbr64`.
+    // Boost's `make_fcontext`, which PHP has too: `push rbp; jmp rbx`, to where the function
+    // returns that has become the stack's first: `xor rdi, rdi; call _exit; hlt`. With and without
+    // `endbr64`.
     pattern!(0x55 0xff 0xe3 0x48 0x31 0xff 0xe8 _ _ _ _ 0xf4),
     pattern!(0x55 0xff 0xe3 0xf3 0x0f 0x1e 0xfa 0x48 0x31 0xff 0xe8 _ _ _ _ 0xf4),
-    // musl's `clone` in the child: `xor ebp, ebp; pop rdi; call r9; mov edi, eax; xor eax, eax; mov al, 60; syscall; hlt`.
+    // musl's `clone` in the child: `xor ebp, ebp; pop rdi; call r9; mov edi, eax; xor eax, eax; mov
+    // al, 60; syscall; hlt`.
     pattern!(0x31 0xed 0x5f 0x41 0xff 0xd1 0x89 0xc7 0x31 0xc0 0xb0 0x3c 0x0f 0x05 0xf4),
-    // The same as others write it: `call rax`, `rbx`, `rcx` or `rdx`; `mov edi, eax`; `mov eax, 60`; `syscall; hlt`.
+    // The same as others write it: `call rax`, `rbx`, `rcx` or `rdx`; `mov edi, eax`; `mov eax,
+    // 60`; `syscall; hlt`.
     pattern!(0xff 0xd0 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
     pattern!(0xff 0xd3 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
     pattern!(0xff 0xd2 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
 ];
 
-/// glibc's `__start_context`, to which functions of `makecontext` return: `mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi`. Its call frame
-/// information describes an ordinary function.
+/// glibc's `__start_context`, to which functions of `makecontext` return: `mov rsp, rbx; mov rdi,
+/// [rsp]; test rdi, rdi`. Its call frame information describes an ordinary function.
 const START_CONTEXT: [u8; 10] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff];
 
-/// Marks them as outermost. What is returned to at its first byte begins one byte earlier, in the room before it: callers are looked up by the byte before
-/// the return address.
+/// Marks them as outermost. What is returned to at its first byte begins one byte earlier, in the
+/// room before it: callers are looked up by the byte before the return address.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     if image.arch().name != "x86_64" {
         return;
@@ -75,8 +80,8 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     reach_back(converted, image);
 }
 
-/// Where the code of the entry point ends, of which nothing else is known: behind the first instruction that does not go
-/// on, at what it calls, or after `most` bytes.
+/// Where the code of the entry point ends, of which nothing else is known: behind the first
+/// instruction that does not go on, at what it calls, or after `most` bytes.
 pub(crate) fn end_of_entry(image: &Image<'_>, entry: u64, most: u64) -> Option<u64> {
     if image.arch().name != "x86_64" {
         return None;
@@ -108,7 +113,8 @@ fn end_of_code(code: &[u8], start: u64) -> u64 {
     end
 }
 
-/// Whether a stack begins in the function at this address, though its call frame information describes an ordinary one.
+/// Whether a stack begins in the function at this address, though its call frame information
+/// describes an ordinary one.
 pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
     let code = image.data_at(start).filter(|_| image.arch().name == "x86_64");
     code.is_some_and(|code| code.starts_with(&START_CONTEXT))
@@ -170,7 +176,8 @@ fn matches(code: &[u8], pattern: Pattern) -> bool {
             .all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte))
 }
 
-/// Lets functions from which nothing returns begin one byte earlier, where that byte is nobody's and fills room.
+/// Lets functions from which nothing returns begin one byte earlier, where that byte is nobody's
+/// and fills room.
 fn reach_back(converted: &mut Converted, image: &Image<'_>) {
     let unsaid = std::mem::take(&mut converted.unsaid);
     let mut end = 0;
@@ -195,7 +202,8 @@ fn reach_back(converted: &mut Converted, image: &Image<'_>) {
     converted.unsaid = unsaid;
 }
 
-/// Whether this byte is the last of what is put between functions: `nop`, `int3`, 0, or a long `nop`, which ends in 0.
+/// Whether this byte is the last of what is put between functions: `nop`, `int3`, 0, or a long
+/// `nop`, which ends in 0.
 fn fills_room(image: &Image<'_>, address: u64) -> bool {
     let byte = image.data_at(address).and_then(|code| code.first());
     byte.is_some_and(|byte| matches!(*byte, 0 | NOP | INT3))

@@ -7,7 +7,8 @@ use backtrail_sframe::write::{Options, WriteError};
 use crate::build;
 use crate::tables::{self, Error};
 
-/// Functions under one FDE in [`Built::merged`], usually. Twice as many gain another hundredth or two.
+/// Functions under one FDE in [`Built::merged`], usually. Twice as many gain another hundredth or
+/// two.
 pub const MERGE: u8 = 8;
 
 /// The sizes of a file's tables, in bytes.
@@ -35,8 +36,8 @@ pub struct Built {
 }
 
 impl Sizes {
-    /// Of `image`, with up to `merge` functions under one FDE in merged tables. The sections of a relocatable file should
-    /// have been placed.
+    /// Of `image`, with up to `merge` functions under one FDE in merged tables. The sections of a
+    /// relocatable file should have been placed.
     ///
     /// Fails where it has no `.eh_frame`, or none of which anything makes sense.
     pub fn of(image: &Image<'_>, merge: u8) -> Result<Sizes, Error> {

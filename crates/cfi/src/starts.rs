@@ -1,7 +1,8 @@
 //! Where functions begin that have no symbol: what describes their frames says so.
 //!
-//! `.eh_frame` and `.sframe` stay in stripped files, because exceptions and stack traces need them. One address is found by the search table of
-//! `.eh_frame_hdr`; only files without one are read as a whole, once.
+//! `.eh_frame` and `.sframe` stay in stripped files, because exceptions and stack traces need them.
+//! One address is found by the search table of `.eh_frame_hdr`; only files without one are read as
+//! a whole, once.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -57,7 +58,8 @@ impl<'a> FunctionStarts<'a> {
             let own = self.sframe.as_ref()?;
             let section = Section::parse(&own.data, own.address).ok()?;
             let function = section.lookup(svma).ok()??.function;
-            // One description for many equal pieces, such as entries of a linkage table, is no function.
+            // One description for many equal pieces, such as entries of a linkage table, is no
+            // function.
             function.repeat.is_none().then_some(function.start)
         })
     }
@@ -154,7 +156,8 @@ mod tests {
     use super::*;
     use backtrail_elf::MappedFile;
 
-    /// The functions that `.eh_frame` of this test describes, found by the search table and without it.
+    /// The functions that `.eh_frame` of this test describes, found by the search table and without
+    /// it.
     #[test]
     fn both_ways_give_the_start_of_every_function_and_nothing_between() {
         let file = MappedFile::open(std::env::current_exe().expect("a path")).expect("this program");

@@ -1,13 +1,15 @@
-//! The one unwind table that sampling uses for a module: its own `.sframe`, or its `.eh_frame` converted to SFrame
-//! version 3 and kept in a cache.
+//! The one unwind table that sampling uses for a module: its own `.sframe`, or its `.eh_frame`
+//! converted to SFrame version 3 and kept in a cache.
 //!
-//! A module's own `.sframe` is often not whole: it lacks what the linker made and what was assembled without it, such
-//! as the start files that say where a stack ends. Functions that only `.eh_frame` knows are added then.
-//! Where there is a `.debug_frame` (all that Go's linker writes), it says what `.eh_frame` does not; and Go's `.gopclntab` what neither does.
+//! A module's own `.sframe` is often not whole: it lacks what the linker made and what was
+//! assembled without it, such as the start files that say where a stack ends. Functions that only
+//! `.eh_frame` knows are added then. Where there is a `.debug_frame` (all that Go's linker writes),
+//! it says what `.eh_frame` does not; and Go's `.gopclntab` what neither does.
 //!
-//! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes in little-endian:
-//! the bytes of code without rows (8), the CRC-32 of the sections it was made from (4), and the CRC-32 of all before
-//! (4). An entry that does not fit its trailer, or was made from other sections, is made anew.
+//! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes
+//! in little-endian: the bytes of code without rows (8), the CRC-32 of the sections it was made
+//! from (4), and the CRC-32 of all before (4). An entry that does not fit its trailer, or was made
+//! from other sections, is made anew.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -80,12 +82,14 @@ pub fn abi(image: &Image<'_>) -> Abi {
     }
 }
 
-/// Whether the table of a module says more than its call frame information does, even of what that describes.
+/// Whether the table of a module says more than its call frame information does, even of what that
+/// describes.
 pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
     gopclntab::section(image).is_some()
 }
 
-/// Whether a module's table says something else of the function that begins at `svma` than its call frame information does.
+/// Whether a module's table says something else of the function that begins at `svma` than its call
+/// frame information does.
 pub fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
     roots::is_misdescribed(image, svma)
 }
@@ -96,7 +100,8 @@ pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     own.filter(|own| is_sound(&own.data, own.address, abi(image)))
 }
 
-/// The rows of `image`'s `.eh_frame`, and of what no FDE describes its entry point and, on AArch64, its procedure linkage table.
+/// The rows of `image`'s `.eh_frame`, and of what no FDE describes its entry point and, on AArch64,
+/// its procedure linkage table.
 pub fn convert(image: &Image<'_>) -> Result<Converted, Error> {
     let section = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
     Ok(convert_section(image, &section))
@@ -121,8 +126,8 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     converted
 }
 
-/// The table of a file without any call frame information: where stacks begin, and its linkage tables. `None` if it has
-/// neither.
+/// The table of a file without any call frame information: where stacks begin, and its linkage
+/// tables. `None` if it has neither.
 pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
     let converted = convert_section(image, &NO_SECTION);
     let built = build::table(&converted, &Options::new(Version::V3, abi(image), 0)).ok()?;
@@ -143,8 +148,9 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v8` below `cache_dir`; by default `$XDG_CACHE_HOME/backtrail`, or
-    /// `~/.cache/backtrail`. Works without a cache where there is no place for one.
+    /// Keeps converted tables in `sframe-v8` below `cache_dir`; by default
+    /// `$XDG_CACHE_HOME/backtrail`, or `~/.cache/backtrail`. Works without a cache where there
+    /// is no place for one.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(cache::folder);
         Tables {
@@ -157,8 +163,8 @@ impl Tables {
         Tables { cache: None }
     }
 
-    /// The table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that cannot be read or written
-    /// costs time and nothing else.
+    /// The table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that cannot
+    /// be read or written costs time and nothing else.
     pub fn load(&self, image: &Image<'_>) -> Result<Table, Error> {
         let own = own_section(image);
         let debug = match own {
@@ -202,10 +208,12 @@ impl Tables {
     }
 }
 
-/// Bytes of call frame information from which on a file without a build id is worth a cache entry: Rust's compiler has none.
+/// Bytes of call frame information from which on a file without a build id is worth a cache entry:
+/// Rust's compiler has none.
 const LARGE: usize = 1 << 16;
 
-/// What stands for a missing build id: all code, which takes a fiftieth of the time that a table takes to make.
+/// What stands for a missing build id: all code, which takes a fiftieth of the time that a table
+/// takes to make.
 fn code_id(image: &Image<'_>) -> Vec<u8> {
     let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
     for range in image.code_ranges() {
@@ -273,9 +281,9 @@ fn make(
     })
 }
 
-/// Whether a section can be read to its end, is for this CPU, and has functions at all. Functions may share their
-/// rows, so that a small section can claim endless ones: after a multiple of its length the rest is taken as it is,
-/// which costs an unwinder no more than a missing row.
+/// Whether a section can be read to its end, is for this CPU, and has functions at all. Functions
+/// may share their rows, so that a small section can claim endless ones: after a multiple of its
+/// length the rest is taken as it is, which costs an unwinder no more than a missing row.
 fn is_sound(bytes: &[u8], address: u64, abi: Abi) -> bool {
     let Ok(section) = Section::parse(bytes, address) else {
         return false;
@@ -304,8 +312,8 @@ fn row_budget(bytes: &[u8]) -> usize {
     bytes.len().saturating_mul(4)
 }
 
-/// Whether conversion knows functions that the module's own table does not: those of `.eh_frame` by the sorted table of
-/// `.eh_frame_hdr`, which is much faster to go through than `.eh_frame` itself.
+/// Whether conversion knows functions that the module's own table does not: those of `.eh_frame` by
+/// the sorted table of `.eh_frame_hdr`, which is much faster to go through than `.eh_frame` itself.
 fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
     let Ok(section) = Section::parse(&own.data, own.address) else {
         return true;
@@ -340,7 +348,8 @@ fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
 /// Two files may have one build id; what their tables say, and where, tells them apart.
 fn source_crc(image: &Image<'_>, sections: [Option<&SectionData<'_>>; 4]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    // Some rows are made from code that only a symbol names, which a stripped copy of the file has not.
+    // Some rows are made from code that only a symbol names, which a stripped copy of the file has
+    // not.
     for name in [".symtab", ".dynsym"] {
         let size = image.section_header(name).map_or(0, |section| section.size);
         crc.update(&size.to_le_bytes());

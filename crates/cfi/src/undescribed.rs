@@ -59,8 +59,8 @@ pub(crate) fn not_described(
     kept
 }
 
-/// Whether a piece of a function is what a linker or a compiler puts before the next one to align it. Tables in which neighbours were
-/// joined have rows for that.
+/// Whether a piece of a function is what a linker or a compiler puts before the next one to align
+/// it. Tables in which neighbours were joined have rows for that.
 fn is_padding(len: u64, function: &FunctionRows, next: u64) -> bool {
     const USUAL_ALIGNMENT: u64 = 16;
     len < u64::from(function.size) && len < USUAL_ALIGNMENT && len < 1 << next.trailing_zeros().min(63)
@@ -119,7 +119,8 @@ mod tests {
         let described = [0x1000..0x1040, 0x2040..0x2080, 0x20c0..0x2100];
         let kept = not_described(own, &described, std::slice::from_ref(&(0x1000..0x5000)));
         assert_eq!(places(&kept), [(0x2000, 0x40), (0x2080, 0x40), (0x3000, 0x20)]);
-        // The part behind begins with the row in force there, and has the next one at its own offset.
+        // The part behind begins with the row in force there, and has the next one at its own
+        // offset.
         let offsets: Vec<(u32, i32)> = kept[1]
             .rows
             .iter()

@@ -1,4 +1,5 @@
-//! The one table that a linked file should have: what `.eh_frame` says, and rows that only its present table has.
+//! The one table that a linked file should have: what `.eh_frame` says, and rows that only its
+//! present table has.
 
 use backtrail_elf::{Image, Kind};
 use backtrail_sframe::Section;
@@ -11,7 +12,8 @@ use crate::plt;
 use crate::tables;
 use crate::undescribed::{described, not_described};
 
-/// What the table, or those of a relocatable file, are made of; it can be written more than once, since where it will lie may depend on its length.
+/// What the table, or those of a relocatable file, are made of; it can be written more than once,
+/// since where it will lie may depend on its length.
 #[derive(Clone, Debug)]
 pub struct Whole {
     converted: Converted,
@@ -19,11 +21,11 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Reads all that `image` says. Linkers that know nothing of the format put tables of several object files behind each other:
-    /// each of them is read.
+    /// Reads all that `image` says. Linkers that know nothing of the format put tables of several
+    /// object files behind each other: each of them is read.
     ///
-    /// Fails where there is neither `.eh_frame` nor a table, and where `.eh_frame` makes no sense to its end: half a
-    /// table would hide the damage.
+    /// Fails where there is neither `.eh_frame` nor a table, and where `.eh_frame` makes no sense
+    /// to its end: half a table would hide the damage.
     pub fn of_image(image: &Image<'_>) -> Result<Whole, Error> {
         let section = image.eh_frame()?;
         let mut converted = match &section {

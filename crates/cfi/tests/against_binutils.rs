@@ -1,5 +1,5 @@
-//! Programs fresh from the assemblers and linkers that write SFrame: the table that is built from `.eh_frame` has the
-//! rows of the file's own at every pc, but for the producers' known errors.
+//! Programs fresh from the assemblers and linkers that write SFrame: the table that is built from
+//! `.eh_frame` has the rows of the file's own at every pc, but for the producers' known errors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use backtrail_sframe::{Base, Rule, Section, Version};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{TempDir, scratch, skip};
 
-/// What each pc of a table is told: the rule, whether in a signal trampoline, whether signed with key B.
+/// What each pc of a table is told: the rule, whether in a signal trampoline, whether signed with
+/// key B.
 type Told = BTreeMap<u64, (Option<Rule>, bool, bool)>;
 
 /// Functions of the sources here; others come from start files that were made without tables.
@@ -170,8 +171,8 @@ fn told(section: &Section<'_>) -> Told {
     told
 }
 
-/// `.plt.got`: GNU ld 2.44 to 2.47 say that the CFA is sp+16 there, as after a push. The code is a jump and nothing
-/// before it: the return address is still on top of the stack.
+/// `.plt.got`: GNU ld 2.44 to 2.47 say that the CFA is sp+16 there, as after a push. The code is a
+/// jump and nothing before it: the return address is still on top of the stack.
 fn is_known_plt_got_error(image: &Image<'_>, compared: &Compared) -> bool {
     let Some(section) = image.section(".plt.got").unwrap() else {
         return false;
@@ -346,8 +347,8 @@ fn sp_offset(told: &Told, pc: u64) -> Option<i32> {
     (cfa.base == Base::Register(7)).then_some(cfa.offset)
 }
 
-/// Rules that only hand-written assembly has, and what older assemblers make of them. The source's comments and its
-/// code say what is true: the built table always does, or leaves the function out.
+/// Rules that only hand-written assembly has, and what older assemblers make of them. The source's
+/// comments and its code say what is true: the built table always does, or leaves the function out.
 #[test]
 fn rare_rules() {
     for release in Release::ALL {
@@ -363,8 +364,9 @@ fn rare_rules() {
         let name = |found: &check::Mismatch| symbols.lookup(found.pc).unwrap().name.into_owned();
         let mut wrong: Vec<String> = compared.report.mismatches.iter().map(name).collect();
         wrong.dedup();
-        // What the version has no way to say stays out of the built table; `escaped` stays out of that of 2.47, which
-        // says that it can't take such an expression.
+        // What the version has no way to say stays out of the built table; `escaped` stays out of
+        // that of
+        // 2.47, which says that it can't take such an expression.
         let (known, only_own, only_built): (&[&str], &[&str], &[&str]) = match release {
             Release::V2_40 => (
                 &["outermost", "by_rax"],

@@ -1,5 +1,5 @@
-//! A small program, fresh from the compiler, with everything that is special: GNU readelf's own interpretation of its
-//! call frame information and the converted rows say the same.
+//! A small program, fresh from the compiler, with everything that is special: GNU readelf's own
+//! interpretation of its call frame information and the converted rows say the same.
 
 use crate::common;
 

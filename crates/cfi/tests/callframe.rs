@@ -124,7 +124,8 @@ fn callers_are_those_of_another_reader() {
     }
 }
 
-/// Assembly keeps its CFA in a register that functions need not preserve, and calls functions that leave it alone.
+/// Assembly keeps its CFA in a register that functions need not preserve, and calls functions that
+/// leave it alone.
 #[test]
 fn what_a_callee_leaves_is_doubtful() {
     let path = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3";

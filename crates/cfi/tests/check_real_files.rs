@@ -1,5 +1,5 @@
-//! Tables made from real files, held against their call frame information at every pc; and the check itself, which must
-//! see what is wrong.
+//! Tables made from real files, held against their call frame information at every pc; and the
+//! check itself, which must see what is wrong.
 
 use crate::common;
 
@@ -60,7 +60,8 @@ fn tables_of_real_files_say_what_eh_frame_says() {
     assert!(pcs > 1_000_000, "only {pcs} comparisons");
 }
 
-/// A small file with what matters: a procedure linkage table of repeated blocks, and functions with frame pointers.
+/// A small file with what matters: a procedure linkage table of repeated blocks, and functions with
+/// frame pointers.
 fn sample() -> Option<(MappedFile, Vec<FunctionRows>)> {
     let path = real_files()
         .into_iter()
@@ -129,7 +130,8 @@ fn what_is_wrong_is_found_where_it_is() {
     let report = found(&file, &functions, |all| all[at].rows[2].rule = None);
     assert_eq!(told(&report), [(pc, pcs, What::Ra)]);
 
-    // A row that begins a byte late, one that is missing, a function that is missing, and one too many.
+    // A row that begins a byte late, one that is missing, a function that is missing, and one too
+    // many.
     let report = found(&file, &functions, |all| all[at].rows[2].start += 1);
     assert_eq!(report.mismatches[0].pc, pc);
     assert!(report.mismatches.iter().all(|found| found.pcs == 1));

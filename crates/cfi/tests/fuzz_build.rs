@@ -14,7 +14,8 @@ struct Seed {
     frames: std::ops::Range<usize>,
 }
 
-/// A linked file of which only headers and a beginning of `.eh_frame` are kept, so that it is quick to parse.
+/// A linked file of which only headers and a beginning of `.eh_frame` are kept, so that it is quick
+/// to parse.
 fn seed(path: &Path, machine: u8) -> Option<Seed> {
     const KEPT: usize = 3000;
     let file = MappedFile::open(path).ok()?;

@@ -1,4 +1,5 @@
-//! Names, lines and inlined calls of stripped Go programs beside what addr2line (binutils) says of the same program with debug information.
+//! Names, lines and inlined calls of stripped Go programs beside what addr2line (binutils) says of
+//! the same program with debug information.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -104,7 +105,8 @@ fn stripped_programs_have_the_names_and_lines_of_debug_information() {
     assert!(Symbols::new(&stripped_image).is_empty());
     let names = GoNames::of_image(&stripped_image).expect("a Go program");
 
-    // Both have the same code at the same addresses. Every function, and every fifth byte of the program's own.
+    // Both have the same code at the same addresses. Every function, and every fifth byte of the
+    // program's own.
     let symbols = Symbols::new(&whole_image);
     let mut wrong = Vec::new();
     let mut functions = 0;

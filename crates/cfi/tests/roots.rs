@@ -1,4 +1,5 @@
-//! Stacks that begin in code which call frame information does not describe as such: real files have outermost rows there.
+//! Stacks that begin in code which call frame information does not describe as such: real files
+//! have outermost rows there.
 
 use std::path::Path;
 use std::process::Command;

@@ -194,7 +194,8 @@ fn what_rows_cannot_say_has_a_reason() {
     assert_eq!(one(&[RESTORE_STATE]), Err(Reason::Damaged));
 }
 
-/// glibc's longjmp: SP, frame pointer and return address are in registers, and have nothing to do with the CFA.
+/// glibc's longjmp: SP, frame pointer and return address are in registers, and have nothing to do
+/// with the CFA.
 #[test]
 fn another_stack_pointer_becomes_the_cfa() {
     let expected = rule(
@@ -359,7 +360,8 @@ fn a_cie_within_another_entry() {
     );
 }
 
-/// glibc's rawmemchr on AArch64: the return address waits in x15, which is the column; no rule is needed.
+/// glibc's rawmemchr on AArch64: the return address waits in x15, which is the column; no rule is
+/// needed.
 #[test]
 fn another_column_for_the_return_address() {
     let converted = |column: u8, instructions: &[u8]| {

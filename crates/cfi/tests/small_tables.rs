@@ -1,5 +1,5 @@
-//! Tables made of real files, as GNU readelf of each release prints them: shared rows are not seen at all, and ranges
-//! that are no functions say the same of every address of every function.
+//! Tables made of real files, as GNU readelf of each release prints them: shared rows are not seen
+//! at all, and ranges that are no functions say the same of every address of every function.
 
 use std::path::Path;
 use std::process::Command;
@@ -55,7 +55,8 @@ struct Printed {
     rule: String,
 }
 
-/// The rows of all functions but those of repeated blocks, which are printed from the block's start.
+/// The rows of all functions but those of repeated blocks, which are printed from the block's
+/// start.
 fn rows(text: &str) -> Vec<Printed> {
     let mut rows: Vec<Printed> = Vec::new();
     let mut function_end = 0;

@@ -1,4 +1,5 @@
-//! Tables of real files: what is written reads back as what was converted, with and without the cache.
+//! Tables of real files: what is written reads back as what was converted, with and without the
+//! cache.
 
 use crate::common;
 
@@ -395,7 +396,8 @@ fn the_vdso_as_it_lies_in_memory() {
     assert!(found.is_some_and(|found| found.row.rule.is_some()), "{time:?}");
 }
 
-/// What no FDE describes: objdump tells where in the linkage table the pair is on the stack, from behind its push to the jump.
+/// What no FDE describes: objdump tells where in the linkage table the pair is on the stack, from
+/// behind its push to the jump.
 #[test]
 fn linkage_tables_of_aarch64_have_rows() {
     let dir = tempfile::tempdir().unwrap();
@@ -453,7 +455,8 @@ fn linkage_tables_of_aarch64_have_rows() {
     }
     assert!(pushed >= 4 && stubs > 12, "{}", listing.stdout);
 
-    // The same without section headers, as in memory: the linkage table is found by its instructions.
+    // The same without section headers, as in memory: the linkage table is found by its
+    // instructions.
     let mut bytes = file.bytes().to_vec();
     for range in [40..48, 60..64] {
         // e_shoff, e_shnum and e_shstrndx
@@ -503,7 +506,8 @@ fn go_without_debug_information_says_what_it_says_with_it() {
             let rule = |table: &Section<'_>| Some(table.lookup(svma).unwrap()?.row.rule);
             match (rule(&with), rule(&without)) {
                 (None, Some(_)) => only_without += 1,
-                // The first functions of stacks, of which `.debug_frame` tells what they return with, though nothing has called them.
+                // The first functions of stacks, of which `.debug_frame` tells what they return
+                // with, though nothing has called them.
                 (Some(Some(_)), Some(None)) => first += 1,
                 (with, without) => {
                     assert_eq!(without, with, "{architecture} {svma:#x}");

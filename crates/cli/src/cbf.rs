@@ -26,7 +26,8 @@ pub(crate) enum Command {
 /// Show the frames of a compact backtrace.
 #[derive(Args)]
 pub(crate) struct Decode {
-    /// Hexadecimal digits, or a file with such or with the bytes themselves; '-' or nothing: standard input.
+    /// Hexadecimal digits, or a file with such or with the bytes themselves; '-' or nothing:
+    /// standard input.
     ///
     /// A file whose name is all hexadecimal digits is reached as ./NAME.
     #[arg(value_name = "HEX|FILE")]
@@ -279,7 +280,8 @@ fn shortened(digits: &str) -> String {
     }
 }
 
-/// The bytes that a stream has, or that its digits stand for. No backtrace is also text: its first byte is at most 2.
+/// The bytes that a stream has, or that its digits stand for. No backtrace is also text: its first
+/// byte is at most 2.
 fn bytes_of(name: &str, stream: impl Read) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let mut stream = stream.take(MAX_INPUT + 1);

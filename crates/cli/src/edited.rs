@@ -11,7 +11,8 @@ use crate::error::{Failure, shown};
 use crate::output;
 use crate::replacement::{Durable, Replacement};
 
-/// The file that the edited one is going to be, which the file before is copied to while its table is made; none for standard output.
+/// The file that the edited one is going to be, which the file before is copied to while its table
+/// is made; none for standard output.
 pub(crate) fn begin(
     path: &Path,
     output: Option<&Path>,
@@ -31,8 +32,8 @@ pub(crate) fn begin(
     begin().map(Some).map_err(|error| Failure::of(place, error))
 }
 
-/// Stores what was edited: what stays of the file before, which is open as `source`, is copied without passing through this process, unless
-/// `replacement`, that [`begin`] gave, has it already.
+/// Stores what was edited: what stays of the file before, which is open as `source`, is copied
+/// without passing through this process, unless `replacement`, that [`begin`] gave, has it already.
 pub(crate) fn store_edited(
     replacement: Option<Replacement>,
     path: &Path,
@@ -58,7 +59,8 @@ pub(crate) fn store(
     })
 }
 
-/// Puts the edited file where it belongs: to `output`, as executable as the file at `path` was, or in its place.
+/// Puts the edited file where it belongs: to `output`, as executable as the file at `path` was, or
+/// in its place.
 fn store_by(
     path: &Path,
     output: Option<&Path>,

@@ -129,7 +129,8 @@ impl Failure {
     }
 }
 
-/// Tells a usage error as every other one is told. What was asked for, help and version, is not an error.
+/// Tells a usage error as every other one is told. What was asked for, help and version, is not an
+/// error.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // Nothing can be done about a closed standard output.
@@ -158,8 +159,8 @@ pub(crate) fn shown(path: &Path) -> String {
     one_line(&path.display().to_string()).into_owned()
 }
 
-/// Text whose control characters are shown as escapes: names of files and functions are other people's, and may have line feeds and what
-/// terminals obey.
+/// Text whose control characters are shown as escapes: names of files and functions are other
+/// people's, and may have line feeds and what terminals obey.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);

@@ -23,7 +23,8 @@ impl fmt::Display for HexError {
     }
 }
 
-/// Reads two digits a byte, in any case, with or without `0x` before the first; white space does not matter.
+/// Reads two digits a byte, in any case, with or without `0x` before the first; white space does
+/// not matter.
 pub(crate) fn decode(text: &[u8]) -> Result<Vec<u8>, HexError> {
     let start = text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let prefix = match text.get(start..start + 2) {

@@ -22,15 +22,16 @@ use crate::types;
 
 /// Run a linker, or a compiler that runs one, and add stack-trace tables to what it makes.
 ///
-/// Its output, exit status and messages are passed on as they are. Where it links nothing (it compiles, or prints its version), nothing is
-/// added. A file that can't get tables is told in a warning.
+/// Its output, exit status and messages are passed on as they are. Where it links nothing (it
+/// compiles, or prints its version), nothing is added. A file that can't get tables is told in a
+/// warning.
 #[derive(Args)]
 pub(crate) struct Link {
     /// Version of SFrame. Only version 3 can say everything that compilers write.
     #[arg(long, value_name = "VERSION", default_value = "3", value_parser = version())]
     sframe: Version,
-    /// Add compact C types too: linked from what compilers made (a linker that does not know them must have put them behind each
-    /// other), or made from debug information.
+    /// Add compact C types too: linked from what compilers made (a linker that does not know them
+    /// must have put them behind each other), or made from debug information.
     #[arg(long)]
     types: bool,
     #[command(flatten)]
@@ -127,12 +128,14 @@ fn output_of(arguments: &[OsString]) -> PathBuf {
     PathBuf::from(output.unwrap_or_else(|| DEFAULT_OUTPUT.into()))
 }
 
-/// Whether what follows `-o` is a file's name, rather than the rest of another option of GNU ld with one dash.
+/// Whether what follows `-o` is a file's name, rather than the rest of another option of GNU ld
+/// with one dash.
 fn is_joined_name(name: &[u8]) -> bool {
     !name.starts_with(b"format")
 }
 
-/// The arguments with those of response files in the place of `@FILE`. One that can't be read stays: so do linkers do it.
+/// The arguments with those of response files in the place of `@FILE`. One that can't be read
+/// stays: so do linkers do it.
 fn expand(arguments: &[OsString], depth: u32, all: &mut Vec<OsString>) {
     for argument in arguments {
         let file = argument.as_bytes().strip_prefix(b"@").filter(|_| depth < MAX_DEPTH);
@@ -148,7 +151,8 @@ fn read_response_file(path: &Path) -> io::Result<Vec<OsString>> {
     Ok(words(file.bytes()).into_iter().map(OsString::from_vec).collect())
 }
 
-/// Words between white space; quotes of both sorts keep it, and a backslash takes its meaning from what follows.
+/// Words between white space; quotes of both sorts keep it, and a backslash takes its meaning from
+/// what follows.
 fn words(text: &[u8]) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut word: Option<Vec<u8>> = None;

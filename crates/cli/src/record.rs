@@ -22,14 +22,16 @@ use crate::output;
 /// The command's exit status is passed on.
 #[derive(Args)]
 pub(crate) struct Record {
-    /// Directory of the trace; it must not exist. Without this, NAME.trace, or NAME.2.trace where that exists.
+    /// Directory of the trace; it must not exist. Without this, NAME.trace, or NAME.2.trace where
+    /// that exists.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
     /// Samples a second of CPU time.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     frequency: u64,
-    /// Instead of the clock: a sample at each call of this function, with what it was called with; may be given several times. FILE is the
-    /// program or library that has it, by its path or, of a library, by its name; without it, the command's own. For root.
+    /// Instead of the clock: a sample at each call of this function, with what it was called with;
+    /// may be given several times. FILE is the program or library that has it, by its path or,
+    /// of a library, by its name; without it, the command's own. For root.
     #[arg(long, value_name = "[FILE:]FUNCTION", conflicts_with = "frequency")]
     entry: Vec<OsString>,
     /// A process to sample, with all its threads and what it starts; may be given several times.

@@ -17,10 +17,12 @@ pub(crate) enum Durable {
     No,
 }
 
-/// A file in the making that is going to take the place of the one at its path, or to be the first there.
+/// A file in the making that is going to take the place of the one at its path, or to be the first
+/// there.
 ///
-/// Until all is written and on the disk, it is a temporary file beside it: a failure, or not to [finish](Replacement::finish), leaves what was
-/// there, or nothing. A file that was there keeps its mode, its owner and its extended attributes, and a symbolic link stays one. What is no
+/// Until all is written and on the disk, it is a temporary file beside it: a failure, or not to
+/// [finish](Replacement::finish), leaves what was there, or nothing. A file that was there keeps
+/// its mode, its owner and its extended attributes, and a symbolic link stays one. What is no
 /// regular file (a terminal, a pipe) is written directly.
 pub(crate) struct Replacement {
     target: PathBuf,
@@ -48,7 +50,8 @@ impl Replacement {
         } else {
             let mut temporary = tempfile::Builder::new();
             temporary.prefix(".backtrail-").suffix(".tmp");
-            // Opened here: the process's mask applies, as to any new file, and an error does not name the temporary one.
+            // Opened here: the process's mask applies, as to any new file, and an error does not
+            // name the temporary one.
             let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
             Place::Beside(temporary.make_in(directory(&target), open)?)
         };
@@ -69,7 +72,8 @@ impl Replacement {
         }
     }
 
-    /// Lets the `len` bytes of `source` be copied while it is not yet known which of them will change: [`Replacement::copied`] tells when.
+    /// Lets the `len` bytes of `source` be copied while it is not yet known which of them will
+    /// change: [`Replacement::copied`] tells when.
     pub(crate) fn copy_ahead(&mut self, source: &File, len: u64) -> io::Result<()> {
         /// Less is not worth a thread.
         const WORTH: u64 = 1 << 20;
@@ -82,7 +86,8 @@ impl Replacement {
         let (source, mut file, durable) = (source.try_clone()?, temporary.as_file().try_clone()?, self.durable);
         self.ahead = Some(thread::spawn(move || {
             let copied = io::copy(&mut source.take(len), &mut file)?;
-            // Most of the way to the disk is gone by now; that is told once, so it has to be told on.
+            // Most of the way to the disk is gone by now; that is told once, so it has to be told
+            // on.
             if durable == Durable::Yes {
                 file.sync_data()?;
             }
@@ -136,7 +141,8 @@ fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(present.mode() & 0o7777))
 }
 
-/// Extended attributes: capabilities, access control lists, labels. After owner and mode, a change of which takes capabilities away.
+/// Extended attributes: capabilities, access control lists, labels. After owner and mode, a change
+/// of which takes capabilities away.
 fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
     use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
     use rustix::io::Errno;
@@ -157,7 +163,8 @@ fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
         let len = fgetxattr(old, name, &mut value[..])?;
         match fsetxattr(new, name, &value[..len], XattrFlags::empty()) {
             Ok(()) => {}
-            // Labels of a security module that is there are its own matter, and only root may copy them.
+            // Labels of a security module that is there are its own matter, and only root may copy
+            // them.
             Err(Errno::PERM | Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"security.selinux") => {}
             Err(error) => return Err(error.into()),
         }

@@ -323,7 +323,8 @@ fn a_full_disk_is_told() {
     );
 }
 
-/// The shared vectors through the command: as the library's own test, but in the JSON that scripts read.
+/// The shared vectors through the command: as the library's own test, but in the JSON that scripts
+/// read.
 #[test]
 fn vectors() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/formats/cbf-vectors.json");

@@ -1,4 +1,5 @@
-//! `backtrail link`: linkers and compilers run as if nothing stood before them, and what they make has tables.
+//! `backtrail link`: linkers and compilers run as if nothing stood before them, and what they make
+//! has tables.
 
 use crate::adding;
 

@@ -63,7 +63,8 @@ fn elf_headers_that_end_too_early() {
     let Some(setup) = setup() else { return };
     let Some(file) = plugin() else { return };
     for length in [1, 17, 64, 100, 700] {
-        // Mapped whole, then cut: a recorder that maps the file itself must not die of a page that is gone.
+        // Mapped whole, then cut: a recorder that maps the file itself must not die of a page that
+        // is gone.
         let cut = setup.file("headers.so", &file);
         let arguments = ["1", "truncate", text(&cut), &length.to_string()];
         let Some(workload) = available(workload::built("dlopen truncate", &program::DLOPEN, &arguments)) else {
@@ -88,7 +89,8 @@ fn frame_tables_full_of_garbage() {
     for seed in 0..4 {
         let mut bad = good.clone();
         let mut random = Random::new(seed);
-        // The first is spoilt from the first byte on, the others after the first entry, so that something is parsed first.
+        // The first is spoilt from the first byte on, the others after the first entry, so that
+        // something is parsed first.
         let start = if seed == 0 { place.start } else { place.start + 28 };
         bad[start..place.end].fill_with(|| random.number() as u8);
         let spoilt = setup.file("spoilt.so", &bad);

@@ -1,5 +1,5 @@
-//! Stacks are complete: they reach the program's or the thread's start. One test a program, a few seconds each; `cargo evidence recording`
-//! does the same for longer.
+//! Stacks are complete: they reach the program's or the thread's start. One test a program, a few
+//! seconds each; `cargo evidence recording` does the same for longer.
 
 use crate::common;
 
@@ -51,7 +51,8 @@ fn rust_threads() {
     complete(|_| workload::rust_threads(3));
 }
 
-/// Stacks deeper than their copies are whole where a watch proves them, and cut else: never anything else.
+/// Stacks deeper than their copies are whole where a watch proves them, and cut else: never
+/// anything else.
 fn whole_or_cut(make: impl Fn(&Path) -> Result<Workload, Missing>) {
     let Some(setup) = setup() else { return };
     let Some(workload) = available(make(setup.folder.path())) else {
@@ -79,8 +80,8 @@ fn deep_stacks_have_their_depth() {
     };
     let recording = setup.record(&[], &workload);
     let summary = recording.ended_with(0).summary();
-    // Half of the time is spent at the bottom, the other half evenly on the way: 3,750 frames and a few. Those of stacks that
-    // are cut fill the 60 KiB of a copy, with less than 100 bytes each.
+    // Half of the time is spent at the bottom, the other half evenly on the way: 3,750 frames and a
+    // few. Those of stacks that are cut fill the 60 KiB of a copy, with less than 100 bytes each.
     let mean = summary.frames as f64 / summary.samples.max(1) as f64;
     assert!((500.0..4300.0).contains(&mean), "{mean} frames a stack");
 }
@@ -93,7 +94,8 @@ fn signal_handlers() {
 
 #[test]
 fn short_lived_children() {
-    // Much of their time is in the dynamic linker's resolver, whose frames stand on rbx, and where the C library has no table.
+    // Much of their time is in the dynamic linker's resolver, whose frames stand on rbx, and where
+    // the C library has no table.
     complete_to(0.98, |_| workload::built("forker", &program::FORKER, &["3", "10"]));
 }
 

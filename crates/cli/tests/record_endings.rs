@@ -1,4 +1,5 @@
-//! How recordings begin and end: statuses passed on, interrupts, the recorder's sudden death, attaching and detaching.
+//! How recordings begin and end: statuses passed on, interrupts, the recorder's sudden death,
+//! attaching and detaching.
 
 use crate::common;
 

@@ -1,4 +1,5 @@
-//! No recorded stack is one that never was: judged by the code that its return addresses stand in, which the judge reads by its own means.
+//! No recorded stack is one that never was: judged by the code that its return addresses stand in,
+//! which the judge reads by its own means.
 
 use std::path::Path;
 use std::process::Command;
@@ -29,7 +30,8 @@ fn alternating_stacks_are_not_mixed() {
     }
 }
 
-/// The judge itself: real stacks of a compiler, damaged, are found to be wrong, and whole ones are not.
+/// The judge itself: real stacks of a compiler, damaged, are found to be wrong, and whole ones are
+/// not.
 #[test]
 fn the_judge_finds_damaged_stacks() {
     if available(perf::sampling_permitted()).is_none() {
@@ -57,7 +59,8 @@ fn the_judge_finds_damaged_stacks() {
     }
     assert_eq!(outcome.wrong_before, 0, "stacks as they were recorded");
     for (damage, found) in &outcome.by_damage {
-        // What remains is calls whose target only the program knows: they are the fewest in a C compiler.
+        // What remains is calls whose target only the program knows: they are the fewest in a C
+        // compiler.
         assert!(found.found * 2 > found.all, "{damage:?}: {outcome}");
     }
 }

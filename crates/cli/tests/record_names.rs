@@ -1,4 +1,5 @@
-//! What frames are called: in files that are mapped twice or stripped, and in code made at run time.
+//! What frames are called: in files that are mapped twice or stripped, and in code made at run
+//! time.
 
 use crate::common;
 

@@ -9,7 +9,8 @@ use common::{PROMISED, Recording, setup};
 /// Two percentage points.
 const TOLERANCE: f64 = 0.02;
 
-/// The kernel's functions have time of their own in a program that only computes, the more the more the machine has to do besides.
+/// The kernel's functions have time of their own in a program that only computes, the more the more
+/// the machine has to do besides.
 const KERNEL: f64 = 0.06;
 
 fn shares() -> Option<Workload> {

@@ -1,4 +1,5 @@
-//! `backtrail sframe add` and `strip`: files of every sort run as before, and other tools find nothing wrong in them.
+//! `backtrail sframe add` and `strip`: files of every sort run as before, and other tools find
+//! nothing wrong in them.
 
 use crate::adding;
 
@@ -167,7 +168,8 @@ fn a_table_is_replaced() {
     }
 }
 
-/// What GNU ld has made stays where it is if the new table fits there; its wrong rows are right afterwards, and those that only it has are kept.
+/// What GNU ld has made stays where it is if the new table fits there; its wrong rows are right
+/// afterwards, and those that only it has are kept.
 #[test]
 fn tables_of_gnu_ld_are_repaired() {
     let folder = scratch();
@@ -235,7 +237,8 @@ fn tables_of_gnu_ld_are_repaired() {
     }
 }
 
-/// lld puts the tables of all object files behind each other, so that readers see those of the first one.
+/// lld puts the tables of all object files behind each other, so that readers see those of the
+/// first one.
 #[test]
 fn tables_that_lld_concatenates_become_one() {
     let folder = scratch();
@@ -383,7 +386,8 @@ fn other_machines() {
     }
 }
 
-/// Linkers write no .eh_frame for AArch64's procedure linkage tables; their rows follow from the instructions, which objdump reads too.
+/// Linkers write no .eh_frame for AArch64's procedure linkage tables; their rows follow from the
+/// instructions, which objdump reads too.
 #[test]
 fn linkage_tables_of_aarch64_get_rows() {
     let folder = scratch();
@@ -430,7 +434,8 @@ fn linkage_tables_of_aarch64_get_rows() {
                 row["ra"]["deref"].as_bool().unwrap(),
             )
         };
-        // In the first entry the pair is on the stack from behind the push to the jump; everywhere else nothing is.
+        // In the first entry the pair is on the stack from behind the push to the jump; everywhere
+        // else nothing is.
         let jump = pushes
             + code[pushes..]
                 .iter()
@@ -459,7 +464,8 @@ fn linkage_tables_of_aarch64_get_rows() {
             "{told}"
         );
         assert!(report["functions"].as_u64().unwrap() > 2);
-        // Version 1 and 2 can't say where the return address is without the frame pointer's place; the other entries stay.
+        // Version 1 and 2 can't say where the return address is without the frame pointer's place;
+        // the other entries stay.
         add(&before, &["--version", "2"], &after);
         checked(&after);
     }
@@ -551,7 +557,8 @@ fn debuggers_and_patchelf() {
     }
 }
 
-/// patchelf moves what has to grow to the file's end and writes X where it was: wheels of Python and all of Nix are so.
+/// patchelf moves what has to grow to the file's end and writes X where it was: wheels of Python
+/// and all of Nix are so.
 #[test]
 fn what_patchelf_has_left_is_room() {
     if !cfg!(target_arch = "x86_64") {

@@ -1,4 +1,5 @@
-//! `backtrail sframe add` and what can go wrong with files: the old one is whole until the new one is.
+//! `backtrail sframe add` and what can go wrong with files: the old one is whole until the new one
+//! is.
 
 use crate::adding;
 
@@ -156,7 +157,8 @@ fn a_running_program_is_replaced() {
     checked(&program);
 }
 
-/// Killed at any moment, it leaves the old file or the new one; what it was writing is not taken for either.
+/// Killed at any moment, it leaves the old file or the new one; what it was writing is not taken
+/// for either.
 #[test]
 fn killed_at_any_moment() {
     let Some((folder, program)) = program() else { return };
@@ -177,7 +179,8 @@ fn killed_at_any_moment() {
     assert!(whole[0] > 0, "no run was killed before its end: {whole:?}");
 }
 
-/// A disk that is full, and a folder that can't be written: a file system of its own, which only root can mount.
+/// A disk that is full, and a folder that can't be written: a file system of its own, which only
+/// root can mount.
 #[test]
 fn a_full_disk_leaves_the_file() {
     let Some((folder, program)) = program() else { return };

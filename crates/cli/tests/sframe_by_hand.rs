@@ -1,5 +1,5 @@
-//! `backtrail sframe show` of sections that no assembler makes: held against readelf where it reads them, and told as
-//! damaged where they are.
+//! `backtrail sframe show` of sections that no assembler makes: held against readelf where it reads
+//! them, and told as damaged where they are.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -24,7 +24,8 @@ const AARCH64: u8 = 2;
 const AMD64: u8 = 3;
 const S390X: u8 = 4;
 
-/// A function: where it starts, its info bytes (the second only in version 3), its size of repeated blocks, its rows.
+/// A function: where it starts, its info bytes (the second only in version 3), its size of repeated
+/// blocks, its rows.
 struct Function<'a> {
     start: i32,
     info: u8,

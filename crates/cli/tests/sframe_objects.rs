@@ -1,4 +1,5 @@
-//! `backtrail sframe add` and `strip` for object files and archives: linkers merge what is added as if an assembler had written it.
+//! `backtrail sframe add` and `strip` for object files and archives: linkers merge what is added as
+//! if an assembler had written it.
 
 use crate::adding;
 
@@ -27,7 +28,8 @@ fn number(value: &Value) -> u64 {
     }
 }
 
-/// What `sframe show` tells of a file, without rows that say the same as the one before, which gas writes.
+/// What `sframe show` tells of a file, without rows that say the same as the one before, which gas
+/// writes.
 fn functions(file: &Path) -> Functions {
     let (stdout, _) = sframe(0, &["show".as_ref(), "--json".as_ref(), file.as_os_str()]);
     let tables: Value = serde_json::from_str(&stdout).unwrap();
@@ -156,7 +158,8 @@ fn linkers() -> Vec<Linker> {
     linkers
 }
 
-/// What must hold of a program whose objects had tables, however it was linked. `own` are the names of what the objects define.
+/// What must hold of a program whose objects had tables, however it was linked. `own` are the names
+/// of what the objects define.
 #[track_caller]
 fn is_merged(linker: &Linker, linked: &Path, own: &BTreeSet<String>, all: bool) {
     let bytes = fs::read(linked).unwrap();
@@ -167,7 +170,8 @@ fn is_merged(linker: &Linker, linked: &Path, own: &BTreeSet<String>, all: bool) 
             .iter()
             .filter_map(|name| elf_file::section(&bytes, name))
             .collect();
-        // Sections of programs lie at equal distances in file and memory but for what the linker says of its own stubs.
+        // Sections of programs lie at equal distances in file and memory but for what the linker
+        // says of its own stubs.
         for (start, function) in &found {
             let (size, rows) = function;
             let matches = expected.get(start).is_some_and(|built| built == function);
@@ -216,7 +220,8 @@ fn is_merged(linker: &Linker, linked: &Path, own: &BTreeSet<String>, all: bool) 
     );
 }
 
-/// Templates, inline functions, exceptions and unused functions in two files, by both compilers, through every linker.
+/// Templates, inline functions, exceptions and unused functions in two files, by both compilers,
+/// through every linker.
 #[test]
 fn cpp_programs() {
     let folder = scratch();
@@ -294,7 +299,8 @@ fn cpp_programs() {
     }
 }
 
-/// A Rust program: its own objects, a library, and the standard library as rustup has it, all of them given tables.
+/// A Rust program: its own objects, a library, and the standard library as rustup has it, all of
+/// them given tables.
 #[test]
 fn rust_programs() {
     let folder = scratch();
@@ -363,7 +369,8 @@ fn executable(path: &Path, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// What gas writes and what is added to the same code are the same to GNU ld, for every machine and version; and gas's own is replaced.
+/// What gas writes and what is added to the same code are the same to GNU ld, for every machine and
+/// version; and gas's own is replaced.
 #[test]
 fn as_the_assembler_would_have() {
     let machines = [

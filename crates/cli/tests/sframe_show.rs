@@ -121,7 +121,8 @@ fn flags(machine: Machine) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// Everything that a release makes for a machine: relocatable, static, position-independent and shared.
+/// Everything that a release makes for a machine: relocatable, static, position-independent and
+/// shared.
 fn compare(release: Release, machine: Machine, big: bool) {
     let Some(tools) = Tools::new(release, machine, big) else {
         return;

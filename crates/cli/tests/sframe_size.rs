@@ -1,4 +1,5 @@
-//! `backtrail sframe size`: its figures against those of readelf's section headers, and of the tables that `build` makes.
+//! `backtrail sframe size`: its figures against those of readelf's section headers, and of the
+//! tables that `build` makes.
 
 use std::path::Path;
 use std::process::{Command, Output};

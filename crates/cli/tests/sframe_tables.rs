@@ -197,7 +197,8 @@ fn tables_of_files_are_converted() {
     }
 }
 
-/// Sections of relocatable files are placed one after the other: their code does not lie on top of each other.
+/// Sections of relocatable files are placed one after the other: their code does not lie on top of
+/// each other.
 #[test]
 fn relocatable_files() {
     for flags in [&["-O2", "-c"][..], &["-O2", "-c", "-ffunction-sections"]] {

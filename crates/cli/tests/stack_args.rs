@@ -1,4 +1,5 @@
-//! `backtrail stack --args`: programs that tell what their functions were called with, stripped of debug information after their tables were made.
+//! `backtrail stack --args`: programs that tell what their functions were called with, stripped of
+//! debug information after their tables were made.
 
 use crate::stack;
 
@@ -21,8 +22,8 @@ fn backtrail(arguments: &[&str]) -> command::Finished {
     command::run(command.args(arguments), LIMIT).expect("the binary is there")
 }
 
-/// Copies with tables: one that has its debug information too and is run, for gdb, which believes only a file with the same segments; and one
-/// without, which the arguments are taken from.
+/// Copies with tables: one that has its debug information too and is run, for gdb, which believes
+/// only a file with the same segments; and one without, which the arguments are taken from.
 fn with_tables(program: &Path, folder: &TempDir) -> [PathBuf; 2] {
     with_tables_by("strip", program, folder)
 }
@@ -73,7 +74,8 @@ fn values(document: &Value) -> Shown {
     all
 }
 
-/// Every value that is shown is the one that the program told, and gdb's of at least so many arguments; how many are told.
+/// Every value that is shown is the one that the program told, and gdb's of at least so many
+/// arguments; how many are told.
 fn as_told(program: &Program, least: usize) -> Option<usize> {
     let built = available(program.build())?;
     let folder = scratch();
@@ -218,7 +220,8 @@ fn a_core_of_qemu_for_aarch64() {
     assert!(value("keep", "name").ends_with(" \"from jumps\""));
 }
 
-/// What a compiler makes of a file, linked by `backtrail link --strict` with more options; `None` where the compiler is not there.
+/// What a compiler makes of a file, linked by `backtrail link --strict` with more options; `None`
+/// where the compiler is not there.
 fn linked(folder: &TempDir, options: &[&str], compiler: &[&str], source: &str) -> Option<PathBuf> {
     let [code, out] = ["one.c", "one"].map(|name| folder.path().join(name));
     std::fs::write(&code, source).expect("it can be written");
@@ -317,8 +320,9 @@ int main(int argc, char **argv)
     });
 }
 
-/// What a function without its parameter (`.isra`) is told by an inlined call, of what the caller was called with. gdb 13 looks for that in the
-/// wrong frame, and shows what happens to be in that register there: met in git.
+/// What a function without its parameter (`.isra`) is told by an inlined call, of what the caller
+/// was called with. gdb 13 looks for that in the wrong frame, and shows what happens to be in that
+/// register there: met in git.
 #[test]
 fn parameters_that_an_inlined_caller_tells() {
     const SOURCE: &str = r#"
@@ -374,7 +378,8 @@ int main(int argc, char **argv) {
     running.signal(Signal::KILL);
 }
 
-/// A value that has moved since its function began is told in the innermost function by `link --args --innermost` alone.
+/// A value that has moved since its function began is told in the innermost function by `link
+/// --args --innermost` alone.
 #[test]
 fn link_tells_innermost_functions() {
     const SOURCE: &str = r#"

@@ -19,7 +19,8 @@ fn gcore(folder: &TempDir, pid: u32) -> Result<PathBuf, Missing> {
     debugger::gcore(pid, &path).map(|()| path)
 }
 
-/// A program of so many more threads that has ended so, and the kernel's core of it, in a folder of its own.
+/// A program of so many more threads that has ended so, and the kernel's core of it, in a folder of
+/// its own.
 fn crashed(program: &program::Program, threads: &str, how: &str) -> Option<(TempDir, PathBuf, PathBuf)> {
     let built = available(program.build())?;
     let folder = scratch();
@@ -178,7 +179,8 @@ fn a_core_of_qemu_with_shared_libraries() {
         return;
     };
     let ours = threads(&stack(&[text(&core), "--sysroot", ROOT, "--json"]));
-    // gdb reads no such core: it looks for libraries by what qemu has left out. So the source says what is right.
+    // gdb reads no such core: it looks for libraries by what qemu has left out. So the source says
+    // what is right.
     let chains = chains(&ours);
     let has = |wanted: &[&str]| {
         chains

@@ -498,7 +498,8 @@ fn a_process_that_may_not_be_traced() {
     running.signal(Signal::KILL);
 }
 
-/// Whoever names a function or a file may not write lines, or to the terminal, of those who look at it.
+/// Whoever names a function or a file may not write lines, or to the terminal, of those who look at
+/// it.
 #[test]
 fn names_are_shown_without_control_characters() {
     let Some(built) = available(program::PARKED.build()) else {

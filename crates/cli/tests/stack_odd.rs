@@ -1,4 +1,5 @@
-//! `backtrail stack PID` where stacks are odd: of threads whose first has ended, deeper than what is copied, of contexts, in code without tables.
+//! `backtrail stack PID` where stacks are odd: of threads whose first has ended, deeper than what
+//! is copied, of contexts, in code without tables.
 
 use crate::stack;
 
@@ -111,7 +112,8 @@ fn code_without_tables_is_left_as_eu_stack_leaves_it_and_in_cores_too() {
         let theirs = available(debugger::eu_stack(&[OsStr::new("-p"), OsStr::new(&pid)]));
         for (tid, thread) in &ours {
             if thread.stop != "end_of_stack" {
-                // Of some instructions of V8's builtins nobody can say where their frame is; what is not proved is not shown.
+                // Of some instructions of V8's builtins nobody can say where their frame is; what
+                // is not proved is not shown.
                 assert!(*tid == running.pid() && thread.stop == "no_call", "{tid}: {thread:?}");
                 continue;
             }

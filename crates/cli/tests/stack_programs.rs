@@ -1,4 +1,5 @@
-//! `backtrail stack` beside gdb and eu-stack: programs as people have them, running, in gdb's cores and in the kernel's.
+//! `backtrail stack` beside gdb and eu-stack: programs as people have them, running, in gdb's cores
+//! and in the kernel's.
 
 use crate::stack;
 
@@ -22,7 +23,8 @@ struct Subject {
     running: Running,
     /// The process that is looked at: the one that was started, or one of its children.
     pid: u32,
-    /// The signal that is sent for a core; `None` where none ends it as it would any program, or the core would be huge.
+    /// The signal that is sent for a core; `None` where none ends it as it would any program, or
+    /// the core would be huge.
     core_signal: Option<&'static str>,
 }
 
@@ -42,7 +44,8 @@ impl Subject {
     }
 }
 
-/// Starts a program in `folder`, where its core will be, with a pipe that nobody writes to as its input.
+/// Starts a program in `folder`, where its core will be, with a pipe that nobody writes to as its
+/// input.
 fn start(what: &'static str, folder: &TempDir, arguments: &[&str]) -> Result<Subject, Missing> {
     let mut shell = Command::new("sh");
     // A program that is missing is told before the shell hides it.
@@ -74,7 +77,8 @@ fn still(mut before: BTreeMap<u32, Thread>, now: &BTreeMap<u32, Thread>) -> BTre
     before
 }
 
-/// Waits until the process has come to where it waits. Threads that wake up by themselves now and then don't count.
+/// Waits until the process has come to where it waits. Threads that wake up by themselves now and
+/// then don't count.
 fn settle(pid: u32) {
     let begin = Instant::now();
     let mut before = look(pid);
@@ -100,8 +104,9 @@ struct Looks {
     gdb: Result<BTreeMap<u32, Vec<GdbFrame>>, Missing>,
 }
 
-/// Of threads that have moved meanwhile the others tell something else, and rightly: threads that stood at another place before
-/// and behind are left out. One may also have woken up in between and be back, so there are some tries.
+/// Of threads that have moved meanwhile the others tell something else, and rightly: threads that
+/// stood at another place before and behind are left out. One may also have woken up in between and
+/// be back, so there are some tries.
 fn all_three(pid: u32, target: &[&OsStr]) -> Looks {
     const TRIES: u32 = 4;
     let mut tries = 0;
@@ -151,7 +156,8 @@ fn real_pcs(thread: &Thread) -> Vec<u64> {
 /// Takes out what is known to differ, and says why.
 type Explained = fn(&mut BTreeMap<u32, Thread>, &mut BTreeMap<u32, Vec<GdbFrame>>);
 
-/// Holds what we show of a running process and of its cores against gdb, and eu-stack's frames against both.
+/// Holds what we show of a running process and of its cores against gdb, and eu-stack's frames
+/// against both.
 fn as_gdb(subject: Subject, folder: &TempDir, explained: Explained) {
     settle(subject.pid);
     let pid = subject.pid.to_string();
@@ -219,8 +225,8 @@ fn kernels_core(place: &Path, pid: u32) -> Result<PathBuf, Missing> {
         .ok_or(Missing("no core was written here (core_pattern)".to_owned()))
 }
 
-/// Fails where eu-stack comes to another frame than we do. It gives up earlier at some: behind code without call frame information, and
-/// with an error at frames that need what it does not keep.
+/// Fails where eu-stack comes to another frame than we do. It gives up earlier at some: behind code
+/// without call frame information, and with an error at frames that need what it does not keep.
 fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>, what: &str) {
     let (mut frames, mut short) = (0, 0);
     for (tid, thread) in ours {
@@ -242,8 +248,9 @@ fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>
     println!("{what}: {frames} frames as eu-stack has them; {short} stacks it shows no further");
 }
 
-/// Whether a stack of Go ends where its run-time library says that nothing called (`mstart`, though `clone` has), or, in Go
-/// 1.19, where the goroutine has been left for the system stack: what others find behind that is whatever was on it.
+/// Whether a stack of Go ends where its run-time library says that nothing called (`mstart`, though
+/// `clone` has), or, in Go 1.19, where the goroutine has been left for the system stack: what
+/// others find behind that is whatever was on it.
 fn ends_in_its_own_way(thread: &Thread) -> bool {
     const SWITCHES: [&str; 4] = [
         "runtime.systemstack",
@@ -291,7 +298,8 @@ fn tools_that_wait_for_input() {
     }
 }
 
-/// A vtable's shim and the closure that it calls are the same code, which has both names; gdb takes the shim's.
+/// A vtable's shim and the closure that it calls are the same code, which has both names; gdb takes
+/// the shim's.
 fn shims(_: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
     for frame in gdb.values_mut().flatten() {
         frame.function = frame.function.take().filter(|name| !name.contains("{shim:vtable"));
@@ -479,8 +487,8 @@ fn child_called(parent: u32, text: &str) -> Option<u32> {
     })
 }
 
-/// gdb knows no frames of code that was made at run time, and what it makes up for them ends its stacks anywhere; so the threads that
-/// run only what is in files are compared.
+/// gdb knows no frames of code that was made at run time, and what it makes up for them ends its
+/// stacks anywhere; so the threads that run only what is in files are compared.
 fn native_threads(ours: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
     let is_native = |thread: &Thread| thread.frames.iter().all(|frame| frame.value["build_id"].is_string());
     ours.retain(|_, thread| is_native(thread));
@@ -502,8 +510,8 @@ fn a_jvm_s_native_threads() {
     }
 }
 
-/// Go's stacks begin in its run-time library (`runtime.goexit` of a goroutine, `runtime.clone` of a thread, `runtime.mcall` of the
-/// scheduler), with zeros above: gdb shows an address 0 there.
+/// Go's stacks begin in its run-time library (`runtime.goexit` of a goroutine, `runtime.clone` of a
+/// thread, `runtime.mcall` of the scheduler), with zeros above: gdb shows an address 0 there.
 fn without_address_0(_: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
     for frames in gdb.values_mut() {
         let first = frames.iter().rev().nth(1).and_then(|frame| frame.function.as_deref());
@@ -542,7 +550,8 @@ fn a_go_program() {
     }
 }
 
-/// Without `.debug_frame` gdb takes words on the stack for return addresses; but the program is the same one, linked in another way.
+/// Without `.debug_frame` gdb takes words on the stack for return addresses; but the program is the
+/// same one, linked in another way.
 #[test]
 fn a_go_program_without_debug_information() {
     let waiting = |flags: &str| {

@@ -288,7 +288,8 @@ fn verdicts_of_the_judge() {
     );
 }
 
-/// Texts are compared group by group: the one case of the corpus without a text, `rec-lttng-statedump-ip`, ends the judge.
+/// Texts are compared group by group: the one case of the corpus without a text,
+/// `rec-lttng-statedump-ip`, ends the judge.
 #[test]
 fn texts_of_the_judge() {
     let Some(corpus) = corpus() else { return };
@@ -303,7 +304,8 @@ fn texts_of_the_judge() {
             .lines()
             .filter_map(|line| line.strip_suffix(" text differs"))
             .collect();
-        // Its text is that of babeltrace 1.5, which names the options of variants; babeltrace2 2.1 crashes at this trace.
+        // Its text is that of babeltrace 1.5, which names the options of variants; babeltrace2 2.1
+        // crashes at this trace.
         let known = ["cts-stream-pass-variant-missing-enum-mappings"];
         assert!(differ.iter().all(|id| known.contains(id)), "{group}: {verdicts}");
         agree += verdicts

@@ -1,4 +1,5 @@
-//! Types of 32-bit objects, i386 and PowerPC (big-endian), held against GNU tools for these machines and their compilers.
+//! Types of 32-bit objects, i386 and PowerPC (big-endian), held against GNU tools for these
+//! machines and their compilers.
 
 use crate::types;
 
@@ -141,7 +142,8 @@ impl Tools {
         Dicts::parse(&must(again(objdump).arg("--ctf").arg(file)))
     }
 
-    /// What is printed of a file compiles, and its assertions hold, for this machine alone: a pointer has 4 bytes.
+    /// What is printed of a file compiles, and its assertions hold, for this machine alone: a
+    /// pointer has 4 bytes.
     fn compiles(&self, file: &Path, more: &[&str]) -> usize {
         let text = printed(&[&["print", "--asserts"], more, &[file.to_str().unwrap()]].concat());
         let source = file.with_extension("printed.c");
@@ -179,7 +181,8 @@ fn everything(mut tools: Tools) {
         .arg(&library)
         .args(&objects);
     must(link.arg("-o").arg(&section));
-    // What GNU ld makes of them is no measure: it takes pointers to have 8 bytes, and so some structs to be larger.
+    // What GNU ld makes of them is no measure: it takes pointers to have 8 bytes, and so some
+    // structs to be larger.
     let ours = tools.dicts_of(&section, &library);
     assert!(ours.types() > 50, "{}", ours.types());
     for object in &objects {
@@ -258,7 +261,8 @@ fn found_and_compared() {
         .collect();
     let program = tools.linked(&["-pie", "-rdynamic"], &objects, "program");
     tools.compare(&program);
-    // GNU ld 2.40 takes pointers to have 8 bytes as it links for this machine, and makes structs that end with one larger.
+    // GNU ld 2.40 takes pointers to have 8 bytes as it links for this machine, and makes structs
+    // that end with one larger.
     let section = tools.path("section");
     let mut link = Command::new(env!("CARGO_BIN_EXE_backtrail"));
     link.args(["types", "link", "--quiet", "--symbols"]).args(&objects);

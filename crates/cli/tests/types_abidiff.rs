@@ -1,6 +1,7 @@
 //! Pairs of libraries, compared by us and by libabigail's `abidiff`, both from debug information.
 //!
-//! `cargo test -p backtrail --test all types_abidiff:: -- --nocapture` prints the table that docs/types.md has.
+//! `cargo test -p backtrail --test all types_abidiff:: -- --nocapture` prints the table that
+//! docs/types.md has.
 
 use crate::types;
 
@@ -11,7 +12,8 @@ use std::process::Command;
 use backtrail_testkit::{TempDir, scratch, skip};
 use types::must;
 
-/// A change of a library: what it is, before and after. The last part says why the two judge otherwise, where they do.
+/// A change of a library: what it is, before and after. The last part says why the two judge
+/// otherwise, where they do.
 const PAIRS: [(&str, &str, &str, Option<&str>); 14] = [
     (
         "nothing",

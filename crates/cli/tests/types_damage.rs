@@ -1,4 +1,5 @@
-//! Six hundred damaged sections: the command says what is wrong, in little memory and time, and never crashes.
+//! Six hundred damaged sections: the command says what is wrong, in little memory and time, and
+//! never crashes.
 
 use crate::types;
 
@@ -13,7 +14,8 @@ use types::{Tools, kinds, must};
 
 const EACH: usize = 300;
 const LIMIT: Duration = Duration::from_secs(300);
-/// KiB of memory that a run may have for its data: the sections inflate to a hundred, and the command itself takes some thousand.
+/// KiB of memory that a run may have for its data: the sections inflate to a hundred, and the
+/// command itself takes some thousand.
 const DATA: usize = 96 << 10;
 
 /// The next of a sequence that is the same in every run (xorshift).
@@ -42,7 +44,8 @@ fn damaged(section: &[u8], state: &mut u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs `backtrail types …` with little memory; whatever it finds, it must end by itself, and not by a panic.
+/// Runs `backtrail types …` with little memory; whatever it finds, it must end by itself, and not
+/// by a panic.
 fn ends_well(arguments: &[&str], files: &[&Path]) {
     let mut limited = Command::new("sh");
     limited

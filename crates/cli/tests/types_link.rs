@@ -79,7 +79,8 @@ fn units_are_linked() {
     }
 }
 
-/// The section is put into the file in the place of the linker's: the same types and symbols are in it.
+/// The section is put into the file in the place of the linker's: the same types and symbols are in
+/// it.
 #[test]
 fn sections_for_a_linked_file() {
     let Some(tools) = Tools::new(Release::V2_47, Machine::X86_64) else {
@@ -270,7 +271,8 @@ const OLD: &str = "struct foo { int bar; }; enum way { UP, DOWN }; struct held {
 int one_add(struct foo *f) { return f->bar; } int one_hold(struct held *h) { return h->way; } int gone(void) { return 0; }
 int changed(int a) { return a; } struct inner { int a; } inner; static struct hidden { int a; } hidden; int *p(void) { return &hidden.a; }";
 
-/// The change that abidiff does not see: behind an exported pointer, while another unit has a struct of that name.
+/// The change that abidiff does not see: behind an exported pointer, while another unit has a
+/// struct of that name.
 #[test]
 fn changes_that_reach_users() {
     let Some(tools) = Tools::new(Release::V2_40, Machine::X86_64) else {

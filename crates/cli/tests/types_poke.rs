@@ -1,7 +1,8 @@
-//! GNU poke reads what we link: its own description of the format (`ctf.pk`) finds the types that we find.
+//! GNU poke reads what we link: its own description of the format (`ctf.pk`) finds the types that
+//! we find.
 //!
-//! It knows single dicts that are not compressed, and no other strings than the dict's. Its time grows with the square of their size, and more: of all of
-//! lua it takes more than ten minutes.
+//! It knows single dicts that are not compressed, and no other strings than the dict's. Its time
+//! grows with the square of their size, and more: of all of lua it takes more than ten minutes.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,6 +1,8 @@
-//! Whole programs: types linked from objects and made from debug information are the same, compile as C, and are read by GNU tools.
+//! Whole programs: types linked from objects and made from debug information are the same, compile
+//! as C, and are read by GNU tools.
 //!
-//! The large ones take minutes to compile for the first time: `cargo test -p backtrail --test all types_programs:: -- --include-ignored`.
+//! The large ones take minutes to compile for the first time: `cargo test -p backtrail --test all
+//! types_programs:: -- --include-ignored`.
 
 use crate::types;
 
@@ -33,7 +35,8 @@ impl Program {
         self.folder.path().join(name)
     }
 
-    /// The section linked of the objects, in a copy of the program that has nothing but it; and its size.
+    /// The section linked of the objects, in a copy of the program that has nothing but it; and its
+    /// size.
     fn linked(&self) -> (PathBuf, usize) {
         let (section, copy) = (self.path("linked.ctf"), self.path("linked"));
         let mut link = Command::new(env!("CARGO_BIN_EXE_backtrail"));
@@ -89,7 +92,8 @@ fn compiles(file: &Path, more: &[&str]) -> usize {
         .count()
 }
 
-/// Members and their places of every struct and union with a name, in any dict. (Of the nameless `__SOCKADDR_ARG` gcc tells no members.)
+/// Members and their places of every struct and union with a name, in any dict. (Of the nameless
+/// `__SOCKADDR_ARG` gcc tells no members.)
 fn layouts(dicts: &Dicts) -> BTreeSet<String> {
     let names = dicts.units().into_iter().chain([""]);
     let all = names.flat_map(|name| &dicts.get(name).unwrap().types);
@@ -120,13 +124,15 @@ fn functions(dicts: &Dicts) -> Vec<&str> {
     functions.filter_map(|text| Some(text.split_once(" -> ")?.0)).collect()
 }
 
-/// What gcc 12 says otherwise than its debug information: arrays of arrays the wrong way round, and so what they consist of.
+/// What gcc 12 says otherwise than its debug information: arrays of arrays the wrong way round, and
+/// so what they consist of.
 fn is_of_nested_arrays(text: &str) -> bool {
     text.contains("][") || text.contains("(kind 4)")
 }
 
-/// Whether a struct that GNU ld tells is one of ours but for its size: it takes a bit field at the end for as large as its storage, from the byte in which it begins,
-/// and so makes structs larger than their compiler says.
+/// Whether a struct that GNU ld tells is one of ours but for its size: it takes a bit field at the
+/// end for as large as its storage, from the byte in which it begins, and so makes structs larger
+/// than their compiler says.
 fn is_grown(text: &str, ours: &Dicts) -> bool {
     let number = |text: &str| u64::from_str_radix(text.trim_end_matches(')'), 16).ok();
     let parts = |text: &str| -> Option<(String, String, u64)> {
@@ -170,7 +176,8 @@ fn holds(name: &str, most: usize) {
     assert!(ours.types() > 500, "{}", ours.types());
     let theirs = program.dicts(&program.program.linked);
     let mut missing = ours.missing(&theirs);
-    // Of a symbol that units declare differently, GNU ld tells some declaration; here it is the definition's.
+    // Of a symbol that units declare differently, GNU ld tells some declaration; here it is the
+    // definition's.
     let symbols = symbols(&ours);
     missing.retain(
         |text| match text.split_once(": ").and_then(|(_, text)| text.split_once(" -> ")) {
@@ -205,7 +212,8 @@ fn holds(name: &str, most: usize) {
     assert!(2 * by_clang.len() > from_dwarf.len());
 }
 
-/// gdb, which ends on sections in which a struct begins with a mere declaration, is asked for each struct that units share, and for functions.
+/// gdb, which ends on sections in which a struct begins with a mere declaration, is asked for each
+/// struct that units share, and for functions.
 fn gdb_reads(file: &Path, ours: &Dicts) -> usize {
     let shared = ours.get("").unwrap();
     // A struct's name, and its first member's.

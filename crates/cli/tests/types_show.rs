@@ -1,4 +1,5 @@
-//! `backtrail types show`, held against objdump of three releases, on what gcc and their linkers make.
+//! `backtrail types show`, held against objdump of three releases, on what gcc and their linkers
+//! make.
 
 use crate::types;
 
@@ -38,7 +39,8 @@ fn compare(tools: &Tools, file: &Path) -> usize {
     lines
 }
 
-/// Objects, and what a linker makes of them: relocatable, shared, and a program with and without exported symbols.
+/// Objects, and what a linker makes of them: relocatable, shared, and a program with and without
+/// exported symbols.
 fn objects_and_linked(tools: &Tools, name: &str, sources: &[PathBuf], has_main: bool) {
     let objects: Vec<PathBuf> = sources.iter().map(|source| tools.compile(source)).collect();
     let mut files = objects.clone();

@@ -1,4 +1,5 @@
-//! Types of programs whose debug information is in packages: beside the program, and beside the file that it was split off to.
+//! Types of programs whose debug information is in packages: beside the program, and beside the
+//! file that it was split off to.
 
 use crate::types;
 

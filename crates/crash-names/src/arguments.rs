@@ -14,7 +14,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Those of the crash that the report is of, if it was made by this process's parent: another process may have its number by now.
+    /// Those of the crash that the report is of, if it was made by this process's parent: another
+    /// process may have its number by now.
     pub(crate) fn of(report: &str) -> Option<Arguments> {
         let crash = report.lines().find_map(crash)?;
         let parent = rustix::process::getppid()?;
@@ -35,7 +36,8 @@ impl Arguments {
         })
     }
 
-    /// ` (NAME=VALUE, ...)` of the next frame at this address; nothing where its function has no arguments that are known.
+    /// ` (NAME=VALUE, ...)` of the next frame at this address; nothing where its function has no
+    /// arguments that are known.
     pub(crate) fn at(&mut self, address: u64) -> String {
         let rest = self.frames.get(self.next..).unwrap_or_default();
         let Some(found) = rest.iter().position(|frame| frame.address == address) else {

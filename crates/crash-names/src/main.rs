@@ -1,5 +1,7 @@
-//! `backtrail-crash-names < REPORT`: repeats the report of a crash that `backtrail_crash_install` has made, with a line for each call below each
-//! address. Given as the helper there, it is started by the crashing process, and tells too what functions were called with where their files have tables of arguments.
+//! `backtrail-crash-names < REPORT`: repeats the report of a crash that `backtrail_crash_install`
+//! has made, with a line for each call below each address. Given as the helper there, it is started
+//! by the crashing process, and tells too what functions were called with where their files have
+//! tables of arguments.
 #![forbid(unsafe_code)]
 
 mod arguments;

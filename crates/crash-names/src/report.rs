@@ -10,7 +10,8 @@ use crate::arguments::Arguments;
 /// The process of a report: it has only one.
 const PID: u32 = 1;
 
-/// The report, and below each frame its calls, the innermost first, the outermost with the arguments of the frame.
+/// The report, and below each frame its calls, the innermost first, the outermost with the
+/// arguments of the frame.
 pub(crate) fn with_names(report: &str, mut arguments: Option<Arguments>) -> String {
     let mut symbolizer = Symbolizer::new(SystemFiles::default());
     for module in modules(report) {

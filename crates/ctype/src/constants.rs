@@ -1,4 +1,5 @@
-//! The specification's names and numbers (`ctf.h` and "The CTF File Format", sections cited by their titles).
+//! The specification's names and numbers (`ctf.h` and "The CTF File Format", sections cited by
+//! their titles).
 
 /// `CTF_MAGIC` ("CTF Preamble").
 pub const CTF_MAGIC: u16 = 0xdff2;

@@ -12,8 +12,8 @@ use crate::spell::{Dimensions, spell};
 const MAX_ARROWS: usize = 256;
 /// Structs within structs whose members are shown.
 const MAX_DEPTH: usize = 40;
-/// Lines for members at least, and how many more for each byte of the dict: a few types that contain each other twice could
-/// have any number.
+/// Lines for members at least, and how many more for each byte of the dict: a few types that
+/// contain each other twice could have any number.
 const MEMBERS: usize = 1 << 20;
 const MEMBERS_A_BYTE: usize = 8;
 /// Text that is kept before it is written.
@@ -78,8 +78,8 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Writes a dict's text, from its header to its strings. `symbols` are those that [`crate::Dict::symbol_types`] asks
-/// for; `None` where the file has no symbol table.
+/// Writes a dict's text, from its header to its strings. `symbols` are those that
+/// [`crate::Dict::symbol_types`] asks for; `None` where the file has no symbol table.
 ///
 /// What can't be read is left out, and told as the inner result.
 pub fn dump(

@@ -47,9 +47,11 @@ pub enum ErrorKind {
     BtfVersion(u8),
     /// A flag that is not known.
     Flags(u8),
-    /// A part of the dict begins before the one in front of it, or behind the end; the offset in the header.
+    /// A part of the dict begins before the one in front of it, or behind the end; the offset in
+    /// the header.
     PartOffset(u32),
-    /// An index is not as long as its table, or a table does not consist of whole entries; the length in bytes.
+    /// An index is not as long as its table, or a table does not consist of whole entries; the
+    /// length in bytes.
     PartLength(u32),
     /// The zlib stream is damaged.
     Inflate,
@@ -82,7 +84,8 @@ pub enum ErrorKind {
 pub struct Error {
     /// What was wrong.
     pub kind: ErrorKind,
-    /// Offset in bytes from the start of the archive or of the dict, as it is after it was inflated.
+    /// Offset in bytes from the start of the archive or of the dict, as it is after it was
+    /// inflated.
     pub offset: u64,
 }
 

@@ -88,7 +88,8 @@ pub struct Signature {
     pub variadic: bool,
 }
 
-/// All that has a name in a dict, its parent not included: symbols, then types. What can't be read is passed over.
+/// All that has a name in a dict, its parent not included: symbols, then types. What can't be read
+/// is passed over.
 pub fn find(types: Types<'_>, symbols: &[Symbol<'_>], name: Name<'_>) -> Vec<Found> {
     let dict = types.dict();
     let mut all = Vec::new();

@@ -106,7 +106,8 @@ pub fn print_ctype(data: &[u8]) {
     });
 }
 
-/// Links what the dicts have, in every mode; what was linked is written, read again, and linked again.
+/// Links what the dicts have, in every mode; what was linked is written, read again, and linked
+/// again.
 pub fn link_ctype(data: &[u8]) {
     let lent = Lent {
         strings: STRINGS,
@@ -134,7 +135,8 @@ pub fn link_ctype(data: &[u8]) {
         };
         let read: usize = units.iter().map(|unit| unit.types.len()).sum();
         let written: usize = linked.children.iter().map(|child| child.types.len()).sum();
-        // What is ambiguous may be declared in the parent besides, and what leads to it be there too.
+        // What is ambiguous may be declared in the parent besides, and what leads to it be there
+        // too.
         assert!(linked.parent.types.len() + written <= 3 * read);
         let Ok(bytes) = linked.write(&write::Options::new(Endian::Little), 8) else {
             continue;
@@ -168,7 +170,8 @@ pub fn read_btf(data: &[u8]) {
     print_ctype(&bytes);
 }
 
-/// Compares the first half with all of it: whatever they are, nothing has changed between a file and itself.
+/// Compares the first half with all of it: whatever they are, nothing has changed between a file
+/// and itself.
 pub fn diff_ctype(data: &[u8]) {
     let lent = Lent {
         strings: STRINGS,

@@ -1,4 +1,5 @@
-//! Sizes and alignments, remembered: nested types would be measured again for each that contains them.
+//! Sizes and alignments, remembered: nested types would be measured again for each that contains
+//! them.
 
 use rustc_hash::FxHashMap;
 
@@ -9,7 +10,8 @@ use crate::read::{StructMember, TypeId, Types};
 /// Structs and arrays within each other; real ones nest some dozens deep.
 const MAX_DEPTH: usize = 200;
 
-/// What the alignment of a struct is said to be. The format does not say; attributes may make it another.
+/// What the alignment of a struct is said to be. The format does not say; attributes may make it
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlignmentRule {
     /// That of the strictest member, as in C.

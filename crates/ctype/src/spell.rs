@@ -4,7 +4,8 @@ use crate::constants::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::{Type, TypeId, Types};
 
-/// Functions that take functions, parts of one declarator, and the longest name. Real ones have some hundred bytes.
+/// Functions that take functions, parts of one declarator, and the longest name. Real ones have
+/// some hundred bytes.
 const MAX_DEPTH: usize = 40;
 const MAX_PARTS: usize = 100;
 const MAX_BYTES: usize = 32 << 10;
@@ -28,7 +29,8 @@ const FUNCTION: usize = 3;
 #[derive(Default)]
 struct Parts<'d> {
     levels: [Vec<Type<'d>>; 4],
-    /// When each level got its first part: the declarator needs parentheses where that is not the order of binding.
+    /// When each level got its first part: the declarator needs parentheses where that is not the
+    /// order of binding.
     first: [Option<usize>; 4],
     levels_met: usize,
 }

@@ -1,15 +1,16 @@
 //! Threads for the length of one call.
 //!
-//! A library must not leave threads in its caller's process: a forked child would wait for them for ever, and some system
-//! calls refuse processes with several. So whatever runs in parallel runs in its caller's pool, or in one that ends with
-//! the call; never in rayon's global pool.
+//! A library must not leave threads in its caller's process: a forked child would wait for them for
+//! ever, and some system calls refuse processes with several. So whatever runs in parallel runs in
+//! its caller's pool, or in one that ends with the call; never in rayon's global pool.
 
 use std::io;
 use std::thread;
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
-/// Runs `work` in the current rayon pool or, outside of any, with threads that have ended when this returns.
+/// Runs `work` in the current rayon pool or, outside of any, with threads that have ended when this
+/// returns.
 pub fn scoped<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_some() {
         return work();

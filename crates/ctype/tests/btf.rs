@@ -49,7 +49,8 @@ impl Maker {
         at
     }
 
-    /// A type: kind, whether it has the flag, how many parts, the third word, and the words behind it.
+    /// A type: kind, whether it has the flag, how many parts, the third word, and the words behind
+    /// it.
     fn add(&mut self, kind: u32, name: &str, flag: bool, vlen: u32, word: u32, data: &[u32]) -> &mut Maker {
         let name = self.name(name);
         for word in [name, u32::from(flag) << 31 | kind << 24 | vlen, word]
@@ -223,7 +224,8 @@ fn damage_is_told() {
     assert!(!btf::is_btf(&ctf4));
 }
 
-/// Structs and unions with a name: bytes, and each member's name, place in bits, and bits of a bit field.
+/// Structs and unions with a name: bytes, and each member's name, place in bits, and bits of a bit
+/// field.
 type Layouts = BTreeMap<String, (u64, Vec<(String, u64, u64)>)>;
 
 fn layouts(graph: &Graph<'_>) -> Layouts {
@@ -312,7 +314,8 @@ fn the_running_kernel() {
     println!("{} types of {} bytes", dict.len(), bytes.len());
 }
 
-/// The program that gcc has compiled, of a machine in either byte order: its BTF says what its compact C types say.
+/// The program that gcc has compiled, of a machine in either byte order: its BTF says what its
+/// compact C types say.
 #[test]
 fn gcc_says_the_same() {
     let folder = scratch();

@@ -32,7 +32,8 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The section of a library that gcc and GNU ld made; small enough for ld to leave it uncompressed, where damage does most.
+/// The section of a library that gcc and GNU ld made; small enough for ld to leave it uncompressed,
+/// where damage does most.
 fn linked() -> Option<Vec<u8>> {
     let folder = backtrail_testkit::scratch();
     let library = folder.path().join("kinds.so");
@@ -217,7 +218,8 @@ fn lies_about_sizes() {
     assert_eq!(open(&[0xf2, 0xdf, 4, 0x10]), ErrorKind::Flags(0x10));
     assert_eq!(open(&[0xdf, 0xf2, 9, 0]), ErrorKind::Version(9));
 
-    // A small stream that gives a lot, as it announces or not; and one that announces more than it can give.
+    // A small stream that gives a lot, as it announces or not; and one that announces more than it
+    // can give.
     let bomb = |announced: u32, real: usize| {
         use std::io::Write;
         let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());

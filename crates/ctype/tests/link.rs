@@ -336,7 +336,8 @@ fn equal_children_are_one() {
     assert_eq!(kinds, [Kind::Integer, Kind::Pointer, Kind::Typedef, Kind::Forward]);
 }
 
-/// What takes its alignment from an ambiguous struct is in the children too, with all that leads there: in the parent it would have none.
+/// What takes its alignment from an ambiguous struct is in the children too, with all that leads
+/// there: in the parent it would have none.
 #[test]
 fn alignment_comes_from_what_is_there() {
     let unit = |ints: u64| {
@@ -375,7 +376,8 @@ fn alignment_comes_from_what_is_there() {
     }
 }
 
-/// A unit with some of another's own types shares its dict; not so one that means something else by a name in it, or declares it.
+/// A unit with some of another's own types shares its dict; not so one that means something else by
+/// a name in it, or declares it.
 #[test]
 fn some_of_anothers_types() {
     let unit = |structs: &[(&'static str, u64)], declared: Option<&'static str>| {

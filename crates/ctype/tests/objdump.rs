@@ -1,4 +1,5 @@
-//! Dicts built by hand, held against objdump: every version, both byte orders, archives, parents and children.
+//! Dicts built by hand, held against objdump: every version, both byte orders, archives, parents
+//! and children.
 
 use crate::common;
 
@@ -103,8 +104,8 @@ fn compare_with(section: &[u8], for_them: &[u8], big: bool, types: usize) {
     }
 }
 
-/// Older versions in the other byte order are more than libctf can take: big-endian ones are held against what it says of
-/// the little-endian ones.
+/// Older versions in the other byte order are more than libctf can take: big-endian ones are held
+/// against what it says of the little-endian ones.
 fn compare_old(version: u8) {
     let little = every_kind(version, false).finish();
     compare(&little, false, 18);

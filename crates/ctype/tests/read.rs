@@ -1,4 +1,5 @@
-//! What no other tool shows of dicts built by hand: ids and names across dicts, and what goes wrong with them.
+//! What no other tool shows of dicts built by hand: ids and names across dicts, and what goes wrong
+//! with them.
 
 use crate::common;
 

@@ -59,7 +59,8 @@ fn rewritten(file: &[u8], lend: bool, compress_from: usize) -> Vec<u8> {
     }
 }
 
-/// What objdump says of a file's types but for where things are: strings have other places, and indexes are sorted.
+/// What objdump says of a file's types but for where things are: strings have other places, and
+/// indexes are sorted.
 fn contents(binutils: &Binutils, machine: Machine, file: &Path) -> String {
     let mut objdump = binutils.tool(machine, "objdump").command();
     let text = run(objdump.arg("--ctf").arg(file));
@@ -230,7 +231,8 @@ fn gdb_knows_the_types() {
     );
 }
 
-/// Everything that a hand-made dict has is in what is written of it, whatever version and byte order it had.
+/// Everything that a hand-made dict has is in what is written of it, whatever version and byte
+/// order it had.
 #[test]
 fn dicts_by_hand() {
     for (version, big) in [(1, false), (2, false), (3, true), (4, false), (4, true)] {

@@ -1,5 +1,6 @@
-//! Split units: a file has skeletons, and the rest of each is elsewhere (DWARF 5, 3.1.2 and 3.1.3; GNU's extension of DWARF 4). It is
-//! in a file of its own (`.dwo`), or in a package of all of a program's (`.dwp`; 7.3.5).
+//! Split units: a file has skeletons, and the rest of each is elsewhere (DWARF 5, 3.1.2 and 3.1.3;
+//! GNU's extension of DWARF 4). It is in a file of its own (`.dwo`), or in a package of all of a
+//! program's (`.dwp`; 7.3.5).
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -23,7 +24,8 @@ pub struct SplitUnit {
     pub folder: Vec<u8>,
 }
 
-/// What a unit leaves to another one, if it is a skeleton; a split unit may say its own file's name too.
+/// What a unit leaves to another one, if it is a skeleton; a split unit may say its own file's name
+/// too.
 pub(crate) fn rest_of<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::Result<Option<SplitUnit>> {
     if dwarf.file_type == DwarfFileType::Dwo {
         return Ok(None);
@@ -47,8 +49,9 @@ pub(crate) fn rest_of<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::R
 pub struct SplitFiles(Vec<(PathBuf, MappedFile)>);
 
 impl SplitFiles {
-    /// Looks for the package beside the file with the skeletons, and beside the program that it was split from (`places`); and for what it does
-    /// not have, where it was written, or else beside that file.
+    /// Looks for the package beside the file with the skeletons, and beside the program that it was
+    /// split from (`places`); and for what it does not have, where it was written, or else
+    /// beside that file.
     pub fn find(units: &[SplitUnit], places: &[&Path]) -> SplitFiles {
         let mut found = SplitFiles::default();
         let mut missing: Vec<&SplitUnit> = units.iter().collect();

@@ -143,7 +143,8 @@ fn split_off_debug_information() {
     assert!(frames.last().unwrap().line.is_some());
 }
 
-/// Debug information as dwz leaves it: the function's name is in another file (`DW_FORM_GNU_strp_alt`).
+/// Debug information as dwz leaves it: the function's name is in another file
+/// (`DW_FORM_GNU_strp_alt`).
 const WITH_ALT: &str = r#"
 .globl _start
 .type _start,@function
@@ -340,7 +341,8 @@ fn as_the_library(path: &Path, count: u64) {
     in_part_as_in_whole(&image, &lines, text.address..text.address + text.size, 24);
 }
 
-/// Loads the sections for one address, and asks for it and for others; returns how often only parts of them were unpacked at first.
+/// Loads the sections for one address, and asks for it and for others; returns how often only parts
+/// of them were unpacked at first.
 fn in_part_as_in_whole(image: &Image<'_>, whole: &Lines<'_>, code: Range<u64>, count: u64) -> usize {
     let step = ((code.end - code.start) / count).max(1) as usize;
     let mut parts = 0;

@@ -63,7 +63,8 @@ impl Tools {
         }
     }
 
-    /// objdump's text of the file's own types, and of those that are made from its debug information.
+    /// objdump's text of the file's own types, and of those that are made from its debug
+    /// information.
     fn both(&self, object: &Path) -> (Dicts, Dicts, LeftOut) {
         let bytes = fs::read(object).unwrap();
         let (section, left_out) = made(&bytes);
@@ -93,8 +94,8 @@ impl Tools {
     }
 }
 
-/// For DWARF up to 4, gcc says of a bit field where its storage is and which bits of that it has; otherwise where its bits are. The
-/// text with the latter in either case.
+/// For DWARF up to 4, gcc says of a bit field where its storage is and which bits of that it has;
+/// otherwise where its bits are. The text with the latter in either case.
 fn with_bits_at_members(text: &str) -> String {
     let line = |line: &str| -> Option<String> {
         let (before, slice) = line.split_once("[slice 0x")?;
@@ -280,7 +281,8 @@ fn clang_says_the_same() {
             let Some((clang, _)) = text_of(&tools, "clang", flags, &text) else {
                 return;
             };
-            // Compilers name some numbers otherwise: structs are compared by their members' names and places.
+            // Compilers name some numbers otherwise: structs are compared by their members' names
+            // and places.
             let layouts = |dicts: &Dicts| {
                 let structs = dicts.get("").unwrap().types.iter().filter(|text| {
                     ["(kind 6) struct ", "(kind 7) union "]
@@ -301,7 +303,8 @@ fn clang_says_the_same() {
     }
 }
 
-/// The types of a file and of what was split off from it, and what was left out; `found` gets the places of what was opened.
+/// The types of a file and of what was split off from it, and what was left out; `found` gets the
+/// places of what was opened.
 fn made_with_split(file: &Path, found: &mut Vec<PathBuf>) -> (Vec<u8>, LeftOut) {
     let bytes = fs::read(file).unwrap();
     let image = Image::parse(&bytes).unwrap();
@@ -320,7 +323,8 @@ fn made_with_split(file: &Path, found: &mut Vec<PathBuf>) -> (Vec<u8>, LeftOut) 
     (linked(&made, image.endian()), made.left_out)
 }
 
-/// Whether `ours` has all of `whole`, but for types that nothing refers to, which are left over in one of them.
+/// Whether `ours` has all of `whole`, but for types that nothing refers to, which are left over in
+/// one of them.
 fn has_all(ours: &Dicts, whole: &Dicts, what: &str) {
     assert!(whole.types() > 50, "{what}: {}", whole.types());
     let mut missing = ours.missing(whole);
@@ -374,7 +378,8 @@ fn split_units() {
     }
 }
 
-/// A package has what the files had that it was put together from. Files that were written for another build are none.
+/// A package has what the files had that it was put together from. Files that were written for
+/// another build are none.
 #[test]
 fn packages() {
     let Some(tools) = Tools::get(Machine::X86_64) else {
@@ -434,7 +439,8 @@ fn packages() {
                 "{what}"
             );
             has_all(&packed, &whole, &what);
-            // Other code is another build, which the package does not have; the other unit has no code.
+            // Other code is another build, which the package does not have; the other unit has no
+            // code.
             let Some(()) = build(compiler, &[&[version, "-gsplit-dwarf", "-O0"], more].concat()) else {
                 return;
             };
@@ -478,7 +484,8 @@ fn other_languages() {
     );
 }
 
-/// Types in units of their own, and units that refer to each other, say what units that stand alone do.
+/// Types in units of their own, and units that refer to each other, say what units that stand alone
+/// do.
 #[test]
 fn type_units_and_shared_ones() {
     let Some(tools) = Tools::get(Machine::X86_64) else {
@@ -492,7 +499,8 @@ fn type_units_and_shared_ones() {
         run(gcc.arg("-o").arg(&library));
         tools.both(&library)
     };
-    // Qualified types and pointers that nothing refers to are left over in one of them, not in the other.
+    // Qualified types and pointers that nothing refers to are left over in one of them, not in the
+    // other.
     let missing = |dicts: &Dicts, of: &Dicts| {
         let mut missing = dicts.missing(of);
         missing.retain(|text| {

@@ -1,7 +1,8 @@
-//! Archives of object files (`ar`; System V, as GNU and LLVM write them, with the long names of GNU or of BSD), rewritten with other
-//! contents of some members.
+//! Archives of object files (`ar`; System V, as GNU and LLVM write them, with the long names of GNU
+//! or of BSD), rewritten with other contents of some members.
 //!
-//! Everything but contents, sizes and the offsets in the index of symbols stays as it is, to the byte.
+//! Everything but contents, sizes and the offsets in the index of symbols stays as it is, to the
+//! byte.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -176,7 +177,8 @@ impl RewrittenArchive<'_> {
     }
 }
 
-/// The index with the new offsets: a number of them, they themselves, and the symbols' names, which stay.
+/// The index with the new offsets: a number of them, they themselves, and the symbols' names, which
+/// stay.
 fn moved_index(index: &Member<'_>, places: &[(usize, usize)]) -> Result<Vec<u8>> {
     let bad = || Error::new(ErrorKind::ArchiveIndex, index.at as u64);
     let width = if index.header.starts_with(INDEX_64) { 8 } else { 4 };

@@ -1,4 +1,5 @@
-//! Compressed sections (gABI 4.3, "Compressed sections") and the `.gnu_debugdata` file within a file.
+//! Compressed sections (gABI 4.3, "Compressed sections") and the `.gnu_debugdata` file within a
+//! file.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -14,7 +15,8 @@ use crate::constants::{CHDR_BYTES, CHDR32_BYTES, ELFCOMPRESS_ZLIB, ELFCOMPRESS_Z
 use crate::header::Class;
 use crate::{Error, ErrorKind, Result};
 
-/// A deflate stream cannot expand a byte to more than this many (RFC 1951: 258 bytes from two bits).
+/// A deflate stream cannot expand a byte to more than this many (RFC 1951: 258 bytes from two
+/// bits).
 const ZLIB_RATIO: u64 = 1032;
 /// Debug information rarely expands more: memory for so much is worth having at once.
 const USUAL_RATIO: usize = 8;
@@ -44,7 +46,8 @@ pub struct Packed<'a> {
     pub address: u64,
     /// Without the header of a compressed one.
     data: &'a [u8],
-    /// How it is compressed, and how many bytes it is unpacked; no more than the format can pack into its length.
+    /// How it is compressed, and how many bytes it is unpacked; no more than the format can pack
+    /// into its length.
     compression: Option<(Format, u64)>,
     /// Offset in the file, for errors.
     at: u64,
@@ -78,7 +81,8 @@ impl<'a> Packed<'a> {
         Packed::plain(packed, address, at).compressed(format, ratio, size)
     }
 
-    /// A `.zdebug_*` section, as older GNU tools wrote them: "ZLIB", the size in big-endian, a zlib stream.
+    /// A `.zdebug_*` section, as older GNU tools wrote them: "ZLIB", the size in big-endian, a zlib
+    /// stream.
     pub(crate) fn zdebug(data: &'a [u8], address: u64, at: u64) -> Result<Packed<'a>> {
         if !data.starts_with(b"ZLIB") {
             return Err(Error::new(ErrorKind::Decompress, at));
@@ -129,8 +133,9 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Parts of its contents by their offsets, which rise: a stream is unpacked to the end of the last one, and nothing else of it is kept. `None` where
-    /// it is no such stream, so that to unpack it at all is to unpack the whole.
+    /// Parts of its contents by their offsets, which rise: a stream is unpacked to the end of the
+    /// last one, and nothing else of it is kept. `None` where it is no such stream, so that to
+    /// unpack it at all is to unpack the whole.
     pub fn unpack_parts(&self, parts: &[Range<u64>]) -> Result<Option<Vec<Vec<u8>>>> {
         let Some((Format::Zlib, _)) = self.compression else {
             return Ok(None);

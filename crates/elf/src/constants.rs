@@ -1,4 +1,5 @@
-//! Names and numbers of the ELF specification (gABI 4.3) and of its GNU extensions, as far as they are read here.
+//! Names and numbers of the ELF specification (gABI 4.3) and of its GNU extensions, as far as they
+//! are read here.
 
 pub(crate) const ELFCLASS32: u8 = 1;
 pub(crate) const ELFCLASS64: u8 = 2;

@@ -1,7 +1,8 @@
-//! Cores (`elf(5)`, "Notes"; `core(5)`): the memory and the threads of a process that ended, or was copied.
+//! Cores (`elf(5)`, "Notes"; `core(5)`): the memory and the threads of a process that ended, or was
+//! copied.
 //!
-//! From the kernel, gdb's `gcore` and qemu's user mode. A core that was cut off is read as far as it goes:
-//! [`Core::missing`] says how much its headers promise beyond.
+//! From the kernel, gdb's `gcore` and qemu's user mode. A core that was cut off is read as far as
+//! it goes: [`Core::missing`] says how much its headers promise beyond.
 
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
@@ -105,7 +106,8 @@ impl<'a> Core<'a> {
     /// Reads a core. The memory that it takes is bounded by the length of its headers and notes.
     ///
     /// # Errors
-    /// Where it is no ELF file, none of a CPU that is known, no core, cut off within its headers, or has no thread.
+    /// Where it is no ELF file, none of a CPU that is known, no core, cut off within its headers,
+    /// or has no thread.
     pub fn parse(bytes: &'a [u8]) -> Result<Core<'a>> {
         let image = Image::parse(bytes)?;
         if image.kind() != Kind::Core {

@@ -1,5 +1,5 @@
-//! Finding what was split off: separate debug files and dwz's supplementary files, as GDB's manual describes it
-//! ("Debugging Information in Separate Files").
+//! Finding what was split off: separate debug files and dwz's supplementary files, as GDB's manual
+//! describes it ("Debugging Information in Separate Files").
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -13,8 +13,9 @@ const SYSTEM_DEBUG: &str = "/usr/lib/debug";
 
 /// Where debug files are looked for.
 ///
-/// All paths are those that the traced program would use; `root` is put before them (`/proc/PID/root` for a process in
-/// another mount namespace). Symbolic links with absolute targets are followed from the caller's own root.
+/// All paths are those that the traced program would use; `root` is put before them
+/// (`/proc/PID/root` for a process in another mount namespace). Symbolic links with absolute
+/// targets are followed from the caller's own root.
 #[derive(Clone, Debug)]
 pub struct Search {
     root: PathBuf,
@@ -50,8 +51,8 @@ impl Search {
         self
     }
 
-    /// The debug file of the module at `path`: by its build id, else by its `.gnu_debuglink`. What is returned was
-    /// checked: it has the same build id, or the CRC that the link says.
+    /// The debug file of the module at `path`: by its build id, else by its `.gnu_debuglink`. What
+    /// is returned was checked: it has the same build id, or the CRC that the link says.
     pub fn debug_file(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {
         if let Some(build_id) = file.build_id()
             && let Some(found) = self.by_build_id(build_id)
@@ -69,8 +70,8 @@ impl Search {
         candidates.into_iter().find(|path| has_build_id(path, build_id))
     }
 
-    /// The file called `name` in the module's directory, in `.debug` there, or in its directory under each debug
-    /// directory, where its CRC-32 is `crc`.
+    /// The file called `name` in the module's directory, in `.debug` there, or in its directory
+    /// under each debug directory, where its CRC-32 is `crc`.
     pub fn by_debuglink(&self, module: &Path, name: &[u8], crc: u32) -> Option<PathBuf> {
         let name = Path::new(OsStr::from_bytes(name));
         // A link is a file's name. One with directories in it would lead anywhere.
@@ -92,8 +93,9 @@ impl Search {
             .find(|path| crc_of_file(path).is_ok_and(|found| found == crc))
     }
 
-    /// The supplementary file that `link`, found in the file at `debug_path`, names: by its path, else by its build id
-    /// in the `.dwz` and `.build-id` folders of each debug directory. Its build id is checked.
+    /// The supplementary file that `link`, found in the file at `debug_path`, names: by its path,
+    /// else by its build id in the `.dwz` and `.build-id` folders of each debug directory. Its
+    /// build id is checked.
     pub fn supplementary(&self, debug_path: &Path, link: &AltLink<'_>) -> Option<PathBuf> {
         let named = Path::new(OsStr::from_bytes(link.path));
         let dir = debug_path.parent().unwrap_or(Path::new("/"));

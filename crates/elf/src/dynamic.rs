@@ -12,7 +12,8 @@ pub(crate) struct DynamicTable<'a> {
     pub(crate) strings: &'a [u8],
 }
 
-/// `DT_SYMTAB` and `DT_STRTAB`. The dynamic section does not say how many symbols there are: a hash table does.
+/// `DT_SYMTAB` and `DT_STRTAB`. The dynamic section does not say how many symbols there are: a hash
+/// table does.
 pub(crate) fn symbol_table<'a>(image: &Image<'a>) -> Option<DynamicTable<'a>> {
     let segment = image.segments().iter().find(|segment| segment.kind == PT_DYNAMIC)?;
     let entries = image.bytes_in_order(image.segment_bytes(segment)?);
@@ -40,7 +41,8 @@ pub(crate) fn symbol_table<'a>(image: &Image<'a>) -> Option<DynamicTable<'a>> {
     })
 }
 
-/// One more than the highest symbol that `DT_GNU_HASH` reaches: the end of the chain that begins last.
+/// One more than the highest symbol that `DT_GNU_HASH` reaches: the end of the chain that begins
+/// last.
 fn gnu_hash_count(hash: Bytes<'_>) -> Option<u64> {
     let buckets = hash.u32(0).ok()? as usize;
     let first_hashed = hash.u32(4).ok()?;

@@ -1,9 +1,10 @@
-//! `.eh_frame` of a program that does not say where it is: no section headers and no `PT_GNU_EH_FRAME`, as `gcc -static` links and
-//! `strip --strip-section-headers` leaves them.
+//! `.eh_frame` of a program that does not say where it is: no section headers and no
+//! `PT_GNU_EH_FRAME`, as `gcc -static` links and `strip --strip-section-headers` leaves them.
 //!
-//! The section is a chain of entries, each with its length, which ends in an entry of length 0 (LSB 5.0, section 10.6). What is taken for it
-//! begins with a CIE that has an augmentation, leads from entry to entry up to that end, and each of its FDEs describes code of the
-//! program. Other data does not look so.
+//! The section is a chain of entries, each with its length, which ends in an entry of length 0 (LSB
+//! 5.0, section 10.6). What is taken for it begins with a CIE that has an augmentation, leads from
+//! entry to entry up to that end, and each of its FDEs describes code of the program. Other data
+//! does not look so.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,7 +20,8 @@ const FEWEST_FDES: usize = 2;
 const ALIGN: usize = 8;
 const LONGEST_ENTRY: usize = 1 << 24;
 
-/// The longest chain of entries in a segment that is not written to; `None` where there is none, and for relocatable files.
+/// The longest chain of entries in a segment that is not written to; `None` where there is none,
+/// and for relocatable files.
 pub(crate) fn search<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let code = image.code_ranges();
     let segments = image
@@ -61,7 +63,8 @@ fn longest(data: Bytes<'_>, address: u64, code: &[Range<u64>]) -> Option<Range<u
     best
 }
 
-/// The end of the chain of entries that begins here, its last entry of length 0 excluded; or the entry that breaks it.
+/// The end of the chain of entries that begins here, its last entry of length 0 excluded; or the
+/// entry that breaks it.
 fn chain(data: Bytes<'_>, start: usize, address: u64, code: &[Range<u64>]) -> Result<usize, usize> {
     let mut at = start;
     let mut fdes = 0usize;
@@ -74,7 +77,8 @@ fn chain(data: Bytes<'_>, start: usize, address: u64, code: &[Range<u64>]) -> Re
     if fdes < FEWEST_FDES { Err(at) } else { Ok(at) }
 }
 
-/// The end of an entry that makes sense, and whether it is an FDE. `known` is the CIE that was seen last, mostly that of the next FDE.
+/// The end of an entry that makes sense, and whether it is an FDE. `known` is the CIE that was seen
+/// last, mostly that of the next FDE.
 fn entry(
     data: Bytes<'_>,
     at: usize,
@@ -116,7 +120,8 @@ struct Cie {
     encoding: u8,
 }
 
-/// The encoding of addresses in a CIE's FDEs; `None` where there is no CIE with an augmentation that says so.
+/// The encoding of addresses in a CIE's FDEs; `None` where there is no CIE with an augmentation
+/// that says so.
 fn cie_encoding(data: Bytes<'_>, at: usize) -> Option<u8> {
     let length = data.u32(at).ok()? as usize;
     let (id, version) = (data.u32(at + 4).ok()?, data.u8(at + 8).ok()?);

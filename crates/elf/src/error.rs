@@ -41,7 +41,8 @@ pub enum ErrorKind {
     RelocationOffset(u64),
     /// A relocation with a symbol that its symbol table doesn't have.
     RelocationSymbol(u64),
-    /// The relocations of a section that has to be read are of a sort that is not known (`sh_type`).
+    /// The relocations of a section that has to be read are of a sort that is not known
+    /// (`sh_type`).
     RelocationSort(u32),
     /// A section with code for which the file has no symbol that a relocation could name.
     NoSymbol(u64),
@@ -49,7 +50,8 @@ pub enum ErrorKind {
     Several(u64),
     /// A member of an archive without a header that makes sense, or cut off.
     ArchiveMember,
-    /// An archive's index of symbols that is of another sort than GNU's, damaged, or unable to say where a member is.
+    /// An archive's index of symbols that is of another sort than GNU's, damaged, or unable to say
+    /// where a member is.
     ArchiveIndex,
     /// Only executables and shared libraries can get a table.
     NotLinked,
@@ -71,7 +73,8 @@ pub enum ErrorKind {
     Note(u32),
     /// No note of the core has a thread's registers.
     NoThreads,
-    /// The program headers can't grow where they are: something that code may refer to stands right behind them.
+    /// The program headers can't grow where they are: something that code may refer to stands right
+    /// behind them.
     NoRoom,
 }
 
@@ -94,7 +97,8 @@ impl From<backtrail_wire::Error> for Error {
     fn from(error: backtrail_wire::Error) -> Self {
         let missing = match error.kind {
             backtrail_wire::ErrorKind::Truncated { missing } => missing,
-            // ELF has neither LEB128 numbers nor bit ranges; a string without an end lacks its zero byte.
+            // ELF has neither LEB128 numbers nor bit ranges; a string without an end lacks its zero
+            // byte.
             _ => 1,
         };
         Error::new(ErrorKind::Truncated { missing }, error.offset)

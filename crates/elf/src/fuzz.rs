@@ -5,7 +5,8 @@ use crate::constants::PT_GNU_SFRAME;
 use crate::edit::{ObjectField, ObjectTable};
 use crate::{Error, File, Image, Kind, Segment, Symbols, Table, edit};
 
-/// Parses `data` as a file of a known machine, as memory, and as a file of any, and asks for everything that they can tell.
+/// Parses `data` as a file of a known machine, as memory, and as a file of any, and asks for
+/// everything that they can tell.
 pub fn image(data: &[u8]) {
     for parsed in [Image::parse(data), Image::parse_memory(data, 0x7f12_3456_7000)] {
         let Ok(image) = parsed else { continue };
@@ -51,8 +52,8 @@ fn touch(image: &Image<'_>) {
     }
 }
 
-/// Puts a section that is not loaded into the file `data`, a larger one in its place, and a small one again: each is found, and
-/// nothing that is loaded changes.
+/// Puts a section that is not loaded into the file `data`, a larger one in its place, and a small
+/// one again: each is found, and nothing that is loaded changes.
 fn section(data: &[u8]) {
     let mut bytes = data.to_vec();
     for len in [64, 700, 5] {
@@ -82,8 +83,9 @@ fn section(data: &[u8]) {
     }
 }
 
-/// Puts tables, a small and a large one, into the file `data`, and checks what holds whatever the file is: the table is found where it
-/// was said to be, what was loaded still is, adding again changes nothing, and what was added can be taken out again.
+/// Puts tables, a small and a large one, into the file `data`, and checks what holds whatever the
+/// file is: the table is found where it was said to be, what was loaded still is, adding again
+/// changes nothing, and what was added can be taken out again.
 pub fn edit(data: &[u8]) {
     section(data);
     let stripped = edit::remove_table(data).map(|edited| edited.map(|edited| edited.to_vec()));
@@ -141,9 +143,10 @@ pub fn edit(data: &[u8]) {
     }
 }
 
-/// Puts tables into the relocatable file `data`, one that refers to each section with code and one in each group, and checks what holds
-/// whatever the file is: they are found, with what relocations make of them; adding again changes nothing, and they can be taken out again.
-/// Whether the file takes tables comes back.
+/// Puts tables into the relocatable file `data`, one that refers to each section with code and one
+/// in each group, and checks what holds whatever the file is: they are found, with what relocations
+/// make of them; adding again changes nothing, and they can be taken out again. Whether the file
+/// takes tables comes back.
 pub fn object(data: &[u8]) -> bool {
     let Ok(image) = Image::parse(data).map(Image::with_sections_placed) else {
         return false;
@@ -195,7 +198,8 @@ pub fn object(data: &[u8]) -> bool {
     true
 }
 
-/// The tables for the edited file, in which sections may have other numbers: those of tables that it had are gone.
+/// The tables for the edited file, in which sections may have other numbers: those of tables that
+/// it had are gone.
 fn renumbered(tables: &[ObjectTable], before: &Image<'_>, after: &Image<'_>) -> Vec<ObjectTable> {
     let is_table = |index: usize| {
         let sections = before.sections();
@@ -223,7 +227,8 @@ fn renumbered(tables: &[ObjectTable], before: &Image<'_>, after: &Image<'_>) -> 
     tables
 }
 
-/// Reads `data` as an archive, and writes it again as it is: nothing may change but padding that was missing at the end.
+/// Reads `data` as an archive, and writes it again as it is: nothing may change but padding that
+/// was missing at the end.
 pub fn archive(data: &[u8]) {
     let Ok(archive) = Archive::parse(data) else { return };
     let changes: Vec<_> = archive.members().iter().map(|_| None).collect();

@@ -13,8 +13,8 @@ use crate::section::{Section, sections};
 use crate::segment::{Segment, segments};
 use crate::{Result, notes};
 
-/// The page size that addresses are rounded to where a module's base is told. Files may be aligned to larger pages;
-/// the kernel maps at multiples of this one.
+/// The page size that addresses are rounded to where a module's base is told. Files may be aligned
+/// to larger pages; the kernel maps at multiples of this one.
 const PAGE: u64 = 4096;
 
 /// Where a file's code is loaded: what is needed to know an address by a mapping of the file.
@@ -22,9 +22,9 @@ const PAGE: u64 = 4096;
 pub struct CodeSegments(Vec<(u64, u64, u64)>);
 
 impl CodeSegments {
-    /// File offset, bytes in the file and address of the segments that are loaded for execution. lld lets segments
-    /// share a page of the file, so an offset alone does not tell them apart; what is mapped for execution can only be
-    /// one of these.
+    /// File offset, bytes in the file and address of the segments that are loaded for execution.
+    /// lld lets segments share a page of the file, so an offset alone does not tell them apart;
+    /// what is mapped for execution can only be one of these.
     pub fn of(image: &Image<'_>) -> CodeSegments {
         let code = image.loads().filter(|segment| segment.is_executable());
         CodeSegments(
@@ -33,7 +33,8 @@ impl CodeSegments {
         )
     }
 
-    /// The address (svma) of the byte at `offset`; mappings begin at whole pages, so it may lie before its segment.
+    /// The address (svma) of the byte at `offset`; mappings begin at whole pages, so it may lie
+    /// before its segment.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         self.0
             .iter()
@@ -86,7 +87,8 @@ enum Layout {
     Memory { at: u64 },
 }
 
-/// A parsed ELF file of any machine, of 32 or 64 bits and in either byte order: its headers, decoded, and the bytes it was parsed from.
+/// A parsed ELF file of any machine, of 32 or 64 bits and in either byte order: its headers,
+/// decoded, and the bytes it was parsed from.
 #[derive(Clone, Debug)]
 pub struct File<'a> {
     bytes: Bytes<'a>,
@@ -99,7 +101,8 @@ pub struct File<'a> {
     sections: Vec<Section<'a>>,
 }
 
-/// A file with the CPU that its code is for: one of those whose stacks can be walked. It is a [`File`] too.
+/// A file with the CPU that its code is for: one of those whose stacks can be walked. It is a
+/// [`File`] too.
 #[derive(Clone, Debug)]
 pub struct Image<'a> {
     file: File<'a>,
@@ -115,21 +118,23 @@ impl<'a> Deref for Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// Parses a file: linked, relocatable or core; 64-bit, either byte order, x86-64, AArch64 or s390x.
+    /// Parses a file: linked, relocatable or core; 64-bit, either byte order, x86-64, AArch64 or
+    /// s390x.
     ///
-    /// Section headers that are missing or lie outside the file are taken as absent: everything that the dynamic
-    /// linker needs is found by program headers then.
+    /// Section headers that are missing or lie outside the file are taken as absent: everything
+    /// that the dynamic linker needs is found by program headers then.
     pub fn parse(bytes: &'a [u8]) -> Result<Image<'a>> {
         let (header, arch) = Header::with_arch(bytes)?;
         let file = File::with_header(bytes, &header)?;
         Ok(Image { file, arch })
     }
 
-    /// Parses a module as it lies in memory: the vdso, or pages copied from a process whose file is gone.
+    /// Parses a module as it lies in memory: the vdso, or pages copied from a process whose file is
+    /// gone.
     ///
-    /// `bytes` begin with the module's first mapped byte, which lies at address `at` of its process, and each segment's
-    /// data lie at its address. Only program headers are used. All addresses that come out are the module's own
-    /// (svma), as if the file had been parsed.
+    /// `bytes` begin with the module's first mapped byte, which lies at address `at` of its
+    /// process, and each segment's data lie at its address. Only program headers are used. All
+    /// addresses that come out are the module's own (svma), as if the file had been parsed.
     pub fn parse_memory(bytes: &'a [u8], at: u64) -> Result<Image<'a>> {
         let (header, arch) = Header::with_arch(bytes)?;
         let in_order = Bytes::new(bytes, header.endian);
@@ -140,10 +145,11 @@ impl<'a> Image<'a> {
         Ok(Image { file, arch })
     }
 
-    /// The same file with addresses for the sections of a relocatable one, which has none: those with code first, the
-    /// first of them at 0, then the others that are loaded, one after the other as their alignment demands. So code of
-    /// several sections does not lie on top of each other, and where there is one, its addresses are the offsets in it.
-    /// Other files stay as they are.
+    /// The same file with addresses for the sections of a relocatable one, which has none: those
+    /// with code first, the first of them at 0, then the others that are loaded, one after the
+    /// other as their alignment demands. So code of several sections does not lie on top of
+    /// each other, and where there is one, its addresses are the offsets in it. Other files
+    /// stay as they are.
     pub fn with_sections_placed(mut self) -> Image<'a> {
         if self.kind != Kind::Relocatable {
             return self;
@@ -243,7 +249,8 @@ impl<'a> File<'a> {
         &self.sections
     }
 
-    /// The page of the lowest loaded segment; 0 where nothing is loaded. What a process maps there is the module's base.
+    /// The page of the lowest loaded segment; 0 where nothing is loaded. What a process maps there
+    /// is the module's base.
     pub fn base_vaddr(&self) -> u64 {
         let lowest = self.loads().map(|segment| segment.vaddr).min().unwrap_or(0);
         lowest & !(PAGE - 1)
@@ -255,8 +262,9 @@ impl<'a> File<'a> {
         end - self.base_vaddr()
     }
 
-    /// Ranges of addresses that can be executed, in the order of the program headers; in a relocatable file those of the
-    /// sections with code, which overlap unless they were placed ([`Image::with_sections_placed`]).
+    /// Ranges of addresses that can be executed, in the order of the program headers; in a
+    /// relocatable file those of the sections with code, which overlap unless they were placed
+    /// ([`Image::with_sections_placed`]).
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
         if self.kind == Kind::Relocatable {
             let code = self
@@ -311,9 +319,9 @@ impl<'a> File<'a> {
         code.find(|section| section.memory().contains(&svma))
     }
 
-    /// The contents of the first section with this name, decompressed; a section `.debug_*` is also found under its
-    /// older compressed name `.zdebug_*`. `None` where there is no such section or the file holds no bytes of it
-    /// (`SHT_NOBITS`, as in separate debug files).
+    /// The contents of the first section with this name, decompressed; a section `.debug_*` is also
+    /// found under its older compressed name `.zdebug_*`. `None` where there is no such section
+    /// or the file holds no bytes of it (`SHT_NOBITS`, as in separate debug files).
     pub fn section(&self, name: &str) -> Result<Option<SectionData<'a>>> {
         self.packed(name)?.map(SectionData::unpacked).transpose()
     }
@@ -412,7 +420,8 @@ impl<'a> File<'a> {
         Some(&tail[..to_usize(self.held(segment)).min(tail.len())])
     }
 
-    /// The svma of a pointer found in the image: the dynamic linker relocates those of `PT_DYNAMIC` in memory.
+    /// The svma of a pointer found in the image: the dynamic linker relocates those of `PT_DYNAMIC`
+    /// in memory.
     pub(crate) fn unrelocate(&self, pointer: u64) -> u64 {
         match self.layout {
             Layout::Memory { at } if pointer >= at && pointer - at < self.mem_size() => {

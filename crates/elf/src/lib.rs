@@ -1,9 +1,11 @@
 //! Everything that needs to know ELF.
 //!
-//! [`File`] is the view of one file: its segments, sections and symbols, its build id. [`Image`] is that of one whose code is for a CPU that
-//! is known, or of such a module as it lies in memory: where its unwind tables are. [`Symbols`] names functions; [`debugfile`] finds what was split off into
-//! separate debug files; [`edit`] puts tables into files, [`archive`] into archives. Reading never panics, whatever the bytes are, and allocates no more than a small multiple of
-//! the input's length.
+//! [`File`] is the view of one file: its segments, sections and symbols, its build id. [`Image`] is
+//! that of one whose code is for a CPU that is known, or of such a module as it lies in memory:
+//! where its unwind tables are. [`Symbols`] names functions; [`debugfile`] finds what was split off
+//! into separate debug files; [`edit`] puts tables into files, [`archive`] into archives. Reading
+//! never panics, whatever the bytes are, and allocates no more than a small multiple of the input's
+//! length.
 //!
 //! ```
 //! use backtrail_elf::{Image, MappedFile, Symbols};

@@ -1,4 +1,5 @@
-//! Numbers of CPUs ([`File::machine`](crate::File::machine); gABI 4.3, "ELF Header", and the processor supplements).
+//! Numbers of CPUs ([`File::machine`](crate::File::machine); gABI 4.3, "ELF Header", and the
+//! processor supplements).
 
 /// Intel's 80386 and its successors with 32 bits.
 pub const EM_386: u16 = 3;

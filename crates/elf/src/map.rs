@@ -7,15 +7,15 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Files up to this many bytes are read into memory instead of being mapped: reading them costs no more than the page
-/// faults of a mapping, and a copy cannot be pulled away.
+/// Files up to this many bytes are read into memory instead of being mapped: reading them costs no
+/// more than the page faults of a mapping, and a copy cannot be pulled away.
 const READ_LIMIT: u64 = 256 << 10;
 
 /// The contents of a regular file.
 ///
-/// A mapped file that another process *shortens in place* raises SIGBUS when a page that is gone is touched. Package
-/// managers and linkers replace files by renaming, which leaves a mapping whole, so large files are mapped all the
-/// same; files up to 256 KiB are copied.
+/// A mapped file that another process *shortens in place* raises SIGBUS when a page that is gone is
+/// touched. Package managers and linkers replace files by renaming, which leaves a mapping whole,
+/// so large files are mapped all the same; files up to 256 KiB are copied.
 pub struct MappedFile {
     bytes: Bytes,
 }
@@ -55,13 +55,14 @@ impl fmt::Display for NotRegular {
 impl std::error::Error for NotRegular {}
 
 impl MappedFile {
-    /// Opens `path`. Fails with [`NotRegular`] inside an [`io::Error`] of kind `InvalidInput` where it is no regular
-    /// file, without waiting for the other end of a pipe.
+    /// Opens `path`. Fails with [`NotRegular`] inside an [`io::Error`] of kind `InvalidInput` where
+    /// it is no regular file, without waiting for the other end of a pipe.
     pub fn open(path: impl AsRef<Path>) -> io::Result<MappedFile> {
         Self::from_file(open_regular(path.as_ref())?)
     }
 
-    /// The contents of an open file, from its start whatever its position; see [`MappedFile::open`].
+    /// The contents of an open file, from its start whatever its position; see
+    /// [`MappedFile::open`].
     pub fn from_file(file: File) -> io::Result<MappedFile> {
         let len = regular_len(&file)?;
         let bytes = if len <= READ_LIMIT {
@@ -69,10 +70,11 @@ impl MappedFile {
             read_from_start(file, &mut copy)?;
             Bytes::Copied(copy)
         } else {
-            // SAFETY: the mapping is private and read-only and lives as long as the slices lent from it. That another
-            // process changes bytes under it is possible for every file and leaves each read byte some byte; readers
-            // here never trust two reads to agree for memory safety, since all accesses are bounds-checked against
-            // the mapping's length, which does not change. Shortening the file ends the process with SIGBUS, see the
+            // SAFETY: the mapping is private and read-only and lives as long as the slices lent
+            // from it. That another process changes bytes under it is possible for every file and
+            // leaves each read byte some byte; readers here never trust two reads to agree for
+            // memory safety, since all accesses are bounds-checked against the mapping's length,
+            // which does not change. Shortening the file ends the process with SIGBUS, see the
             // type's documentation; it gives no access to other memory.
             Bytes::Mapped(unsafe { memmap2::Mmap::map(&file)? })
         };

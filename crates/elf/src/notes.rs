@@ -9,7 +9,8 @@ pub fn build_id_of_notes(notes: &[u8]) -> Option<&[u8]> {
     build_id(Bytes::new(notes, Endian::NATIVE), 4)
 }
 
-/// The build id among the notes in `data`, whose entries are aligned to `align` bytes (4, or 8 where the header says so).
+/// The build id among the notes in `data`, whose entries are aligned to `align` bytes (4, or 8
+/// where the header says so).
 pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
     let align = if align == 8 { 8 } else { 4 };
     let mut offset = 0usize;

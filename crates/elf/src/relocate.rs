@@ -1,4 +1,5 @@
-//! Relocations of relocatable files (gABI 4.3, "Relocation"), as far as tables about code have them.
+//! Relocations of relocatable files (gABI 4.3, "Relocation"), as far as tables about code have
+//! them.
 
 use backtrail_wire::{Bytes, Endian};
 
@@ -9,20 +10,23 @@ use crate::symbol_table::RawSymbol;
 use crate::{Error, ErrorKind, File, Kind, Result, Section, SectionData};
 
 impl<'a> File<'a> {
-    /// The contents of a section as a linker would leave them if it placed every section at its address in this file,
-    /// which is 0 in a relocatable one. In other files the same as [`Image::contents`].
+    /// The contents of a section as a linker would leave them if it placed every section at its
+    /// address in this file, which is 0 in a relocatable one. In other files the same as
+    /// [`Image::contents`].
     ///
-    /// Fails where a relocation has a type that tables about code don't have, or lies outside the section, where the machine's relocations are
-    /// not known, and where they come in LLVM's compact form.
+    /// Fails where a relocation has a type that tables about code don't have, or lies outside the
+    /// section, where the machine's relocations are not known, and where they come in LLVM's
+    /// compact form.
     pub fn relocated(&self, section: &Section<'a>) -> Result<Option<SectionData<'a>>> {
         self.relocate(section, false)
     }
 
-    /// The section with this name, as [`Image::relocated`] gives it; a section `.debug_*` is also found under its older
-    /// compressed name. Relocations of other types, those of places in memory among them, leave their bytes as they are.
+    /// The section with this name, as [`Image::relocated`] gives it; a section `.debug_*` is also
+    /// found under its older compressed name. Relocations of other types, those of places in
+    /// memory among them, leave their bytes as they are.
     ///
-    /// A relocatable file may have several: each type unit is in a group of its own, of which a linker keeps one. They are given behind each other, as a
-    /// linker would put them.
+    /// A relocatable file may have several: each type unit is in a group of its own, of which a
+    /// linker keeps one. They are given behind each other, as a linker would put them.
     pub fn debug_section(&self, name: &str) -> Result<Option<SectionData<'a>>> {
         let of_name = |section: &&Section<'a>| section.name == name.as_bytes();
         let mut sections = match self.kind() {

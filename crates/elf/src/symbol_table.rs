@@ -47,8 +47,8 @@ pub struct SymbolEntry<'a> {
 }
 
 impl<'a> File<'a> {
-    /// The entries of a symbol table, and the string table of their names. `None` where the file has no such table or
-    /// holds no bytes of it.
+    /// The entries of a symbol table, and the string table of their names. `None` where the file
+    /// has no such table or holds no bytes of it.
     pub fn symbol_table(&self, table: Table) -> Option<(impl Iterator<Item = SymbolEntry<'a>> + use<'a>, &'a [u8])> {
         let kind = match table {
             Table::Full => SHT_SYMTAB,

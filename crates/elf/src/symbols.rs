@@ -11,8 +11,8 @@ use crate::constants::*;
 use crate::header::{Kind, to_usize};
 use crate::{Image, dynamic};
 
-/// How many symbols before the nearest one are asked whether they reach over an address: functions nest a few levels
-/// at the most (entry points within hand-written code).
+/// How many symbols before the nearest one are asked whether they reach over an address: functions
+/// nest a few levels at the most (entry points within hand-written code).
 const MAX_NESTING: usize = 16;
 
 /// A function.
@@ -28,10 +28,11 @@ pub struct Symbol<'s> {
 
 /// All functions of a file, sorted by address, one name for each address.
 ///
-/// Taken are `STT_FUNC` and `STT_GNU_IFUNC` of `.symtab`, `.dynsym` and the file in `.gnu_debugdata`, and symbols
-/// without a type that lie in code outside every function (labels of hand-written assembly). Of several names for one
-/// address the best is kept: a typed symbol before an untyped one, then a global or weak one before a local one, then
-/// the larger, then the one with fewer leading underscores, then the first by its bytes.
+/// Taken are `STT_FUNC` and `STT_GNU_IFUNC` of `.symtab`, `.dynsym` and the file in
+/// `.gnu_debugdata`, and symbols without a type that lie in code outside every function (labels of
+/// hand-written assembly). Of several names for one address the best is kept: a typed symbol before
+/// an untyped one, then a global or weak one before a local one, then the larger, then the one with
+/// fewer leading underscores, then the first by its bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     entries: Vec<Entry>,
@@ -184,7 +185,8 @@ impl Symbols {
     /// Sorts, keeps the best of each address, and gives sizes to those that have none.
     fn settle(&mut self, code: &[Range<u64>]) {
         let mut entries = std::mem::take(&mut self.entries);
-        // Most symbols of `.dynsym` are in `.symtab` too: only those of one address are compared by their names.
+        // Most symbols of `.dynsym` are in `.symtab` too: only those of one address are compared by
+        // their names.
         entries.sort_unstable_by_key(|entry| (entry.address, rank(entry)));
         let mut kept = 0;
         for index in 0..entries.len() {
@@ -277,7 +279,8 @@ fn read_symbol(
         let section = image.sections().get(usize::from(shndx));
         address = address.wrapping_add(section.map_or(0, |section| section.address));
     }
-    // What lies outside the code of a linked file cannot run; linkers leave such symbols for discarded sections.
+    // What lies outside the code of a linked file cannot run; linkers leave such symbols for
+    // discarded sections.
     if image.kind() != Kind::Relocatable && !code.is_empty() && !code.iter().any(|range| range.contains(&address)) {
         return None;
     }

@@ -10,11 +10,13 @@ use crate::header::to_usize;
 use crate::{Error, ErrorKind, Image, Kind, Result, Section, SectionData};
 
 impl<'a> Image<'a> {
-    /// `.eh_frame`: by its section, else by the pointer in `.eh_frame_hdr`, up to the zero terminator or the end of
-    /// the segment (LSB 5.0, section 10.6). In a relocatable file its relocations are applied. A program linked with
-    /// `gcc -static` has no such pointer; without section headers the loaded segments are searched.
+    /// `.eh_frame`: by its section, else by the pointer in `.eh_frame_hdr`, up to the zero
+    /// terminator or the end of the segment (LSB 5.0, section 10.6). In a relocatable file its
+    /// relocations are applied. A program linked with `gcc -static` has no such pointer;
+    /// without section headers the loaded segments are searched.
     ///
-    /// Fails where a relocatable file has several: no known tool makes them, and one alone would not be all.
+    /// Fails where a relocatable file has several: no known tool makes them, and one alone would
+    /// not be all.
     pub fn eh_frame(&self) -> Result<Option<SectionData<'a>>> {
         if self.kind() == Kind::Relocatable {
             let named = |section: &&Section<'_>| section.name == b".eh_frame" && section.size > 0;
@@ -53,11 +55,11 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// `.sframe`: by its section's type or name, else by `PT_GNU_SFRAME`. `None` where it is empty, as linkers leave
-    /// it behind. In a relocatable file its relocations are applied.
+    /// `.sframe`: by its section's type or name, else by `PT_GNU_SFRAME`. `None` where it is empty,
+    /// as linkers leave it behind. In a relocatable file its relocations are applied.
     ///
-    /// The bytes may go on past the table's end, since linkers write too large a `p_filesz`: the lengths in the SFrame
-    /// header decide.
+    /// The bytes may go on past the table's end, since linkers write too large a `p_filesz`: the
+    /// lengths in the SFrame header decide.
     pub fn sframe(&self) -> Result<Option<SectionData<'a>>> {
         if let Some(section) = self.sframe_header() {
             let found = self.relocated(section)?;
@@ -67,8 +69,8 @@ impl<'a> Image<'a> {
         Ok(found.filter(|found| !found.data.is_empty()))
     }
 
-    /// All tables of a relocatable file, relocated, with their headers: functions in section groups have theirs in sections of their own.
-    /// Of other files the one table.
+    /// All tables of a relocatable file, relocated, with their headers: functions in section groups
+    /// have theirs in sections of their own. Of other files the one table.
     pub fn sframe_tables(&self) -> Result<Vec<(Option<&Section<'a>>, SectionData<'a>)>> {
         if self.kind() != Kind::Relocatable {
             return Ok(self

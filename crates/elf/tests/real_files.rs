@@ -39,7 +39,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The machine's own linker and compiler, where there are any; a test that needs them skips loudly without.
+/// The machine's own linker and compiler, where there are any; a test that needs them skips loudly
+/// without.
 fn compile(dir: &Path, source: &str, args: &[&str]) -> Option<PathBuf> {
     let input = dir.join("input.c");
     std::fs::write(&input, source).unwrap();

@@ -1,4 +1,5 @@
-//! Relocations of an object file that gcc made, compared with where its symbols are; and damaged ones.
+//! Relocations of an object file that gcc made, compared with where its symbols are; and damaged
+//! ones.
 
 use std::process::Command;
 

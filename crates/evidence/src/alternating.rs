@@ -1,4 +1,5 @@
-//! Programs that know their own stack: two sides in turn, whose functions have names that tell them apart.
+//! Programs that know their own stack: two sides in turn, whose functions have names that tell them
+//! apart.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -222,7 +223,8 @@ impl Drop for Load {
     }
 }
 
-/// Records one of the programs, and judges what was recorded: `phase` in microseconds, `frequency` in samples a second.
+/// Records one of the programs, and judges what was recorded: `phase` in microseconds, `frequency`
+/// in samples a second.
 ///
 /// # Errors
 /// What went wrong, as text: the compiler, the recorder, or its recording.

@@ -1,4 +1,5 @@
-//! `cargo evidence sframe-check`: tables held against `.eh_frame` at every pc; those of GNU as and ld, and ours of real files.
+//! `cargo evidence sframe-check`: tables held against `.eh_frame` at every pc; those of GNU as and
+//! ld, and ours of real files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,8 +15,9 @@ use serde_json::Value;
 /// The part of code that version 3 is promised to cover.
 const COVERED: f64 = 0.9998;
 
-/// The files of which that can't hold: OpenSSL's assembly keeps the caller's stack pointer in memory, eight bytes from the CFA, and
-/// `*(rsp+16)+8` is nothing that any version of SFrame can say.
+/// The files of which that can't hold: OpenSSL's assembly keeps the caller's stack pointer in
+/// memory, eight bytes from the CFA, and `*(rsp+16)+8` is nothing that any version of SFrame can
+/// say.
 const INEXPRESSIBLE: [&str; 2] = ["node", "libcrypto.so.3"];
 
 /// No check takes longer.

@@ -1,6 +1,7 @@
 //! Whether the judge finds what is wrong: real stacks, damaged in known ways.
 //!
-//! A damaged stack that could have been, because the same two frames met in a real one, is not counted.
+//! A damaged stack that could have been, because the same two frames met in a real one, is not
+//! counted.
 
 use std::collections::BTreeMap;
 use std::fmt;

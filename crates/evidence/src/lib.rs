@@ -1,7 +1,7 @@
 //! Long measurements, which write the pages of evidence in `docs/`: `cargo evidence --help`.
 //!
-//! [`judge`] decides whether recorded stacks are wrong. It uses none of the project's tables, and of its readers only that of
-//! recordings.
+//! [`judge`] decides whether recorded stacks are wrong. It uses none of the project's tables, and
+//! of its readers only that of recordings.
 
 mod additions;
 pub mod alternating;
@@ -49,29 +49,33 @@ enum Chosen {
         #[arg(long)]
         corrupt: bool,
     },
-    /// Record many programs with Backtrail and with perf, judge all stacks, and write docs/stacks.md.
+    /// Record many programs with Backtrail and with perf, judge all stacks, and write
+    /// docs/stacks.md.
     Stacks(stacks::Options),
-    /// Compare the stacks of running programs with those of gdb and eu-stack, frame by frame. Exits with 1 if frames are missing or
-    /// wrong.
+    /// Compare the stacks of running programs with those of gdb and eu-stack, frame by frame. Exits
+    /// with 1 if frames are missing or wrong.
     Looks(looks::Options),
-    /// Record programs that alternate between two stacks. Exits with 1 if any recorded stack mixes both.
+    /// Record programs that alternate between two stacks. Exits with 1 if any recorded stack mixes
+    /// both.
     Alternating(alternating::Options),
-    /// Record real programs beside perf for 20 seconds each, and write docs/recording.md. Takes ten minutes.
+    /// Record real programs beside perf for 20 seconds each, and write docs/recording.md. Takes ten
+    /// minutes.
     Recording {
         /// Record for this many seconds and write no page.
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
         seconds: Option<u32>,
     },
-    /// Build the programs of binutils with each of its releases, compare the sizes of tables, and write docs/size.md. Takes a
-    /// quarter of an hour the first time.
+    /// Build the programs of binutils with each of its releases, compare the sizes of tables, and
+    /// write docs/size.md. Takes a quarter of an hour the first time.
     SframeSizes,
-    /// Check SFrame tables against .eh_frame at every pc, those of GNU as and ld and ours of large files, and write
-    /// docs/sframe-check.md.
+    /// Check SFrame tables against .eh_frame at every pc, those of GNU as and ld and ours of large
+    /// files, and write docs/sframe-check.md.
     SframeCheck,
-    /// Add tables to programs that run before and after, and to copies of all files of the system, and write docs/sframe-add.md.
+    /// Add tables to programs that run before and after, and to copies of all files of the system,
+    /// and write docs/sframe-add.md.
     SframeAdd,
-    /// Step programs from their first instruction to their last, check the unwound chain against their calls, and write
-    /// docs/precision.md.
+    /// Step programs from their first instruction to their last, check the unwound chain against
+    /// their calls, and write docs/precision.md.
     Precision {
         /// Only these programs, by their names on the page, which is not written then.
         program: Vec<String>,
@@ -82,7 +86,8 @@ enum Chosen {
         #[arg(long, value_parser = precision::MACHINES)]
         only: Option<String>,
     },
-    /// Take ten million backtraces in signal handlers of a program that does everything at once, and check each.
+    /// Take ten million backtraces in signal handlers of a program that does everything at once,
+    /// and check each.
     Soak {
         /// The number of backtraces.
         #[arg(long)]
@@ -94,13 +99,15 @@ enum Chosen {
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400))]
         seconds: Option<u32>,
     },
-    /// Call functions of random signatures, made by each compiler for each CPU, and check where their arguments are.
+    /// Call functions of random signatures, made by each compiler for each CPU, and check where
+    /// their arguments are.
     Arguments {
         /// The number of signatures for each compiler.
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
         signatures: u32,
     },
-    /// Stop programs at many places, compare the arguments of stripped copies with gdb's, and write docs/args.md.
+    /// Stop programs at many places, compare the arguments of stripped copies with gdb's, and write
+    /// docs/args.md.
     ArgumentsTruth {
         /// The number of places of each program; with fewer than the default, no page is written.
         #[arg(long, default_value_t = truth::PLACES, value_parser = clap::value_parser!(u32).range(1..))]
@@ -108,8 +115,8 @@ enum Chosen {
         /// Only these programs, by their names on the page, which is not written then.
         program: Vec<String>,
     },
-    /// Compare the types of whole programs with objdump's, measure their sizes, and write docs/types-size.md. Compiles for
-    /// minutes the first time.
+    /// Compare the types of whole programs with objdump's, measure their sizes, and write
+    /// docs/types-size.md. Compiles for minutes the first time.
     Types {
         /// Only these programs, by their names on the page, which is not written then.
         program: Vec<String>,

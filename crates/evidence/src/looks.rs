@@ -1,8 +1,10 @@
-//! `backtrail stack` beside gdb and eu-stack: the same threads, stopped in the same place, frame by frame.
+//! `backtrail stack` beside gdb and eu-stack: the same threads, stopped in the same place, frame by
+//! frame.
 //!
-//! A process is stopped (`SIGSTOP`) while all three look at it, so each sees the same stacks. No stack is believed because of
-//! who shows it: the judge says of each whether its return addresses follow calls that lead to the frame above. A frame
-//! is missing if another tool has it, and the judge finds nothing wrong with that tool's whole stack.
+//! A process is stopped (`SIGSTOP`) while all three look at it, so each sees the same stacks. No
+//! stack is believed because of who shows it: the judge says of each whether its return addresses
+//! follow calls that lead to the frame above. A frame is missing if another tool has it, and the
+//! judge finds nothing wrong with that tool's whole stack.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -68,7 +70,8 @@ struct Against {
     same: u64,
     /// Ours has all frames of theirs in their order, and more.
     longer: u64,
-    /// Theirs has frames that ours has not, and the judge finds nothing wrong with the first of them.
+    /// Theirs has frames that ours has not, and the judge finds nothing wrong with the first of
+    /// them.
     missing: u64,
     missing_frames: u64,
     /// Theirs goes on behind a start routine.
@@ -364,7 +367,8 @@ fn compare(
             against.beyond_start += 1;
             continue;
         }
-        // Their frames count up to the first that the judge does not believe; behind a signal they may be as they are.
+        // Their frames count up to the first that the judge does not believe; behind a signal they
+        // may be as they are.
         let fits = judge.fits(pid, &theirs.frames);
         let believed = fits
             .iter()

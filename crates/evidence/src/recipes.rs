@@ -1,7 +1,7 @@
 //! The programs that are recorded: where they come from, what is run, and whose samples count.
 //!
-//! Scripts are run by `sh -e` in a folder of their own, with these variables: `P`, the sources beside this crate; `S`, for how
-//! many seconds; `PORT`, a port that nobody uses.
+//! Scripts are run by `sh -e` in a folder of their own, with these variables: `P`, the sources
+//! beside this crate; `S`, for how many seconds; `PORT`, a port that nobody uses.
 
 /// A program.
 #[derive(Clone, Copy, Debug)]

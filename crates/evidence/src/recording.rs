@@ -1,4 +1,5 @@
-//! `cargo evidence recording`: what recordings of real programs are like, beside those of perf, in one run.
+//! `cargo evidence recording`: what recordings of real programs are like, beside those of perf, in
+//! one run.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -41,7 +42,8 @@ struct PerfRow {
     bytes: f64,
 }
 
-/// Records everything, prints the table, and writes it down where the recordings had their full length.
+/// Records everything, prints the table, and writes it down where the recordings had their full
+/// length.
 pub(crate) fn run(seconds: Option<u32>) -> Result<(), String> {
     perf::sampling_permitted().map_err(|missing| missing.to_string())?;
     let binary = place::release("backtrail", "backtrail")?;
@@ -68,7 +70,8 @@ pub(crate) fn run(seconds: Option<u32>) -> Result<(), String> {
     }
 }
 
-/// Completeness is promised of the first programs, size and time of a compiler's profile; the other rows are there to be looked at.
+/// Completeness is promised of the first programs, size and time of a compiler's profile; the other
+/// rows are there to be looked at.
 fn broken_promises(rows: &[Row]) -> Vec<String> {
     let mut broken = Vec::new();
     for row in rows.iter().filter(|row| row.promised) {

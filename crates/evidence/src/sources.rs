@@ -31,7 +31,8 @@ impl Names {
     }
 }
 
-/// Judges a recording of `backtrail record`. Only processes with these names are counted, or all if there are none.
+/// Judges a recording of `backtrail record`. Only processes with these names are counted, or all if
+/// there are none.
 pub(crate) fn recording(trace: &Path, judge: &mut Judge, wanted: &[&str]) -> Result<Judged, String> {
     let mut reader = Reader::open(trace).map_err(|error| format!("{}: {error}", trace.display()))?;
     let mut judged = Judged::default();
@@ -75,7 +76,8 @@ pub(crate) fn samply(profile: &Path, judge: &mut Judge, wanted: &[&str]) -> Resu
         if !wanted.is_empty() && !wanted.contains(&&*name) {
             continue;
         }
-        // Addresses are those of files: each thread gets a space of its own, in which every file has a place.
+        // Addresses are those of files: each thread gets a space of its own, in which every file
+        // has a place.
         let pid = number as u32 + 1;
         for (index, library) in list(&profile["libs"]).iter().enumerate() {
             judge.library(pid, library["path"].as_str().unwrap_or(""), place_of(index as u64));

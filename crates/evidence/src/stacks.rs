@@ -1,4 +1,5 @@
-//! The table of programs: each recorded by us and by others, and all stacks judged by the same judge.
+//! The table of programs: each recorded by us and by others, and all stacks judged by the same
+//! judge.
 
 mod page;
 
@@ -206,7 +207,8 @@ impl Bench<'_> {
         sources::recording(&trace, &mut Judge::new(copies), self.recipe.processes)
     }
 
-    /// perf's stacks, of all processes, complete by their names; and samply's of the same samples, judged.
+    /// perf's stacks, of all processes, complete by their names; and samply's of the same samples,
+    /// judged.
     fn record_perf(&self, form: &str) -> Result<Vec<(String, Other)>, String> {
         let data = self.folder.join("perf.data");
         let mut record = perf_tool::record(&data, FREQUENCY, Some(form), &self.command());

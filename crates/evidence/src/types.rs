@@ -1,5 +1,5 @@
-//! Whole programs: what `types show` says of every object beside objdump of each release, and how large linked types are beside those of
-//! GNU ld, DWARF and BTF.
+//! Whole programs: what `types show` says of every object beside objdump of each release, and how
+//! large linked types are beside those of GNU ld, DWARF and BTF.
 
 use std::fmt::Write as _;
 use std::fs;

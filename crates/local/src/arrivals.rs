@@ -1,9 +1,12 @@
-//! The loader's count of modules that it has ever loaded, found once, so that handlers can look at it.
+//! The loader's count of modules that it has ever loaded, found once, so that handlers can look at
+//! it.
 //!
-//! `dl_iterate_phdr` tells the count (`dlpi_adds`), but under the loader's lock. The word itself lies in `_rtld_global`, which the loader of glibc exports for
-//! the C library alone, and where in it is another place in each release and on each CPU. So it is searched for while the loader holds the lock: a word
-//! that is what is told, right behind a recursive lock, as it has been since the count was invented. It is held against what is told each
-//! time; where it should ever differ, or was not found, there is no count, and handlers do without.
+//! `dl_iterate_phdr` tells the count (`dlpi_adds`), but under the loader's lock. The word itself
+//! lies in `_rtld_global`, which the loader of glibc exports for the C library alone, and where in
+//! it is another place in each release and on each CPU. So it is searched for while the loader
+//! holds the lock: a word that is what is told, right behind a recursive lock, as it has been since
+//! the count was invented. It is held against what is told each time; where it should ever differ,
+//! or was not found, there is no count, and handlers do without.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +29,8 @@ pub(crate) fn globals() -> u64 {
 }
 
 impl Count {
-    /// Looks for the count in a module's writable memory, of addresses that are mapped, where its variables begin in it. `told` is what the count is.
+    /// Looks for the count in a module's writable memory, of addresses that are mapped, where its
+    /// variables begin in it. `told` is what the count is.
     ///
     /// # Safety
     /// The memory can be read for ever, and the loader, if it is the loader's, holds its lock.

@@ -1,7 +1,8 @@
 //! Makes fatal signals write a report, and gives threads a stack for that.
 //!
-//! The report is text: the signal, the stack, the stack as a compact backtrace, and the modules with their build ids. Then
-//! the process dies of its signal as it would have without; a handler that was there before is called instead.
+//! The report is text: the signal, the stack, the stack as a compact backtrace, and the modules
+//! with their build ids. Then the process dies of its signal as it would have without; a handler
+//! that was there before is called instead.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_int, c_void};
@@ -20,13 +21,14 @@ const PAGE: usize = 4096;
 pub struct Options {
     /// The file descriptor that reports are written to; `None` for standard error.
     pub fd: Option<c_int>,
-    /// A program that is started for the report and reads it on its standard input, such as `backtrail-crash-names`, which
-    /// repeats it with names.
+    /// A program that is started for the report and reads it on its standard input, such as
+    /// `backtrail-crash-names`, which repeats it with names.
     pub helper: Option<CString>,
 }
 
-/// Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP and SIGSYS write a report before the process dies of them, and
-/// gives the calling thread a stack for that. Does what [`init`](crate::init()) does, too. Not for signal handlers.
+/// Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP and SIGSYS write a report before the
+/// process dies of them, and gives the calling thread a stack for that. Does what
+/// [`init`](crate::init()) does, too. Not for signal handlers.
 ///
 /// # Errors
 /// As [`init`](crate::init()), and those of `sigaltstack`, `mmap` and `sigaction`.
@@ -41,8 +43,8 @@ fn install_with(options: Options) -> Result<(), c_int> {
     SIGNALS.iter().try_for_each(|&(signal, _)| take_over(signal))
 }
 
-/// Gives the calling thread a stack for reports, unless it has an alternate stack. A thread without one dies of a stack
-/// overflow without a report. Not for signal handlers.
+/// Gives the calling thread a stack for reports, unless it has an alternate stack. A thread without
+/// one dies of a stack overflow without a report. Not for signal handlers.
 ///
 /// # Errors
 /// Those of `sigaltstack` and `mmap`.
@@ -62,7 +64,8 @@ fn take_over(signal: c_int) -> Result<(), c_int> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = crash::report as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the action is ours. What the signal did before is known before it can come to the new one.
+    // SAFETY: the action is ours. What the signal did before is known before it can come to the new
+    // one.
     unsafe {
         libc::sigfillset(&mut action.sa_mask);
         match libc::sigaction(signal, &action, std::ptr::null_mut()) {
@@ -85,7 +88,8 @@ struct Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the thread is not on it, since it runs its destructors; what takes its place is no stack.
+        // SAFETY: the thread is not on it, since it runs its destructors; what takes its place is
+        // no stack.
         unsafe {
             let mut now: libc::stack_t = std::mem::zeroed();
             libc::sigaltstack(std::ptr::null(), &mut now);

@@ -1,5 +1,6 @@
 //! A thread that makes tables of libraries when a walk comes to one that was opened after the last
-//! [`backtrail_init`](crate::backtrail_init). A walk cannot make a table, and no code but the program's own learns of a library when it comes.
+//! [`backtrail_init`](crate::backtrail_init). A walk cannot make a table, and no code but the
+//! program's own learns of a library when it comes.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -28,7 +29,8 @@ pub(crate) fn start() -> Result<(), c_int> {
         return Ok(());
     }
     let named = std::thread::Builder::new().name("backtrail".into());
-    // The program's handlers are not for this thread, which has what mask it is made with; a fault is to be reported as any other.
+    // The program's handlers are not for this thread, which has what mask it is made with; a fault
+    // is to be reported as any other.
     let started = with_signals_blocked(|| named.spawn(follow));
     if let Err(error) = started {
         IS_FOLLOWING.store(false, Ordering::Release);
@@ -62,7 +64,8 @@ fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
     done
 }
 
-// A child is not to find the registry in the middle of what the thread, which it does not have, was doing.
+// A child is not to find the registry in the middle of what the thread, which it does not have, was
+// doing.
 extern "C" fn before_fork() {
     register::hold();
 }

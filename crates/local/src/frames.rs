@@ -1,4 +1,5 @@
-//! Where the call frame information of a module lies in memory, for walks that need registers which its table does not restore.
+//! Where the call frame information of a module lies in memory, for walks that need registers which
+//! its table does not restore.
 
 use backtrail_elf::Image;
 use backtrail_unwind::local::{CallFrames, Entries, Search, Source, is_searchable};

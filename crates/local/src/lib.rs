@@ -1,7 +1,8 @@
 //! Backtraces of the calling thread, safe in signal handlers, and crash reports.
 //!
-//! [`init`] gives every loaded module its unwind table. From then on [`Backtrace::capture`] works anywhere: in a signal
-//! handler, on any stack, in any thread. [`crash::install`] makes fatal signals write a report.
+//! [`init`] gives every loaded module its unwind table. From then on [`Backtrace::capture`] works
+//! anywhere: in a signal handler, on any stack, in any thread. [`crash::install`] makes fatal
+//! signals write a report.
 //!
 //! ```
 //! backtrail_local::init()?;
@@ -33,8 +34,9 @@ use std::path::PathBuf;
 pub struct InitOptions {
     /// A folder that keeps tables for the next start.
     pub cache: Option<PathBuf>,
-    /// Whether a thread makes the tables of libraries that are loaded later. A backtrace through such a library is whole a
-    /// moment after the first. A forked child does not have the thread; initialising there starts it.
+    /// Whether a thread makes the tables of libraries that are loaded later. A backtrace through
+    /// such a library is whole a moment after the first. A forked child does not have the
+    /// thread; initialising there starts it.
     pub follow: bool,
 }
 
@@ -54,7 +56,8 @@ impl InitOptions {
     }
 }
 
-/// Makes the unwind tables of all loaded modules. Call it again after `dlopen`. Not for signal handlers.
+/// Makes the unwind tables of all loaded modules. Call it again after `dlopen`. Not for signal
+/// handlers.
 ///
 /// # Errors
 /// There is no memory for another table.

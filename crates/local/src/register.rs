@@ -1,7 +1,8 @@
 //! Gives the modules of this process their tables, and publishes them.
 //!
-//! Nothing that was published is freed: a handler may be looking at it. A table is made once for each content and used again when the same
-//! module comes again, at whatever address; a snapshot costs some hundred bytes for each module.
+//! Nothing that was published is freed: a handler may be looking at it. A table is made once for
+//! each content and used again when the same module comes again, at whatever address; a snapshot
+//! costs some hundred bytes for each module.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -47,7 +48,8 @@ struct Registry {
     arrivals: Count,
     /// What the count was when `loaded` was told of.
     seen: Option<Arrivals>,
-    /// How many modules had come and gone when the loader was last asked; `None` where that did not tell of all as it should.
+    /// How many modules had come and gone when the loader was last asked; `None` where that did not
+    /// tell of all as it should.
     changes: Option<(u64, u64)>,
 }
 
@@ -258,7 +260,8 @@ impl Loaded {
 struct Seen<'r> {
     known: &'r HashMap<u64, Made>,
     modules: Vec<Loaded>,
-    /// Whether the loader itself was told of: it comes last of what was there from the start, and what stays for ever comes before.
+    /// Whether the loader itself was told of: it comes last of what was there from the start, and
+    /// what stays for ever comes before.
     loader_seen: bool,
     loader: u64,
     /// Whether there was a module that the loader was about to load or to unload.
@@ -288,7 +291,8 @@ impl Seen<'_> {
     }
 
     fn add(&mut self, info: &libc::dl_phdr_info) {
-        // A loader that is not told of is the program's own part, or was started as the program: then only the first stays for sure.
+        // A loader that is not told of is the program's own part, or was started as the program:
+        // then only the first stays for sure.
         let stays = !self.loader_seen;
         self.loader_seen |= info.dlpi_addr == self.loader || self.loader == 0;
         // SAFETY: the loader says where its headers are.
@@ -298,7 +302,8 @@ impl Seen<'_> {
         self.changes = (info.dlpi_adds, info.dlpi_subs);
         for load in loads().filter(|load| load.p_flags & libc::PF_W != 0) {
             let memory = address(load)..address(load).saturating_add(load.p_memsz);
-            // SAFETY: a segment that the loader tells of, and its own is never unmapped; it holds its lock while it tells.
+            // SAFETY: a segment that the loader tells of, and its own is never unmapped; it holds
+            // its lock while it tells.
             unsafe { self.arrivals.search(self.globals, memory, info.dlpi_adds) };
         }
         self.arrivals.check(info.dlpi_adds);
@@ -396,7 +401,8 @@ unsafe fn bytes<'m>(header: &libc::Elf64_Phdr, bias: u64) -> &'m [u8] {
     unsafe { std::slice::from_raw_parts(start, header.p_filesz as usize) }
 }
 
-/// A number for what the module's table is made from: its headers, notes, and sorted table of unwind information, which are small.
+/// A number for what the module's table is made from: its headers, notes, and sorted table of
+/// unwind information, which are small.
 fn content(headers: &[libc::Elf64_Phdr], bias: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     for header in headers {
@@ -418,7 +424,8 @@ fn content(headers: &[libc::Elf64_Phdr], bias: u64) -> u64 {
     hasher.finish()
 }
 
-/// The description of the note that has the build id (NT_GNU_BUILD_ID of "GNU"); empty where there is none.
+/// The description of the note that has the build id (NT_GNU_BUILD_ID of "GNU"); empty where there
+/// is none.
 fn build_id(headers: &[libc::Elf64_Phdr], bias: u64) -> &[u8] {
     let notes = headers
         .iter()

@@ -64,7 +64,8 @@ fn same_from(depth: u32) -> bool {
     first.len() > 2 && first.get(1..) == second.get(1..)
 }
 
-/// Snapshots come while threads walk, end, and begin. For a look with ThreadSanitizer, too (`cargo xtask sanitize`).
+/// Snapshots come while threads walk, end, and begin. For a look with ThreadSanitizer, too (`cargo
+/// xtask sanitize`).
 #[test]
 fn threads_walk_while_modules_are_published() {
     const WALKERS: u32 = 3;

@@ -1,5 +1,5 @@
-//! `LD_PRELOAD=libbacktrail_preload.so PROGRAM`: Backtrail answers the program's calls of `backtrace(3)`. Backtraces end at
-//! libraries that the program loads later.
+//! `LD_PRELOAD=libbacktrail_preload.so PROGRAM`: Backtrail answers the program's calls of
+//! `backtrace(3)`. Backtraces end at libraries that the program loads later.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};

@@ -86,8 +86,8 @@ fn mapping_of(load: &Load<'_>) -> Mapping {
     }
 }
 
-/// The ranges of files that `NT_FILE` tells, and the rest of the memory. gcore leaves out the memory of files that was not
-/// changed: whether such a range is code is not told then.
+/// The ranges of files that `NT_FILE` tells, and the rest of the memory. gcore leaves out the
+/// memory of files that was not changed: whether such a range is code is not told then.
 fn mappings_by_note(core: &Core<'_>) -> Vec<Mapping> {
     let covering = |address: u64| {
         let index = core.loads.partition_point(|load| load.end <= address);
@@ -117,8 +117,8 @@ fn mappings_by_note(core: &Core<'_>) -> Vec<Mapping> {
     mappings
 }
 
-/// Without `NT_FILE`: what begins with an ELF header is a module, as long as its program headers say, and the dynamic
-/// linker's list of what it has loaded says its name.
+/// Without `NT_FILE`: what begins with an ELF header is a module, as long as its program headers
+/// say, and the dynamic linker's list of what it has loaded says its name.
 fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = core.loads.iter().map(mapping_of).collect();
     let mut names: Option<HashMap<u64, String>> = None;
@@ -160,7 +160,8 @@ fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping>
     if mappings.iter().any(is_unnamed) {
         let names = names.or_else(|| loaded_objects(core, snapshot)).unwrap_or_default();
         for mapping in mappings.iter_mut().filter(|mapping| is_unnamed(mapping)) {
-            // Of an object whose headers were left out this is all that is known: it begins where its bias says.
+            // Of an object whose headers were left out this is all that is known: it begins where
+            // its bias says.
             if let Some(path) = names.get(&mapping.start).filter(|path| path.starts_with('/')) {
                 mapping.path.clone_from(path);
             }
@@ -169,7 +170,8 @@ fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping>
     mappings
 }
 
-/// qemu leaves out what was not changed, headers too. The executable's begin where its first segment does.
+/// qemu leaves out what was not changed, headers too. The executable's begin where its first
+/// segment does.
 fn name_executable(core: &Core<'_>, snapshot: &Snapshot<'_>, mappings: &mut [Mapping]) {
     let Some(phdr) = core.auxiliary(auxv::PHDR) else {
         return;

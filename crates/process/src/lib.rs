@@ -1,7 +1,7 @@
 //! Where registers and memory come from: perf samples, live processes, cores.
 //!
-//! Every system call that Rust's standard library and `rustix` do not offer safely is in [`sys`]; nothing else here
-//! is unsafe.
+//! Every system call that Rust's standard library and `rustix` do not offer safely is in [`sys`];
+//! nothing else here is unsafe.
 
 pub mod core;
 pub mod live;

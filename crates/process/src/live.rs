@@ -1,12 +1,15 @@
-//! Live processes: all threads are stopped, their registers and the used part of their stacks copied, and let go again.
+//! Live processes: all threads are stopped, their registers and the used part of their stacks
+//! copied, and let go again.
 //!
-//! Everything happens on a thread of its own that ends when it is done. The kernel lets go whatever that thread traced,
-//! threads too that had not stopped in time, and also where it, or the whole program, is killed. A signal that arrived
-//! meanwhile is delivered, and a process that was stopped already (`SIGSTOP`) stays so.
+//! Everything happens on a thread of its own that ends when it is done. The kernel lets go whatever
+//! that thread traced, threads too that had not stopped in time, and also where it, or the whole
+//! program, is killed. A signal that arrived meanwhile is delivered, and a process that was stopped
+//! already (`SIGSTOP`) stays so.
 //!
-//! Threads that wait are stopped and copied first, those that run last, and these go on first. A thread that has stopped stays where it
-//! is, so there is a moment at which all stand still and every copy is what it was then; but those that run have stood still only for as
-//! long as they take themselves, however many others there are.
+//! Threads that wait are stopped and copied first, those that run last, and these go on first. A
+//! thread that has stopped stays where it is, so there is a moment at which all stand still and
+//! every copy is what it was then; but those that run have stood still only for as long as they
+//! take themselves, however many others there are.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -27,12 +30,15 @@ use crate::sys::{self};
 
 /// How long a thread in uninterruptible sleep is waited for: the others stand still meanwhile.
 const UNINTERRUPTIBLE_WAIT: Duration = Duration::from_millis(5);
-/// How long any other thread is waited for. It needs a CPU to stop, and there may be many that want one.
+/// How long any other thread is waited for. It needs a CPU to stop, and there may be many that want
+/// one.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// New threads may begin while others are stopped; a process that makes them faster than this many looks is left as it is.
+/// New threads may begin while others are stopped; a process that makes them faster than this many
+/// looks is left as it is.
 const MOST_ROUNDS: usize = 100;
 
-/// Bytes of each stack that are copied first, so that a deep one doesn't take the room of all others.
+/// Bytes of each stack that are copied first, so that a deep one doesn't take the room of all
+/// others.
 const FIRST_COPY: u64 = 64 << 10;
 /// The most that is copied of one stack. What lies deeper is read afterwards.
 const LONGEST_COPY: u64 = 8 << 20;
@@ -67,7 +73,8 @@ pub enum Reason {
     OtherUser(u32),
     /// `kernel.yama.ptrace_scope` has this value.
     PtraceScope(u32),
-    /// None of these, or not to be seen from here: it has more capabilities, can't be dumped, or a security module refuses.
+    /// None of these, or not to be seen from here: it has more capabilities, can't be dumped, or a
+    /// security module refuses.
     Unknown,
 }
 
@@ -111,7 +118,8 @@ impl Drop for Hold {
     }
 }
 
-/// Looks at a process, by its number or that of one of its threads, and lets it go, unless it shall be held.
+/// Looks at a process, by its number or that of one of its threads, and lets it go, unless it shall
+/// be held.
 ///
 /// # Errors
 /// Where there is no such process, or it may not be traced, or has no stack.
@@ -139,8 +147,9 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
     Ok((copied?.into_snapshot(pid, held.is_some()), held))
 }
 
-/// A process of which one thread stands still by itself and tells its registers: one that waits in the handler of a crash. Nothing is stopped,
-/// and nothing copied: its memory is read when it is asked for.
+/// A process of which one thread stands still by itself and tells its registers: one that waits in
+/// the handler of a crash. Nothing is stopped, and nothing copied: its memory is read when it is
+/// asked for.
 ///
 /// # Errors
 /// Where there is no such process, or its mappings may not be read.
@@ -326,7 +335,8 @@ impl Tracer {
         Ok(std::mem::take(&mut self.copied))
     }
 
-    /// Whether the process has no other threads than those that are known: they are as many as the kernel counts.
+    /// Whether the process has no other threads than those that are known: they are as many as the
+    /// kernel counts.
     fn are_all(&self) -> bool {
         let alive = self.threads.iter().filter(|thread| thread.state != State::Ended);
         proc::thread_count(self.pid) == Some(alive.count())
@@ -361,7 +371,8 @@ impl Tracer {
             }
         }
         match refused {
-            // A thread that has ended is left out; so is the first one, which stays as a zombie for the others.
+            // A thread that has ended is left out; so is the first one, which stays as a zombie for
+            // the others.
             Some((tid, error)) if self.threads.is_empty() => Err(self.why(tid, &error)),
             _ => Ok(()),
         }
@@ -471,7 +482,8 @@ impl Tracer {
         Ok(())
     }
 
-    /// The used part of each stack from this thread on: from the red zone to the end of its mapping, the first part of all before more of any.
+    /// The used part of each stack from this thread on: from the red zone to the end of its
+    /// mapping, the first part of all before more of any.
     fn copy_stacks(&mut self, first: usize, maps: &[MapsEntry]) {
         let arch = Arch::native();
         let mut stacks = Vec::with_capacity(self.copied.threads.len() - first);
@@ -505,7 +517,8 @@ impl Tracer {
         bytes
     }
 
-    /// Lets every stopped thread go, those first that have something to do. Those that were not waited for go when this thread ends.
+    /// Lets every stopped thread go, those first that have something to do. Those that were not
+    /// waited for go when this thread ends.
     fn let_go(&mut self) {
         self.threads.sort_by_key(|thread| !thread.runs);
         for thread in self.threads.drain(..) {
@@ -517,7 +530,8 @@ impl Tracer {
     }
 }
 
-/// The first thread, or another if that has ended before them and is kept for them as a zombie, without memory.
+/// The first thread, or another if that has ended before them and is kept for them as a zombie,
+/// without memory.
 fn living_thread(pid: u32) -> u32 {
     let has_ended = |tid: u32| matches!(proc::thread_state(pid, tid), None | Some('Z' | 'X'));
     if !has_ended(pid) {

@@ -47,8 +47,8 @@ pub const VDSO: &str = "[vdso]";
 /// What the kernel appends to the path of a file that has no name any more.
 pub const DELETED: &str = " (deleted)";
 
-/// Whether the kernel's name of a mapping is a path; `//anon`, `[heap]`, `/memfd:…` (deleted by nature) and
-/// `/dev/zero` are memory without a file.
+/// Whether the kernel's name of a mapping is a path; `//anon`, `[heap]`, `/memfd:…` (deleted by
+/// nature) and `/dev/zero` are memory without a file.
 pub fn is_file(path: &str) -> bool {
     path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/dev/zero")
 }
@@ -61,12 +61,14 @@ pub fn status_field(status: &str, name: &str) -> Option<u32> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The state of a thread as `ps` shows it (`R`, `S`, `D`, `T`, `t`, `Z`, `X`, …); `None` where there is no such thread.
+/// The state of a thread as `ps` shows it (`R`, `S`, `D`, `T`, `t`, `Z`, `X`, …); `None` where
+/// there is no such thread.
 pub fn thread_state(pid: u32, tid: u32) -> Option<char> {
     thread_stat(pid, tid).map(|(_, state)| state)
 }
 
-/// A file that is one line, in one read and one that finds its end: what asks for its length first and is told 0 needs eight calls.
+/// A file that is one line, in one read and one that finds its end: what asks for its length first
+/// and is told 0 needs eight calls.
 fn line(path: &str) -> io::Result<Vec<u8>> {
     const LONGEST: usize = 4096;
     let mut line = Vec::with_capacity(LONGEST);
@@ -143,8 +145,9 @@ pub fn thread_name(pid: u32, tid: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned())
 }
 
-/// The ways to a file that is mapped into a process, the surest first: by its mapping, which works for deleted files
-/// too but needs `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`; by its path as the process sees it; by its path as we do.
+/// The ways to a file that is mapped into a process, the surest first: by its mapping, which works
+/// for deleted files too but needs `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`; by its path as the
+/// process sees it; by its path as we do.
 pub fn mapped_file(pid: u32, start: u64, end: u64, path: &str) -> [PathBuf; 3] {
     [
         format!("/proc/{pid}/map_files/{start:x}-{end:x}").into(),
@@ -153,7 +156,8 @@ pub fn mapped_file(pid: u32, start: u64, end: u64, path: &str) -> [PathBuf; 3] {
     ]
 }
 
-/// Lines of `/proc/kallsyms` among which the kernel's first symbol is found; x86-64 has some hundred of per-CPU data before it.
+/// Lines of `/proc/kallsyms` among which the kernel's first symbol is found; x86-64 has some
+/// hundred of per-CPU data before it.
 const FIRST_SYMBOLS: usize = 4096;
 
 /// Where the kernel's code begins; `None` where we may not know (sysctl `kernel.kptr_restrict`).

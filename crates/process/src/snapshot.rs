@@ -1,4 +1,5 @@
-//! A process at one moment, wherever it comes from: its threads' registers, what it has mapped, pieces of its memory.
+//! A process at one moment, wherever it comes from: its threads' registers, what it has mapped,
+//! pieces of its memory.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,8 +19,8 @@ pub struct Snapshot<'a> {
     pub endian: Endian,
     /// The process's number; 0 where it is not told.
     pub pid: u32,
-    /// One of its threads that has not ended, through which its memory is read: the first one may be gone, and with it
-    /// `/proc/PID/maps`. Without meaning in a core.
+    /// One of its threads that has not ended, through which its memory is read: the first one may
+    /// be gone, and with it `/proc/PID/maps`. Without meaning in a core.
     pub reader: u32,
     /// The program's name, as the kernel cuts it off.
     pub name: String,
@@ -59,7 +60,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Whether what is mapped stays as it is: nobody writes to it here, and it is a file that a path leads to.
+    /// Whether what is mapped stays as it is: nobody writes to it here, and it is a file that a
+    /// path leads to.
     pub fn is_constant(&self) -> bool {
         self.inode != 0 && !self.writable && !self.path.starts_with("/memfd:")
     }
@@ -110,7 +112,8 @@ impl<'a> Pieces<'a> {
         bytes.get(offset..).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Copies bytes from `address` on, across pieces that lie side by side, and returns how many there were.
+    /// Copies bytes from `address` on, across pieces that lie side by side, and returns how many
+    /// there were.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
@@ -150,8 +153,9 @@ impl<'a> Snapshot<'a> {
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
-    /// Copies bytes from `address` on and returns how many came. What is not in the pieces is read from the process as
-    /// it is now, if it is there: who asks for more than code has to hold it.
+    /// Copies bytes from `address` on and returns how many came. What is not in the pieces is read
+    /// from the process as it is now, if it is there: who asks for more than code has to hold
+    /// it.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = self.pieces.read(address, buffer);
         if self.is_live && done < buffer.len() {
@@ -183,8 +187,8 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// The bytes from `address` to the end of its page, as far as they are there. `read` copies memory from an address on, and returns how many
-    /// bytes came.
+    /// The bytes from `address` to the end of its page, as far as they are there. `read` copies
+    /// memory from an address on, and returns how many bytes came.
     pub fn at(&mut self, address: u64, read: impl FnOnce(u64, &mut [u8]) -> usize) -> &[u8] {
         let page = address & !(PAGE - 1);
         if self.pages.len() >= MOST_PAGES && !self.pages.contains_key(&page) {
@@ -210,8 +214,8 @@ pub struct SnapshotMemory<'s> {
 }
 
 impl SnapshotMemory<'_> {
-    /// Whether a word was asked for that was not copied, of a process that runs on: what it has there now may not be what it
-    /// had then.
+    /// Whether a word was asked for that was not copied, of a process that runs on: what it has
+    /// there now may not be what it had then.
     pub fn lacked(&self) -> bool {
         self.lacked
     }

@@ -1,8 +1,9 @@
 //! The stack of a sampled thread, as it was at the moment of the sample.
 //!
-//! The copy that comes with a sample is all that is known of that moment: the process has run on since, and what its
-//! memory holds later belongs to another stack. The kernel copies without page faults, so the copy ends at the first page
-//! that is not present; [`touch`] makes such pages present, for the samples that follow.
+//! The copy that comes with a sample is all that is known of that moment: the process has run on
+//! since, and what its memory holds later belongs to another stack. The kernel copies without page
+//! faults, so the copy ends at the first page that is not present; [`touch`] makes such pages
+//! present, for the samples that follow.
 
 use std::ops::Range;
 
@@ -27,11 +28,12 @@ pub struct SampledStack<'a> {
     was_used: bool,
 }
 
-/// Memory of a stack that was read before the sample, under a [`Watchpoint`](crate::watchpoint::Watchpoint) that was not met until after it.
+/// Memory of a stack that was read before the sample, under a
+/// [`Watchpoint`](crate::watchpoint::Watchpoint) that was not met until after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Beyond<'a> {
-    /// The watched word. A frame that keeps something there at the time of the sample has kept it since before the memory
-    /// was read, and so has every frame outside it.
+    /// The watched word. A frame that keeps something there at the time of the sample has kept it
+    /// since before the memory was read, and so has every frame outside it.
     pub anchor: u64,
     /// Address of the first byte.
     pub start: u64,
@@ -54,8 +56,8 @@ impl<'a> SampledStack<'a> {
         }
     }
 
-    /// The same with memory beyond what is known already: a frame that has kept the outer anchor's word has done so as long as
-    /// the frames inside it have kept theirs.
+    /// The same with memory beyond what is known already: a frame that has kept the outer anchor's
+    /// word has done so as long as the frames inside it have kept theirs.
     pub fn with_outer(self, outer: Option<Beyond<'a>>) -> Self {
         SampledStack { outer, ..self }
     }
@@ -101,14 +103,15 @@ fn word_in(bytes: &[u8], start: u64, address: u64) -> Option<u64> {
     Some(u64::from_ne_bytes(*word))
 }
 
-/// The private memory without a file that holds `address` in a process: a stack, as far as anybody can say from outside.
+/// The private memory without a file that holds `address` in a process: a stack, as far as anybody
+/// can say from outside.
 pub fn mapping_of_stack(pid: u32, address: u64) -> Option<Range<u64>> {
     let map = map_at(pid, address).filter(|map| map.inode == 0)?;
     Some(map.start..map.end)
 }
 
-/// The same if it is the stack that the thread was made with: no other thread ever runs on that one, as it may on the
-/// stacks that programs make for fibres.
+/// The same if it is the stack that the thread was made with: no other thread ever runs on that
+/// one, as it may on the stacks that programs make for fibres.
 pub fn mapping_of_own_stack(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
     const MAIN_STACK: &str = "[stack]";
     let map = map_at(pid, address)?;
@@ -125,13 +128,14 @@ fn map_at(pid: u32, address: u64) -> Option<MapsEntry> {
     maps.into_iter().find(|map| (map.start..map.end).contains(&address))
 }
 
-/// Makes the pages of a range present that never were, by reading a byte of each. They cost no memory: untouched pages all
-/// share one page of zeroes.
+/// Makes the pages of a range present that never were, by reading a byte of each. They cost no
+/// memory: untouched pages all share one page of zeroes.
 pub fn touch(pid: u32, range: Range<u64>) {
     sys::touch_pages(pid as i32, range);
 }
 
-/// The same for so many bytes below a stack pointer, as far as there is memory: what the thread calls next will lie there.
+/// The same for so many bytes below a stack pointer, as far as there is memory: what the thread
+/// calls next will lie there.
 pub fn touch_below(pid: u32, sp: u64, bytes: u64) {
     let pages = bytes / rustix::param::page_size() as u64;
     sys::touch_pages_below(pid as i32, sp, usize::try_from(pages).unwrap_or(0));

@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use crate::modules::File;
 use crate::symbolize::{LocationId, Symbolizer};
 
-/// Calls of functions in each place of a file that are told apart by what was passed. A function that is called with another address each
-/// time has one for every call.
+/// Calls of functions in each place of a file that are told apart by what was passed. A function
+/// that is called with another address each time has one for every call.
 const MOST_DIFFERENT: usize = 1 << 16;
 
 /// An argument as reports show it.
@@ -32,7 +32,8 @@ pub struct CallCount {
     pub function: String,
     /// Short name of its module.
     pub module: String,
-    /// What it was called with, as far as known; empty before [`Report::explain_calls`](crate::Report::explain_calls).
+    /// What it was called with, as far as known; empty before
+    /// [`Report::explain_calls`](crate::Report::explain_calls).
     pub arguments: Vec<CallArgument>,
     /// How many there were.
     pub count: u64,
@@ -145,7 +146,8 @@ impl Calls {
 /// Finds the arguments of calls of functions of a file that was mapped at an address.
 pub(crate) type Explain<'f> = dyn FnMut(&File, u64, &[&Recorded]) -> Vec<Vec<CallArgument>> + 'f;
 
-/// Gives calls their arguments, puts those with the same ones together, and the most frequent first.
+/// Gives calls their arguments, puts those with the same ones together, and the most frequent
+/// first.
 pub(crate) fn explain(calls: &mut Vec<CallCount>, explain: &mut Explain<'_>) {
     let mut by_file: HashMap<(&File, u64), Vec<(usize, &Recorded)>> = HashMap::new();
     for (index, call) in calls.iter().enumerate() {

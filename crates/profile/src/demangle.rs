@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-/// Longest name that is shown, in bytes. Template arguments can repeat themselves exponentially; nobody reads names
-/// near this long, and a name that is cut ends in `…`.
+/// Longest name that is shown, in bytes. Template arguments can repeat themselves exponentially;
+/// nobody reads names near this long, and a name that is cut ends in `…`.
 pub const MAX_NAME_LENGTH: usize = 8 << 10;
 
-/// The name without mangling: Rust (legacy without its hash, and v0) and C++ (Itanium ABI, with parameters, without
-/// the return type that only templates have). Other names stay as they are, and so do suffixes of clones such as
-/// `.constprop.0` and `.cold`.
+/// The name without mangling: Rust (legacy without its hash, and v0) and C++ (Itanium ABI, with
+/// parameters, without the return type that only templates have). Other names stay as they are, and
+/// so do suffixes of clones such as `.constprop.0` and `.cold`.
 pub fn demangle(name: &str) -> Cow<'_, str> {
     demangle_rust(name)
         .or_else(|| demangle_cpp(name))
@@ -51,7 +51,8 @@ struct Bounded {
 }
 
 impl Bounded {
-    /// The text that `write` makes; `None` where it fails for another reason than length, or makes none.
+    /// The text that `write` makes; `None` where it fails for another reason than length, or makes
+    /// none.
     fn write(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
         let mut out = Bounded::default();
         let result = write(&mut out);

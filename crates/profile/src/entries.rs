@@ -18,7 +18,8 @@ pub enum EntryError {
     Elf(backtrail_elf::Error),
     /// It has no function of this name.
     NoFunction(String),
-    /// Programs have the implementation chosen that suits the CPU (`STT_GNU_IFUNC`), and call that one.
+    /// Programs have the implementation chosen that suits the CPU (`STT_GNU_IFUNC`), and call that
+    /// one.
     Indirect(String),
 }
 
@@ -38,8 +39,9 @@ impl fmt::Display for EntryError {
 
 impl std::error::Error for EntryError {}
 
-/// Offsets in the file at `path` of the first instructions of the functions with this name, as the file has it or without mangling, there
-/// with its parameters or not; also of its copies that the compiler made for some callers (`.constprop.0`, `.isra.0`).
+/// Offsets in the file at `path` of the first instructions of the functions with this name, as the
+/// file has it or without mangling, there with its parameters or not; also of its copies that the
+/// compiler made for some callers (`.constprop.0`, `.isra.0`).
 ///
 /// # Errors
 /// Where there is none.

@@ -18,8 +18,9 @@ pub enum LabelKind {
 /// The text of a frame in the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
-    /// The text: no semicolon, no control character, no space at either end, never empty, and nothing at its end that
-    /// could be taken for a count. So folded stacks can be written as they are.
+    /// The text: no semicolon, no control character, no space at either end, never empty, and
+    /// nothing at its end that could be taken for a count. So folded stacks can be written as
+    /// they are.
     pub text: String,
     /// What it is.
     pub kind: LabelKind,
@@ -31,9 +32,9 @@ pub struct LabelId(u32);
 
 /// A tree of calls: the outermost at the root, with the samples that ended in each.
 ///
-/// It takes memory per distinct path, not per sample. Deep recursion with many call sites has more paths than any
-/// memory has room for, so there is a limit: what does not fit is counted where its path leaves the tree, under
-/// [`LEFT_OUT`].
+/// It takes memory per distinct path, not per sample. Deep recursion with many call sites has more
+/// paths than any memory has room for, so there is a limit: what does not fit is counted where its
+/// path leaves the tree, under [`LEFT_OUT`].
 #[derive(Debug)]
 pub struct Tree {
     labels: Vec<Label>,
@@ -154,11 +155,11 @@ impl Tree {
         self.len() == 0
     }
 
-    /// Calls `visit` with every path on which at least one sample ended, the outermost frame first, and their number.
-    /// The order is that of the labels' texts, outermost first.
+    /// Calls `visit` with every path on which at least one sample ended, the outermost frame first,
+    /// and their number. The order is that of the labels' texts, outermost first.
     ///
-    /// A call of fewer than `min_total` samples is not entered: its samples count for its caller. With 0 every path
-    /// comes as it was counted.
+    /// A call of fewer than `min_total` samples is not entered: its samples count for its caller.
+    /// With 0 every path comes as it was counted.
     pub fn for_each_path<E>(
         &self,
         min_total: u64,
@@ -172,7 +173,8 @@ impl Tree {
         }
         let children = Children::of(self);
         let mut path = Vec::new();
-        // Node and its depth; a stack of our own, because recursion in a program may be deeper than ours could be.
+        // Node and its depth; a stack of our own, because recursion in a program may be deeper than
+        // ours could be.
         let mut pending = vec![(ROOT, 0)];
         while let Some((node, depth)) = pending.pop() {
             if node != ROOT {
@@ -270,7 +272,8 @@ fn escape(text: &str) -> String {
     if escaped.is_empty() {
         return "[unnamed]".to_string();
     }
-    // Readers of folded stacks take one or two last words of digits for counts, and `# ` for a comment.
+    // Readers of folded stacks take one or two last words of digits for counts, and `# ` for a
+    // comment.
     if let Some((_, last)) = escaped.rsplit_once(' ')
         && last.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
     {

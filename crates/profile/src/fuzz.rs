@@ -5,7 +5,8 @@ use std::rc::Rc;
 use crate::symbolize::{JitCode, JitDump};
 use crate::{Kallsyms, PerfMap};
 
-/// Any bytes as a perf map: every line's start and end can be asked for, and what is found lies where it was written.
+/// Any bytes as a perf map: every line's start and end can be asked for, and what is found lies
+/// where it was written.
 pub fn perf_map(data: &[u8]) {
     let map = PerfMap::parse(data);
     assert!(map.skipped_lines() <= data.len());
@@ -54,7 +55,8 @@ pub fn kallsyms(data: &[u8]) {
     }
 }
 
-/// Addresses worth asking for: all hexadecimal numbers of the text and their neighbours, and the ends of the space.
+/// Addresses worth asking for: all hexadecimal numbers of the text and their neighbours, and the
+/// ends of the space.
 fn addresses(data: &[u8]) -> Vec<u64> {
     let text = String::from_utf8_lossy(data);
     text.split_ascii_whitespace()

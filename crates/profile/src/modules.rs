@@ -35,8 +35,8 @@ impl File {
         }
     }
 
-    /// Whether the path cannot be a file's that holds code from a linker: memory that programs fill themselves, and what
-    /// the kernel provides under a name in brackets.
+    /// Whether the path cannot be a file's that holds code from a linker: memory that programs fill
+    /// themselves, and what the kernel provides under a name in brackets.
     pub fn is_anonymous(&self) -> bool {
         const PREFIXES: [&str; 6] = ["//anon", "[", "/memfd:", "/dev/zero", "/SYSV", "anon_inode:"];
         self.path.is_empty() || PREFIXES.iter().any(|prefix| self.path.starts_with(prefix))
@@ -68,7 +68,8 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Maps a module, in place of what it overlaps. What lies at kernel addresses is there for every process.
+    /// Maps a module, in place of what it overlaps. What lies at kernel addresses is there for
+    /// every process.
     pub(crate) fn map(&mut self, module: &Module) {
         let mapping = Mapping {
             base: module.base,

@@ -28,8 +28,8 @@ impl Processes {
         self.first_threads.entry(pid).or_insert(tid);
     }
 
-    /// A file was mapped: the first one of a program is the program. What is known of a process that ran already is what its stacks
-    /// reached into, libraries first.
+    /// A file was mapped: the first one of a program is the program. What is known of a process
+    /// that ran already is what its stacks reached into, libraries first.
     pub(crate) fn mapped(&mut self, module: &Module) {
         if let Entry::Vacant(vacant) = self.first_files.entry(module.pid) {
             let file = File::of(module);
@@ -45,7 +45,8 @@ impl Processes {
         self.first_threads.remove(&pid);
     }
 
-    /// A process or thread began. Says whether it is a process with a number that another one had before.
+    /// A process or thread began. Says whether it is a process with a number that another one had
+    /// before.
     pub(crate) fn forked(&mut self, pid: u32, tid: u32, parent: u32) -> bool {
         // A thread is called as the one that made it, until it says otherwise.
         match self.names.get(&parent).cloned() {
@@ -126,7 +127,8 @@ mod tests {
         assert_eq!(processes.thread_name(5, 6), "[tid 6]");
     }
 
-    /// Of a process that ran before the recording, stacks may reach into libraries first, and its first thread may never run.
+    /// Of a process that ran before the recording, stacks may reach into libraries first, and its
+    /// first thread may never run.
     #[test]
     fn a_process_is_not_called_after_a_library() {
         let mut processes = Processes::default();

@@ -18,10 +18,12 @@ pub struct Options {
     pub process_root: bool,
     /// Each stack begins with the name of its thread (after that of its process).
     pub thread_root: bool,
-    /// Stacks that end early are put under a frame that says why, `[incomplete: no_table]`: their outermost frame is not
-    /// where the program began. Those of which outer frames were read later are put under `[read late]`.
+    /// Stacks that end early are put under a frame that says why, `[incomplete: no_table]`: their
+    /// outermost frame is not where the program began. Those of which outer frames were read
+    /// later are put under `[read late]`.
     pub mark_incomplete: bool,
-    /// Nanoseconds that the recording's times are ahead of the monotonic clock, by which jitdumps count.
+    /// Nanoseconds that the recording's times are ahead of the monotonic clock, by which jitdumps
+    /// count.
     pub clock_offset: u64,
     /// Where to look for names that are in no module's file.
     pub system: SystemFiles,
@@ -41,8 +43,8 @@ impl Default for Options {
 
 /// The frame above a stack of which only the leaf is known.
 pub const STACK_LOST: &str = "[stack lost]";
-/// The frame above a stack whose outer frames were read from the running process after the sample was taken: they may be of another
-/// moment.
+/// The frame above a stack whose outer frames were read from the running process after the sample
+/// was taken: they may be of another moment.
 pub const READ_LATE: &str = "[read late]";
 /// The frame that stands for frames that the recorder left out.
 pub const OMITTED: &str = "[frames omitted]";
@@ -131,7 +133,8 @@ impl Profile {
             }
             Item::ThreadName(name) => self.processes.named(name.pid, name.tid, &name.name),
             Item::Fork { pid, tid, parent, .. } => {
-                // A process number that is used again must not show what the earlier process had mapped.
+                // A process number that is used again must not show what the earlier process had
+                // mapped.
                 if self.processes.forked(*pid, *tid, *parent) {
                     self.forget_modules(*pid);
                 }
@@ -316,7 +319,8 @@ impl Functions {
         }
     }
 
-    /// The functions' counts; what ran itself comes from the samples of each location, whose innermost call ran.
+    /// The functions' counts; what ran itself comes from the samples of each location, whose
+    /// innermost call ran.
     fn into_counts(self, leaves: &FxHashMap<LocationId, u64>, symbolizer: &Symbolizer) -> Vec<FunctionCount> {
         let mut own = vec![0; self.counts.len()];
         let mut lines: BTreeMap<(usize, &str, u32), u64> = BTreeMap::new();

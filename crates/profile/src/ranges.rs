@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Values by address range. Ranges never overlap: an insertion cuts or removes those that were there.
+/// Values by address range. Ranges never overlap: an insertion cuts or removes those that were
+/// there.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMap<T> {
     /// First address to (address after the last, value).
@@ -18,12 +19,14 @@ impl<T> Default for RangeMap<T> {
 }
 
 impl<T: Copy> RangeMap<T> {
-    /// Gives `start..end` the value; of earlier ranges, what lies outside stays. An empty range changes nothing.
+    /// Gives `start..end` the value; of earlier ranges, what lies outside stays. An empty range
+    /// changes nothing.
     pub(crate) fn insert(&mut self, start: u64, end: u64, value: T) {
         if start >= end {
             return;
         }
-        // The ranges are disjoint, so their ends ascend too: only the last few before `end` can reach into it.
+        // The ranges are disjoint, so their ends ascend too: only the last few before `end` can
+        // reach into it.
         while let Some((&old_start, &(old_end, old))) = self.ranges.range(..end).next_back() {
             if old_end <= start {
                 break;

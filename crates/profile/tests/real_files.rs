@@ -358,7 +358,8 @@ fn compare_with_addr2line(program: &Path, functions: &Functions, count: u64) {
         if names.iter().any(|name| without_clone(&demangle(name)) == own.function) {
             outermost.function = own.function.clone();
         }
-        // Without debugging information addr2line tells the unit that the symbol table names (STT_FILE).
+        // Without debugging information addr2line tells the unit that the symbol table names
+        // (STT_FILE).
         if outermost.line == 0 && own.file == "??" {
             outermost.file = own.file.clone();
         }

@@ -2,8 +2,8 @@
 
 use std::cell::OnceCell;
 
-/// Owns byte strings and lends them for its own lifetime, so that tables can be parsed once and kept beside the
-/// modules they belong to. Grows by one entry for each distinct module.
+/// Owns byte strings and lends them for its own lifetime, so that tables can be parsed once and
+/// kept beside the modules they belong to. Grows by one entry for each distinct module.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     head: OnceCell<Box<Node>>,

@@ -1,12 +1,12 @@
-//! Frames beyond the copy of a stack, by the chain of frame pointers that the kernel has followed at the moment of the
-//! sample.
+//! Frames beyond the copy of a stack, by the chain of frame pointers that the kernel has followed
+//! at the moment of the sample.
 
 use backtrail_arch::Arch;
 use backtrail_recording::{Frame, FrameKind};
 use backtrail_unwind::{AddressKind, Link, Modules, RuleCache, Stop, link};
 
-/// Adds what `chain` knows beyond `frames`, which ended where the copy did. `None` if nothing shows where in the chain the
-/// frames end.
+/// Adds what `chain` knows beyond `frames`, which ended where the copy did. `None` if nothing shows
+/// where in the chain the frames end.
 pub(crate) fn go_on(
     arch: &Arch,
     frames: &mut Vec<Frame>,
@@ -48,8 +48,9 @@ pub(crate) fn go_on(
     }
 }
 
-/// What of the chain follows the last of these frames. It is in the chain if its callee is linked into it, and is the one
-/// of both if neither has its address twice, or both are the same from the innermost frame on.
+/// What of the chain follows the last of these frames. It is in the chain if its callee is linked
+/// into it, and is the one of both if neither has its address twice, or both are the same from the
+/// innermost frame on.
 fn following<'c>(frames: &[Frame], chain: &'c [u64], links: &mut impl FnMut(Frame) -> Link) -> Option<&'c [u64]> {
     let count = frames.len();
     let are_same = chain.len() >= count

@@ -24,13 +24,14 @@ pub(crate) enum Subject {
         /// Whether its file changes the user or the group.
         has_set_id: bool,
     },
-    /// Processes that are none of our business but for being watched: readable descriptors tell that they have ended.
+    /// Processes that are none of our business but for being watched: readable descriptors tell
+    /// that they have ended.
     Processes(Vec<OwnedFd>),
 }
 
 impl Subject {
-    /// Starts the command, or finds the processes. Events that this thread has opened for its next child begin to count
-    /// when the command is executed.
+    /// Starts the command, or finds the processes. Events that this thread has opened for its next
+    /// child begin to count when the command is executed.
     pub(crate) fn begin(target: &Target) -> Result<Subject, Error> {
         match target {
             Target::Command(words) => {

@@ -1,7 +1,8 @@
 //! Pages of stacks that were never touched: copies of stacks end there.
 //!
-//! A function with a large buffer of which little is used leaves such pages in the middle of its stack, for as long as its
-//! thread runs. The sample at hand can't be helped; those that follow can: the pages are made present from outside.
+//! A function with a large buffer of which little is used leaves such pages in the middle of its
+//! stack, for as long as its thread runs. The sample at hand can't be helped; those that follow
+//! can: the pages are made present from outside.
 
 use std::ops::Range;
 
@@ -59,7 +60,8 @@ impl Holes {
         self.by_thread.entry(tid).or_default()
     }
 
-    /// Makes pages present that a thread will call into, when it is met first. Main threads' stacks have no more at first.
+    /// Makes pages present that a thread will call into, when it is met first. Main threads' stacks
+    /// have no more at first.
     pub(crate) fn prepare(&mut self, pid: u32, tid: u32, sp: u64) {
         const MAIN: u64 = 64 << 10;
         if !self.by_thread.contains_key(&tid) {
@@ -73,7 +75,8 @@ impl Holes {
         self.by_thread.remove(&tid);
     }
 
-    /// Makes the pages present that this copy would have had, and those of stacks that are somewhat more or less deep.
+    /// Makes the pages present that this copy would have had, and those of stacks that are somewhat
+    /// more or less deep.
     pub(crate) fn mend(&mut self, copy: ShortCopy) {
         let stack = self.of(copy.tid);
         // A program may give its pages back again and again.

@@ -182,7 +182,8 @@ impl<'a> Modules<'a> {
         Some(start..start.saturating_add(found.function.size.into()))
     }
 
-    /// The call frame information of a mapping's file, and what its addresses are less than the process's.
+    /// The call frame information of a mapping's file, and what its addresses are less than the
+    /// process's.
     pub(crate) fn call_frames(&self, mapping: &Mapping) -> Option<(&CallFrames<Vec<u8>>, u64)> {
         let Contents::Elf(elf) = self.contents(mapping.module) else {
             return None;
@@ -194,8 +195,8 @@ impl<'a> Modules<'a> {
         Some((frames.as_ref()?, bias))
     }
 
-    /// Addresses in the file that direct calls lead to, in order, and what they are less than the process's. Empty for
-    /// large files.
+    /// Addresses in the file that direct calls lead to, in order, and what they are less than the
+    /// process's. Empty for large files.
     pub(crate) fn called(&self, mapping: &Mapping) -> Option<(&[u64], u64)> {
         let Contents::Elf(elf) = self.contents(mapping.module) else {
             return None;
@@ -314,7 +315,8 @@ impl<'a> Modules<'a> {
         self.with_image(module, |image| self.keep(plain_path(module), image))
     }
 
-    /// Has the image of a module looked at: its file's, if that is still there, else what the process has mapped.
+    /// Has the image of a module looked at: its file's, if that is still there, else what the
+    /// process has mapped.
     fn with_image<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
         if module.path == VDSO {
             return look_at_memory(&vdso().unwrap_or(module.at), look);
@@ -435,10 +437,12 @@ fn call_frames(image: &Image<'_>) -> Option<CallFrames<Vec<u8>>> {
 
 /// The process that the kernel's code is told of: none.
 pub(crate) const NO_PROCESS: u32 = u32::MAX;
-/// The most that the kernel's own code and data can take on x86-64 (KERNEL_IMAGE_SIZE, with KASLR). Its modules lie elsewhere.
+/// The most that the kernel's own code and data can take on x86-64 (KERNEL_IMAGE_SIZE, with KASLR).
+/// Its modules lie elsewhere.
 const KERNEL_SIZE: u64 = 1 << 30;
 
-/// The kernel, as far as we may know where it is: readers see by it whether its addresses are those of this boot.
+/// The kernel, as far as we may know where it is: readers see by it whether its addresses are those
+/// of this boot.
 pub(crate) fn kernel() -> Option<Recorded> {
     let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
     Some(Recorded {
@@ -454,7 +458,8 @@ pub(crate) fn kernel() -> Option<Recorded> {
 }
 
 fn same_inode(file: &File, key: &FileKey) -> bool {
-    // Overlay and btrfs file systems report another device here than in the mapping; the inode is the same.
+    // Overlay and btrfs file systems report another device here than in the mapping; the inode is
+    // the same.
     let FileKey::Inode { inode, .. } = key else {
         return true;
     };
@@ -476,7 +481,8 @@ fn vdso() -> Option<MappedAt> {
     })
 }
 
-/// From the first byte of a file's first mapping to the last byte of its last, in the process where it was seen.
+/// From the first byte of a file's first mapping to the last byte of its last, in the process where
+/// it was seen.
 fn whole_file_mapping(at: &MappedAt, path: &str) -> io::Result<MappedAt> {
     let maps = proc::maps(at.pid)?;
     let of_file = |map: &&proc::MapsEntry| {

@@ -35,13 +35,15 @@ pub struct Options {
     pub cache: Option<PathBuf>,
 }
 
-/// Samples a second where the user does not say: close to 1,000, but not in step with what programs do a thousand times a second.
+/// Samples a second where the user does not say: close to 1,000, but not in step with what programs
+/// do a thousand times a second.
 pub const DEFAULT_FREQUENCY: u64 = 997;
-/// Bytes of stack copied with each sample, at most: nearly all that the kernel can do (a sample's size is a 16-bit
-/// number). It copies no more than there is, so shallow stacks cost no more than with a small limit; deep ones are cut there,
-/// but for what frame pointers or watches prove.
+/// Bytes of stack copied with each sample, at most: nearly all that the kernel can do (a sample's
+/// size is a 16-bit number). It copies no more than there is, so shallow stacks cost no more than
+/// with a small limit; deep ones are cut there, but for what frame pointers or watches prove.
 pub const DEFAULT_STACK_BYTES: u32 = MAX_STACK_BYTES;
-/// The same where samples are calls of functions, of which thousands may come within a millisecond: so many more fit into the rings.
+/// The same where samples are calls of functions, of which thousands may come within a millisecond:
+/// so many more fit into the rings.
 pub const DEFAULT_ENTRY_STACK_BYTES: u32 = 8 << 10;
 /// The largest [`Options::stack_bytes`].
 pub const MAX_STACK_BYTES: u32 = 60 << 10;

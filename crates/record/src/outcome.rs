@@ -25,7 +25,8 @@ pub struct Outcome {
     pub lost: u64,
     /// How often each stop was met, by [`Stop`]'s number.
     pub stops: [u64; Stop::ALL.len()],
-    /// Stacks with outer frames that were read apart from the sample, and proved to be of its moment.
+    /// Stacks with outer frames that were read apart from the sample, and proved to be of its
+    /// moment.
     pub read_apart: u64,
     /// Frames of all samples.
     pub frames: u64,
@@ -35,15 +36,18 @@ pub struct Outcome {
     pub throttled: u64,
     /// Whether time in the kernel was sampled.
     pub kernel: bool,
-    /// CPU time that recording took, conversion of tables included; the sampled program's is not in it.
+    /// CPU time that recording took, conversion of tables included; the sampled program's is not in
+    /// it.
     pub cpu_time: Duration,
     /// Files without a whole table. Stacks that reach into them may end there.
     pub problems: Vec<ModuleProblem>,
-    /// Whether the command runs with the rights of its file's owner, which takes it out of the user's reach.
+    /// Whether the command runs with the rights of its file's owner, which takes it out of the
+    /// user's reach.
     pub set_id: bool,
     /// What ended the recording before its time, if anything did.
     pub incomplete: Option<Incomplete>,
-    /// The command's exit status as a shell tells it (128 + number for a signal); 0 where no command was started.
+    /// The command's exit status as a shell tells it (128 + number for a signal); 0 where no
+    /// command was started.
     pub exit_status: i32,
 }
 
@@ -52,9 +56,11 @@ pub struct Outcome {
 pub enum Warning {
     /// There is not one sample.
     NoSamples,
-    /// There is not one sample: the kernel doesn't let users sample a program that runs with other rights.
+    /// There is not one sample: the kernel doesn't let users sample a program that runs with other
+    /// rights.
     NoSamplesOfSetId,
-    /// There is not one sample, and time in the kernel, where short programs spend most of theirs, may not be sampled.
+    /// There is not one sample, and time in the kernel, where short programs spend most of theirs,
+    /// may not be sampled.
     NoSamplesOfKernel,
     /// This many percent of the samples were lost.
     Lost(u64),

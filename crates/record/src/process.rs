@@ -10,7 +10,8 @@ use backtrail_unwind::Coverage;
 use crate::modules::{Mapping, Modules};
 use crate::spaces::Space;
 
-/// An address: in a file, whichever process has it mapped, or in memory that a process filled itself.
+/// An address: in a file, whichever process has it mapped, or in memory that a process filled
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     File { module: u32, offset: u64 },

@@ -26,11 +26,14 @@ use crate::stack::StackWalker;
 use crate::view::SpaceView;
 use crate::{Error, Incomplete, Options, Outcome, Target};
 
-/// How long the recorder sleeps at most: what bounds the age of a sample that no full ring announces.
+/// How long the recorder sleeps at most: what bounds the age of a sample that no full ring
+/// announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// The same at once after something has begun: until the pages are present that a new stack lacks, its samples are cut.
+/// The same at once after something has begun: until the pages are present that a new stack lacks,
+/// its samples are cut.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(4);
-/// Sleeps grow with the time that has passed since: this many of them, at least, in any time so far.
+/// Sleeps grow with the time that has passed since: this many of them, at least, in any time so
+/// far.
 const SLEEPS_SINCE_NEWS: u32 = 4;
 /// How long what was recorded may wait in memory before it is written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
@@ -92,8 +95,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-/// Asks for a better place in the scheduler, after the command has inherited ours: a recorder that comes late loses samples,
-/// and what it could have made whole. Most users may not.
+/// Asks for a better place in the scheduler, after the command has inherited ours: a recorder that
+/// comes late loses samples, and what it could have made whole. Most users may not.
 fn prefer_recorder() {
     const NICE: i32 = -11;
     if let Ok(own) = getpriority_process(None)
@@ -232,8 +235,8 @@ impl<'a> Session<'a> {
                 if interrupted || matches!(subject, Subject::Processes(_)) {
                     return Ending::Interrupted;
                 }
-                // The first one is for the command: its end is part of the recording. What comes from the terminal
-                // has reached it already.
+                // The first one is for the command: its end is part of the recording. What comes
+                // from the terminal has reached it already.
                 interrupted = true;
                 if signal.sent {
                     subject.forward(signal.number);
@@ -289,7 +292,8 @@ impl<'a> Session<'a> {
                 Ok(())
             }
             Record::Fork(task) => {
-                // A new process has its parent's stack; a new thread has one that nobody has touched.
+                // A new process has its parent's stack; a new thread has one that nobody has
+                // touched.
                 self.has_news |= task.parent_pid == task.pid;
                 self.spaces.fork(task.parent_pid, task.pid);
                 if task.parent_pid != task.pid {
@@ -390,7 +394,8 @@ impl<'a> Session<'a> {
         self.walker.walk(time, sample, self.stack_bytes, &view)
     }
 
-    /// Tells what a reader has to know of the stack at hand: the modules that it reaches into, and the thread's name.
+    /// Tells what a reader has to know of the stack at hand: the modules that it reaches into, and
+    /// the thread's name.
     fn announce(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
         let leaf = self.walker.frames.first();
         if leaf.is_some_and(|leaf| is_kernel_address(leaf.address))
@@ -420,7 +425,8 @@ impl<'a> Session<'a> {
                     self.writer.module(tid, &module)?;
                     continue;
                 }
-                // Code made at run time: what it is called may be in a file that the process has mapped.
+                // Code made at run time: what it is called may be in a file that the process has
+                // mapped.
                 for dump in space.mappings().filter(|mapping| self.modules.is_jit_dump(mapping)) {
                     if self.writer.announce_module(pid, dump.id) {
                         self.writer

@@ -82,7 +82,8 @@ impl Spaces {
         self.by_pid.entry(pid).or_default()
     }
 
-    /// Reads what a process has mapped now. Returns whether that was not done already since records were lost.
+    /// Reads what a process has mapped now. Returns whether that was not done already since records
+    /// were lost.
     pub(crate) fn refresh(&mut self, pid: u32, modules: &mut Modules<'_>) -> bool {
         if self.by_pid.get(&pid).is_some_and(|space| space.refreshed) {
             return false;
@@ -128,7 +129,8 @@ impl Spaces {
         if known {
             return;
         }
-        // Every other number is for what is left behind a mapping that covers the middle of an older one.
+        // Every other number is for what is left behind a mapping that covers the middle of an
+        // older one.
         self.next_mapping += 2;
         self.by_pid.entry(at.pid).or_default().insert(Mapping {
             start: at.start,

@@ -17,12 +17,14 @@ use crate::watch::{Edge, Watches};
 
 /// Frames that are kept at each end of a stack; what lies between is counted, not kept.
 const KEPT_AT_EACH_END: usize = 8192;
-/// Frames after which a walk is given up: a stack of 8 MiB holds half a million of the smallest frames.
+/// Frames after which a walk is given up: a stack of 8 MiB holds half a million of the smallest
+/// frames.
 const LONGEST_WALK: usize = 1 << 20;
 /// Rules that are remembered.
 const CACHED_RULES: usize = 1 << 15;
 
-/// Bytes above the stack pointer within which what can't be read is taken for a part of the stack that was not copied.
+/// Bytes above the stack pointer within which what can't be read is taken for a part of the stack
+/// that was not copied.
 const LARGEST_STACK: u64 = 1 << 30;
 
 /// Walks stacks; its memory is kept from sample to sample.
@@ -34,7 +36,8 @@ pub(crate) struct StackWalker {
     watches: Watches,
     /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
-    /// Where a stack was last seen to end rightly: the modules' generation, and the outermost frame's address.
+    /// Where a stack was last seen to end rightly: the modules' generation, and the outermost
+    /// frame's address.
     proved_end: (u64, u64),
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
@@ -50,7 +53,8 @@ struct Program<'s> {
     registers: Registers,
     sp: u64,
     copy: &'s [u8],
-    /// Bytes that the copy would have if it had not come to the end of the stack, or to a page that is not present.
+    /// Bytes that the copy would have if it had not come to the end of the stack, or to a page that
+    /// is not present.
     wanted: u32,
 }
 
@@ -69,8 +73,8 @@ impl StackWalker {
         }
     }
 
-    /// The last walk's end again, without a user stack that is none: in execve, and while a process ends, the registers are
-    /// still those of a program whose memory is gone.
+    /// The last walk's end again, without a user stack that is none: in execve, and while a process
+    /// ends, the registers are still those of a program whose memory is gone.
     pub(crate) fn without_gone_program(&mut self, sample: &Sample<'_>, stop: Stop) -> Stop {
         let kernel = sample.kernel_frames().count();
         let UserState::Native { stack, .. } = sample.user else {
@@ -100,8 +104,8 @@ impl StackWalker {
         self.watches.forget(tid);
     }
 
-    /// Walks the stack of a sample that was taken at `time`: the kernel's frames as the kernel found them, then the
-    /// program's. Copies hold up to `stack_bytes`.
+    /// Walks the stack of a sample that was taken at `time`: the kernel's frames as the kernel
+    /// found them, then the program's. Copies hold up to `stack_bytes`.
     pub(crate) fn walk(&mut self, time: u64, sample: &Sample<'_>, stack_bytes: u32, view: &SpaceView<'_, '_>) -> Stop {
         self.frames.clear();
         self.read_apart = false;
@@ -168,8 +172,8 @@ impl StackWalker {
         }
     }
 
-    /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be whole. Returns whether there
-    /// is anything to be known of that.
+    /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be
+    /// whole. Returns whether there is anything to be known of that.
     fn prepare_for_next(
         &mut self,
         program: &Program<'_>,
@@ -226,7 +230,8 @@ impl StackWalker {
         self.check_end(begin, stop, view)
     }
 
-    /// Whether this is a thread's first moment: behind the call that has made it, with the result that only the new one gets.
+    /// Whether this is a thread's first moment: behind the call that has made it, with the result
+    /// that only the new one gets.
     fn is_new_thread(
         &self,
         begin: usize,
@@ -306,7 +311,8 @@ impl StackWalker {
         stop
     }
 
-    /// The walk again with all registers that can be known: a few stacks have rows that stand on others than tables restore.
+    /// The walk again with all registers that can be known: a few stacks have rows that stand on
+    /// others than tables restore.
     fn walk_restoring(
         &mut self,
         watch: usize,
@@ -344,7 +350,8 @@ impl StackWalker {
     }
 }
 
-/// Where the return addresses lie that a walk finds beyond the copy if `beyond` was there at the time of the sample.
+/// Where the return addresses lie that a walk finds beyond the copy if `beyond` was there at the
+/// time of the sample.
 fn return_addresses_beyond(
     arch: &Arch,
     program: &Program<'_>,

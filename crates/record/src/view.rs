@@ -13,7 +13,8 @@ use crate::process::{Code, Process};
 pub(crate) struct SpaceView<'v, 'a> {
     process: Process<'v, 'a>,
     code: &'v Code,
-    /// The last answer and the addresses that it is for: a frame's caller is mostly in the same module.
+    /// The last answer and the addresses that it is for: a frame's caller is mostly in the same
+    /// module.
     last: Cell<Option<(Range<u64>, Coverage<'v>)>>,
 }
 
@@ -31,7 +32,8 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         proof::makes_thread(&self.process, pc)
     }
 
-    /// Whether the code from `ra` on has no way to a return: it may have been entered without a call.
+    /// Whether the code from `ra` on has no way to a return: it may have been entered without a
+    /// call.
     pub(crate) fn never_returns(&self, ra: u64) -> bool {
         self.code.never_returns(&self.process, ra)
     }

@@ -1,12 +1,13 @@
 //! Stacks deeper than their copies: what lies beyond, read beforehand and watched.
 //!
-//! When a stack reaches beyond its copy, the word that the walk could not read is watched by a debug register, and then the
-//! memory from there on is read. A later sample that has a frame with its return address in that word, while nobody has
-//! written there, has had that frame all the time, and with it all frames outside: frames that wait for a call to return
-//! do not change. So these are known for the moment of the sample, though they were read before it.
+//! When a stack reaches beyond its copy, the word that the walk could not read is watched by a
+//! debug register, and then the memory from there on is read. A later sample that has a frame with
+//! its return address in that word, while nobody has written there, has had that frame all the
+//! time, and with it all frames outside: frames that wait for a call to return do not change. So
+//! these are known for the moment of the sample, though they were read before it.
 //!
-//! Where to watch is a guess, and only samples prove it right. The innermost word serves the deepest stacks but changes first,
-//! so return addresses further outside are watched too.
+//! Where to watch is a guess, and only samples prove it right. The innermost word serves the
+//! deepest stacks but changes first, so return addresses further outside are watched too.
 
 use std::ops::Range;
 
@@ -20,15 +21,18 @@ use rustc_hash::FxHashMap;
 const MOST_THREADS: usize = 64;
 /// The most that is read of a stack.
 const MOST_BYTES: u64 = 2 << 20;
-/// Bytes below the watched word that are read too: a frame's saved registers lie next to its return address.
+/// Bytes below the watched word that are read too: a frame's saved registers lie next to its return
+/// address.
 const BELOW: u64 = 256;
 /// The pause in nanoseconds after a watch that was of no use, which doubles.
 const FIRST_PAUSE: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 4;
 
-/// Words of one thread that are watched at a time: CPUs have four debug registers, and debuggers want one too.
+/// Words of one thread that are watched at a time: CPUs have four debug registers, and debuggers
+/// want one too.
 const MOST_WATCHES: usize = 3;
-/// How far apart they lie: less than a copy, so that a walk that does not come to one comes to the next.
+/// How far apart they lie: less than a copy, so that a walk that does not come to one comes to the
+/// next.
 const APART: u64 = 40 << 10;
 const LEAST_APART: u64 = 16 << 10;
 /// Writes to a word that is of no use before no more are asked for.
@@ -57,7 +61,8 @@ struct Watch {
     anchor: u64,
     start: u64,
     bytes: Vec<u8>,
-    /// From when on samples may use it, and up to when it is known that nobody has written to the word.
+    /// From when on samples may use it, and up to when it is known that nobody has written to the
+    /// word.
     valid: Range<u64>,
     /// When it was last of use, and the writes since then.
     used: u64,
@@ -73,7 +78,8 @@ impl Watch {
         }
     }
 
-    /// Follows the writes to the word up to `time`. Returns whether the stack from there on is still known.
+    /// Follows the writes to the word up to `time`. Returns whether the stack from there on is
+    /// still known.
     fn is_valid_at(&mut self, time: u64) -> bool {
         if time < self.valid.end {
             return true;
@@ -126,8 +132,8 @@ impl DeepStack {
         watches.any(|watch| watch.anchor.abs_diff(address) < distance)
     }
 
-    /// Adds a watch, and puts it first. Where there are too many, the one goes that has been of no use for longest, but not
-    /// the outermost, which lasts; and none if all were of use lately.
+    /// Adds a watch, and puts it first. Where there are too many, the one goes that has been of no
+    /// use for longest, but not the outermost, which lasts; and none if all were of use lately.
     fn add(&mut self, edge: &Edge, anchor: u64) {
         if self.watches.len() >= MOST_WATCHES {
             let outermost = self.watches.iter().map(|watch| watch.anchor).max();
@@ -144,7 +150,8 @@ impl DeepStack {
         }
     }
 
-    /// Watches an edge, and of the return addresses that `outside` finds beyond it those that are far enough apart.
+    /// Watches an edge, and of the return addresses that `outside` finds beyond it those that are
+    /// far enough apart.
     fn watch(&mut self, edge: &Edge, outside: impl FnOnce(Beyond<'_>) -> Vec<u64>) {
         self.add(edge, edge.address);
         let Some(innermost) = self.watches.first().filter(|watch| watch.anchor == edge.address) else {
@@ -174,8 +181,8 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Forgets the words of this thread of which nothing is known at `time` any more, and returns how many are left; `sp` is
-    /// the stack pointer then.
+    /// Forgets the words of this thread of which nothing is known at `time` any more, and returns
+    /// how many are left; `sp` is the stack pointer then.
     pub(crate) fn renew(&mut self, tid: u32, time: u64, sp: u64) -> usize {
         if self.by_thread.is_empty() {
             return 0;
@@ -191,7 +198,8 @@ impl Watches {
         stack.watches.len()
     }
 
-    /// What one of the words that are [left](Watches::renew) says of a sample of this thread that was taken at `time`.
+    /// What one of the words that are [left](Watches::renew) says of a sample of this thread that
+    /// was taken at `time`.
     pub(crate) fn beyond(&self, tid: u32, time: u64, index: usize) -> Option<Beyond<'_>> {
         let watch = self.by_thread.get(&tid)?.watches.get(index)?;
         (time >= watch.valid.start).then(|| watch.beyond())
@@ -216,8 +224,9 @@ impl Watches {
         }
     }
 
-    /// Watches a word that a walk could not read, and return addresses beyond it, which `outside` finds in what is read from
-    /// there up to the end of the stack. Returns whether the word is, or was lately, one of the thread's own stack.
+    /// Watches a word that a walk could not read, and return addresses beyond it, which `outside`
+    /// finds in what is read from there up to the end of the stack. Returns whether the word
+    /// is, or was lately, one of the thread's own stack.
     pub(crate) fn begin(&mut self, edge: Edge, outside: impl FnOnce(Beyond<'_>) -> Vec<u64>) -> bool {
         let Edge {
             pid,
@@ -250,7 +259,8 @@ impl Watches {
         true
     }
 
-    /// Watches the newest edges, now that no newer sample is at hand: those before may have been popped long since.
+    /// Watches the newest edges, now that no newer sample is at hand: those before may have been
+    /// popped long since.
     pub(crate) fn begin_newest(&mut self) {
         for tid in self.unwatched.drain(..) {
             let Some(stack) = self.by_thread.get_mut(&tid) else {

@@ -1,7 +1,7 @@
 //! The classes of events, and what the metadata says.
 //!
-//! Names and layouts follow LTTng-UST wherever it has an event for the same thing, so that tools made for its traces
-//! show something sensible.
+//! Names and layouts follow LTTng-UST wherever it has an event for the same thing, so that tools
+//! made for its traces show something sensible.
 
 use backtrail_trace::description::{
     Array, Clock, Description, Encoding, EnvironmentValue, EventClass, FieldClass, Integer, Reference, StreamClass,
@@ -87,8 +87,8 @@ pub(crate) mod field {
     pub(crate) const CPU_ID: &str = "cpu_id";
 }
 
-/// Bits of an instruction's address: code lies in the lowest 47 bits of the address space, the kernel's in the highest
-/// 2 GiB, so that the lower 48 bits, with their sign, say all.
+/// Bits of an instruction's address: code lies in the lowest 47 bits of the address space, the
+/// kernel's in the highest 2 GiB, so that the lower 48 bits, with their sign, say all.
 pub(crate) const IP_BITS: u32 = 48;
 /// Bits of a stack's number.
 pub(crate) const STACK_BITS: u32 = 24;
@@ -223,9 +223,9 @@ fn common_events() -> Vec<(u64, Struct)> {
 /// The most bytes of a packet's compact backtraces, before they are deflated.
 pub(crate) const MAX_CBF_BYTES: usize = 1 << 20;
 
-/// `first`, then the definitions: each one's parent, and the compact backtraces of their new frames back to back, deflated
-/// (RFC 1951), which halves them. Not a sequence of structs with a sequence in each: the debug-info filter of
-/// babeltrace2 2.0.4 aborts on that.
+/// `first`, then the definitions: each one's parent, and the compact backtraces of their new frames
+/// back to back, deflated (RFC 1951), which halves them. Not a sequence of structs with a sequence
+/// in each: the debug-info filter of babeltrace2 2.0.4 aborts on that.
 fn stacks() -> Struct {
     let fields = Struct::new().with(field::FIRST, Integer::unsigned(32, ORDER));
     let fields = sequence(fields, field::PARENTS, 32, Integer::unsigned(STACK_BITS, ORDER))

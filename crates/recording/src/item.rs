@@ -22,9 +22,11 @@ pub enum Stop {
     Limit = 6,
     /// There was no user stack to walk (a kernel thread, or a process that was ending).
     NoUserStack = 7,
-    /// The caller's frame lies beyond the copy of the stack that came with the sample: what is there later is not what was.
+    /// The caller's frame lies beyond the copy of the stack that came with the sample: what is
+    /// there later is not what was.
     BeyondCopy = 8,
-    /// What stands for a return address, found without a table row, follows no call that leads here.
+    /// What stands for a return address, found without a table row, follows no call that leads
+    /// here.
     NoCall = 9,
     /// A chain of frame pointers ends in code that no table names as the start of a stack.
     NoStart = 10,
@@ -69,8 +71,8 @@ impl Stop {
     }
 }
 
-/// Whether the address belongs to the kernel: on every CPU that Backtrail knows, the half of the address space that is
-/// negative as a signed number.
+/// Whether the address belongs to the kernel: on every CPU that Backtrail knows, the half of the
+/// address space that is negative as a signed number.
 pub fn is_kernel_address(address: u64) -> bool {
     (address as i64) < 0
 }
@@ -106,11 +108,11 @@ pub struct Module {
     pub base: u64,
     /// Bytes from there to the end of its last segment.
     pub size: u64,
-    /// The addresses of this mapping of the file. Programs map parts of a file again elsewhere, each with a base of its
-    /// own. `None` stands for all from the base to the last segment.
+    /// The addresses of this mapping of the file. Programs map parts of a file again elsewhere,
+    /// each with a base of its own. `None` stands for all from the base to the last segment.
     pub mapped: Option<Range<u64>>,
-    /// Whether its addresses are relative to the base; those of a fixed-position executable are absolute where it was
-    /// linked to be.
+    /// Whether its addresses are relative to the base; those of a fixed-position executable are
+    /// absolute where it was linked to be.
     pub position_independent: bool,
     /// Path, as the process saw it; `[vdso]` and the like for what is no file.
     pub path: String,
@@ -126,8 +128,8 @@ impl Module {
     }
 }
 
-/// Whether a file with this path says what code a program makes while it runs: `jit-PID.dump`, which programs map so that
-/// those who watch mappings find it.
+/// Whether a file with this path says what code a program makes while it runs: `jit-PID.dump`,
+/// which programs map so that those who watch mappings find it.
 pub fn is_jit_dump(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let number = name.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));
@@ -160,12 +162,13 @@ pub struct Sample<'a> {
     pub tid: u32,
     /// The stack, from the leaf outwards. Kernel addresses (negative as signed numbers) come first.
     pub frames: &'a [Frame],
-    /// Why it ends there; `None` where the stack's definition was lost with an earlier part of the trace and only the leaf is known.
+    /// Why it ends there; `None` where the stack's definition was lost with an earlier part of the
+    /// trace and only the leaf is known.
     pub stop: Option<Stop>,
     /// Whether outer frames were read from the running process after the sample was taken.
     pub live: bool,
-    /// Of a call of the leaf's function: what the general registers that pass arguments were, in the order of the calling convention. Empty
-    /// where the sample is no call.
+    /// Of a call of the leaf's function: what the general registers that pass arguments were, in
+    /// the order of the calling convention. Empty where the sample is no call.
     pub passed: &'a [u64],
 }
 

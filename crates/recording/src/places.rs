@@ -1,21 +1,25 @@
-//! Where stacks keep their addresses: relative to modules, so that a stack is the same in every process that runs the
-//! same program, wherever its modules lie.
+//! Where stacks keep their addresses: relative to modules, so that a stack is the same in every
+//! process that runs the same program, wherever its modules lie.
 //!
-//! Each module has a *place*, a range of a space of numbers that no process has for itself. A frame in a module is kept as a number in the
-//! module's place; what lies in no module (the kernel, code made at run time) is kept as it is.
+//! Each module has a *place*, a range of a space of numbers that no process has for itself. A frame
+//! in a module is kept as a number in the module's place; what lies in no module (the kernel, code
+//! made at run time) is kept as it is.
 
 use rustc_hash::FxHashMap;
 
 use crate::{Frame, FrameKind, Module};
 
-/// Numbers below are in places. 1 TiB of modules is more than anybody maps, and more than 5 bytes of a compact backtrace can say.
+/// Numbers below are in places. 1 TiB of modules is more than anybody maps, and more than 5 bytes
+/// of a compact backtrace can say.
 const PLACES_END: u64 = 1 << 40;
-/// Added to addresses in no module that look like numbers in places. The sums are addresses on no CPU.
+/// Added to addresses in no module that look like numbers in places. The sums are addresses on no
+/// CPU.
 const ESCAPE: u64 = 1 << 62;
 /// Places begin at multiples of it, as modules do.
 const PAGE: u64 = 4096;
 
-/// Ranges of numbers, and what each is shifted by: from the addresses of a process to places, or back.
+/// Ranges of numbers, and what each is shifted by: from the addresses of a process to places, or
+/// back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shifts(Vec<Shift>);
 
@@ -44,7 +48,8 @@ impl Shifts {
         Some(shift.to.wrapping_add(number - shift.start))
     }
 
-    /// The number that is shifted to `to`, by one of the shifts into the `size` numbers from there on.
+    /// The number that is shifted to `to`, by one of the shifts into the `size` numbers from there
+    /// on.
     fn origin_of(&self, to: u64, size: u64) -> Option<u64> {
         let into = |shift: &&Shift| shift.to.checked_sub(to).is_some_and(|offset| offset < size);
         let shift = self.0.iter().find(into)?;
@@ -71,7 +76,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The place of a module, whose addresses in its process are kept there from now on. `None` where there is no room.
+    /// The place of a module, whose addresses in its process are kept there from now on. `None`
+    /// where there is no room.
     pub(crate) fn place(&mut self, module: &Module) -> Option<u64> {
         let shifts = self.processes.entry(module.pid).or_default();
         let mapped = module.addresses();
@@ -163,7 +169,8 @@ impl Bases {
         self.processes.remove(&pid);
     }
 
-    /// Puts the addresses of one process where kept numbers are. `false` where nothing said which module of the process one is in.
+    /// Puts the addresses of one process where kept numbers are. `false` where nothing said which
+    /// module of the process one is in.
     pub(crate) fn restore(&self, pid: u32, frames: &mut [Frame]) -> bool {
         frames
             .iter_mut()

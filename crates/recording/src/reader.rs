@@ -13,14 +13,14 @@ use crate::places::Bases;
 use crate::tree::{self, FIRST_NODE, StackNodes};
 use crate::{Frame, FrameKind, Item, Module, Sample, ThreadName};
 
-/// The most frames of one stack: more than any recorder of ours writes, and an end for hostile traces, in which a few
-/// bytes can stand for billions of equal frames.
+/// The most frames of one stack: more than any recorder of ours writes, and an end for hostile
+/// traces, in which a few bytes can stand for billions of equal frames.
 const FRAME_LIMIT: usize = 1 << 16;
 
 /// Reads a recording's items in the order of time.
 ///
-/// Damage does not end reading: a stream whose last packet is cut off ends there, and what cannot be understood is
-/// counted. [`Reader::problems`] tells of it.
+/// Damage does not end reading: a stream whose last packet is cut off ends there, and what cannot
+/// be understood is counted. [`Reader::problems`] tells of it.
 #[derive(Debug)]
 pub struct Reader {
     events: Events,
@@ -92,7 +92,8 @@ impl Reader {
         Ok(None)
     }
 
-    /// Nanoseconds that the times of items are ahead of the monotonic clock of the machine that was recorded.
+    /// Nanoseconds that the times of items are ahead of the monotonic clock of the machine that was
+    /// recorded.
     pub fn clock_offset(&self) -> u64 {
         self.clock_offset
     }
@@ -288,7 +289,8 @@ impl ItemDecoder {
         }))
     }
 
-    /// Takes a packet's definitions. Where an earlier packet is missing, stacks are unknown until the next checkpoint.
+    /// Takes a packet's definitions. Where an earlier packet is missing, stacks are unknown until
+    /// the next checkpoint.
     fn define(&mut self, event: &Event<'_>) {
         let first = event.field(field::FIRST).and_then(|value| value.as_u64());
         if first == Some(FIRST_NODE.into()) {
@@ -354,7 +356,8 @@ impl ItemDecoder {
     }
 }
 
-/// Adds the definition at the start of `bytes` and returns its length; `None` where it cannot be understood.
+/// Adds the definition at the start of `bytes` and returns its length; `None` where it cannot be
+/// understood.
 fn add_definition(nodes: &mut StackNodes, runs: &mut Vec<(Frame, u64)>, parent: u64, bytes: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(bytes).ok()?;
     runs.clear();

@@ -1,9 +1,10 @@
 //! The tree of stacks: each frame of each distinct stack once.
 //!
-//! Stacks of one program share their outer frames. So a stack is kept as a node of a tree whose roots are the outsides
-//! of stacks, one for each way in which walking a stack can end. A definition adds the frames by which a new stack differs
-//! from all before. Every frame so added gets a number of its own, the outermost the lowest, which makes each inner frame a
-//! stack that later ones can build upon, without a word more in the trace.
+//! Stacks of one program share their outer frames. So a stack is kept as a node of a tree whose
+//! roots are the outsides of stacks, one for each way in which walking a stack can end. A
+//! definition adds the frames by which a new stack differs from all before. Every frame so added
+//! gets a number of its own, the outermost the lowest, which makes each inner frame a stack that
+//! later ones can build upon, without a word more in the trace.
 
 use rustc_hash::FxHashMap;
 
@@ -12,7 +13,8 @@ use crate::{Frame, FrameKind, Stop};
 /// Numbers below are roots: what a stack's outermost frame stands on.
 pub const FIRST_NODE: u32 = 64;
 
-/// Why a stack ends, and whether outer frames were read from the running process, as the number of a root.
+/// Why a stack ends, and whether outer frames were read from the running process, as the number of
+/// a root.
 pub fn root(stop: Stop, live: bool) -> u32 {
     u32::from(stop as u8) << 1 | u32::from(live)
 }
@@ -56,7 +58,8 @@ impl StackTree {
         node
     }
 
-    /// Forgets everything: a checkpoint, from which on the trace can be understood without what came before.
+    /// Forgets everything: a checkpoint, from which on the trace can be understood without what
+    /// came before.
     pub fn clear(&mut self) {
         self.callers.clear();
         self.others.clear();
@@ -79,8 +82,8 @@ struct Run {
     frame: Frame,
 }
 
-/// The reader's side: from numbers back to frames. Its memory is bounded by the bytes of the definitions, however
-/// often they say that a frame repeats.
+/// The reader's side: from numbers back to frames. Its memory is bounded by the bytes of the
+/// definitions, however often they say that a frame repeats.
 #[derive(Debug)]
 pub struct StackNodes {
     runs: Vec<Run>,
@@ -102,8 +105,8 @@ impl StackNodes {
         self.next
     }
 
-    /// Adds the frames of a definition, as runs of equal frames from the innermost outwards. Returns `false`, and adds
-    /// nothing, where its parent is unknown or the numbers run out.
+    /// Adds the frames of a definition, as runs of equal frames from the innermost outwards.
+    /// Returns `false`, and adds nothing, where its parent is unknown or the numbers run out.
     pub fn define(&mut self, parent: u32, runs: &[(Frame, u64)]) -> bool {
         if parent >= self.next {
             return false;
@@ -133,8 +136,9 @@ impl StackNodes {
         true
     }
 
-    /// Appends the frames of a stack to `frames`, from the innermost outwards, at most `limit` of them, and returns the
-    /// root that they stand on. Where the stack is unknown, nothing is appended. `None` also where there are more frames.
+    /// Appends the frames of a stack to `frames`, from the innermost outwards, at most `limit` of
+    /// them, and returns the root that they stand on. Where the stack is unknown, nothing is
+    /// appended. `None` also where there are more frames.
     pub fn expand(&self, stack: u32, limit: usize, frames: &mut Vec<Frame>) -> Option<u32> {
         if stack >= self.next {
             return None;

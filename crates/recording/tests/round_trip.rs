@@ -164,7 +164,8 @@ proptest! {
         prop_assert_eq!(problems, Vec::<String>::new());
     }
 
-    /// Any bytes of a stream changed: reading ends or goes on, and does not panic, hang or make up stacks without end.
+    /// Any bytes of a stream changed: reading ends or goes on, and does not panic, hang or make up
+    /// stacks without end.
     #[test]
     fn damage_is_survived(
         shapes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 1..20),
@@ -243,14 +244,15 @@ fn everything_else_comes_back() {
     assert_eq!(others, expected);
 }
 
-/// Bytes of the first packet, as its context says: behind the magic number, the UUID, the stream's class and number, two times and
-/// the content's size.
+/// Bytes of the first packet, as its context says: behind the magic number, the UUID, the stream's
+/// class and number, two times and the content's size.
 fn first_packet(stream: &[u8]) -> usize {
     let bits = stream[4 + 16 + 4 + 8 + 8 + 8 + 8..][..8].try_into().unwrap();
     u64::from_ne_bytes(bits) as usize / 8
 }
 
-/// Without the first packet of definitions, stacks are unknown until the next checkpoint, and known from there on.
+/// Without the first packet of definitions, stacks are unknown until the next checkpoint, and known
+/// from there on.
 #[test]
 fn a_stream_can_be_read_from_its_middle() {
     let scratch = tempfile::tempdir().unwrap();

@@ -54,8 +54,8 @@ impl Flags {
     pub const FDE_SORTED: Flags = Flags(0x1);
     /// `SFRAME_F_FRAME_POINTER`: all functions keep a frame pointer (withdrawn in version 3).
     pub const FRAME_POINTER: Flags = Flags(0x2);
-    /// `SFRAME_F_FDE_FUNC_START_PCREL`: a start field counts from itself, not from the section's start
-    /// (version 2, errata; version 3).
+    /// `SFRAME_F_FDE_FUNC_START_PCREL`: a start field counts from itself, not from the section's
+    /// start (version 2, errata; version 3).
     pub const FDE_FUNC_START_PCREL: Flags = Flags(0x4);
 
     /// The known flags and the specification's names for them.
@@ -138,8 +138,8 @@ impl Abi {
         }
     }
 
-    /// `sfh_cfa_fixed_ra_offset` that producers write: bytes from the CFA to the return address, 0 where it has no
-    /// fixed place (section 1.2).
+    /// `sfh_cfa_fixed_ra_offset` that producers write: bytes from the CFA to the return address, 0
+    /// where it has no fixed place (section 1.2).
     pub const fn fixed_ra_offset(self) -> i8 {
         match self {
             Abi::Amd64Little => -8,

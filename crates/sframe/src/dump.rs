@@ -1,5 +1,5 @@
-//! The text that GNU objdump and readelf of the section's version print for it: 2.40 for version 1, 2.44 for version 2
-//! (2.45 and later where it has the errata), 2.47 for version 3.
+//! The text that GNU objdump and readelf of the section's version print for it: 2.40 for version 1,
+//! 2.44 for version 2 (2.45 and later where it has the errata), 2.47 for version 3.
 
 use core::fmt::{self, Write};
 
@@ -41,9 +41,11 @@ impl From<fmt::Error> for DumpError {
     }
 }
 
-/// Writes the section's text, from "Contents of the SFrame section" to the last row. `name` is the section's.
+/// Writes the section's text, from "Contents of the SFrame section" to the last row. `name` is the
+/// section's.
 ///
-/// What can't be read is left out, and told at the end: a function, or its rows from the bad one on.
+/// What can't be read is left out, and told at the end: a function, or its rows from the bad one
+/// on.
 pub fn dump(section: &Section<'_>, name: &str, out: &mut dyn Write) -> Result<(), DumpError> {
     writeln!(out, "Contents of the SFrame section {name}:")?;
     header(section, out)?;
@@ -227,7 +229,8 @@ fn slot(out: &mut Text, section: &Section<'_>, fde: &Fde<'_>, location: Location
     }
 }
 
-/// A place as the tools write it: `c-16` is what lies at CFA - 16, `sp+8` is SP + 8, `(fp-8)` what lies at FP - 8.
+/// A place as the tools write it: `c-16` is what lies at CFA - 16, `sp+8` is SP + 8, `(fp-8)` what
+/// lies at FP - 8.
 fn place(out: &mut Text, section: &Section<'_>, location: Location) {
     let arch = section.abi().arch();
     let (base, offset) = (location.base, location.offset);

@@ -35,7 +35,8 @@ pub enum ErrorKind {
     Register(i64),
     /// The CFA's offset does not fit into 32 bits once it is scaled.
     CfaOffset(i64),
-    /// Functions claim more rows than this, which is more than they can share in a section of this length.
+    /// Functions claim more rows than this, which is more than they can share in a section of this
+    /// length.
     TooManyRows(u64),
 }
 

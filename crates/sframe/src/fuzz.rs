@@ -77,7 +77,8 @@ pub fn show_sframe(data: &[u8]) {
     }
 }
 
-/// Looks for everything that is wrong. Where there is nothing, all of it can be read, and look-up finds each row.
+/// Looks for everything that is wrong. Where there is nothing, all of it can be read, and look-up
+/// finds each row.
 pub fn validate_sframe(data: &[u8]) {
     let mut findings = 0usize;
     validate(data, ADDRESS, &mut |finding| {
@@ -153,7 +154,8 @@ fn rewrite(section: &Section<'_>) {
     }
 }
 
-/// Converts `data` into every version and byte order: what comes out says the same, and lacks only what it tells.
+/// Converts `data` into every version and byte order: what comes out says the same, and lacks only
+/// what it tells.
 #[cfg(feature = "write")]
 pub fn convert_sframe(data: &[u8]) {
     use crate::write::{self, FunctionRows, Options};

@@ -68,10 +68,12 @@ impl Rule {
     }
 }
 
-/// A row (SFrame frame row entry, FRE): one rule for the code from `start` to the next row's start or the function's end.
+/// A row (SFrame frame row entry, FRE): one rule for the code from `start` to the next row's start
+/// or the function's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row {
-    /// Where the row begins, in bytes from the function's start; in a repeated pattern, from the pattern's.
+    /// Where the row begins, in bytes from the function's start; in a repeated pattern, from the
+    /// pattern's.
     pub start: u32,
     /// The rule; `None` marks the outermost frame, which has no caller.
     pub rule: Option<Rule>,
@@ -80,7 +82,8 @@ pub struct Row {
 /// What a function's table says beside its rows (SFrame function descriptor entry, FDE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// Address of the first byte, in the address space in which the section's own address was given.
+    /// Address of the first byte, in the address space in which the section's own address was
+    /// given.
     pub start: u64,
     /// Bytes of code.
     pub size: u32,

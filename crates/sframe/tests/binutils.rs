@@ -1,5 +1,5 @@
-//! What the assembler and the linker of each release make: its text as its readelf prints it, and its rows and look-ups
-//! as the second reader has them.
+//! What the assembler and the linker of each release make: its text as its readelf prints it, and
+//! its rows and look-ups as the second reader has them.
 
 use crate::common;
 
@@ -38,7 +38,8 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The section, its address and the text of readelf, of a program made with the C compiler's options.
+/// The section, its address and the text of readelf, of a program made with the C compiler's
+/// options.
 fn linked(binutils: &Binutils, machine: Machine, folder: &Path, options: &[&str]) -> (Vec<u8>, u64, String) {
     let (source, program, raw) = (folder.join("p.c"), folder.join("p"), folder.join("sframe"));
     std::fs::write(&source, PROGRAM).unwrap();
@@ -134,7 +135,8 @@ fn survives_rewriting(section: &Section<'_>) {
     for version in versions.filter(|version| *version != Version::V1 || section.abi() != Abi::S390xBig) {
         let options = Options::new(version, section.abi(), section.address());
         let output = write::section(&functions, &options).unwrap();
-        // Version 1 has no size of repeated blocks; they have 16 bytes, and those of .plt.got have 8.
+        // Version 1 has no size of repeated blocks; they have 16 bytes, and those of .plt.got have
+        // 8.
         let unsaid = |skipped: &write::Skipped| version == Version::V1 && skipped.reason == Reason::Repeat;
         assert!(output.skipped.iter().all(unsaid), "{:?}", output.skipped);
         if version == section.version() {

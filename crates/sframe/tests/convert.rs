@@ -1,4 +1,5 @@
-//! Tables in another version or byte order: each pc is told the same, or its function is named as left out.
+//! Tables in another version or byte order: each pc is told the same, or its function is named as
+//! left out.
 
 use crate::common;
 
@@ -51,7 +52,8 @@ fn function(start: u64, rule: Option<Rule>) -> FunctionRows {
     FunctionRows::new(start, 0x40, vec![Row { start: 0, rule }])
 }
 
-/// A version 3 section with one function of each kind that older versions lack, and one that they have.
+/// A version 3 section with one function of each kind that older versions lack, and one that they
+/// have.
 fn rich() -> Vec<u8> {
     let saved = Location::saved(-8);
     let rule = |cfa, ra| {

@@ -1,4 +1,5 @@
-//! The shared corpus: every section's text, function and row as binutils prints it, and as a second reader reads it.
+//! The shared corpus: every section's text, function and row as binutils prints it, and as a second
+//! reader reads it.
 
 use crate::common;
 

@@ -183,7 +183,9 @@ fn repeated_blocks_and_a_signal_frame() {
 
 #[test]
 fn s390x_of_version_2() {
-    // CFA = r15+160; then RA in f0 (register 16) and FP at CFA-72; then RA not saved, FP in register 17.
+    // CFA = r15+160; then RA in f0 (register 16) and FP at CFA-72; then RA not saved, FP in
+    // register
+    // 17.
     let rows: &[u8] = &[0, 0x03, 0, 4, 0x07, 20, 33, 0xb8, 8, 0x06, 20, 0, 35];
     let mut bytes = vec![0xde, 0xe2, 2, 1, 4, 0, 0, 0];
     for number in [1, 3, rows.len() as u32, 0, 20] {

@@ -1,4 +1,5 @@
-//! Look-up in tables that are large, uneven, and not what they say, compared with looking at every function.
+//! Look-up in tables that are large, uneven, and not what they say, compared with looking at every
+//! function.
 
 use crate::common;
 
@@ -8,7 +9,8 @@ use common::naive;
 
 const ADDRESS: u64 = 0x7fff_0000;
 
-/// Functions whose sizes and gaps span many orders of magnitude, so that their places are hard to guess.
+/// Functions whose sizes and gaps span many orders of magnitude, so that their places are hard to
+/// guess.
 fn uneven(random: &mut backtrail_testkit::text::Random, count: usize) -> Vec<FunctionRows> {
     let mut start = 0x4000_0000;
     let functions = (0..count).map(|_| {

@@ -1,5 +1,5 @@
-//! Neighbouring functions under one FDE: which may be joined, that it is smaller, and that nothing but padding says
-//! anything else afterwards.
+//! Neighbouring functions under one FDE: which may be joined, that it is smaller, and that nothing
+//! but padding says anything else afterwards.
 
 use crate::common;
 
@@ -52,7 +52,8 @@ fn rows_that_meet_fall_together() {
         function(48..64, &[32]),
     ];
     assert_eq!(written(&functions, &[], 1).len(), 3);
-    // The second function goes on where the first one ends, and the padding before the third gets the row before it.
+    // The second function goes on where the first one ends, and the padding before the third gets
+    // the row before it.
     assert_eq!(written(&functions, &[], 8), [(0, 64, vec![0, 4, 8, 20, 48])]);
     // Two at most.
     let lens = written(&functions, &[], 2);
@@ -164,7 +165,8 @@ fn functions_are_cut_where_the_pieces_are_shared() {
         .collect();
     let [whole, cut] = [1, 2].map(|merge| write::section(&functions, &options(Version::V3, merge)).unwrap());
     assert_eq!((whole.functions, whole.rows), (50, 650));
-    // From one function's epilogue to the end of the next one's prologue is the same everywhere: their FDEs are nearly all.
+    // From one function's epilogue to the end of the next one's prologue is the same everywhere:
+    // their FDEs are nearly all.
     assert!(cut.bytes.len() < whole.bytes.len() / 3);
     let section = Section::parse(&cut.bytes, ADDRESS).unwrap();
     let inside = section.functions().filter(|fde| {
@@ -227,7 +229,8 @@ fn every_program_counter_of_a_larger_table() {
     }
 }
 
-/// As the second reader finds it; program counters ascend, so that it need not look at every function each time.
+/// As the second reader finds it; program counters ascend, so that it need not look at every
+/// function each time.
 fn current(functions: &[naive::NaiveFunction], index: &mut usize, pc: u64) -> Option<Option<Rule>> {
     while functions
         .get(*index)

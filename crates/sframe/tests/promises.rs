@@ -1,5 +1,5 @@
-//! "Reading and look-up allocate nothing, never panic and have no unsafe code": seen in a release build's object code of
-//! just what they reach, not only promised.
+//! "Reading and look-up allocate nothing, never panic and have no unsafe code": seen in a release
+//! build's object code of just what they reach, not only promised.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use backtrail_testkit::reached::{Compiler, FRAME, mentions};
 /// Names that code which may panic, or may allocate, refers to.
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
-/// What a signal handler may call, and validation besides. Each becomes a function of its own that nothing else needs.
+/// What a signal handler may call, and validation besides. Each becomes a function of its own that
+/// nothing else needs.
 const CALLS: &str = r#"
 use backtrail_sframe::{Abi, ErrorKind, Flags, Index, Row, Rule, Section, Version};
 use backtrail_sframe::validate::validate;

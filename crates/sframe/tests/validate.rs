@@ -1,4 +1,5 @@
-//! Each kind of finding, with its path and its place, in sections made by hand; and none where there is nothing wrong.
+//! Each kind of finding, with its path and its place, in sections made by hand; and none where
+//! there is nothing wrong.
 
 use crate::common;
 
@@ -26,8 +27,8 @@ fn expect(bytes: &[u8], expected: &[&str]) {
     assert_eq!(found, expected);
 }
 
-/// Header of a little-endian section with these functions of 16 bytes each, 32 bytes apart, in version 2 (FDEs from
-/// offset 28, of 20 bytes) or 3 (of 16).
+/// Header of a little-endian section with these functions of 16 bytes each, 32 bytes apart, in
+/// version 2 (FDEs from offset 28, of 20 bytes) or 3 (of 16).
 fn section(version: u8, abi: u8, functions: &[(u8, u16, &[u8])]) -> Vec<u8> {
     let (mut table, mut rows) = (Vec::new(), Vec::new());
     for (index, &(info, count, bytes)) in functions.iter().enumerate() {
@@ -134,7 +135,8 @@ fn header() {
 
 #[test]
 fn sub_sections() {
-    // Rows that begin in the middle of the last FDE make no sense; what is said of the header is enough.
+    // Rows that begin in the middle of the last FDE make no sense; what is said of the header is
+    // enough.
     let found = findings(&changed(2, &[(24, &[36])]));
     assert_eq!(
         found[0].to_string(),

@@ -1,5 +1,5 @@
-//! What is written is read again: every shape of rule, every version, ABI and byte order; and looked up at every
-//! address as a second reader finds it.
+//! What is written is read again: every shape of rule, every version, ABI and byte order; and
+//! looked up at every address as a second reader finds it.
 
 use crate::common;
 
@@ -74,7 +74,8 @@ fn rows(abi: Abi) -> impl Strategy<Value = Vec<Row>> {
     })
 }
 
-/// Functions in the order of their addresses, none overlapping another, some of size 0, some with the same rows.
+/// Functions in the order of their addresses, none overlapping another, some of size 0, some with
+/// the same rows.
 fn functions(abi: Abi) -> impl Strategy<Value = Vec<FunctionRows>> {
     let gap = prop_oneof![3 => Just(0u64), 2 => 1u64..64, 1 => 1u64..0x10_0000];
     let size = prop_oneof![1 => Just(0u32), 8 => 1u32..90, 1 => 1u32..70_000];

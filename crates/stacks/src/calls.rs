@@ -1,7 +1,8 @@
 //! What functions were called with, of recordings that have the registers at their entry.
 //!
-//! Such a call is looked at as a thread would be that stands there, of a process without memory but what its file says: code and constants.
-//! So the table of arguments and the types of the file tell as much as of a stack's innermost frame, and strings that are constants are shown.
+//! Such a call is looked at as a thread would be that stands there, of a process without memory but
+//! what its file says: code and constants. So the table of arguments and the types of the file tell
+//! as much as of a stack's innermost frame, and strings that are constants are shown.
 
 use std::path::Path;
 
@@ -16,8 +17,8 @@ use crate::{Looker, Options};
 
 const PAGE: u64 = 4096;
 
-/// The arguments of calls of functions of a file whose first byte was mapped at `base`; none where the file is not there any more, is another
-/// one, or has no table of arguments.
+/// The arguments of calls of functions of a file whose first byte was mapped at `base`; none where
+/// the file is not there any more, is another one, or has no table of arguments.
 pub fn arguments(file: &File, base: u64, calls: &[&Recorded]) -> Vec<Vec<CallArgument>> {
     find(file, base, calls).unwrap_or_else(|| vec![Vec::new(); calls.len()])
 }
@@ -52,7 +53,8 @@ fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgum
     Some(innermost.map(Iterator::collect).collect())
 }
 
-/// Of the address of a constant text or of a function, which is another one in each process, what it leads to.
+/// Of the address of a constant text or of a function, which is another one in each process, what
+/// it leads to.
 fn without_address(value: String) -> String {
     match value.split_once(' ') {
         Some((address, told)) if address.starts_with("0x") => told.to_owned(),

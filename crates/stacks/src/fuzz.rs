@@ -64,9 +64,9 @@ const MEMORY: u64 = 0x7000_0000;
 /// The frames of a made-up stack.
 const FRAMES: usize = 24;
 
-/// Reads `data` as two bytes that tell the length of a table of arguments, that table and a section of types, and shows what the functions of a
-/// made-up stack were called with: of as many calls as the table has, with registers and memory that lead into themselves. How
-/// many values were shown.
+/// Reads `data` as two bytes that tell the length of a table of arguments, that table and a section
+/// of types, and shows what the functions of a made-up stack were called with: of as many calls as
+/// the table has, with registers and memory that lead into themselves. How many values were shown.
 pub fn arguments(data: &[u8]) -> usize {
     let Some((len, rest)) = data.split_first_chunk() else {
         return 0;

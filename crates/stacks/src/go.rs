@@ -1,8 +1,9 @@
 //! From the system stack of Go's runtime back to the goroutine, up to Go 1.20; x86-64 only.
 //!
-//! `runtime.systemstack` and `runtime.morestack` save where the goroutine is in its `g`, and go on in the stack of the
-//! thread's `g0`. Nothing in that stack leads back (see `go_frames` in the crate for DWARF), but R14 holds a `g` in all Go code.
-//! What is read here is believed only if all of it refers to each other, and a call leads from there to here.
+//! `runtime.systemstack` and `runtime.morestack` save where the goroutine is in its `g`, and go on
+//! in the stack of the thread's `g0`. Nothing in that stack leads back (see `go_frames` in the
+//! crate for DWARF), but R14 holds a `g` in all Go code. What is read here is believed only if all
+//! of it refers to each other, and a call leads from there to here.
 
 use backtrail_arch::{Arch, InstructionSet, Register, Registers};
 use backtrail_unwind::{Memory, Modules};
@@ -32,8 +33,8 @@ pub(crate) fn held(registers: &Registers) -> Option<u64> {
     registers.get(G)
 }
 
-/// The caller of the frame with these registers, which lies in the stack of the thread's `g0`, in the goroutine that the
-/// thread runs. `current` is what R14 held last.
+/// The caller of the frame with these registers, which lies in the stack of the thread's `g0`, in
+/// the goroutine that the thread runs. `current` is what R14 held last.
 pub(crate) fn caller(
     arch: &Arch,
     callee: &Registers,

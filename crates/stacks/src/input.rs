@@ -40,8 +40,8 @@ impl Compression {
     }
 }
 
-/// Opens the file at `path`. What is compressed is decompressed into a temporary file without a name; zeros take no room
-/// in it.
+/// Opens the file at `path`. What is compressed is decompressed into a temporary file without a
+/// name; zeros take no room in it.
 ///
 /// # Errors
 /// Where it can't be opened, is no regular file, or the temporary file can't be written.
@@ -103,7 +103,8 @@ fn keep(mut from: impl Read) -> io::Result<Input> {
     })
 }
 
-/// Writes at the file's position; a piece of nothing but zeros is passed over, which a file system keeps as a hole.
+/// Writes at the file's position; a piece of nothing but zeros is passed over, which a file system
+/// keeps as a hole.
 fn write_sparse(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     for piece in bytes.chunks(4096) {
         if piece.iter().all(|&byte| byte == 0) {

@@ -1,8 +1,11 @@
-//! Where a process at one moment, unwind tables and names meet: the stacks of live processes and of cores.
+//! Where a process at one moment, unwind tables and names meet: the stacks of live processes and of
+//! cores.
 //!
-//! [`Looker::look`] walks the threads of a running process, [`Looker::stacks`] those of a [`Snapshot`], of a core for one; [`Looker::names`] gives their frames
-//! names. Between the two lies a [`Process`], which needs no memory any more: addresses, and the modules that they lie in.
-//! [`record`] writes and reads it, so that names can be given later and elsewhere. [`input`] opens what may be a core.
+//! [`Looker::look`] walks the threads of a running process, [`Looker::stacks`] those of a
+//! [`Snapshot`], of a core for one; [`Looker::names`] gives their frames names. Between the two
+//! lies a [`Process`], which needs no memory any more: addresses, and the modules that they lie in.
+//! [`record`] writes and reads it, so that names can be given later and elsewhere. [`input`] opens
+//! what may be a core.
 #![forbid(unsafe_code)]
 //!
 //! ```no_run
@@ -81,12 +84,13 @@ impl Looker {
         }
     }
 
-    /// The stacks of all threads of a process, and the process itself where it shall be held: it stands still until that is
-    /// dropped.
+    /// The stacks of all threads of a process, and the process itself where it shall be held: it
+    /// stands still until that is dropped.
     ///
-    /// It stands still while its registers and stacks are copied. If that is not enough, because a stack is deeper, or leads into
-    /// other memory or into code made at run time, or because arguments point to other memory, it stands still once more, until
-    /// its stacks are walked: what it has later is not what it had.
+    /// It stands still while its registers and stacks are copied. If that is not enough, because a
+    /// stack is deeper, or leads into other memory or into code made at run time, or because
+    /// arguments point to other memory, it stands still once more, until its stacks are walked:
+    /// what it has later is not what it had.
     ///
     /// # Errors
     /// As [`live::capture`].
@@ -97,7 +101,8 @@ impl Looker {
         if held.is_some() || is_enough {
             return Ok((process, held));
         }
-        // Tables and names of what is met are known by now, so that this takes no longer than the walks.
+        // Tables and names of what is met are known by now, so that this takes no longer than the
+        // walks.
         match live::capture(pid, true) {
             Ok((snapshot, _held)) => Ok((self.stacks(&snapshot), None)),
             // It has ended meanwhile.
@@ -126,8 +131,8 @@ impl Looker {
         process
     }
 
-    /// Copies bytes of memory from `address` on, as [`Snapshot::read`] does, and returns how many came. What a core has left
-    /// out because a file has it comes from that file.
+    /// Copies bytes of memory from `address` on, as [`Snapshot::read`] does, and returns how many
+    /// came. What a core has left out because a file has it comes from that file.
     pub fn read(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> usize {
         self.modules.read(snapshot, address, buffer)
     }

@@ -141,7 +141,8 @@ pub(crate) struct Module {
     pub(crate) mem_size: u64,
     pub(crate) position_independent: bool,
     code: CodeSegments,
-    /// Its table; of a file that has but call frame information it is made where [`CallFrames::function`] does not tell.
+    /// Its table; of a file that has but call frame information it is made where
+    /// [`CallFrames::function`] does not tell.
     pub(crate) table: OnceCell<Option<Bytes>>,
     /// Where rows come from; `None` where there are none.
     pub(crate) origin: Option<TableOrigin>,
@@ -231,7 +232,8 @@ pub(crate) struct ModuleSet {
 }
 
 impl ModuleSet {
-    /// Takes tables from here, this file for the executable, and those of cores from below this folder.
+    /// Takes tables from here, this file for the executable, and those of cores from below this
+    /// folder.
     pub(crate) fn new(tables: Tables, executable: Option<PathBuf>, sysroot: Option<PathBuf>) -> ModuleSet {
         ModuleSet {
             tables,
@@ -266,8 +268,8 @@ impl ModuleSet {
         found.collect()
     }
 
-    /// Copies bytes of the snapshot's memory from `address` on, and returns how many came; what a core has left out from the
-    /// file that was mapped there.
+    /// Copies bytes of the snapshot's memory from `address` on, and returns how many came; what a
+    /// core has left out from the file that was mapped there.
     pub(crate) fn read(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
@@ -306,7 +308,8 @@ impl ModuleSet {
         }
     }
 
-    /// The module of a mapping; `None` for memory without a file, and where there is nothing of the file.
+    /// The module of a mapping; `None` for memory without a file, and where there is nothing of the
+    /// file.
     pub(crate) fn of(&self, snapshot: &Snapshot<'_>, mapping: &Mapping) -> Option<Rc<Module>> {
         if mapping.path != VDSO && !is_file(&mapping.path) {
             return None;
@@ -373,7 +376,8 @@ impl ModuleSet {
             .filter(|_| snapshot.executable.as_deref() == Some(mapping.path.as_str()));
         let mut candidates: Vec<PathBuf> = given.cloned().collect();
         if snapshot.is_live {
-            // By its path first, where names and debug files lie beside it; the inode says whether it is the same file.
+            // By its path first, where names and debug files lie beside it; the inode says whether
+            // it is the same file.
             let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.reader, mapping.start, mapping.end, path);
             candidates.extend([by_path, by_root, by_mapping]);
         } else {
@@ -479,7 +483,8 @@ impl ModuleSet {
 /// The file at a place, if it is the one that is mapped.
 fn open(place: &Path, snapshot: &Snapshot<'_>, mapping: &Mapping, is_given: bool) -> Option<MappedFile> {
     let metadata = std::fs::metadata(place).ok().filter(std::fs::Metadata::is_file)?;
-    // Overlay and btrfs file systems report another device here than in the mapping; the inode is the same.
+    // Overlay and btrfs file systems report another device here than in the mapping; the inode is
+    // the same.
     if snapshot.is_live && !is_given && mapping.inode != 0 && metadata.ino() != mapping.inode {
         return None;
     }

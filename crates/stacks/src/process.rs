@@ -38,20 +38,23 @@ pub struct ThreadStack {
     pub frames: Vec<Frame>,
     /// Why there are no more.
     pub end: End,
-    /// Whether memory was needed that had not been copied while the process stood still: the stack ends there, or code made at
-    /// run time and arguments are those of a later moment.
+    /// Whether memory was needed that had not been copied while the process stood still: the stack
+    /// ends there, or code made at run time and arguments are those of a later moment.
     pub lacked_memory: bool,
-    /// The registers of the frames, where they were asked for ([`Options::registers`](crate::Options::registers)).
+    /// The registers of the frames, where they were asked for
+    /// ([`Options::registers`](crate::Options::registers)).
     pub registers: FrameRegisters,
-    /// What each frame's function was called with, where that was asked for ([`Options::arguments`](crate::Options::arguments)).
+    /// What each frame's function was called with, where that was asked for
+    /// ([`Options::arguments`](crate::Options::arguments)).
     pub arguments: Vec<Vec<Argument>>,
 }
 
 /// The registers of a stack's frames.
 ///
-/// A frame's registers are those with which it goes on: of the innermost one and of code that a signal interrupted all, of the
-/// others as they are when the call has returned, which are those that can be known. The CFA of a frame is the next one's
-/// stack pointer, less [`Arch::sp_from_cfa`](backtrail_arch::Arch::sp_from_cfa).
+/// A frame's registers are those with which it goes on: of the innermost one and of code that a
+/// signal interrupted all, of the others as they are when the call has returned, which are those
+/// that can be known. The CFA of a frame is the next one's stack pointer, less
+/// [`Arch::sp_from_cfa`](backtrail_arch::Arch::sp_from_cfa).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameRegisters {
     /// Which are known, by DWARF number, and where their values begin.
@@ -104,7 +107,8 @@ pub struct Argument {
     pub code: Option<u64>,
 }
 
-/// `name=value`; `name@entry=value` where the function may have changed it since, and `...` for what is lost.
+/// `name=value`; `name@entry=value` where the function may have changed it since, and `...` for
+/// what is lost.
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = if self.at_entry { "@entry" } else { "" };
@@ -133,7 +137,8 @@ pub enum How {
     Sframe,
     /// By its callee's `.eh_frame`.
     EhFrame,
-    /// By the frame pointer, or by the CPU's rules for calls where a call led to an address without code.
+    /// By the frame pointer, or by the CPU's rules for calls where a call led to an address without
+    /// code.
     FramePointer,
     /// By the registers that the kernel saved when a signal arrived.
     Signal,

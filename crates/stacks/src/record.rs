@@ -1,6 +1,7 @@
-//! Stacks without names in one document that explains itself: each stack as a compact backtrace (CBF), the modules as a
-//! Compact ImageMap (CIF), in JSON as Swift has it (`architecture`, `backtrace`, `imageMap`), and beside them what those
-//! formats cannot say: threads, why each stack ends, and how each frame was found.
+//! Stacks without names in one document that explains itself: each stack as a compact backtrace
+//! (CBF), the modules as a Compact ImageMap (CIF), in JSON as Swift has it (`architecture`,
+//! `backtrace`, `imageMap`), and beside them what those formats cannot say: threads, why each stack
+//! ends, and how each frame was found.
 
 use std::collections::HashMap;
 use std::fmt;

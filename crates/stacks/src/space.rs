@@ -76,14 +76,16 @@ impl<'s> Space<'s> {
         }
     }
 
-    /// The table of arguments of the module with this address, the module's number, and how far it is from where its file says.
+    /// The table of arguments of the module with this address, the module's number, and how far it
+    /// is from where its file says.
     pub(crate) fn arguments_of(&self, address: u64) -> Option<(&Source, u32, u64)> {
         let (mapping, module) = self.find(address)?;
         let module = module?;
         Some((module.arguments()?, module.number, module.bias(mapping)?))
     }
 
-    /// Copies memory from `address` on, and returns how many bytes came: [`ModuleSet::read`], but each page is asked for once.
+    /// Copies memory from `address` on, and returns how many bytes came: [`ModuleSet::read`], but
+    /// each page is asked for once.
     pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let snapshot = self.snapshot;
         let mut done = 0;
@@ -137,7 +139,8 @@ impl<'s> Space<'s> {
         let bias = module.bias(mapping)?;
         let base = bias.wrapping_add(module.base_vaddr);
         let first = first_mapping(self.snapshot, mapping);
-        // A part that the process has mapped again elsewhere; the file's other pages are not beside it.
+        // A part that the process has mapped again elsewhere; the file's other pages are not beside
+        // it.
         let is_piece = match module.position_independent {
             true => first.file_offset != 0 || first.start != base,
             false => bias != 0,

@@ -103,7 +103,8 @@ impl Walk<'_, '_, '_> {
     fn all(&mut self, registers: Registers) -> Stop {
         let mut stop = self.from(registers);
         if !self.restores && matches!(stop, Stop::NotExpressible(_) | Stop::NoTable) {
-            // A few stacks need more registers than tables restore, or have code that no table can describe.
+            // A few stacks need more registers than tables restore, or have code that no table can
+            // describe.
             self.restores = true;
             self.frames.clear();
             stop = self.from(registers);
@@ -114,7 +115,8 @@ impl Walk<'_, '_, '_> {
         self.check_end(stop)
     }
 
-    /// Whether this is a thread's first moment: behind the call that has made it, with the result that only the new one gets.
+    /// Whether this is a thread's first moment: behind the call that has made it, with the result
+    /// that only the new one gets.
     fn is_new_thread(&self, innermost: &Registers, stop: Stop) -> bool {
         const RESULT: Register = Register(0);
         matches!(stop, Stop::NoCall | Stop::NoStart | Stop::NoTable | Stop::Unreadable(_))
@@ -174,7 +176,8 @@ impl Walk<'_, '_, '_> {
             }
             match stepped {
                 Ok((AddressKind::Pc, _)) => {
-                    // The handler's return address is the trampoline's first instruction: no call is before it.
+                    // The handler's return address is the trampoline's first instruction: no call
+                    // is before it.
                     if let Some(trampoline) = self.frames.last_mut() {
                         trampoline.kind = AddressKind::Pc;
                     }
@@ -207,7 +210,8 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// A call to an address without code, a null pointer mostly, has done nothing but to leave its return address.
+    /// A call to an address without code, a null pointer mostly, has done nothing but to leave its
+    /// return address.
     fn called_nothing(&mut self, registers: &mut Registers) -> Option<()> {
         let arch = self.snapshot.arch;
         let sp = registers.get(arch.sp)?;

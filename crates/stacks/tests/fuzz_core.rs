@@ -1,11 +1,12 @@
-//! The fuzz targets as ordinary tests: a small core with changes and cut off, a record, and a table of arguments with its types.
+//! The fuzz targets as ordinary tests: a small core with changes and cut off, a record, and a table
+//! of arguments with its types.
 
 use backtrail_stacks::fuzz;
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
-/// A core of one thread by hand: a note of registers whose stack pointer lies in the second of two segments, one of files,
-/// one of the process, and the auxiliary vector.
+/// A core of one thread by hand: a note of registers whose stack pointer lies in the second of two
+/// segments, one of files, one of the process, and the auxiliary vector.
 fn core() -> Vec<u8> {
     fn note(kind: u32, desc: &[u8]) -> Vec<u8> {
         let mut note = Vec::new();
@@ -109,7 +110,8 @@ fn records() {
     run(record, fuzz::record, |random, input| random.mutate(input));
 }
 
-/// The table of a program with structs, enums, bit fields, texts and a call by an argument, as gcc 12 and `backtrail sframe add --args` have made it.
+/// The table of a program with structs, enums, bit fields, texts and a call by an argument, as gcc
+/// 12 and `backtrail sframe add --args` have made it.
 #[test]
 fn arguments() {
     let seed = include_bytes!("../../../fuzz/seeds/stack_args/structs");

@@ -11,7 +11,8 @@ use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::debugger::gcore;
 use backtrail_testkit::{TempDir, available, program, scratch};
 
-/// A program that waits, and gdb's core of it, with the pieces of memory that this filter names (`core(5)`).
+/// A program that waits, and gdb's core of it, with the pieces of memory that this filter names
+/// (`core(5)`).
 fn parked(folder: &TempDir, filter: &str) -> Option<(Running, PathBuf)> {
     let built = available(program::PARKED.build())?;
     let running = command::start(Command::new(built).arg("1"), Duration::from_secs(60)).expect("it was just built");

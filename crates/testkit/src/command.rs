@@ -1,4 +1,5 @@
-//! Running commands: always with a limit of time, with all they wrote, and with the processor time that was their own.
+//! Running commands: always with a limit of time, with all they wrote, and with the processor time
+//! that was their own.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +21,8 @@ pub struct Running {
     child: Child,
     started: Instant,
     deadline: Instant,
-    // Files, not pipes: a pipe that nobody reads would stop the command, and one that a left-over grandchild holds would never end.
+    // Files, not pipes: a pipe that nobody reads would stop the command, and one that a left-over
+    // grandchild holds would never end.
     stdout: File,
     stderr: File,
 }
@@ -38,7 +40,8 @@ pub struct Finished {
     pub stderr: String,
     /// From start to end.
     pub wall: Duration,
-    /// User and system time of the process itself with all its threads, but without its children. In ticks, so to 10 ms.
+    /// User and system time of the process itself with all its threads, but without its children.
+    /// In ticks, so to 10 ms.
     pub own_cpu: Duration,
 }
 
@@ -112,7 +115,8 @@ impl Running {
         whole(&self.stdout)
     }
 
-    /// Waits until it has written `text` to standard output; false where it ended or ran out of time before.
+    /// Waits until it has written `text` to standard output; false where it ended or ran out of
+    /// time before.
     pub fn wait_for_output(&self, text: &str) -> bool {
         while !self.stdout_so_far().contains(text) {
             if self.has_ended() || Instant::now() > self.deadline {
@@ -123,8 +127,8 @@ impl Running {
         true
     }
 
-    /// Waits until it has written `text` and all its threads wait: what says that it is ready is still on its way to where
-    /// it stays.
+    /// Waits until it has written `text` and all its threads wait: what says that it is ready is
+    /// still on its way to where it stays.
     pub fn wait_at_rest(&self, text: &str) -> bool {
         self.wait_for_output(text) && {
             while !self.is_at_rest() && !self.has_ended() && Instant::now() < self.deadline {
@@ -134,7 +138,8 @@ impl Running {
         }
     }
 
-    /// Stops it, and waits until all its threads have; false where it ended or ran out of time before.
+    /// Stops it, and waits until all its threads have; false where it ended or ran out of time
+    /// before.
     pub fn stop(&self) -> bool {
         self.signal(Signal::STOP);
         while !self.are_all("T") {
@@ -207,7 +212,8 @@ impl Running {
     }
 }
 
-/// All that was written so far. Read at given places: the file's position is the command's, who goes on writing there.
+/// All that was written so far. Read at given places: the file's position is the command's, who
+/// goes on writing there.
 fn whole(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().expect("a temporary file has a length").len() as usize];
     file.read_exact_at(&mut bytes, 0).expect("a temporary file can be read");
@@ -218,7 +224,8 @@ fn stat_of(pid: u32) -> PathBuf {
     format!("/proc/{pid}/stat").into()
 }
 
-/// The state and the processor time of a process or thread, from its `stat` (proc(5)); nothing where there is none.
+/// The state and the processor time of a process or thread, from its `stat` (proc(5)); nothing
+/// where there is none.
 fn state_and_cpu(stat: &Path) -> Option<(char, Duration)> {
     let stat = std::fs::read_to_string(stat).ok()?;
     // The name, in brackets, may hold spaces and brackets itself.

@@ -49,7 +49,8 @@ for thread in gdb.selected_inferior().threads():
 print("WHOLE")
 "#;
 
-/// The stacks of all threads by their number, without the functions that gdb concludes have left by a jump; `target` are gdb's own arguments: `-p PID`, or a program and a core.
+/// The stacks of all threads by their number, without the functions that gdb concludes have left by
+/// a jump; `target` are gdb's own arguments: `-p PID`, or a program and a core.
 ///
 /// # Errors
 /// [`Missing`] where there is no gdb, or it has no Python or may not attach.
@@ -110,7 +111,8 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
                 current = tid.parse().expect("a number");
                 stacks.insert(current, Vec::new());
             }
-            // No frame of the stack: a function that has left by a jump, which gdb concludes from the compiler's notes.
+            // No frame of the stack: a function that has left by a jump, which gdb concludes from
+            // the compiler's notes.
             (Some("FRAME"), _, Some(TAILCALL_FRAME), _) => is_frame = false,
             (Some("FRAME"), Some(pc), Some(kind), Some(name)) => {
                 is_frame = true;
@@ -134,7 +136,8 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
     stacks
 }
 
-/// Runs a program that crashes, where cores may be written, and gives the core that the kernel, or qemu, has left in `folder`.
+/// Runs a program that crashes, where cores may be written, and gives the core that the kernel, or
+/// qemu, has left in `folder`.
 ///
 /// # Errors
 /// [`Missing`] where cores go elsewhere.
@@ -162,8 +165,8 @@ pub fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing>
         .ok_or(Missing("no core was written here (core_pattern)".to_owned()))
 }
 
-/// The stacks of all threads by their number, as eu-stack has them: program counters and return addresses, without inlined calls. A
-/// stack ends where eu-stack can't go on.
+/// The stacks of all threads by their number, as eu-stack has them: program counters and return
+/// addresses, without inlined calls. A stack ends where eu-stack can't go on.
 ///
 /// # Errors
 /// [`Missing`] where there is no eu-stack, or it shows nothing.

@@ -1,4 +1,5 @@
-//! A look into 64-bit little-endian ELF files, to spoil them in the right place. Not the project's reader of ELF, on purpose.
+//! A look into 64-bit little-endian ELF files, to spoil them in the right place. Not the project's
+//! reader of ELF, on purpose.
 
 use std::ops::Range;
 
@@ -15,7 +16,8 @@ pub fn section(file: &[u8], name: &str) -> Option<Range<usize>> {
         })
 }
 
-/// The value of a dynamic symbol; in an ordinary shared library whose code is mapped where it is in the file, also its place there.
+/// The value of a dynamic symbol; in an ordinary shared library whose code is mapped where it is in
+/// the file, also its place there.
 pub fn dynamic_symbol(file: &[u8], name: &str) -> Option<u64> {
     let symbols = section(file, ".dynsym")?;
     let names = section(file, ".dynstr")?.start;

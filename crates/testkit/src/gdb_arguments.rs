@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use crate::{Missing, TempDir, debugger, scratch};
 
-/// For each process whose number it is given, or core whose path: prints the line of each frame that has a place of its own on the stack, with
-/// all values. Before it those arguments of a frame that is not the innermost which the compiler has told to be in a register that calls don't
-/// preserve: gdb shows whatever is left in that; and those that a function without them (`.isra`) is told by its caller, where the call is in an
-/// inlined one: what the caller itself was called with, gdb 13 then looks for in the wrong frame.
+/// For each process whose number it is given, or core whose path: prints the line of each frame
+/// that has a place of its own on the stack, with all values. Before it those arguments of a frame
+/// that is not the innermost which the compiler has told to be in a register that calls don't
+/// preserve: gdb shows whatever is left in that; and those that a function without them (`.isra`)
+/// is told by its caller, where the call is in an inlined one: what the caller itself was called
+/// with, gdb 13 then looks for in the wrong frame.
 const SCRIPT: &str = r#"
 import gdb, re, sys
 for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
@@ -161,7 +163,8 @@ impl Session {
         })
     }
 
-    /// The frames of the main thread of a process of the program, by its number, or of a core, by its absolute path.
+    /// The frames of the main thread of a process of the program, by its number, or of a core, by
+    /// its absolute path.
     ///
     /// # Errors
     /// [`Missing`] where gdb has no Python, or may not attach, or says nothing for minutes.
@@ -234,7 +237,8 @@ fn frame(line: &str) -> Option<Frame> {
     Some((pc.parse().ok()?, arguments.filter(|_| shown != "?")))
 }
 
-/// What stands between commas, up to the closing parenthesis; commas in quotes and braces count for nothing.
+/// What stands between commas, up to the closing parenthesis; commas in quotes and braces count for
+/// nothing.
 fn split(text: &str) -> Vec<String> {
     let (mut all, mut one) = (Vec::new(), String::new());
     let (mut depth, mut quote, mut escaped) = (0u32, None, false);
@@ -260,8 +264,8 @@ fn split(text: &str) -> Vec<String> {
     all.iter().map(|one| one.trim().to_owned()).collect()
 }
 
-/// Whether two texts of values mean the same: numbers and names do to the letter, texts as far as both show them, pointers without
-/// what else is said of them.
+/// Whether two texts of values mean the same: numbers and names do to the letter, texts as far as
+/// both show them, pointers without what else is said of them.
 pub fn is_same(ours: &str, gdbs: &str) -> bool {
     // gdb tells the type of pointers to functions first, and the name behind.
     let gdbs = match gdbs.strip_prefix('(').and_then(|rest| rest.split_once(") 0x")) {
@@ -306,8 +310,8 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
     }
 }
 
-/// The members or elements of a struct or an array with their names, if there are any: of C, of C++, whose bases are told as `<space::Base>`, or of
-/// Rust, which has a path in front and colons.
+/// The members or elements of a struct or an array with their names, if there are any: of C, of
+/// C++, whose bases are told as `<space::Base>`, or of Rust, which has a path in front and colons.
 fn members(text: &str) -> Option<Vec<(String, String)>> {
     let (path, inner) = text.strip_suffix('}')?.split_once('{')?;
     let is_path = path.chars().all(|c| c.is_alphanumeric() || "_: ".contains(c));
@@ -341,7 +345,8 @@ fn are_same(ours: &[(String, String)], gdbs: &[(String, String)]) -> bool {
         })
 }
 
-/// With other characters as bytes are told: which of these make up characters, either may see otherwise.
+/// With other characters as bytes are told: which of these make up characters, either may see
+/// otherwise.
 fn in_ascii(text: &str) -> String {
     let byte = |byte: u8| match byte.is_ascii() {
         true => char::from(byte).to_string(),
@@ -379,7 +384,8 @@ pub struct Tally {
     pub arguments: usize,
     /// Those that gdb shows: as they are, and as they were passed.
     pub gdb: [usize; 2],
-    /// Those that gdb shows beside these, of which it has only what is left in registers that calls don't preserve.
+    /// Those that gdb shows beside these, of which it has only what is left in registers that calls
+    /// don't preserve.
     pub left_over: usize,
     /// Those that we show, likewise.
     pub ours: [usize; 2],
@@ -389,12 +395,14 @@ pub struct Tally {
     pub missing: Vec<String>,
     /// Values that differ: what differs.
     pub wrong: Vec<String>,
-    /// Values that differ of arguments that an inlined call tells, which gdb 13 looks for in the wrong frame.
+    /// Values that differ of arguments that an inlined call tells, which gdb 13 looks for in the
+    /// wrong frame.
     pub by_inlined: Vec<String>,
 }
 
 impl Tally {
-    /// Counts the frames of a process: ours as `backtrail stack --args --json` has them. By `innermost` those are told that are counted.
+    /// Counts the frames of a process: ours as `backtrail stack --args --json` has them. By
+    /// `innermost` those are told that are counted.
     pub fn count(&mut self, ours: &serde_json::Value, gdb: &[Frame], innermost: bool) {
         let frames = ours["threads"][0]["frames"].as_array().cloned().unwrap_or_default();
         let ours: Vec<&serde_json::Value> = frames.iter().filter(|frame| frame["inlined"] == false).collect();
@@ -414,7 +422,8 @@ impl Tally {
                 .flatten()
                 .filter_map(|one| Some((one["name"].as_str()?, one)))
                 .collect();
-            // Files without debug information for gdb, or without tables, have nothing to be compared.
+            // Files without debug information for gdb, or without tables, have nothing to be
+            // compared.
             if own.is_empty() {
                 continue;
             }

@@ -1,10 +1,12 @@
 //! Test programs, byte notation, and the tools that results are compared with.
 //!
-//! For tests, benchmarks and chores only: nothing that is shipped depends on it. It knows the command line and the JSON of `backtrail`, as
-//! any script would, and none of the formats' own code: what it builds and reads, it builds and reads by its own means.
+//! For tests, benchmarks and chores only: nothing that is shipped depends on it. It knows the
+//! command line and the JSON of `backtrail`, as any script would, and none of the formats' own
+//! code: what it builds and reads, it builds and reads by its own means.
 //!
-//! A thing that a machine lacks (a compiler, permission to sample) is [`Missing`], never a failure: [`available`] turns it into a line
-//! that starts with `SKIPPED:`, written past the test runner's capture so that nobody overlooks it.
+//! A thing that a machine lacks (a compiler, permission to sample) is [`Missing`], never a failure:
+//! [`available`] turns it into a line that starts with `SKIPPED:`, written past the test runner's
+//! capture so that nobody overlooks it.
 
 pub mod command;
 pub mod debugger;
@@ -43,7 +45,8 @@ impl std::error::Error for Missing {}
 /// What a line about a test that was left out starts with; `cargo xtask test` counts these lines.
 pub const SKIPPED: &str = "SKIPPED:";
 
-/// Waits until no other test, of any process, holds the lock of this name, and holds it until the file is dropped.
+/// Waits until no other test, of any process, holds the lock of this name, and holds it until the
+/// file is dropped.
 ///
 /// # Panics
 /// If the target directory cannot be written.
@@ -56,7 +59,8 @@ pub fn alone(name: &str) -> File {
 
 /// Says that this test checks nothing here, and why.
 ///
-/// The line goes to standard error itself: `eprintln!` would be kept back by the test runner where the test passes.
+/// The line goes to standard error itself: `eprintln!` would be kept back by the test runner where
+/// the test passes.
 pub fn skip(reason: impl fmt::Display) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test").to_owned();

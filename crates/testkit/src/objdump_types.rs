@@ -1,4 +1,5 @@
-//! What `objdump --ctf` says of a file's types, without where they are: to find out whether another file has them too.
+//! What `objdump --ctf` says of a file's types, without where they are: to find out whether another
+//! file has them too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,8 +81,9 @@ impl Dicts {
         self.0.values().map(|dict| dict.types.len()).sum()
     }
 
-    /// The types and symbols of `other` that these lack: those of a unit are looked for in the unit and in the parent,
-    /// those of the parent anywhere. A declaration is there if the parent has the definition.
+    /// The types and symbols of `other` that these lack: those of a unit are looked for in the unit
+    /// and in the parent, those of the parent anywhere. A declaration is there if the parent
+    /// has the definition.
     pub fn missing(&self, other: &Dicts) -> Vec<String> {
         let mut missing = Vec::new();
         let empty = Dict::default();
@@ -90,7 +92,8 @@ impl Dicts {
             let own = self.get(name).unwrap_or(&empty);
             let anywhere =
                 |has: &dyn Fn(&Dict) -> bool| has(own) || has(parent) || (name.is_empty() && self.0.values().any(has));
-            // What is declared for want of one definition may have one here, and what refers to it then says so.
+            // What is declared for want of one definition may have one here, and what refers to it
+            // then says so.
             let defined = |text: &str| {
                 let name = text.split_once("(kind 9) ").map(|(_, name)| format!(") {name} (size "));
                 let defines = |text: &String, name: &str| {
@@ -141,8 +144,9 @@ fn dicts_of<'d>(
     [own, parent].into_iter().chain(all)
 }
 
-/// The text with structs and unions that it refers to by their names alone: one may be declared where another is defined. Those that
-/// are defined have a text of their own, and so do their sizes.
+/// The text with structs and unions that it refers to by their names alone: one may be declared
+/// where another is defined. Those that are defined have a text of their own, and so do their
+/// sizes.
 fn loosely(text: &str) -> String {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let (head, referred) = match first.starts_with("(kind 6)") || first.starts_with("(kind 7)") {
@@ -160,8 +164,9 @@ fn loosely(text: &str) -> String {
     format!("{head}\n{}", referred.join(" ").replace(" \n", "\n"))
 }
 
-/// The line without ids, which differ from file to file; without alignments, which objdump takes from the first member, and
-/// that may be declared only; and without the braces of what look-ups by name do not see.
+/// The line without ids, which differ from file to file; without alignments, which objdump takes
+/// from the first member, and that may be declared only; and without the braces of what look-ups by
+/// name do not see.
 fn without_places(line: &str) -> String {
     let mut kept = String::new();
     for word in line.split(' ') {

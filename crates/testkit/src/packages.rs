@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-/// Installs the packages of missing `tools`, if that is possible, and returns those that stay missing. A tool is a program, or
-/// a file by its whole path.
+/// Installs the packages of missing `tools`, if that is possible, and returns those that stay
+/// missing. A tool is a program, or a file by its whole path.
 pub fn install(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     let missing = || {
         let missing = tools.iter().filter(|(tool, _)| !on_path(tool));

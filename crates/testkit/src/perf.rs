@@ -8,8 +8,8 @@ use crate::{Missing, command, program};
 
 /// Whether this user, in this container, may sample its own processes.
 ///
-/// Asked of the kernel by a small program of its own, not of `backtrail`: a recorder that always fails must not look like a machine that
-/// forbids it.
+/// Asked of the kernel by a small program of its own, not of `backtrail`: a recorder that always
+/// fails must not look like a machine that forbids it.
 ///
 /// # Errors
 /// [`Missing`] with the kernel's answer.
@@ -60,7 +60,8 @@ const STARTS: [&str; 8] = [
     "clone3",
 ];
 
-/// Counts the samples of a perf.data file and those whose stack is complete, in perf's own unwinding.
+/// Counts the samples of a perf.data file and those whose stack is complete, in perf's own
+/// unwinding.
 ///
 /// # Errors
 /// [`Missing`] where there is no perf.
@@ -76,7 +77,8 @@ fn count(script: &str) -> Stacks {
     let mut stacks = Stacks::default();
     for stack in script.split("\n\n").filter(|stack| !stack.trim().is_empty()) {
         stacks.samples += 1;
-        // In a stripped program `_start` itself has no name; the C library's part of the start, just before it, has.
+        // In a stripped program `_start` itself has no name; the C library's part of the start,
+        // just before it, has.
         stacks.complete += u64::from(stack.trim_end().lines().rev().take(2).any(is_start));
     }
     stacks

@@ -30,7 +30,8 @@ pub fn target() -> PathBuf {
     }
 }
 
-/// A program or library of the workspace, built as it is shipped; cargo's output goes where ours does.
+/// A program or library of the workspace, built as it is shipped; cargo's output goes where ours
+/// does.
 ///
 /// # Errors
 /// What cargo ended with.

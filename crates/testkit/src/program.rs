@@ -1,4 +1,5 @@
-//! The test programs, and how they are built: each once for its source, flags and libraries, into `target/testprograms`.
+//! The test programs, and how they are built: each once for its source, flags and libraries, into
+//! `target/testprograms`.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use crate::{Missing, command, place};
 
-/// A test program or library. What each does, and with which arguments, stands at the top of its source under `programs/`.
+/// A test program or library. What each does, and with which arguments, stands at the top of its
+/// source under `programs/`.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// The name of what is built.
@@ -22,7 +24,8 @@ pub struct Program {
     pub libraries: &'static [&'static Program],
 }
 
-/// How C programs are built unless something else is the point: as distributions do, and certainly without frame pointers.
+/// How C programs are built unless something else is the point: as distributions do, and certainly
+/// without frame pointers.
 const C: &[&str] = &["-O2", "-g", "-fomit-frame-pointer", "-pthread"];
 const C_LIBRARY: &[&str] = &["-O2", "-g", "-fomit-frame-pointer", "-fPIC", "-shared"];
 
@@ -221,7 +224,8 @@ impl Program {
         build.args(self.flags);
         let finished = command::run(&mut build, Duration::from_secs(120))?;
         assert!(finished.status.success(), "{build:?}: {}", finished.describe());
-        // Other test runs may be at the same place: whoever comes last wins, and nobody sees half a file.
+        // Other test runs may be at the same place: whoever comes last wins, and nobody sees half a
+        // file.
         std::fs::rename(&attempt, &built).expect("a built program can be renamed");
         Ok(built)
     }

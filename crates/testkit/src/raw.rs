@@ -1,4 +1,5 @@
-//! What takes unsafe code: a file as memory that stays when its process is killed, and the processor's clock.
+//! What takes unsafe code: a file as memory that stays when its process is killed, and the
+//! processor's clock.
 #![allow(unsafe_code)]
 
 use std::fs::OpenOptions;
@@ -9,8 +10,8 @@ use std::path::Path;
 pub fn shared_file(path: &Path, bytes: u64) -> io::Result<memmap2::MmapMut> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     file.set_len(bytes)?;
-    // SAFETY: the file was made here, so nobody else has it mapped or shortens it: tests only read it, with system calls, while
-    // it is mapped.
+    // SAFETY: the file was made here, so nobody else has it mapped or shortens it: tests only read
+    // it, with system calls, while it is mapped.
     unsafe { memmap2::MmapMut::map_mut(&file) }
 }
 
@@ -18,7 +19,8 @@ pub fn shared_file(path: &Path, bytes: u64) -> io::Result<memmap2::MmapMut> {
 #[inline]
 pub fn cycles() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction reads a register and touches no memory; every x86-64 processor has it.
+    // SAFETY: the instruction reads a register and touches no memory; every x86-64 processor has
+    // it.
     return Some(unsafe { core::arch::x86_64::_rdtsc() });
     #[cfg(not(target_arch = "x86_64"))]
     None

@@ -1,4 +1,5 @@
-//! The object code of what some functions reach, and of nothing else: what it does not mention, they can't call.
+//! The object code of what some functions reach, and of nothing else: what it does not mention,
+//! they can't call.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -70,7 +71,8 @@ impl Compiler {
         self.crates.push(name);
     }
 
-    /// A crate of the workspace's dependencies that needs nothing but `core`, without features, as cargo has it.
+    /// A crate of the workspace's dependencies that needs nothing but `core`, without features, as
+    /// cargo has it.
     pub fn library(&mut self, name: &str) {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut ask = Command::new(cargo);
@@ -92,8 +94,8 @@ impl Compiler {
         self.crates.push(name.to_owned());
     }
 
-    /// The object code of everything that the source's functions reach, and of nothing else: a shared library out of
-    /// which the compiler and the linker have thrown the rest.
+    /// The object code of everything that the source's functions reach, and of nothing else: a
+    /// shared library out of which the compiler and the linker have thrown the rest.
     pub fn reached(&self, name: &str, text: &str) -> Vec<u8> {
         std::fs::read(self.shared_library(name, text)).expect("it was just made")
     }

@@ -136,13 +136,15 @@ impl Backtrail {
         command
     }
 
-    /// Gives a command the surroundings in which `backtrail` is tested: its own cache, no colours, no configuration of the user's.
+    /// Gives a command the surroundings in which `backtrail` is tested: its own cache, no colours,
+    /// no configuration of the user's.
     pub fn surroundings(&self, command: &mut Command) {
         command.env("XDG_CACHE_HOME", self.cache.path()).env("NO_COLOR", "1");
         plain_surroundings(command);
     }
 
-    /// `backtrail record -q -o OUT OPTIONS… -- COMMAND…`, not yet started. Quiet, so that what it says is trouble.
+    /// `backtrail record -q -o OUT OPTIONS… -- COMMAND…`, not yet started. Quiet, so that what it
+    /// says is trouble.
     pub fn record<C: AsRef<OsStr>>(&self, out: &Path, options: &[&str], recorded: &[C]) -> Command {
         let mut command = self.command(["record", "-q", "-o"]);
         command.arg(out).args(options).arg("--").args(recorded);

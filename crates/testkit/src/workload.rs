@@ -35,7 +35,8 @@ impl Workload {
     }
 }
 
-/// Takes the user's own configuration out of the game: it decides what `git` does, and with it what is measured.
+/// Takes the user's own configuration out of the game: it decides what `git` does, and with it what
+/// is measured.
 pub fn plain_surroundings(command: &mut Command) {
     command
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -44,7 +45,8 @@ pub fn plain_surroundings(command: &mut Command) {
         .env("LC_ALL", "C");
 }
 
-/// The programs that must be seen whole: those of the project's promise, in its order. `scratch` holds what they work on.
+/// The programs that must be seen whole: those of the project's promise, in its order. `scratch`
+/// holds what they work on.
 ///
 /// An entry is [`Missing`] where the machine lacks the program.
 pub fn promised(seconds: u32, scratch: &Path) -> Vec<(&'static str, Result<Workload, Missing>)> {
@@ -161,7 +163,8 @@ pub fn built(name: &'static str, program: &program::Program, arguments: &[&str])
     Ok(Workload::new(name, &[&[text(&path)], arguments].concat()))
 }
 
-/// Runs a piece of shell again and again until the time is over; its own arguments are `$0`, `$1`, ….
+/// Runs a piece of shell again and again until the time is over; its own arguments are `$0`, `$1`,
+/// ….
 fn looped(name: &'static str, seconds: u32, script: &str, arguments: &[&str]) -> Workload {
     let script = format!("end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do {script}; done");
     Workload::new(name, &[&["sh", "-c", &script], arguments].concat())
@@ -213,7 +216,8 @@ fn fast_import(commits: u32) -> String {
     stream
 }
 
-/// C++ whose compilation takes a second or two: every class brings maps, sorts and closures of its own.
+/// C++ whose compilation takes a second or two: every class brings maps, sorts and closures of its
+/// own.
 fn templates(classes: u32) -> String {
     let mut source = String::from(
         "#include <algorithm>\n#include <array>\n#include <functional>\n#include <map>\n#include <string>\n\

@@ -16,8 +16,8 @@ pub(crate) enum TableRule {
     NotCovered,
 }
 
-/// A place in a [`RuleCache`]: 16 bytes, since a walk waits for each entry to come from memory. What does not fit is not
-/// kept, but looked up each time.
+/// A place in a [`RuleCache`]: 16 bytes, since a walk waits for each entry to come from memory.
+/// What does not fit is not kept, but looked up each time.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheEntry {
     key: u64,
@@ -32,7 +32,8 @@ impl CacheEntry {
     };
 }
 
-/// Set in a key that is a table's number and an address in it; a key without it is an address of the program.
+/// Set in a key that is a table's number and an address in it; a key without it is an address of
+/// the program.
 const OF_TABLE: u64 = 1 << 63;
 /// Bits of an address in a key, the table's number above them.
 const ADDRESS_BITS: u32 = 40;
@@ -44,10 +45,11 @@ fn key(table: u32, address: u64) -> Option<u64> {
     fits.then_some(OF_TABLE | u64::from(table) << ADDRESS_BITS | address)
 }
 
-/// A rule in one word: kind (bits 0 to 2), mangled return address (3), saved frame pointer (4), whether the CFA is told from the frame pointer
-/// rather than the stack pointer (5), frame pointer just below the return address (6), nothing (8 to 15), where
-/// [`MemoStep`](crate::MemoStep) has its flags, the offsets of return address (16 to 31) and frame pointer (32 to 47) from the CFA in bytes, and the
-/// CFA's in words of 8 bytes (48 to 63).
+/// A rule in one word: kind (bits 0 to 2), mangled return address (3), saved frame pointer (4),
+/// whether the CFA is told from the frame pointer rather than the stack pointer (5), frame pointer
+/// just below the return address (6), nothing (8 to 15), where [`MemoStep`](crate::MemoStep) has
+/// its flags, the offsets of return address (16 to 31) and frame pointer (32 to 47) from the CFA in
+/// bytes, and the CFA's in words of 8 bytes (48 to 63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRule(u64);
 
@@ -126,7 +128,8 @@ impl PackedRule {
         }
     }
 
-    /// Whether it leads to a caller whose CFA is so far from the stack pointer or the frame pointer. [Those](RuleCache::at) of return addresses do.
+    /// Whether it leads to a caller whose CFA is so far from the stack pointer or the frame
+    /// pointer. [Those](RuleCache::at) of return addresses do.
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & Self::KINDS == Self::CALLER
@@ -195,15 +198,16 @@ fn slot(saved: Location) -> Option<u64> {
     (saved.base == Base::Cfa && saved.deref).then_some(u64::from(offset as u16))
 }
 
-/// A direct-mapped cache over memory that the caller lends. It never changes an answer: an entry is used only where
-/// both the table and the address are the same.
+/// A direct-mapped cache over memory that the caller lends. It never changes an answer: an entry is
+/// used only where both the table and the address are the same.
 #[derive(Debug)]
 pub struct RuleCache<'m> {
     entries: &'m mut [CacheEntry],
 }
 
 impl<'m> RuleCache<'m> {
-    /// A cache in `entries`; only the largest power of two that fits is used, and none at all works too.
+    /// A cache in `entries`; only the largest power of two that fits is used, and none at all works
+    /// too.
     pub fn new(entries: &'m mut [CacheEntry]) -> Self {
         let usable = match entries.len() {
             0 => 0,
@@ -214,13 +218,15 @@ impl<'m> RuleCache<'m> {
         }
     }
 
-    /// Forgets everything; needed before a table's number is given to another table, and before an address whose rules are kept for good
+    /// Forgets everything; needed before a table's number is given to another table, and before an
+    /// address whose rules are kept for good
     /// ([`Modules::is_lasting`](crate::Modules::is_lasting)) is another module's.
     pub fn clear(&mut self) {
         self.entries.fill(CacheEntry::EMPTY);
     }
 
-    /// The rule of a return address of the program that is not 0; it is [plain](PackedRule::is_plain).
+    /// The rule of a return address of the program that is not 0; it is
+    /// [plain](PackedRule::is_plain).
     #[inline(always)]
     pub(crate) fn at(&self, return_address: u64) -> Option<PackedRule> {
         let entry = self.entries.get(self.place_of_address(return_address))?;

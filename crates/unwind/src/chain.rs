@@ -44,8 +44,9 @@ pub fn link(arch: &Arch, pc: u64, kind: AddressKind, modules: &impl Modules, cac
     }
 }
 
-/// What the outermost frame, whose return address is `ra`, shows of the end of the walk that found it: a stack is whole only
-/// if it ends in code that a table names as the start of one, or in code from which nothing returns.
+/// What the outermost frame, whose return address is `ra`, shows of the end of the walk that found
+/// it: a stack is whole only if it ends in code that a table names as the start of one, or in code
+/// from which nothing returns.
 pub fn check_end(
     arch: &Arch,
     ra: u64,
@@ -63,8 +64,8 @@ pub fn check_end(
     }
 }
 
-/// Whether it is the rule of a frame that the frame pointer points to, with the caller's frame pointer and the return
-/// address where chains have them.
+/// Whether it is the rule of a frame that the frame pointer points to, with the caller's frame
+/// pointer and the return address where chains have them.
 fn is_linked(arch: &Arch, rule: &Rule) -> bool {
     let cfa = Location {
         base: Base::Register(arch.fp.0),

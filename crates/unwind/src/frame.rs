@@ -18,7 +18,8 @@ pub struct Frame {
 pub struct Position {
     /// The registers.
     pub registers: Registers,
-    /// [`AddressKind::Pc`] in code that was interrupted; [`AddressKind::Ra`] where the registers are those after a call has returned.
+    /// [`AddressKind::Pc`] in code that was interrupted; [`AddressKind::Ra`] where the registers
+    /// are those after a call has returned.
     pub kind: AddressKind,
 }
 

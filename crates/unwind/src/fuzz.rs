@@ -8,7 +8,8 @@ use crate::{
     RuleCache, Stop, Table, walk,
 };
 
-/// Where the code and the stack are said to lie: so that small numbers in an input are often one or the other.
+/// Where the code and the stack are said to lie: so that small numbers in an input are often one or
+/// the other.
 const CODE: u64 = 0x1_0000;
 const STACK: u64 = 0x2_0000;
 
@@ -16,7 +17,8 @@ const LIMIT: usize = 200;
 /// Reads of which each is made to fail.
 const FAILING: usize = 100;
 
-/// Bytes before the table and the stack: what CPU, how many bytes of table (2), and PC, SP, FP and one more register (2 each).
+/// Bytes before the table and the stack: what CPU, how many bytes of table (2), and PC, SP, FP and
+/// one more register (2 each).
 const HEAD: usize = 12;
 
 struct Code<'a> {
@@ -90,7 +92,8 @@ fn walked(
     }
 }
 
-/// Walks over any stack, by any table. A walk ends, remembers nothing wrong, and a read that fails changes nothing before it.
+/// Walks over any stack, by any table. A walk ends, remembers nothing wrong, and a read that fails
+/// changes nothing before it.
 ///
 /// # Panics
 /// Where one of these does not hold.

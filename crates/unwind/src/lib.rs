@@ -1,12 +1,14 @@
-//! One step up the stack: from a frame's registers to its caller's, by SFrame rows or frame pointers.
+//! One step up the stack: from a frame's registers to its caller's, by SFrame rows or frame
+//! pointers.
 //!
-//! Your duties: give the registers of the innermost frame, a [`Memory`] that answers reads of the stack, and
-//! [`Modules`] that says which table covers an address. What this crate does with them: nothing but arithmetic. It
-//! allocates nothing, takes no lock, does not panic, and reads memory through [`Memory`] only, so that the same code
-//! serves a signal handler, a live process and a core.
+//! Your duties: give the registers of the innermost frame, a [`Memory`] that answers reads of the
+//! stack, and [`Modules`] that says which table covers an address. What this crate does with them:
+//! nothing but arithmetic. It allocates nothing, takes no lock, does not panic, and reads memory
+//! through [`Memory`] only, so that the same code serves a signal handler, a live process and a
+//! core.
 //!
-//! What this is not for: naming functions, or restoring registers other than PC, SP and FP. SFrame does not keep
-//! them; only a signal frame gives all of them back.
+//! What this is not for: naming functions, or restoring registers other than PC, SP and FP. SFrame
+//! does not keep them; only a signal frame gives all of them back.
 //!
 //! ```
 //! use backtrail_arch::{Registers, x86_64::ARCH};
@@ -80,8 +82,8 @@ use backtrail_sframe::{Index, Rule, Section};
 
 /// Reads the memory of the program that is unwound.
 pub trait Memory {
-    /// The word at `address`, in the program's own byte order; `None` where it cannot be read, as at `u64::MAX`, where
-    /// it would lie across the end of memory.
+    /// The word at `address`, in the program's own byte order; `None` where it cannot be read, as
+    /// at `u64::MAX`, where it would lie across the end of memory.
     fn word(&mut self, address: u64) -> Option<u64>;
 
     /// The word where it is at hand; what is not is asked for by [`Memory::word`].
@@ -96,14 +98,15 @@ pub trait Memory {
         Some((self.word_at_hand(address)?, self.word_at_hand(address.wrapping_add(8))?))
     }
 
-    /// Whether the word at `address` is `value`, in the bits of `mask`. The last walk is compared so: memory that has gone since may
-    /// say that it was.
+    /// Whether the word at `address` is `value`, in the bits of `mask`. The last walk is compared
+    /// so: memory that has gone since may say that it was.
     #[inline(always)]
     fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
         self.word(address).is_some_and(|word| word & mask == value)
     }
 
-    /// Whether the word at `address` is `first`, and the one behind it `second` in the bits of `mask`.
+    /// Whether the word at `address` is `first`, and the one behind it `second` in the bits of
+    /// `mask`.
     #[inline(always)]
     fn are(&mut self, address: u64, first: u64, mask: u64, second: u64) -> bool {
         self.is(address, u64::MAX, first) && self.is(address.wrapping_add(8), mask, second)
@@ -169,8 +172,8 @@ pub trait Modules {
     /// The coverage of `address`.
     fn coverage(&self, address: u64) -> Coverage<'_>;
 
-    /// How to leave the frame at `pc`, which no table row describes; `in_table` if its module has a table that
-    /// leaves it out.
+    /// How to leave the frame at `pc`, which no table row describes; `in_table` if its module has a
+    /// table that leaves it out.
     fn uncovered(&self, _pc: u64, _kind: AddressKind, in_table: bool) -> Uncovered {
         match in_table {
             true => Uncovered::Unknown,
@@ -178,30 +181,32 @@ pub trait Modules {
         }
     }
 
-    /// Whether `ra`, found without a table row, follows a call that can lead to `callee`, an address in the frame that
-    /// it was found from.
+    /// Whether `ra`, found without a table row, follows a call that can lead to `callee`, an
+    /// address in the frame that it was found from.
     fn is_called(&self, _ra: u64, _callee: u64) -> bool {
         true
     }
 
-    /// Whether `address` lies in the stack that `sp` points to, as far as anybody knows. A frame that was found without a
-    /// table row is believed only if it does.
+    /// Whether `address` lies in the stack that `sp` points to, as far as anybody knows. A frame
+    /// that was found without a table row is believed only if it does.
     fn is_same_stack(&self, _sp: u64, _address: u64) -> bool {
         true
     }
 
-    /// What `word`, on top of the stack, is to the interrupted code at `pc`, which is taken to keep a frame pointer.
+    /// What `word`, on top of the stack, is to the interrupted code at `pc`, which is taken to keep
+    /// a frame pointer.
     fn on_top(&self, _word: u64, _pc: u64) -> OnTop {
         OnTop::Other
     }
 
-    /// Whether the frame at `pc`, whose row is `rule`, is linked into the chain of frame pointers though the row does not
-    /// need one: some compilers always keep it.
+    /// Whether the frame at `pc`, whose row is `rule`, is linked into the chain of frame pointers
+    /// though the row does not need one: some compilers always keep it.
     fn links_frames(&self, _pc: u64, _kind: AddressKind, _rule: &Rule) -> bool {
         false
     }
 
-    /// Whether the coverage of `address` stays what it is as long as a [`RuleCache`] is in use, so that it need not be asked for again.
+    /// Whether the coverage of `address` stays what it is as long as a [`RuleCache`] is in use, so
+    /// that it need not be asked for again.
     fn is_lasting(&self, _address: u64) -> bool {
         false
     }

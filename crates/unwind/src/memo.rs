@@ -1,17 +1,20 @@
 //! The last walk of a thread, remembered, so that the next one compares instead of walking.
 //!
-//! A step depends on the frame's registers, on the words that it reads, and on the tables, and on nothing else. So where a walk
-//! comes to a frame to which the last walk came too, with the same registers, all that followed then follows now, as long as the
-//! same words are read. To compare them is several times faster than to walk: no table is looked at, and no read waits for the
+//! A step depends on the frame's registers, on the words that it reads, and on the tables, and on
+//! nothing else. So where a walk comes to a frame to which the last walk came too, with the same
+//! registers, all that followed then follows now, as long as the same words are read. To compare
+//! them is several times faster than to walk: no table is looked at, and no read waits for the
 //! one before.
 //!
-//! Frames lie in a lent buffer that is used from both ends. What is kept begins at the front with the end of the stack and its outermost frame;
-//! what the walk at hand does for itself grows from the back towards the front, the innermost frame last. Read upwards, both have the same
-//! order, so at the end the new part is moved behind what was kept of the old one, and outer frames that stay the
-//! same are never moved at all. A second buffer has, in the same way, the words of steps that read more than return address and frame pointer.
+//! Frames lie in a lent buffer that is used from both ends. What is kept begins at the front with
+//! the end of the stack and its outermost frame; what the walk at hand does for itself grows from
+//! the back towards the front, the innermost frame last. Read upwards, both have the same order, so
+//! at the end the new part is moved behind what was kept of the old one, and outer frames that stay
+//! the same are never moved at all. A second buffer has, in the same way, the words of steps that
+//! read more than return address and frame pointer.
 //!
-//! A kept frame is found by its stack pointer: a small table says where one with such a stack pointer may be. It need not be right, since
-//! the frame itself tells.
+//! A kept frame is found by its stack pointer: a small table says where one with such a stack
+//! pointer may be. It need not be right, since the frame itself tells.
 
 use backtrail_arch::{Arch, Registers};
 
@@ -27,8 +30,8 @@ pub struct MemoRead {
 }
 
 impl MemoRead {
-    /// Not a word of any memory: it would lie across the end of the address space. What could not be read is noted so, and is
-    /// never the same again.
+    /// Not a word of any memory: it would lie across the end of the address space. What could not
+    /// be read is noted so, and is never the same again.
     pub const EMPTY: MemoRead = MemoRead {
         address: u64::MAX,
         word: 0,
@@ -103,10 +106,11 @@ impl Default for MemoState {
     }
 }
 
-/// The last walk, in memory that the caller lends. It never changes an answer: where registers or words differ, or
-/// are not known, the walk is taken as if there were none.
+/// The last walk, in memory that the caller lends. It never changes an answer: where registers or
+/// words differ, or are not known, the walk is taken as if there were none.
 ///
-/// It belongs to one thread's stack and one set of tables: [`Memo::clear`] it before the tables are others.
+/// It belongs to one thread's stack and one set of tables: [`Memo::clear`] it before the tables are
+/// others.
 #[derive(Debug)]
 pub struct Memo<'m> {
     state: &'m mut MemoState,
@@ -168,8 +172,9 @@ fn is_narrow(arch: &Arch, here: &MemoStep, found: &Found, modules: &impl Modules
 }
 
 impl<'m> Memo<'m> {
-    /// What is remembered in `steps` and `reads`, which must be those that `state` was used with before, or `state` empty. Buffers of any
-    /// length will do; with none, nothing is remembered. A frame takes a step, and one behind a signal some twenty reads.
+    /// What is remembered in `steps` and `reads`, which must be those that `state` was used with
+    /// before, or `state` empty. Buffers of any length will do; with none, nothing is
+    /// remembered. A frame takes a step, and one behind a signal some twenty reads.
     #[inline]
     pub fn new(state: &'m mut MemoState, steps: &'m mut [MemoStep], reads: &'m mut [MemoRead]) -> Self {
         if state.steps > steps.len() || state.reads > reads.len() {
@@ -224,7 +229,8 @@ impl<'m> Memo<'m> {
         )
     }
 
-    /// A walk from a frame whose other registers are asked for where they are needed, which is seldom.
+    /// A walk from a frame whose other registers are asked for where they are needed, which is
+    /// seldom.
     #[allow(clippy::too_many_arguments, reason = "as above")]
     #[inline(always)]
     pub(crate) fn walk_from<M: Modules>(
@@ -318,8 +324,9 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// Takes the steps that are as most are, by rules that are known, and comes to a frame where something is not: a rule or a word, or the
-    /// last walk seems to have been there. The loop has little in it, because most frames of new stacks go through it.
+    /// Takes the steps that are as most are, by rules that are known, and comes to a frame where
+    /// something is not: a rule or a word, or the last walk seems to have been there. The loop
+    /// has little in it, because most frames of new stacks go through it.
     #[inline(always)]
     fn run(
         &mut self,
@@ -473,8 +480,8 @@ impl<'m> Memo<'m> {
         self.keep(kept, self.state.reads, self.state.stop);
     }
 
-    /// Follows the last walk behind so many kept frames as long as the same words are read, `left` frames at most. Returns how many were not come
-    /// to, and why the walk ends where it does.
+    /// Follows the last walk behind so many kept frames as long as the same words are read, `left`
+    /// frames at most. Returns how many were not come to, and why the walk ends where it does.
     #[inline(always)]
     fn follow(&self, arch: &Arch, kept: usize, memory: &mut impl Memory, left: usize) -> (usize, Option<End>) {
         // Whether there is one frame more has to be known.
@@ -515,8 +522,9 @@ impl<'m> Memo<'m> {
         read.iter().rev().all(|read| read.is_same(memory))
     }
 
-    /// The part of a walk that was followed is the new one's: from `kept`, where it was joined, to the frame in front of the `rest`. Returns how
-    /// many are in front of the frame from which the walk goes on; it is the last of the new ones.
+    /// The part of a walk that was followed is the new one's: from `kept`, where it was joined, to
+    /// the frame in front of the `rest`. Returns how many are in front of the frame from which
+    /// the walk goes on; it is the last of the new ones.
     #[inline(never)]
     fn diverge(&mut self, kept: usize, rest: usize) -> usize {
         let mut from = rest;
@@ -579,8 +587,8 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// There is no room for more: the outermost frame that was noted stays as one from which no step is known, and what that step
-    /// has read is given up.
+    /// There is no room for more: the outermost frame that was noted stays as one from which no
+    /// step is known, and what that step has read is given up.
     #[cold]
     fn stop_noting(&mut self, reads: u16) {
         if self.noting {
@@ -612,8 +620,8 @@ impl<'m> Memo<'m> {
     }
 }
 
-/// Whether the walk is where the last one was, and will stay with it for some frames. Unlike stacks often have a frame in common, and to follow
-/// that would cost more than it saves.
+/// Whether the walk is where the last one was, and will stay with it for some frames. Unlike stacks
+/// often have a frame in common, and to follow that would cost more than it saves.
 #[inline(never)]
 fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory: &mut impl Memory) -> bool {
     const ENOUGH: usize = 4;
@@ -632,7 +640,8 @@ fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory
     !next.is_empty()
 }
 
-/// `copy_within` that cannot panic: what would lie outside is left out. Mostly it is a frame or two.
+/// `copy_within` that cannot panic: what would lie outside is left out. Mostly it is a frame or
+/// two.
 #[inline]
 fn copy<T: Copy>(items: &mut [T], from: core::ops::Range<usize>, to: usize) {
     let mut one = |index: usize| {

@@ -5,15 +5,16 @@ use backtrail_arch::{Arch, Registers};
 use crate::cache::PackedRule;
 use crate::{AddressKind, Frame, Memory, Position};
 
-/// A frame that a walk came to, and the words that the step which led to it has read: those of a plain step here, in terms of what they
-/// gave; others in [`MemoRead`](crate::MemoRead)s.
+/// A frame that a walk came to, and the words that the step which led to it has read: those of a
+/// plain step here, in terms of what they gave; others in [`MemoRead`](crate::MemoRead)s.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoStep {
     pub(crate) pc: u64,
     pub(crate) sp: u64,
     pub(crate) fp: u64,
-    /// Flags (bits 8 to 15), and behind a plain step all else that its rule has: whether and where from `sp` it has read the return address and
-    /// the frame pointer; behind another, how many words it has read (48 to 63).
+    /// Flags (bits 8 to 15), and behind a plain step all else that its rule has: whether and where
+    /// from `sp` it has read the return address and the frame pointer; behind another, how many
+    /// words it has read (48 to 63).
     how: u64,
 }
 
@@ -34,8 +35,8 @@ impl MemoStep {
     const SP: u64 = 1 << 9;
     const FP: u64 = 1 << 10;
     const RETURNING: u64 = Self::RA | Self::SP | Self::FP;
-    /// SP and FP are all registers that are known, so that the frame is told by them. A step gives its caller no more, but that
-    /// through a signal frame.
+    /// SP and FP are all registers that are known, so that the frame is told by them. A step gives
+    /// its caller no more, but that through a signal frame.
     pub(crate) const WHOLE: u64 = 1 << 11;
     /// The step that led here needed no register but SP and FP.
     pub(crate) const NARROW: u64 = 1 << 12;
@@ -154,8 +155,9 @@ impl MemoStep {
         }
     }
 
-    /// The caller of this [returning](MemoStep::is_returning) frame by a [plain](PackedRule::is_plain) rule. `None` where anything is not as it
-    /// mostly is: what it is then is found out step [by step](crate::step).
+    /// The caller of this [returning](MemoStep::is_returning) frame by a
+    /// [plain](PackedRule::is_plain) rule. `None` where anything is not as it mostly is: what
+    /// it is then is found out step [by step](crate::step).
     #[inline(always)]
     pub(crate) fn caller(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
         // Where it can be foreseen, the CPU need not wait for the rule.
@@ -188,7 +190,8 @@ impl MemoStep {
         if pc == 0 {
             return None;
         }
-        // From the stack pointer to the CFA is 0 but on one CPU, which saves nothing 2^15 bytes away from it.
+        // From the stack pointer to the CFA is 0 but on one CPU, which saves nothing 2^15 bytes
+        // away from it.
         let offset = -arch.sp_from_cfa as u64;
         let how = rule.bits().wrapping_add(offset << 16 | offset << 32);
         Some(MemoStep {
@@ -199,7 +202,8 @@ impl MemoStep {
         })
     }
 
-    /// Notes the words that led here, the first and perhaps a second, if they are those of a plain step.
+    /// Notes the words that led here, the first and perhaps a second, if they are those of a plain
+    /// step.
     pub(crate) fn became_plain(&mut self, arch: &Arch, first: (u64, u64), second: Option<(u64, u64)>) -> bool {
         let offset = |address: u64| {
             let offset = i16::try_from(address.wrapping_sub(self.sp) as i64).ok()?;

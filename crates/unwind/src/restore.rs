@@ -1,4 +1,5 @@
-//! Steps that restore every register that can be known, for code whose rows stand on others than SP and FP.
+//! Steps that restore every register that can be known, for code whose rows stand on others than SP
+//! and FP.
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 
@@ -19,14 +20,15 @@ pub trait Restore: Modules {
     /// The caller of a frame with these registers; `address` is looked up, as the process has it.
     fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored>;
 
-    /// Whether the function at `pc`, called from `ra`, never changes `register`, whatever the calling convention allows.
+    /// Whether the function at `pc`, called from `ra`, never changes `register`, whatever the
+    /// calling convention allows.
     fn keeps(&self, _pc: u64, _ra: u64, _register: Register) -> bool {
         false
     }
 }
 
-/// Gives `caller` a register that it needs and that its callee, the innermost function, has left alone. Returns whether
-/// that is so.
+/// Gives `caller` a register that it needs and that its callee, the innermost function, has left
+/// alone. Returns whether that is so.
 pub fn keep_register(register: Register, callee: &Registers, caller: &mut Registers, modules: &impl Restore) -> bool {
     match callee.get(register) {
         Some(value) if modules.keeps(callee.pc, caller.pc, register) => {
@@ -37,8 +39,9 @@ pub fn keep_register(register: Register, callee: &Registers, caller: &mut Regist
     }
 }
 
-/// What [`step`] does; the caller keeps what else is known of its registers, and code whose rows tables can't express is
-/// left by what the modules know of it. Says too whether the step was one of these.
+/// What [`step`] does; the caller keeps what else is known of its registers, and code whose rows
+/// tables can't express is left by what the modules know of it. Says too whether the step was one
+/// of these.
 pub fn step_restoring(
     arch: &Arch,
     registers: &mut Registers,
@@ -71,7 +74,8 @@ pub fn step_restoring(
                 *registers = caller.registers;
                 return Ok((AddressKind::Ra, true));
             }
-            // Hand-written descriptions are wrong at times; code that has made a call mostly keeps a frame pointer.
+            // Hand-written descriptions are wrong at times; code that has made a call mostly keeps
+            // a frame pointer.
             let mut linked = callee;
             match frame_pointer_step(arch, &mut linked, memory) {
                 Ok(next) if kind == AddressKind::Ra && modules.is_called(linked.pc, callee.pc) => {

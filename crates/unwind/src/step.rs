@@ -9,10 +9,11 @@ use crate::{Coverage, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
 /// What a frame's program counter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressKind {
-    /// The instruction that is about to run: the innermost frame's, and that of code which a signal interrupted.
+    /// The instruction that is about to run: the innermost frame's, and that of code which a signal
+    /// interrupted.
     Pc,
-    /// A return address. The call lies before it, perhaps as the last instruction of its function, so look-ups use
-    /// the byte before.
+    /// A return address. The call lies before it, perhaps as the last instruction of its function,
+    /// so look-ups use the byte before.
     Ra,
 }
 
@@ -33,14 +34,15 @@ pub enum Stop {
     NotExpressible(Register),
     /// More frames than the caller's limit.
     Limit,
-    /// What stands for a return address, found without a table row, follows no call that leads here.
+    /// What stands for a return address, found without a table row, follows no call that leads
+    /// here.
     NoCall,
     /// A chain of frame pointers ends in code that no table names as the start of a stack.
     NoStart,
 }
 
-/// Turns the `registers` of a frame into its caller's, and says what the caller's program counter is. Where that fails
-/// they stay as they are.
+/// Turns the `registers` of a frame into its caller's, and says what the caller's program counter
+/// is. Where that fails they stay as they are.
 pub fn step(
     arch: &Arch,
     registers: &mut Registers,
@@ -65,7 +67,8 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// Whether the step needs no registers but SP and FP; `uncovered` says how code without a row is left.
+    /// Whether the step needs no registers but SP and FP; `uncovered` says how code without a row
+    /// is left.
     pub(crate) fn is_narrow(&self, arch: &Arch, uncovered: impl FnOnce(bool) -> Uncovered) -> bool {
         let is_one = |location: Location| match location.base {
             Base::Cfa => true,
@@ -143,7 +146,8 @@ fn look_up_and_keep(
     let Some(packed) = PackedRule::new(arch, rule) else {
         return Found::Rule(rule);
     };
-    // Innermost addresses are mostly met once: they would only push out call sites, which come again and again.
+    // Innermost addresses are mostly met once: they would only push out call sites, which come
+    // again and again.
     if kind == AddressKind::Ra {
         match packed.is_plain() && modules.is_lasting(looked_up(pc, kind)) {
             true => cache.put_at(pc, packed),
@@ -229,8 +233,8 @@ pub(crate) fn follow(
     }
 }
 
-/// A step out of code that no table row describes. What it leads to is believed only if it follows a call, and a chain
-/// that merely ends is no proof of a whole stack.
+/// A step out of code that no table row describes. What it leads to is believed only if it follows
+/// a call, and a chain that merely ends is no proof of a whole stack.
 fn uncovered_step(
     arch: &Arch,
     registers: &mut Registers,
@@ -268,7 +272,8 @@ fn uncovered_step(
         Uncovered::Rule(rule) => {
             let by_rule = prove(&mut |caller| rule_step(arch, caller, kind, &rule, false, memory));
             match by_rule {
-                // The instructions were misread; code that has made a call mostly keeps a frame pointer.
+                // The instructions were misread; code that has made a call mostly keeps a frame
+                // pointer.
                 Err(Stop::NoCall | Stop::NoStart) if kind == AddressKind::Ra => {
                     prove(&mut |caller| frame_pointer_step(arch, caller, memory))
                 }
@@ -301,8 +306,9 @@ fn rule_step(
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let cfa = evaluate(rule.cfa, None, registers, memory)?;
     let caller_sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
-    // A leaf on a machine with a link register may have no frame at all, and glibc's vfork keeps its return address in a register;
-    // nothing else keeps SP. A signal may have come from another stack.
+    // A leaf on a machine with a link register may have no frame at all, and glibc's vfork keeps
+    // its return address in a register; nothing else keeps SP. A signal may have come from another
+    // stack.
     let may_stay = kind == AddressKind::Pc && (arch.link_register || !rule.ra.deref);
     let advances = caller_sp > sp || caller_sp == sp && may_stay;
     let switches = switches_stacks(arch, rule);
@@ -315,8 +321,9 @@ fn rule_step(
         Some(location) if !switches && is_popped(arch, location, registers, sp, cfa) => registers.get(arch.fp),
         Some(location) => match evaluate(location, Some(cfa), registers, memory) {
             Ok(fp) => Some(fp),
-            // In an epilogue the register is popped, and compilers go on saying that it is saved in a slot which by now
-            // lies below the stack pointer (gcc 12, every function that saves rbp). A sample's copy does not have it.
+            // In an epilogue the register is popped, and compilers go on saying that it is saved in
+            // a slot which by now lies below the stack pointer (gcc 12, every function that saves
+            // rbp). A sample's copy does not have it.
             Err(Stop::Unreadable(slot)) if slot < sp && sp - slot <= arch.red_zone => registers.get(arch.fp),
             // The frame can be left without it; only a caller that needs it will stop.
             Err(_) => None,
@@ -330,21 +337,23 @@ fn rule_step(
     Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
 }
 
-/// Whether the CFA lies in memory that FP points to. Whatever FP is, there is such a word: if it belongs to another frame,
-/// as behind code that keeps none, so does what is found.
+/// Whether the CFA lies in memory that FP points to. Whatever FP is, there is such a word: if it
+/// belongs to another frame, as behind code that keeps none, so does what is found.
 fn is_stored_at_fp(arch: &Arch, rule: &Rule) -> bool {
     rule.cfa.deref && rule.cfa.base == Base::Register(arch.fp.0) && !switches_stacks(arch, rule)
 }
 
-/// Whether the caller's frame lies in another stack: FP leads there, and the return address counts from FP too rather than
-/// from the CFA. Go's runtime calls so from a goroutine's stack into its thread's.
+/// Whether the caller's frame lies in another stack: FP leads there, and the return address counts
+/// from FP too rather than from the CFA. Go's runtime calls so from a goroutine's stack into its
+/// thread's.
 fn switches_stacks(arch: &Arch, rule: &Rule) -> bool {
     let by_fp = |location: Location| location.base == Base::Register(arch.fp.0);
     by_fp(rule.cfa) && by_fp(rule.ra) && rule.ra.deref
 }
 
-/// Whether FP, said to be saved where FP itself points, has been restored: what it points to does not lie in this frame. In epilogues of functions that
-/// realign their stack, compilers go on saying so (gcc 12).
+/// Whether FP, said to be saved where FP itself points, has been restored: what it points to does
+/// not lie in this frame. In epilogues of functions that realign their stack, compilers go on
+/// saying so (gcc 12).
 #[inline(always)]
 fn is_popped(arch: &Arch, saved: Location, registers: &Registers, sp: u64, cfa: u64) -> bool {
     saved.deref
@@ -373,8 +382,8 @@ fn is_kernels(arch: &Arch, rule: &Rule) -> bool {
         && !arch.signal_frame.registers.is_empty()
 }
 
-/// The kernel's frame holds every register of the interrupted code; a table keeps only three, and the interrupted code
-/// may need others (a leaf that has realigned its stack through r10).
+/// The kernel's frame holds every register of the interrupted code; a table keeps only three, and
+/// the interrupted code may need others (a leaf that has realigned its stack through r10).
 fn signal_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let mut read = |offset: i64| {

@@ -1,4 +1,5 @@
-//! Stacks that are none: walking in place ends with the reason that the engine gives over the same words, and never faults.
+//! Stacks that are none: walking in place ends with the reason that the engine gives over the same
+//! words, and never faults.
 //!
 //! One test, because what is published is published for the whole process.
 

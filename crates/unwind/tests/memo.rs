@@ -11,10 +11,12 @@ use proptest::prelude::*;
 
 const ARCH: &Arch = &x86_64::ARCH;
 const STACK: u64 = 0x7000_0000;
-/// Return addresses below are those of code with frame pointers, at and above of the signal trampoline.
+/// Return addresses below are those of code with frame pointers, at and above of the signal
+/// trampoline.
 const TRAMPOLINE: u64 = 0x5000;
 
-/// Code up to an address, and a signal trampoline. The code has a table or none, and its rules may be kept by address where bit 3 is set.
+/// Code up to an address, and a signal trampoline. The code has a table or none, and its rules may
+/// be kept by address where bit 3 is set.
 struct Code {
     end: u64,
     trampoline: Vec<u8>,
@@ -62,7 +64,8 @@ impl Code {
             fp: Some(saved(-offset)),
             mangled_ra: false,
         };
-        // Frames that are left by chains of frame pointers, as their code has them or by rules of other shapes.
+        // Frames that are left by chains of frame pointers, as their code has them or by rules of
+        // other shapes.
         let functions = (0..0x60).map(|index| {
             let offset = if index % 4 == 0 { 24 } else { 16 };
             function(index * 0x10, 0x10, false, plain(offset))
@@ -122,7 +125,8 @@ impl Memory for Words<'_> {
     }
 }
 
-/// Frames, each so many words long, that end as a chain of frame pointers does. One in ten is a signal frame.
+/// Frames, each so many words long, that end as a chain of frame pointers does. One in ten is a
+/// signal frame.
 fn stack(frames: &[(u8, u64)]) -> Vec<u64> {
     let mut words = Vec::new();
     let mut pairs = Vec::new();
@@ -318,7 +322,8 @@ fn too_little_room_is_told() {
         limit: 100,
         broken: None,
     };
-    // A step for each of the 31 frames and one for the end; a step's reads go into its frame once it is there.
+    // A step for each of the 31 frames and one for the end; a step's reads go into its frame once
+    // it is there.
     for (steps, reads, is_short) in [(32, 2, false), (31, 2, true), (32, 1, true), (200, 200, false)] {
         let mut lent = Lent::new(steps, reads);
         for _ in 0..3 {

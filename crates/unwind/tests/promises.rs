@@ -1,5 +1,5 @@
-//! "Allocates nothing, takes no lock, does not panic, and calls nothing of the C library": seen in a release build's object code of what
-//! walking in place reaches.
+//! "Allocates nothing, takes no lock, does not panic, and calls nothing of the C library": seen in
+//! a release build's object code of what walking in place reaches.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,8 @@ use backtrail_testkit::{available, command};
 /// Names that code which may panic, or may allocate, refers to.
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
-/// What is not in the library itself: what the loader may have, and what the compiler makes of copies.
+/// What is not in the library itself: what the loader may have, and what the compiler makes of
+/// copies.
 const EXTERNAL: [&str; 7] = [
     "_dl_find_object",
     "__libc_stack_end",
@@ -22,7 +23,8 @@ const EXTERNAL: [&str; 7] = [
     "bcmp",
 ];
 
-/// What a handler calls, each as a function of its own that nothing else needs. It is compiled by the test only.
+/// What a handler calls, each as a function of its own that nothing else needs. It is compiled by
+/// the test only.
 const CALLS: &str = include_str!("audited/calls.txt");
 
 fn compiler(name: &str) -> Compiler {

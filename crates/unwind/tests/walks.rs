@@ -337,7 +337,8 @@ fn chains_of_frame_pointers_pass_through_ordinary_frames() {
     assert_eq!(of(&modules, 0x4444), Link::Uncovered);
 }
 
-/// The interrupted code has realigned its stack: its frame is found through r10, which only the signal frame tells.
+/// The interrupted code has realigned its stack: its frame is found through r10, which only the
+/// signal frame tells.
 #[test]
 fn a_signal_frame_gives_all_registers_back() {
     let arch = &x86_64::ARCH;
@@ -466,8 +467,9 @@ fn a_return_address_may_be_in_a_register_of_the_innermost_frame() {
     assert_eq!((frames.len(), stop), (2, Stop::DidNotAdvance));
 }
 
-/// The epilogue of a function that realigned its stack, after `pop %rbp`: the table still says that rbp is saved at (rbp), which is
-/// the caller's frame by now. gcc 12 makes it of a recursive function with an aligned array and `alloca`.
+/// The epilogue of a function that realigned its stack, after `pop %rbp`: the table still says that
+/// rbp is saved at (rbp), which is the caller's frame by now. gcc 12 makes it of a recursive
+/// function with an aligned array and `alloca`.
 #[test]
 fn a_frame_pointer_that_was_popped_is_the_callers() {
     let arch = &x86_64::ARCH;
@@ -515,7 +517,8 @@ fn a_frame_pointer_that_was_popped_is_the_callers() {
     assert_eq!((addresses(&frames), stop), all);
 }
 
-/// A function that runs on another stack than its caller, whose frame FP points to: all its row says counts from FP.
+/// A function that runs on another stack than its caller, whose frame FP points to: all its row
+/// says counts from FP.
 #[test]
 fn a_row_on_fp_alone_leads_into_another_stack() {
     let fp = |offset| at(Base::Register(6), offset, true);

@@ -1,5 +1,6 @@
-//! Bit ranges. Bit 0 of little-endian data is the lowest bit of the first byte; of big-endian data, the highest
-//! (Common Trace Format 1.8, section 4.1.5: consecutive bit fields fill a byte from that end).
+//! Bit ranges. Bit 0 of little-endian data is the lowest bit of the first byte; of big-endian data,
+//! the highest (Common Trace Format 1.8, section 4.1.5: consecutive bit fields fill a byte from
+//! that end).
 
 use crate::{Endian, Error, ErrorKind, Result};
 
@@ -39,7 +40,8 @@ fn read_bits_bytewise(data: &[u8], bit_offset: u64, width: u32, endian: Endian) 
     Ok(value)
 }
 
-/// Writes the low `width` bits of `value` where [`read_bits`] reads them; the bits around them stay.
+/// Writes the low `width` bits of `value` where [`read_bits`] reads them; the bits around them
+/// stay.
 pub fn write_bits(data: &mut [u8], bit_offset: u64, width: u32, endian: Endian, value: u64) -> Result<()> {
     check_range(data.len(), bit_offset, width)?;
     let mut done = 0u32;

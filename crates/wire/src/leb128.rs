@@ -1,4 +1,5 @@
-//! LEB128 (DWARF 5, section 7.6). Longer encodings than needed are accepted as long as the value fits into 64 bits.
+//! LEB128 (DWARF 5, section 7.6). Longer encodings than needed are accepted as long as the value
+//! fits into 64 bits.
 
 use crate::{Bytes, Error, ErrorKind, Result};
 
@@ -55,7 +56,8 @@ pub(crate) fn read_signed(bytes: Bytes<'_>, start: usize) -> Result<(i64, usize)
     }
 }
 
-/// Writes `value` as unsigned LEB128 at the start of `out` and returns its length; `None` where `out` is too short.
+/// Writes `value` as unsigned LEB128 at the start of `out` and returns its length; `None` where
+/// `out` is too short.
 pub fn write_uleb128(out: &mut [u8], mut value: u64) -> Option<usize> {
     let mut len = 0;
     loop {
@@ -70,7 +72,8 @@ pub fn write_uleb128(out: &mut [u8], mut value: u64) -> Option<usize> {
     }
 }
 
-/// Writes `value` as signed LEB128 at the start of `out` and returns its length; `None` where `out` is too short.
+/// Writes `value` as signed LEB128 at the start of `out` and returns its length; `None` where `out`
+/// is too short.
 pub fn write_sleb128(out: &mut [u8], mut value: i64) -> Option<usize> {
     let mut len = 0;
     loop {

@@ -1,8 +1,9 @@
-//! Checked reads of integers, LEB128 and bit ranges in either byte order; the error with its position.
+//! Checked reads of integers, LEB128 and bit ranges in either byte order; the error with its
+//! position.
 //!
-//! Everything that Backtrail reads from a file, a process or a trace goes through here first. The promises:
-//! no allocation, no unsafe code, no panic, whatever the bytes are. Byte order is a value chosen at run time,
-//! so that one compiled reader serves both.
+//! Everything that Backtrail reads from a file, a process or a trace goes through here first. The
+//! promises: no allocation, no unsafe code, no panic, whatever the bytes are. Byte order is a value
+//! chosen at run time, so that one compiled reader serves both.
 //!
 //! ```
 //! use backtrail_wire::{Bytes, Endian};

@@ -2,9 +2,11 @@
 
 use crate::{Bytes, Endian, Result};
 
-/// `N` bytes in their order, whose end was checked once: reads at places that are known when compiling can't fail.
+/// `N` bytes in their order, whose end was checked once: reads at places that are known when
+/// compiling can't fail.
 ///
-/// Borrowed, as compilers take a copy apart in other pieces than it is read in, and then wait for them to be stored.
+/// Borrowed, as compilers take a copy apart in other pieces than it is read in, and then wait for
+/// them to be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a, const N: usize> {
     raw: &'a [u8; N],

@@ -1,7 +1,8 @@
 //! Circles: files of a crate that import each other.
 //!
-//! A file imports what it names by `crate::`, by `super::`, or by a module that it declares; a name that is re-exported
-//! counts for the file that it comes from. A module and those below it are one room: they may use each other.
+//! A file imports what it names by `crate::`, by `super::`, or by a module that it declares; a name
+//! that is re-exported counts for the file that it comes from. A module and those below it are one
+//! room: they may use each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 

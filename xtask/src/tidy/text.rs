@@ -1,6 +1,7 @@
 //! Code without comments and text, and comments without code.
 
-/// A file's code: comments and what stands in quotes are left out. Good enough for code that is formatted.
+/// A file's code: comments and what stands in quotes are left out. Good enough for code that is
+/// formatted.
 pub(super) fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     for line in text.lines() {

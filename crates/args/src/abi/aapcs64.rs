@@ -1,4 +1,5 @@
-//! Procedure Call Standard for the Arm 64-bit Architecture (AAPCS64), 2023Q3, section 6.8.2 "Parameter passing rules".
+//! Procedure Call Standard for the Arm 64-bit Architecture (AAPCS64), 2023Q3, section 6.8.2
+//! "Parameter passing rules".
 
 use super::{Bank, Passing, Piece, Place, Placer, Storage, in_registers};
 use crate::shape::{Form, Scalar, Shape};
@@ -8,7 +9,8 @@ pub const GENERAL: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 /// v0 to v7 (section 6.1.2).
 pub const VECTOR: [u8; 8] = [64, 65, 66, 67, 68, 69, 70, 71];
 
-/// How an argument is passed; those that `...` stands for are no exception ("Variadic subroutines").
+/// How an argument is passed; those that `...` stands for are no exception ("Variadic
+/// subroutines").
 pub fn classify(shape: &Shape) -> Storage {
     let storage = |passing| Storage {
         passing,
@@ -34,7 +36,8 @@ pub fn classify(shape: &Shape) -> Storage {
     }
 }
 
-/// Sections 5.9.5 "Homogeneous Aggregates": members and their size, if all are floats or vectors of one size.
+/// Sections 5.9.5 "Homogeneous Aggregates": members and their size, if all are floats or vectors of
+/// one size.
 fn homogeneous(shape: &Shape) -> Option<(u8, u8)> {
     let base = shape.leaves.first()?.scalar;
     let bytes = match base {

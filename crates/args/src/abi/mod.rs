@@ -1,5 +1,6 @@
-//! Calling conventions: one file for each. A type is *classified* into its [`Storage`], which does not depend on what else is passed;
-//! storages are *placed*, one after the other, into registers and onto the stack.
+//! Calling conventions: one file for each. A type is *classified* into its [`Storage`], which does
+//! not depend on what else is passed; storages are *placed*, one after the other, into registers
+//! and onto the stack.
 
 pub mod aapcs64;
 pub mod sysv_x86_64;
@@ -22,7 +23,8 @@ pub enum Passing {
     Nothing,
     /// Each eightbyte in the next register of its bank, all of them or none; `None` is padding.
     Eightbytes([Option<Bank>; 2]),
-    /// So many members of so many bytes, each in the next vector register, all of them or none. A float or a vector is one.
+    /// So many members of so many bytes, each in the next vector register, all of them or none. A
+    /// float or a vector is one.
     Members(u8, u8),
     /// In as many general registers as it needs, all or none.
     General,
@@ -109,7 +111,8 @@ impl Abi {
         }
     }
 
-    /// How an argument of this shape is passed. `named`: it is not one of those that `...` stands for.
+    /// How an argument of this shape is passed. `named`: it is not one of those that `...` stands
+    /// for.
     pub fn classify(self, shape: &Shape, named: bool) -> Storage {
         match self {
             Abi::SysvX86_64 => sysv_x86_64::classify(shape, named, sysv_x86_64::Vectors::Sse),
@@ -117,7 +120,8 @@ impl Abi {
         }
     }
 
-    /// Whether a result of this shape is stored where the caller says, and the address takes the place of a first argument.
+    /// Whether a result of this shape is stored where the caller says, and the address takes the
+    /// place of a first argument.
     pub fn passes_result_address(self, result: &Shape) -> bool {
         match self {
             Abi::SysvX86_64 => sysv_x86_64::is_result_in_memory(result, sysv_x86_64::Vectors::Sse),
@@ -147,7 +151,8 @@ pub struct Placer {
 }
 
 impl Placer {
-    /// The parts of the next argument. Where it is passed by reference, there is one: the address. `None` where sizes make no sense.
+    /// The parts of the next argument. Where it is passed by reference, there is one: the address.
+    /// `None` where sizes make no sense.
     pub fn next(&mut self, storage: &Storage, part: &mut dyn FnMut(Piece)) -> Option<()> {
         match self.abi {
             Abi::SysvX86_64 => sysv_x86_64::place(self, storage, part),

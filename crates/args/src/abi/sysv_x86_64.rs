@@ -1,4 +1,5 @@
-//! System V Application Binary Interface, AMD64 Architecture Processor Supplement 1.0, section 3.2.3 "Parameter Passing".
+//! System V Application Binary Interface, AMD64 Architecture Processor Supplement 1.0, section
+//! 3.2.3 "Parameter Passing".
 
 use super::{Bank, Passing, Piece, Place, Placer, Storage, in_registers};
 use crate::shape::{Form, LARGEST, Scalar, Shape};
@@ -58,7 +59,8 @@ pub fn classes(shape: &Shape, vectors: Vectors) -> ([Class; EIGHTBYTES], usize) 
     if shape.form == Form::Complex && shape.leaves.iter().any(|leaf| matches!(leaf.scalar, Scalar::X87(_))) {
         return ([Class::ComplexX87; EIGHTBYTES], 1);
     }
-    // "If the size of an object is larger than eight eightbytes, or it contains unaligned fields, it has class MEMORY."
+    // "If the size of an object is larger than eight eightbytes, or it contains unaligned fields,
+    // it has class MEMORY."
     if shape.bytes > LARGEST {
         return memory;
     }
@@ -127,7 +129,8 @@ fn clean_up(classes: &mut [Class]) -> Option<()> {
     Some(())
 }
 
-/// How an argument is passed. Of those that `...` stands for, vectors of more than 16 bytes are in memory ("Passing").
+/// How an argument is passed. Of those that `...` stands for, vectors of more than 16 bytes are in
+/// memory ("Passing").
 pub fn classify(shape: &Shape, named: bool, vectors: Vectors) -> Storage {
     let (classes, count) = classes(shape, vectors);
     let passing = match classes[..count] {
@@ -162,7 +165,8 @@ pub fn is_result_in_memory(shape: &Shape, vectors: Vectors) -> bool {
     matches!(classes(shape, vectors), ([Class::Memory, ..], 1..))
 }
 
-/// "Passing": left to right, and all of an argument on the stack if there are not enough registers for it.
+/// "Passing": left to right, and all of an argument on the stack if there are not enough registers
+/// for it.
 pub(super) fn place(placer: &mut Placer, storage: &Storage, part: &mut dyn FnMut(Piece)) -> Option<()> {
     let before = placer.used;
     let in_registers = match storage.passing {

@@ -106,7 +106,8 @@ pub(crate) fn entries_stream(has_places: bool) -> Stream {
 /// How many there are.
 pub(crate) const STREAMS: usize = Stream::Character as usize + 1;
 
-/// The codes of a stream: how many there are of each length, and their symbols in the order of the codes.
+/// The codes of a stream: how many there are of each length, and their symbols in the order of the
+/// codes.
 #[derive(Clone, Copy, Debug)]
 struct Codes {
     counts: [u16; LONGEST_CODE + 1],
@@ -170,7 +171,8 @@ impl Codes {
         }
     }
 
-    /// The symbol whose code these bits begin with, the most significant first, and how long that is.
+    /// The symbol whose code these bits begin with, the most significant first, and how long that
+    /// is.
     fn symbol(&self, window: u32) -> Option<(u8, u32)> {
         let (mut first, mut before) = (0u32, 0u32);
         for len in 1..=LONGEST_CODE {

@@ -140,7 +140,8 @@ impl Stack {
     }
 }
 
-/// Carries steps out. `value` is what a value is, `load` the word at an address. `None` where one of them is not known, or the steps make no sense.
+/// Carries steps out. `value` is what a value is, `load` the word at an address. `None` where one
+/// of them is not known, or the steps make no sense.
 pub fn compute(
     steps: impl Iterator<Item = Result<Step>>,
     mut value: impl FnMut(Value) -> Option<u64>,

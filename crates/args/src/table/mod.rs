@@ -79,7 +79,8 @@ pub enum Value {
     Computed(u64, u8),
 }
 
-/// "Entries": from this number on, in place of a register's, stand parameters that are in none, by their place among all.
+/// "Entries": from this number on, in place of a register's, stand parameters that are in none, by
+/// their place among all.
 pub const PARAMETERS: u8 = 128;
 
 /// "Values": kinds.

@@ -39,14 +39,16 @@ pub struct Function<'t> {
 pub struct CallSite<'t> {
     /// Where the function's own arguments are.
     pub places: Option<Values<'t>>,
-    /// What the call passes in general registers, in their order; behind these what it calls, and each parameter that is in no register.
+    /// What the call passes in general registers, in their order; behind these what it calls, and
+    /// each parameter that is in no register.
     pub entries: Option<Values<'t>>,
 }
 
 /// The parameters of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature<'t> {
-    /// Whether what a function was called with may be asked of its caller: it is not reached by jumps from what was called.
+    /// Whether what a function was called with may be asked of its caller: it is not reached by
+    /// jumps from what was called.
     pub trusted: bool,
     /// Whether the first general register has the address for the result.
     pub result_address: bool,
@@ -468,8 +470,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// An element of a value of this kind, which is of several: a number, and what `value` makes of the value behind it. Each part has one, and of
-/// steps that with the number 0.
+/// An element of a value of this kind, which is of several: a number, and what `value` makes of the
+/// value behind it. Each part has one, and of steps that with the number 0.
 fn element<'t, T>(
     reader: &mut Reader<'t>,
     kind: u64,
@@ -613,7 +615,8 @@ impl<'t> Function<'t> {
         }))
     }
 
-    /// Tells of each call or jump that is known to pass something the address behind it, and what it passes.
+    /// Tells of each call or jump that is known to pass something the address behind it, and what
+    /// it passes.
     pub fn each_passing(&self, mut each: impl FnMut(u64, Values<'t>)) -> Result<()> {
         let mut calls = self.calls();
         while let Some(call) = calls.next()? {
@@ -624,7 +627,8 @@ impl<'t> Function<'t> {
         Ok(())
     }
 
-    /// Where own arguments are before the instruction at this address of the file; `None` where the table tells it only of calls.
+    /// Where own arguments are before the instruction at this address of the file; `None` where the
+    /// table tells it only of calls.
     pub fn places_at(&self, address: u64) -> Result<Option<Values<'t>>> {
         if !self.table.everywhere {
             return Ok(None);

@@ -81,15 +81,15 @@ pub enum Site {
 /// A call, or what else something is told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Where it returns to; of a jump, the address behind it; of a place between calls, that behind the first instruction (on x86-64, its first byte)
-    /// for which it is told.
+    /// Where it returns to; of a jump, the address behind it; of a place between calls, that behind
+    /// the first instruction (on x86-64, its first byte) for which it is told.
     pub return_address: u64,
     /// What it is.
     pub site: Site,
     /// Where the function's own arguments are meanwhile; of a jump nothing.
     pub places: Vec<Told>,
-    /// What it passes in general registers, in their order; behind these what it calls, where the instruction does not say, and each parameter
-    /// that is in no register.
+    /// What it passes in general registers, in their order; behind these what it calls, where the
+    /// instruction does not say, and each parameter that is in no register.
     pub entries: Vec<Told>,
 }
 
@@ -146,7 +146,8 @@ impl<T: Clone + Eq + Hash> Ranked<T> {
     }
 }
 
-/// How often a record must be used to get a number. Most are used once, and stand where they are used.
+/// How often a record must be used to get a number. Most are used once, and stand where they are
+/// used.
 const SHARED: u64 = 2;
 
 /// A record: its numbers, each with its stream.
@@ -326,7 +327,8 @@ pub enum Places {
     Everywhere,
 }
 
-/// Writes the table of these functions, sorted by address and apart from each other. `types` is the CRC-32 of the section of types.
+/// Writes the table of these functions, sorted by address and apart from each other. `types` is the
+/// CRC-32 of the section of types.
 pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian, places: Places) -> Vec<u8> {
     let shift = abi.shift();
     let base = functions.first().map_or(0, |function| function.start);

@@ -1,7 +1,9 @@
-//! Calls as compilers make them: random signatures, called from C; what is called writes down every register that passes arguments and the
-//! stack. Each argument's bytes must be where the classification says.
+//! Calls as compilers make them: random signatures, called from C; what is called writes down every
+//! register that passes arguments and the stack. Each argument's bytes must be where the
+//! classification says.
 //!
-//! `BACKTRAIL_SIGNATURES` is how many there are for each compiler; `cargo evidence arguments` runs this with 10,000.
+//! `BACKTRAIL_SIGNATURES` is how many there are for each compiler; `cargo evidence arguments` runs
+//! this with 10,000.
 
 mod program;
 mod types;

@@ -55,7 +55,8 @@ pub(crate) struct Compiler {
 #[derive(Debug)]
 pub(crate) struct Mistake(pub(crate) String);
 
-/// Compiles and runs a program with so many signatures, and holds what it saw against the classification.
+/// Compiles and runs a program with so many signatures, and holds what it saw against the
+/// classification.
 pub(crate) fn check(compiler: &Compiler, seed: u64, count: usize) -> Result<Vec<Mistake>, Missing> {
     let mut types = Types::new(compiler.dialect, seed);
     let signatures: Vec<Signature> = (0..count).map(|_| types.signature()).collect();

@@ -99,7 +99,8 @@ impl Types {
                 *argument = self.any(0);
             }
         }
-        // LLVM passes no vector of more than 16 bytes in a register to a function with `...`, named or not; gcc does, as the document has it.
+        // LLVM passes no vector of more than 16 bytes in a register to a function with `...`, named
+        // or not; gcc does, as the document has it.
         if named < count && self.dialect.x86 && self.dialect.clang {
             for argument in &mut arguments[..named] {
                 while argument.shape.align > 16 {
@@ -134,7 +135,8 @@ impl Types {
             6 => scalar("_Bool", Scalar::Integer(1), false),
             7 => scalar("enum sort", Scalar::Integer(4), true),
             8 | 9 => scalar("void *", Scalar::Integer(8), true),
-            // clang 14 aligns these to 8 bytes on the stack of x86-64, which its authors have called a mistake (LLVM D86310).
+            // clang 14 aligns these to 8 bytes on the stack of x86-64, which its authors have
+            // called a mistake (LLVM D86310).
             10 if !(self.dialect.clang && self.dialect.x86) => scalar("__int128", Scalar::Integer(16), true),
             _ => scalar("long long", Scalar::Integer(8), true),
         }
@@ -149,7 +151,8 @@ impl Types {
         match self.random.below(8) {
             0..=2 => scalar("float", Scalar::Float(4), false),
             3..=5 => scalar("double", Scalar::Float(8), true),
-            // clang 14 passes a struct of one in memory and miscounts registers behind one, unlike gcc.
+            // clang 14 passes a struct of one in memory and miscounts registers behind one, unlike
+            // gcc.
             6 if self.dialect.x86 && !self.dialect.clang => scalar("__float128", Scalar::Float(16), true),
             6 if !self.dialect.clang && !self.dialect.x86 => scalar("_Float16", Scalar::Float(2), false),
             _ => scalar("long double", long, true),
@@ -179,8 +182,8 @@ impl Types {
 
     fn vector(&mut self, depth: u32) -> Type {
         let all = [8, 16, 32, 64];
-        // clang 14 merges no more than two classes: unions and arrays with vectors that are longer than 16 bytes it passes in registers
-        // where the document and gcc have them in memory.
+        // clang 14 merges no more than two classes: unions and arrays with vectors that are longer
+        // than 16 bytes it passes in registers where the document and gcc have them in memory.
         let narrow = depth > 0 && self.dialect.clang && self.dialect.x86;
         let longest = if narrow { 8 } else { self.dialect.vector };
         let allowed = all.iter().filter(|&&bytes| bytes <= longest).count();

@@ -1,4 +1,5 @@
-//! Structs of options that begin with their own size, so that a program and a library of another age understand each other.
+//! Structs of options that begin with their own size, so that a program and a library of another
+//! age understand each other.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem;
@@ -37,11 +38,13 @@ pub struct CrashOptions {
 pub struct CbfOptions {
     /// Bytes of the struct as the program knows it.
     pub size: usize,
-    /// A handler's third argument, for the stack of what it has interrupted; null for the caller's own.
+    /// A handler's third argument, for the stack of what it has interrupted; null for the caller's
+    /// own.
     pub ucontext: *const c_void,
 }
 
-/// A struct that begins with its size, and whose zeros mean what an older program means that does not have them.
+/// A struct that begins with its size, and whose zeros mean what an older program means that does
+/// not have them.
 ///
 /// # Safety
 /// Any bytes are one of its values, and it begins with a `usize` that is its size.
@@ -53,8 +56,8 @@ unsafe impl Options for InitOptions {}
 // SAFETY: a size and a pointer.
 unsafe impl Options for CbfOptions {}
 
-/// Reads options; all zeros where there are none. `EINVAL` where the size is less than its own, `E2BIG` where there is more than this library
-/// knows, and not all of that is 0.
+/// Reads options; all zeros where there are none. `EINVAL` where the size is less than its own,
+/// `E2BIG` where there is more than this library knows, and not all of that is 0.
 ///
 /// # Safety
 /// `options` is null or points to as many bytes as the size says that they begin with.

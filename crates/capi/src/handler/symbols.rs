@@ -4,8 +4,9 @@ use core::ffi::{c_int, c_void};
 
 use backtrail_local::handler::line::Line;
 
-/// Writes each address of a backtrace on a line of its own: the module's path and the offset in its file's terms, which
-/// `addr2line -e PATH OFFSET` takes, and the address. Names are not looked up, since that is nothing for a handler.
+/// Writes each address of a backtrace on a line of its own: the module's path and the offset in its
+/// file's terms, which `addr2line -e PATH OFFSET` takes, and the address. Names are not looked up,
+/// since that is nothing for a handler.
 ///
 /// # Safety
 /// `buffer` holds `size` pointers.

@@ -1,4 +1,5 @@
-//! The structs that programs and the library exchange: each begins with its size, as the program knows it.
+//! The structs that programs and the library exchange: each begins with its size, as the program
+//! knows it.
 
 use std::ffi::{c_char, c_int};
 
@@ -58,7 +59,8 @@ pub struct TypePart {
     pub reserved: c_int,
 }
 
-/// Writes a struct to a caller who knows as many bytes of it as its `size` says; what the caller knows beyond that becomes 0.
+/// Writes a struct to a caller who knows as many bytes of it as its `size` says; what the caller
+/// knows beyond that becomes 0.
 ///
 /// # Safety
 /// `to` is null or points to as many bytes as the size says that they begin with.

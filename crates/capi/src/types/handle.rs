@@ -70,8 +70,9 @@ impl Handle {
 
     fn of(bytes: &[u8], lent: Lent<'_>, symbols: Vec<(Vec<u8>, SymbolKind)>) -> Result<Handle, c_int> {
         let (bytes, strings) = (bytes.to_vec(), lent.strings.to_vec());
-        // SAFETY: a vector's bytes lie on the heap, wherever it is moved. Both are neither changed nor given away as long as the handle has them,
-        // which goes after the section that borrows them; nobody gets a reference out of the handle that lives longer than the handle.
+        // SAFETY: a vector's bytes lie on the heap, wherever it is moved. Both are neither changed
+        // nor given away as long as the handle has them, which goes after the section that borrows
+        // them; nobody gets a reference out of the handle that lives longer than the handle.
         let lend = |vec: &Vec<u8>| -> &'static [u8] { unsafe { std::slice::from_raw_parts(vec.as_ptr(), vec.len()) } };
         let (lent_bytes, lent_strings) = (lend(&bytes), lend(&strings));
         let lent = Lent {
@@ -97,7 +98,8 @@ impl Handle {
         dicts.flat_map(|(dict, types)| types.dict().ids().map(move |id| Id { dict, id }))
     }
 
-    /// The first symbol or type of a name, in a unit or, without one, anywhere: what units share first.
+    /// The first symbol or type of a name, in a unit or, without one, anywhere: what units share
+    /// first.
     pub(super) fn find(&self, unit: Option<&[u8]>, name: &str) -> Option<Id> {
         let symbols = self.symbols.iter();
         let symbols: Vec<Symbol<'_>> = symbols.map(|(name, kind)| Symbol { name, kind: *kind }).collect();
@@ -141,7 +143,8 @@ pub(super) fn damage(error: Error) -> c_int {
     }
 }
 
-/// A section of the types of all C units, with all functions and variables by name; and the bytes of a pointer.
+/// A section of the types of all C units, with all functions and variables by name; and the bytes
+/// of a pointer.
 fn from_debug_information(bytes: &[u8]) -> Result<(Vec<u8>, u8), c_int> {
     let file = File::parse(bytes).map_err(|_| libc::EBADMSG)?;
     let sections = Sections::load(&file, None)

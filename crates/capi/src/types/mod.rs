@@ -22,7 +22,8 @@ pub type EachPart = unsafe extern "C" fn(*mut c_void, *const TypePart) -> c_int;
 /// Opens the types of a file, and gives a handle for [`backtrail_types_close`].
 ///
 /// # Safety
-/// `path` is a string, `options` null or a `struct backtrail_types_options` that tells its own size, and `types` a place for a pointer.
+/// `path` is a string, `options` null or a `struct backtrail_types_options` that tells its own
+/// size, and `types` a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn backtrail_types_open(
     path: *const c_char,
@@ -144,7 +145,8 @@ pub unsafe extern "C" fn backtrail_type_parts(
     })
 }
 
-/// Writes the C declaration of a name as of a type; of the type alone where the name is null. Returns its length, as `snprintf`.
+/// Writes the C declaration of a name as of a type; of the type alone where the name is null.
+/// Returns its length, as `snprintf`.
 ///
 /// # Safety
 /// `types` is open, `name` null or a string, and `buffer` holds `size` bytes.
@@ -302,7 +304,8 @@ fn parts(types: &Handle, id: Id, each: &mut dyn FnMut(TypePart) -> c_int) -> Res
     Ok(ended)
 }
 
-/// A name in the file's string tables as C has it: a reader of strings has seen the zero byte that ends it.
+/// A name in the file's string tables as C has it: a reader of strings has seen the zero byte that
+/// ends it.
 fn string(name: &[u8]) -> *const c_char {
     match name.is_empty() {
         true => c"".as_ptr(),

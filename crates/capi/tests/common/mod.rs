@@ -37,7 +37,8 @@ pub(crate) struct Program {
     pub(crate) folder: TempDir,
 }
 
-/// Compiles `source`, of this folder of programs. `None`, and said aloud, where there is no compiler.
+/// Compiles `source`, of this folder of programs. `None`, and said aloud, where there is no
+/// compiler.
 pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Program> {
     let folder = scratch();
     let path = folder.path().join(Path::new(source).file_stem().expect("a name"));
@@ -99,8 +100,8 @@ pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
     }
 }
 
-/// Builds more of the workspace as this test was built; the folder where its programs and libraries are. Cargo builds only those of a test's own
-/// package.
+/// Builds more of the workspace as this test was built; the folder where its programs and libraries
+/// are. Cargo builds only those of a test's own package.
 fn build(what: &[&str]) -> PathBuf {
     let target = libraries().parent().unwrap().parent().unwrap().to_owned();
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -111,7 +112,8 @@ fn build(what: &[&str]) -> PathBuf {
     target.join("debug")
 }
 
-/// A program of the workspace. Of the whole one, since alone it would have its dependencies built once more, with fewer features.
+/// A program of the workspace. Of the whole one, since alone it would have its dependencies built
+/// once more, with fewer features.
 pub(crate) fn built_program(name: &str) -> PathBuf {
     build(&["--workspace", "--bin", name]).join(name)
 }

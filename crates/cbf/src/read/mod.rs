@@ -8,9 +8,9 @@ use crate::constants::{SIZE_MASK, VERSION, VERSION_SHIFT};
 use crate::{Error, ErrorKind, Frame, Repeated, Result, WordSize};
 use instruction::{Count, Instruction};
 
-/// The most frames that a [`Decoder`] gives unless it is told otherwise: as many as Swift's reader allows, and more than the
-/// 8 MB stack of a Linux thread holds. It protects callers that expand repetitions from twelve bytes that stand for 10^12
-/// frames.
+/// The most frames that a [`Decoder`] gives unless it is told otherwise: as many as Swift's reader
+/// allows, and more than the 8 MB stack of a Linux thread holds. It protects callers that expand
+/// repetitions from twelve bytes that stand for 10^12 frames.
 pub const FRAME_LIMIT: u64 = 1 << 20;
 
 /// How a backtrace ended.
@@ -35,12 +35,14 @@ impl Ended {
     }
 }
 
-/// An iterator over the frames of one backtrace, from the leaf outwards. Copies of a frame are one item, however many.
+/// An iterator over the frames of one backtrace, from the leaf outwards. Copies of a frame are one
+/// item, however many.
 ///
-/// Errors come as the last item: the frames before it are as sure as they would be without it. To a strict reader (what
-/// [`Decoder::new`] makes) they should count for nothing, `collect::<Result<…>>()` does that. A [lenient](Self::lenient)
-/// one may use them; it also accepts values that are longer than the word. Both accept values in more bytes than
-/// needed, and a first address that is relative (to 0), which the description forbids and Swift writes.
+/// Errors come as the last item: the frames before it are as sure as they would be without it. To a
+/// strict reader (what [`Decoder::new`] makes) they should count for nothing,
+/// `collect::<Result<…>>()` does that. A [lenient](Self::lenient) one may use them; it also accepts
+/// values that are longer than the word. Both accept values in more bytes than needed, and a first
+/// address that is relative (to 0), which the description forbids and Swift writes.
 ///
 /// The backtrace need not fill the data: [`Decoder::consumed`] tells where the next one may begin.
 #[derive(Clone, Debug)]
@@ -85,7 +87,8 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Accepts values that are longer than the word: addresses are cut to the word, counts to 64 bits.
+    /// Accepts values that are longer than the word: addresses are cut to the word, counts to 64
+    /// bits.
     pub fn lenient(mut self) -> Self {
         self.lenient = true;
         self
@@ -102,13 +105,15 @@ impl<'a> Decoder<'a> {
         self.word
     }
 
-    /// Bytes that were read, from the information byte. After the last item: all of the backtrace, up to its `end` or
-    /// `trunc` and with it; after an error, what comes before the instruction at fault.
+    /// Bytes that were read, from the information byte. After the last item: all of the backtrace,
+    /// up to its `end` or `trunc` and with it; after an error, what comes before the
+    /// instruction at fault.
     pub fn consumed(&self) -> usize {
         self.cursor.offset()
     }
 
-    /// How it ended, or why it could not be read; `None` before [`Iterator::next`] has returned `None` or an error.
+    /// How it ended, or why it could not be read; `None` before [`Iterator::next`] has returned
+    /// `None` or an error.
     pub fn outcome(&self) -> Option<Result<Ended>> {
         self.outcome
     }

@@ -3,11 +3,13 @@
 use super::{Encoder, End};
 use crate::{EncodeError, Frame, WordSize};
 
-/// Writes the first frames and the last ones of a stack whose depth is not known before it was walked, with an `omit`
-/// between them that tells how many are missing. A stack that fits is written whole.
+/// Writes the first frames and the last ones of a stack whose depth is not known before it was
+/// walked, with an `omit` between them that tells how many are missing. A stack that fits is
+/// written whole.
 ///
-/// The last frames wait in a lent ring until [`EndsEncoder::finish`]. Room for them is kept free in the buffer from the
-/// start, so a short buffer costs frames of the middle, never the outermost ones.
+/// The last frames wait in a lent ring until [`EndsEncoder::finish`]. Room for them is kept free in
+/// the buffer from the start, so a short buffer costs frames of the middle, never the outermost
+/// ones.
 ///
 /// No call allocates, locks or panics.
 #[derive(Debug)]
@@ -26,7 +28,8 @@ impl<'a> EndsEncoder<'a> {
     /// Keeps the first `head` frames and the last `tail.len()`. What `tail` holds does not matter.
     ///
     /// # Errors
-    /// [`EncodeError::BufferTooShort`]: `out` must have room for `tail.len()` frames and the omission.
+    /// [`EncodeError::BufferTooShort`]: `out` must have room for `tail.len()` frames and the
+    /// omission.
     pub fn new(
         out: &'a mut [u8],
         word: WordSize,
@@ -47,7 +50,8 @@ impl<'a> EndsEncoder<'a> {
     /// Adds a frame.
     ///
     /// # Errors
-    /// [`EncodeError::WiderThanWord`], for the frame or for the count of what would be omitted; the frame is not kept.
+    /// [`EncodeError::WiderThanWord`], for the frame or for the count of what would be omitted; the
+    /// frame is not kept.
     pub fn push(&mut self, frame: Frame) -> Result<(), EncodeError> {
         if self.head > 0 {
             match self.encoder.push(frame) {
@@ -68,7 +72,8 @@ impl<'a> EndsEncoder<'a> {
         let older = if self.kept == self.tail.len() { older } else { &[] };
         let omission = (self.omitted > 0).then_some(Frame::Omit(self.omitted));
         for &frame in omission.iter().chain(older).chain(newer) {
-            // There was room for every frame; should that ever be wrong, the backtrace must still not claim to be whole.
+            // There was room for every frame; should that ever be wrong, the backtrace must still
+            // not claim to be whole.
             if self.encoder.push(frame).is_err() {
                 return self.encoder.finish(End::Truncated);
             }

@@ -10,7 +10,8 @@ pub(super) struct Instruction {
 }
 
 impl Instruction {
-    /// `pc`, `ra`, `async`: the address itself where it is shorter than its distance from `base`, or where there is no base.
+    /// `pc`, `ra`, `async`: the address itself where it is shorter than its distance from `base`,
+    /// or where there is no base.
     pub(super) fn address(opcode: u8, address: u64, base: Option<u64>, word: WordSize) -> Instruction {
         let absolute = word.sign_extend(address);
         let absolute_bytes = signed_bytes(absolute);
@@ -49,7 +50,8 @@ impl Instruction {
         }
     }
 
-    /// The opcode, to which the number of bytes less one is added, and the low `bytes` (1 to 8) bytes of `value`.
+    /// The opcode, to which the number of bytes less one is added, and the low `bytes` (1 to 8)
+    /// bytes of `value`.
     fn with_value(opcode: u8, value: u64, bytes: u32) -> Instruction {
         let [a, b, c, d, e, f, g, h] = value.wrapping_shl(64 - bytes * 8).to_be_bytes();
         Instruction {

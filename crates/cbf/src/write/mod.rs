@@ -22,9 +22,10 @@ pub enum End {
 
 /// Writes a backtrace, frame by frame, from the leaf outwards.
 ///
-/// At any moment the buffer holds a valid backtrace of the frames so far, in which only the end is missing; the byte for it
-/// is kept free. So a full buffer loses nothing: call [`Encoder::finish`] with [`End::Truncated`] and what fitted is there.
-/// To keep the outermost frames as well, see [`EndsEncoder`].
+/// At any moment the buffer holds a valid backtrace of the frames so far, in which only the end is
+/// missing; the byte for it is kept free. So a full buffer loses nothing: call [`Encoder::finish`]
+/// with [`End::Truncated`] and what fitted is there. To keep the outermost frames as well, see
+/// [`EndsEncoder`].
 ///
 /// No call allocates, locks or panics, and none takes longer than the bytes that it writes.
 #[derive(Debug)]
@@ -77,14 +78,15 @@ impl<'a> Encoder<'a> {
     /// Adds a frame.
     ///
     /// # Errors
-    /// [`EncodeError::BufferFull`] and [`EncodeError::WiderThanWord`]; the frame is not written, and after the latter
-    /// others may follow.
+    /// [`EncodeError::BufferFull`] and [`EncodeError::WiderThanWord`]; the frame is not written,
+    /// and after the latter others may follow.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), EncodeError> {
         self.push_repeated(frame, 1)
     }
 
-    /// Adds `count` copies of a frame; none is nothing. It takes as long as for a single one, up to [`MAX_REP`] copies.
+    /// Adds `count` copies of a frame; none is nothing. It takes as long as for a single one, up to
+    /// [`MAX_REP`] copies.
     ///
     /// # Errors
     /// As [`Encoder::push`]; where the buffer is full, as many copies as fitted are written.
@@ -131,7 +133,8 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// Adds up to `wanted` copies of the last frame, as many as one `rep` takes, and returns how many.
+    /// Adds up to `wanted` copies of the last frame, as many as one `rep` takes, and returns how
+    /// many.
     fn write_copies(&mut self, wanted: u64) -> Result<u64, EncodeError> {
         let most = MAX_REP.min(self.word.max());
         let before = if self.rep.count < most {

@@ -1,4 +1,5 @@
-//! Any frames into any buffer: what fitted is a valid backtrace of the first frames, or of both ends.
+//! Any frames into any buffer: what fitted is a valid backtrace of the first frames, or of both
+//! ends.
 
 #[path = "encode_properties.rs"]
 pub(crate) mod encode_properties;
@@ -6,7 +7,8 @@ pub(crate) mod encode_properties;
 use backtrail_cbf::{Frame, WordSize};
 use encode_properties::{encode_ends, encode_prefix};
 
-/// Reads a word size, the sizes of buffer, head and tail, and then nine bytes a frame from `data`; encodes and decodes.
+/// Reads a word size, the sizes of buffer, head and tail, and then nine bytes a frame from `data`;
+/// encodes and decodes.
 pub(crate) fn cbf_encode(data: &[u8]) {
     let [word, buffer, head, tail, rest @ ..] = data else {
         return;

@@ -2,7 +2,8 @@
 
 use backtrail_cbf::{Decoder, EncodeError, Encoder, End, Ended, EndsEncoder, Frame, WordSize};
 
-/// The first frames that fit, and only those; checks that a decoder reads exactly what was accepted.
+/// The first frames that fit, and only those; checks that a decoder reads exactly what was
+/// accepted.
 pub(crate) fn encode_prefix(word: WordSize, buffer: usize, frames: &[Frame]) {
     let mut buffer = vec![0xee; buffer];
     let size = buffer.len();
@@ -79,7 +80,8 @@ pub(crate) fn encode_ends(word: WordSize, buffer: usize, head: u64, tail: usize,
         frames.map(|&frame| stands_for(frame)).fold(0, u64::saturating_add)
     };
     match decoded[kept..inner] {
-        // An omission that was pushed may look as what it was counted into: the greatest count, plus one.
+        // An omission that was pushed may look as what it was counted into: the greatest count,
+        // plus one.
         [] if missing(kept) > 0 => assert_eq!(decoded[kept - 1], Frame::Omit(missing(kept - 1))),
         [] => {}
         [Frame::Omit(count)] => assert_eq!(count, missing(kept)),

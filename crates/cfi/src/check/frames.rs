@@ -31,8 +31,8 @@ pub(super) struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// Finds the FDEs of the section that was given as `input`; `data` are its bytes without the letters in
-    /// augmentation strings that the library does not know.
+    /// Finds the FDEs of the section that was given as `input`; `data` are its bytes without the
+    /// letters in augmentation strings that the library does not know.
     pub(super) fn new(input: &EhFrame<'_>, data: &'a [u8], key_b: &'a HashSet<usize>) -> Frames<'a> {
         let mut section = gimli::EhFrame::new(data, run_time(input.endian));
         section.set_address_size(input.arch.pointer_bytes);
@@ -78,7 +78,8 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// As a search by start finds them: of those with one start the first in the section, and each up to the next.
+    /// As a search by start finds them: of those with one start the first in the section, and each
+    /// up to the next.
     fn settle(&mut self) {
         self.list.sort_by_key(|frame| frame.start);
         self.list.dedup_by_key(|frame| frame.start);
@@ -104,7 +105,8 @@ impl<'a> Frames<'a> {
         parsed.ok()
     }
 
-    /// The FDE of a frame, and whether it is of a signal trampoline and of code that signs with key B.
+    /// The FDE of a frame, and whether it is of a signal trampoline and of code that signs with key
+    /// B.
     pub(super) fn open(&mut self, frame: Frame) -> Option<(FrameDescriptionEntry<Slice<'a>>, bool, bool)> {
         let fde = self.fde(frame.offset)?;
         let signal_frame = fde.is_signal_trampoline();

@@ -1,7 +1,8 @@
-//! What rules come to on a machine with made-up registers and memory: two ways to say the same give the same numbers.
+//! What rules come to on a machine with made-up registers and memory: two ways to say the same give
+//! the same numbers.
 //!
-//! Registers and memory hold hashes of their numbers and addresses. So no algebra of expressions is needed, and no
-//! part of the conversion to rows.
+//! Registers and memory hold hashes of their numbers and addresses. So no algebra of expressions is
+//! needed, and no part of the conversion to rows.
 
 use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
@@ -76,7 +77,8 @@ impl Machine {
         self.memory(u64::from(number) << 48) | 1
     }
 
-    /// What a row of the table says. Counted from `cfa` where that is given, instead of from the rule's own.
+    /// What a row of the table says. Counted from `cfa` where that is given, instead of from the
+    /// rule's own.
     pub(super) fn by_rule(self, rule: &Rule, cfa: Option<u64>) -> Caller {
         let own = self.location(rule.cfa, 0);
         let cfa = cfa.unwrap_or(own);
@@ -142,8 +144,8 @@ impl Evaluator<'_, '_> {
         };
         let cfa_by_sp = match rule_of(row, arch.sp) {
             None | Some(RegisterRule::SameValue) => cfa,
-            // s390x saves the stack pointer with the other registers, in memory or in floating-point ones. By its ABI the
-            // saved value is CFA - 160.
+            // s390x saves the stack pointer with the other registers, in memory or in
+            // floating-point ones. By its ABI the saved value is CFA - 160.
             Some(RegisterRule::Offset(_) | RegisterRule::Register(_)) if arch.sp_from_cfa != 0 => cfa,
             Some(rule) => self
                 .value(&rule, cfa)?
@@ -182,7 +184,8 @@ impl Evaluator<'_, '_> {
 }
 
 impl evaluate::Machine for Evaluator<'_, '_> {
-    /// The column of the return address stands for the pc where calls push the address and no register has that number.
+    /// The column of the return address stands for the pc where calls push the address and no
+    /// register has that number.
     fn register(&mut self, register: gimli::Register) -> Option<u64> {
         let arch = self.machine.arch;
         if register.0 == u16::from(arch.ra.0) && !arch.link_register {
@@ -202,8 +205,8 @@ pub(super) fn rule_of(row: &Row, register: backtrail_arch::Register) -> Option<R
     row.register(gimli::Register(u16::from(register.0)))
 }
 
-/// The values of registers and memory. The second one is asked where a row has an expression, which may meet the other
-/// side's value by an accident of the first.
+/// The values of registers and memory. The second one is asked where a row has an expression, which
+/// may meet the other side's value by an accident of the first.
 pub(super) const SEEDS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x2545_f491_4f6c_dd1d];
 
 /// What `.eh_frame` says of the code at hand.

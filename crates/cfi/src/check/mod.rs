@@ -1,10 +1,12 @@
-//! A table held against the call frame information that it stands for, at every pc that either of them covers.
+//! A table held against the call frame information that it stands for, at every pc that either of
+//! them covers.
 //!
-//! Nothing of the conversion is used: FDEs are found, their rows evaluated and compared by code of its own, by what
-//! they come to on a machine with made-up registers and memory. So a PLT's expression and the PCMASK rows for it are
-//! equal where they give the same CFA at each pc, and an offset from the CFA and one from a register are where they
-//! meet. As SFrame says nothing of the stack pointer, its CFA is compared with the one that the caller's stack
-//! pointer stands for by the ABI.
+//! Nothing of the conversion is used: FDEs are found, their rows evaluated and compared by code of
+//! its own, by what they come to on a machine with made-up registers and memory. So a PLT's
+//! expression and the PCMASK rows for it are equal where they give the same CFA at each pc, and an
+//! offset from the CFA and one from a register are where they meet. As SFrame says nothing of the
+//! stack pointer, its CFA is compared with the one that the caller's stack pointer stands for by
+//! the ABI.
 //!
 //! Intervals are compared, not single pcs, except where an expression asks for the pc.
 
@@ -28,8 +30,8 @@ use meaning::{Caller, Fp, Machine, Meaning, Ra, SEEDS, Said};
 pub use report::{Mismatch, Report, What};
 pub use stubs::Stubs;
 
-/// Comparisons for each byte of input, and those that are free: PLTs are compared pc by pc, and shared rows let a
-/// small table claim many.
+/// Comparisons for each byte of input, and those that are free: PLTs are compared pc by pc, and
+/// shared rows let a small table claim many.
 const STEPS_A_BYTE: u64 = 16;
 const FREE_STEPS: u64 = 1 << 23;
 
@@ -38,16 +40,16 @@ const ABSENT: &str = "absent";
 /// The reason of FDEs that can't be read.
 const DAMAGED: &str = "damaged";
 
-/// Holds `table` against `input`. `skipped` is what building a table of this version could not say: it gives uncovered
-/// code its reasons and nothing else.
+/// Holds `table` against `input`. `skipped` is what building a table of this version could not say:
+/// it gives uncovered code its reasons and nothing else.
 ///
 /// Never panics. Time and memory are bounded by a multiple of the length of both.
 pub fn check(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped]) -> Report {
     check_linked(input, table, skipped, None)
 }
 
-/// The same for a file with code of which linkers write no call frame information, and which a table may describe all the same: its rows are
-/// held against its instructions.
+/// The same for a file with code of which linkers write no call frame information, and which a
+/// table may describe all the same: its rows are held against its instructions.
 pub fn check_linked(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped], stubs: Option<&Stubs>) -> Report {
     let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
     let mut frames = Frames::new(input, &normalized.data, &normalized.key_b);
@@ -115,7 +117,8 @@ impl<'a> Table<'a> {
         table
     }
 
-    /// As look-up finds them: of those with one start the last in the table, and each up to the next.
+    /// As look-up finds them: of those with one start the last in the table, and each up to the
+    /// next.
     fn settle(&mut self) {
         self.functions
             .sort_by_key(|(range, index)| (range.start, std::cmp::Reverse(*index)));
@@ -132,8 +135,8 @@ impl<'a> Table<'a> {
         self.functions.partition_point(|(range, _)| range.end <= pc)
     }
 
-    /// Reads the rows of a function, unless it is the one at hand, and takes them from `steps`: functions may share
-    /// endless rows.
+    /// Reads the rows of a function, unless it is the one at hand, and takes them from `steps`:
+    /// functions may share endless rows.
     fn open(&mut self, index: usize, steps: &mut u64) -> &Open {
         if self.open.as_ref().is_none_or(|open| open.index != index) {
             let rows = self.open.take().map(|open| open.rows).unwrap_or_default();
@@ -359,9 +362,11 @@ impl Walk<'_> {
         }
     }
 
-    /// Tells it once for all pcs of a row, which in a PLT come one by one; `function` is where the table's begins.
+    /// Tells it once for all pcs of a row, which in a PLT come one by one; `function` is where the
+    /// table's begins.
     fn mismatch(&mut self, function: u64, code: Range<u64>, what: What, sframe: String, eh_frame: String) {
-        /// At most so many were told since the one that this one belongs to: one for each thing that can differ, for each of two rows.
+        /// At most so many were told since the one that this one belongs to: one for each thing
+        /// that can differ, for each of two rows.
         const NEAR: usize = 8;
         let pcs = code.end - code.start;
         let near = self.report.mismatches.iter_mut().rev().take(NEAR);
@@ -380,8 +385,8 @@ impl Walk<'_> {
         });
     }
 
-    /// Parts of the table's functions where no frame is. Between frames they are padding, which a writer that joins
-    /// neighbours covers.
+    /// Parts of the table's functions where no frame is. Between frames they are padding, which a
+    /// writer that joins neighbours covers.
     fn code_without_frames(&mut self, frames: &[Frame]) {
         for index in 0..self.table.functions.len() {
             let range = self.table.functions[index].0.clone();

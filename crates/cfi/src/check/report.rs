@@ -61,8 +61,8 @@ pub struct Report {
     pub skipped: BTreeMap<&'static str, u64>,
     /// What differs, by address.
     pub mismatches: Vec<Mismatch>,
-    /// Bytes between frames that are in one function of the table with code on both sides: padding between joined
-    /// functions.
+    /// Bytes between frames that are in one function of the table with code on both sides: padding
+    /// between joined functions.
     pub padding: u64,
     /// The first part of the table that can't be read; it counts as not there.
     pub damage: Option<backtrail_sframe::Error>,

@@ -1,5 +1,6 @@
-//! Code of linkers without call frame information: AArch64's procedure linkage table. What its rows should say follows from its
-//! instructions (Arm Architecture Reference Manual, C6.2): they push register pairs and jump.
+//! Code of linkers without call frame information: AArch64's procedure linkage table. What its rows
+//! should say follows from its instructions (Arm Architecture Reference Manual, C6.2): they push
+//! register pairs and jump.
 
 use std::ops::Range;
 

@@ -1,7 +1,8 @@
-//! From returns backwards: where an instruction's frame must be for the returns that follow it to work.
+//! From returns backwards: where an instruction's frame must be for the returns that follow it to
+//! work.
 //!
-//! At `ret` the return address is on top of the stack, whatever came before. What an instruction before it does to the
-//! registers says where the frame was then; no entry has to be known.
+//! At `ret` the return address is on top of the stack, whatever came before. What an instruction
+//! before it does to the registers says where the frame was then; no entry has to be known.
 
 use super::instruction::{CALLER_SAVED, Effect, Flow, Number, RBP, RSP, Step};
 

@@ -1,8 +1,10 @@
-//! Rows from the code itself: for functions of which no table says where their frame is. x86-64 only.
+//! Rows from the code itself: for functions of which no table says where their frame is. x86-64
+//! only.
 //!
-//! Two readings of the instructions have to agree. The one from entries onwards knows where the frame is because an
-//! entry's return address was just pushed; the one from returns backwards, because a return finds its address on top of
-//! the stack. A row is made where every way through the code says the same; anything that is not understood gives none.
+//! Two readings of the instructions have to agree. The one from entries onwards knows where the
+//! frame is because an entry's return address was just pushed; the one from returns backwards,
+//! because a return finds its address on top of the stack. A row is made where every way through
+//! the code says the same; anything that is not understood gives none.
 
 mod backward;
 mod forward;
@@ -24,10 +26,11 @@ const MAX_VISITS: usize = 64;
 /// Whose calls the code makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convention {
-    /// The System V ABI's. Hand-written code does not always follow it: that a call gives the stack pointer back as it was is not believed.
+    /// The System V ABI's. Hand-written code does not always follow it: that a call gives the stack
+    /// pointer back as it was is not believed.
     C,
-    /// Go's, whose functions leave only the stack pointer and the frame pointer alone; and its runtime's, which loads
-    /// the stack pointer of another stack.
+    /// Go's, whose functions leave only the stack pointer and the frame pointer alone; and its
+    /// runtime's, which loads the stack pointer of another stack.
     Go,
 }
 
@@ -51,7 +54,8 @@ pub(crate) fn rows(input: &Input<'_>) -> Vec<FunctionRows> {
     reading.rows(&onwards, &backwards)
 }
 
-/// How far this code, in which the frame pointer has been set at `from`, leaves it alone: all ways that lead there included.
+/// How far this code, in which the frame pointer has been set at `from`, leaves it alone: all ways
+/// that lead there included.
 pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 {
     let steps = instruction::decode(range.clone(), bytes);
     let from_address = from;
@@ -93,7 +97,8 @@ pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 
 struct Reading<'a> {
     convention: Convention,
     steps: &'a [Step],
-    /// The indices of the instructions at entries, in order: those that are known, and those that this code calls.
+    /// The indices of the instructions at entries, in order: those that are known, and those that
+    /// this code calls.
     entries: Vec<usize>,
 }
 
@@ -224,7 +229,8 @@ impl<'a> Reading<'a> {
         };
         let at = |address| match self.index(address) {
             Some(target) => states[target],
-            // Go's runtime leaves a stack for good by a jump; what that finds on top of the new one is no frame.
+            // Go's runtime leaves a stack for good by a jump; what that finds on top of the new one
+            // is no frame.
             None => backward::State::Nothing,
         };
         match step.flow {
@@ -250,8 +256,8 @@ impl<'a> Reading<'a> {
         rows
     }
 
-    /// The rule at an instruction. At a call it is asked for when the call has come back: in code that is not sure to follow a convention, what
-    /// comes after has to agree.
+    /// The rule at an instruction. At a call it is asked for when the call has come back: in code
+    /// that is not sure to follow a convention, what comes after has to agree.
     fn rule_at(&self, step: &Step, onwards: Option<&forward::State>, backwards: &backward::State) -> Option<Rule> {
         let is_call = self.convention == Convention::C && matches!(step.flow, Flow::Call(_));
         let agree = |state: &forward::State| {
@@ -304,8 +310,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The rule of a frame that the frame pointer `fp` points to, while the stack pointer points into another stack: all is said by the
-/// frame pointer, and nothing counts from the CFA.
+/// The rule of a frame that the frame pointer `fp` points to, while the stack pointer points into
+/// another stack: all is said by the frame pointer, and nothing counts from the CFA.
 fn on_other_stack(fp: u8) -> Rule {
     let word = |offset| Location {
         base: Base::Register(fp),

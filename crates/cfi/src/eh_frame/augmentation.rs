@@ -1,8 +1,9 @@
 //! Augmentation letters that the reader of call frame information does not know.
 //!
-//! AArch64 has two (DWARF for the Arm 64-bit Architecture, section 5): `B`, return addresses are signed with key B, and
-//! `G`, the frame tags its memory. Neither has data. They are taken out of the CIE's string, and the number that
-//! follows the string, the code alignment factor, is written longer by as many bytes, so that nothing else moves.
+//! AArch64 has two (DWARF for the Arm 64-bit Architecture, section 5): `B`, return addresses are
+//! signed with key B, and `G`, the frame tags its memory. Neither has data. They are taken out of
+//! the CIE's string, and the number that follows the string, the code alignment factor, is written
+//! longer by as many bytes, so that nothing else moves.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

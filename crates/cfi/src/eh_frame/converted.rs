@@ -17,7 +17,8 @@ pub struct Converted {
     pub functions: Vec<FunctionRows>,
     /// What could not be said, by start.
     pub skipped: Vec<Skipped>,
-    /// Code of which some FDE says what could not be said, in no order; parts of it may have rows by another FDE.
+    /// Code of which some FDE says what could not be said, in no order; parts of it may have rows
+    /// by another FDE.
     pub unsaid: Vec<Range<u64>>,
     /// Where the section makes no sense any more; what was before it is converted.
     pub damage: Option<Error>,
@@ -31,7 +32,8 @@ impl Converted {
             .fold(0u64, |sum, skipped| sum.saturating_add(skipped.size))
     }
 
-    /// Writes a table of the functions. Code of which nothing could be said is not taken for padding.
+    /// Writes a table of the functions. Code of which nothing could be said is not taken for
+    /// padding.
     pub fn write(&self, options: &Options) -> Result<Output, WriteError> {
         write::section_around(&self.functions, &self.unsaid, options)
     }
@@ -43,9 +45,9 @@ impl Converted {
         (svma < end_of(found)).then_some(found)
     }
 
-    /// Marks the code from `entry`, to which nothing returns, as outermost where no FDE describes it: ABIs say that
-    /// an entry point has no caller, and not every one has an FDE that says so. It ends at `end` where that is known,
-    /// at the next function, or after 128 bytes.
+    /// Marks the code from `entry`, to which nothing returns, as outermost where no FDE describes
+    /// it: ABIs say that an entry point has no caller, and not every one has an FDE that says
+    /// so. It ends at `end` where that is known, at the next function, or after 128 bytes.
     pub fn add_entry_point(&mut self, entry: u64, end: Option<u64>) {
         let next = self.functions.partition_point(|function| function.start <= entry);
         if self.find(entry).is_some() {

@@ -1,7 +1,9 @@
-//! `.debug_frame` (DWARF 5, section 6.4.1) in the form of `.eh_frame`, so that what reads one reads both.
+//! `.debug_frame` (DWARF 5, section 6.4.1) in the form of `.eh_frame`, so that what reads one reads
+//! both.
 //!
-//! Go's linker writes no `.eh_frame`, nor do assemblers for sources that ask for this section alone. The two differ in how a CIE is told
-//! (all ones, not 0) and found (from the section's start, not from the FDE).
+//! Go's linker writes no `.eh_frame`, nor do assemblers for sources that ask for this section
+//! alone. The two differ in how a CIE is told (all ones, not 0) and found (from the section's
+//! start, not from the FDE).
 
 use std::borrow::Cow;
 

@@ -21,7 +21,8 @@ pub(crate) trait Machine {
     fn word(&mut self, address: u64) -> Option<u64>;
 }
 
-/// What an expression comes to, with the CFA on its stack where that is given; `None` where it can't be carried out.
+/// What an expression comes to, with the CFA on its stack where that is given; `None` where it
+/// can't be carried out.
 pub(crate) fn evaluate(
     section: &gimli::EhFrame<Slice<'_>>,
     expression: &UnwindExpression<usize>,

@@ -1,5 +1,6 @@
-//! DWARF expressions (DWARF 5, section 2.5) that a row can say: `base + offset`, the word at such an address, and the
-//! condition by which procedure linkage tables tell the two halves of an entry apart.
+//! DWARF expressions (DWARF 5, section 2.5) that a row can say: `base + offset`, the word at such
+//! an address, and the condition by which procedure linkage tables tell the two halves of an entry
+//! apart.
 
 use backtrail_arch::REGISTERS;
 use backtrail_sframe::{Base, Location};
@@ -96,8 +97,8 @@ pub(crate) fn operations<'a>(
     Some(found)
 }
 
-/// Evaluates with registers as unknowns. The rules of registers begin with the CFA on the stack (DWARF 5, section
-/// 6.4.2.3), the rule of the CFA with nothing.
+/// Evaluates with registers as unknowns. The rules of registers begin with the CFA on the stack
+/// (DWARF 5, section 6.4.2.3), the rule of the CFA with nothing.
 pub(crate) fn evaluate(operations: &[Op<'_>], initial: Option<Value>) -> Option<Value> {
     let mut stack: Vec<Value> = initial.into_iter().collect();
     for operation in operations {
@@ -128,7 +129,8 @@ pub(crate) fn evaluate(operations: &[Op<'_>], initial: Option<Value>) -> Option<
     stack.pop()
 }
 
-/// The CFA of a procedure linkage table: `base + offset`, and more by `extra` from byte `threshold` of each block on.
+/// The CFA of a procedure linkage table: `base + offset`, and more by `extra` from byte `threshold`
+/// of each block on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     pub(crate) base: Base,
@@ -147,8 +149,8 @@ impl Pattern {
     }
 }
 
-/// Recognises `base + offset + (((pc & mask) >= threshold) << shift)`, which linkers write for `.plt`; `pc` is the
-/// register in which the CPU has no link.
+/// Recognises `base + offset + (((pc & mask) >= threshold) << shift)`, which linkers write for
+/// `.plt`; `pc` is the register in which the CPU has no link.
 pub(crate) fn pattern(operations: &[Op<'_>], pc: u8) -> Option<Pattern> {
     let [
         Operation::RegisterOffset { register, offset, .. },

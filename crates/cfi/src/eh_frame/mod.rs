@@ -1,9 +1,11 @@
-//! Call frame information (`.eh_frame`; LSB 5.0, section 10.6, and DWARF 5, section 6.4) to SFrame rows.
+//! Call frame information (`.eh_frame`; LSB 5.0, section 10.6, and DWARF 5, section 6.4) to SFrame
+//! rows.
 //!
-//! SFrame restores three registers: the stack pointer (by the CFA), the frame pointer and the program counter. Of an
-//! FDE only those columns matter, and a row that says the same of them as the row before is left out. Where a rule
-//! cannot be said, the code under it becomes a gap: the function is split around it, and the gap is reported with its
-//! reason. Nothing else of the function is lost.
+//! SFrame restores three registers: the stack pointer (by the CFA), the frame pointer and the
+//! program counter. Of an FDE only those columns matter, and a row that says the same of them as
+//! the row before is left out. Where a rule cannot be said, the code under it becomes a gap: the
+//! function is split around it, and the gap is reported with its reason. Nothing else of the
+//! function is lost.
 
 pub(crate) mod augmentation;
 mod converted;
@@ -32,9 +34,11 @@ pub(crate) use section::{MAX_CIE_BYTES, Storage, bases, fdes};
 
 use crate::reader::run_time;
 
-/// Converts a whole section. Never panics; time and memory are bounded by a multiple of the section's length.
+/// Converts a whole section. Never panics; time and memory are bounded by a multiple of the
+/// section's length.
 ///
-/// A large section is converted by as many threads as there are CPUs, at most four; what comes out is the same.
+/// A large section is converted by as many threads as there are CPUs, at most four; what comes out
+/// is the same.
 pub fn convert(input: &EhFrame<'_>) -> Converted {
     let (offsets, damage) = fdes(Bytes::new(input.data, input.endian));
     let endian = run_time(input.endian);

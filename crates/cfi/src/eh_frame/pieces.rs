@@ -1,4 +1,5 @@
-//! Gathers rows into functions, splits functions around what cannot be said, and settles who owns which address.
+//! Gathers rows into functions, splits functions around what cannot be said, and settles who owns
+//! which address.
 
 use std::ops::Range;
 
@@ -123,7 +124,8 @@ impl Collector {
             start: open.start,
             // An FDE is refused before where this does not fit.
             size: (open.end - open.start) as u32,
-            // No larger than they are: all functions' rows together are most of what a conversion holds.
+            // No larger than they are: all functions' rows together are most of what a conversion
+            // holds.
             rows: open.rows.as_slice().to_vec(),
             repeat: open.pattern.map(|(pattern, _)| pattern.block),
             signal_frame: self.origin.signal_frame,
@@ -190,9 +192,9 @@ impl Collector {
         self.fdes.extend(other.fdes);
     }
 
-    /// Sorts, and gives every address to one FDE: where two begin at the same address the first in the section keeps
-    /// it, otherwise an FDE ends where the next one begins, whatever it says. That is what a binary search by start
-    /// finds, in `.eh_frame_hdr` as in SFrame.
+    /// Sorts, and gives every address to one FDE: where two begin at the same address the first in
+    /// the section keeps it, otherwise an FDE ends where the next one begins, whatever it says.
+    /// That is what a binary search by start finds, in `.eh_frame_hdr` as in SFrame.
     pub(crate) fn settle(mut self) -> Settled {
         self.end();
         let Collector {

@@ -15,8 +15,8 @@ pub enum Reason {
     OutsideCode,
     /// The function is larger than 4 GiB.
     TooLarge,
-    /// Another FDE describes the same code: of those that begin at one address the first holds, otherwise the one that
-    /// begins later.
+    /// Another FDE describes the same code: of those that begin at one address the first holds,
+    /// otherwise the one that begins later.
     Overlap,
     /// The column of the return address is no register that rows can name.
     ReturnColumn,

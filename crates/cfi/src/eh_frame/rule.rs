@@ -56,8 +56,8 @@ impl Rules {
         }
     }
 
-    /// What nearly all rows say, found in one walk over the registers: the CFA counts from a register, and what is saved is saved at the CFA.
-    /// `None` where there is more to it.
+    /// What nearly all rows say, found in one walk over the registers: the CFA counts from a
+    /// register, and what is saved is saved at the CFA. `None` where there is more to it.
     fn usual(&self, row: &Row, column: gimli::Register) -> Option<Rule> {
         let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else {
             return None;
@@ -120,9 +120,9 @@ impl Rules {
         })
     }
 
-    /// SFrame derives the caller's SP from the CFA. Where call frame information says otherwise (`longjmp` on its way
-    /// out), the rule's CFA is the address that yields that SP, and what counted from the true CFA counts from the
-    /// register from which that one is told.
+    /// SFrame derives the caller's SP from the CFA. Where call frame information says otherwise
+    /// (`longjmp` on its way out), the rule's CFA is the address that yields that SP, and what
+    /// counted from the true CFA counts from the register from which that one is told.
     fn rule_by_sp(&self, row: &Row, cfa: Value, sp: Value, ra: Value, fp: Option<Value>) -> Result<Rule, Reason> {
         let rebase = |value: Value| value.with_cfa(cfa).ok_or(Reason::SpRule);
         let sp = rebase(sp)?;
@@ -188,8 +188,8 @@ impl Rules {
     fn other_sp(&self, section: &Section<'_>, row: &Row, cfa: Value) -> Result<Option<Value>, Reason> {
         let rule = match row.register(self.sp) {
             None | Some(RegisterRule::SameValue) => return Ok(None),
-            // s390x keeps the old SP among the other registers, on the stack (store multiple) or in one for floating
-            // point: the same value by its ABI.
+            // s390x keeps the old SP among the other registers, on the stack (store multiple) or in
+            // one for floating point: the same value by its ABI.
             Some(RegisterRule::Offset(_) | RegisterRule::Register(_)) if self.arch.sp_from_cfa != 0 => return Ok(None),
             Some(rule) => rule,
         };

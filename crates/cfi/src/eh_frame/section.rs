@@ -10,14 +10,15 @@ use gimli::BaseAddresses;
 use super::reason::{Error, ErrorKind};
 use crate::reader::run_time;
 
-/// The initial instructions of a CIE run again for each of its FDEs. Real CIEs have under 150 bytes; a limit keeps the
-/// work proportional to the input.
+/// The initial instructions of a CIE run again for each of its FDEs. Real CIEs have under 150
+/// bytes; a limit keeps the work proportional to the input.
 pub(crate) const MAX_CIE_BYTES: usize = 512;
 
 /// How deep `DW_CFA_remember_state` may nest. Compilers nest once.
 const MAX_REMEMBERED_STATES: usize = 16;
 
-/// An `.eh_frame` section and what its pointers count from. All addresses are the file's own (svma).
+/// An `.eh_frame` section and what its pointers count from. All addresses are the file's own
+/// (svma).
 #[derive(Clone, Debug)]
 pub struct EhFrame<'a> {
     /// The bytes of the section.
@@ -32,7 +33,8 @@ pub struct EhFrame<'a> {
     pub arch: &'static Arch,
     /// The byte order.
     pub endian: Endian,
-    /// Where code can lie. FDEs outside (of discarded sections, or damaged) are left out; empty: anywhere.
+    /// Where code can lie. FDEs outside (of discarded sections, or damaged) are left out; empty:
+    /// anywhere.
     pub code: Vec<Range<u64>>,
 }
 
@@ -59,8 +61,8 @@ impl gimli::UnwindContextStorage<usize> for Storage {
     type Stack = Box<[gimli::UnwindTableRow<usize, Self>; MAX_REMEMBERED_STATES]>;
 }
 
-/// Where the FDEs are, up to where the section makes no sense any more. A terminator is passed over, as linkers that
-/// concatenate sections leave them inside.
+/// Where the FDEs are, up to where the section makes no sense any more. A terminator is passed
+/// over, as linkers that concatenate sections leave them inside.
 pub(crate) fn fdes(bytes: Bytes<'_>) -> (Vec<usize>, Option<Error>) {
     let mut offsets = Vec::new();
     let mut offset = 0usize;
@@ -99,8 +101,8 @@ fn entry(bytes: Bytes<'_>, offset: usize) -> Result<(usize, bool), Error> {
     }
 }
 
-/// The starts of all functions by the search table of an `.eh_frame_hdr` section (LSB 5.0, section 10.6.2); `None`
-/// where it has none.
+/// The starts of all functions by the search table of an `.eh_frame_hdr` section (LSB 5.0, section
+/// 10.6.2); `None` where it has none.
 pub fn search_table(data: &[u8], address: u64, endian: Endian) -> Option<Vec<u64>> {
     let endian = run_time(endian);
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);

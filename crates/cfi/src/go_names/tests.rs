@@ -5,7 +5,8 @@ use super::*;
 const TEXT_ADDRESS: u64 = 0x40_0000;
 const MEMORY: u64 = 0x50_0000;
 
-/// A section of two functions, `main.outer` with `main.inner` inlined into its bytes 8 to 16, and `main.last`; and its tree of inlined calls.
+/// A section of two functions, `main.outer` with `main.inner` inlined into its bytes 8 to 16, and
+/// `main.last`; and its tree of inlined calls.
 fn made_up(magic: u32, text: u64) -> (Vec<u8>, Vec<u8>) {
     let (layout, old) = match magic {
         GO_1_16 => (LAYOUT_1_16, true),
@@ -127,7 +128,8 @@ fn each_version_has_names_lines_and_inlined_calls() {
     }
 }
 
-/// From Go 1.26 on, only `moduledata` has the start of the text; where `go:func.*` is in it differs.
+/// From Go 1.26 on, only `moduledata` has the start of the text; where `go:func.*` is in it
+/// differs.
 #[test]
 fn the_runtimes_own_data_say_where_text_and_inlined_calls_are() {
     let (section, memory) = made_up(GO_1_20, 0);

@@ -109,7 +109,8 @@ fn a_return_address_that_is_being_moved() {
     ];
     assert_eq!(found(&code, 0), None);
     assert_eq!(found(&code, 10), Some((Place::Sp(16), None)));
-    // pop rcx; pop rax; push rcx; ret: it is on top until it is popped, and in rcx until it is pushed.
+    // pop rcx; pop rax; push rcx; ret: it is on top until it is popped, and in rcx until it is
+    // pushed.
     let moves = [0x59, 0x58, 0x51, 0xc3];
     assert_eq!(found(&moves, 0), Some((Place::Sp(8), None)));
     let in_register = rule(&ARCH, &plain(&moves), START + 1, false, &Nothing).unwrap();

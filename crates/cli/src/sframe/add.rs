@@ -18,11 +18,13 @@ use crate::edited;
 use crate::error::{Failure, Status};
 use crate::replacement::Durable;
 
-/// Put a table, made from .eh_frame, into an executable, shared library or object file, or into those of an archive.
+/// Put a table, made from .eh_frame, into an executable, shared library or object file, or into
+/// those of an archive.
 ///
-/// A table that is there is replaced; rows of code that .eh_frame says nothing of are kept. In a linked file nothing that is loaded changes
-/// its address. Object files get what an assembler would have written, for linkers to merge. The file is replaced when all is written:
-/// whoever runs it goes on undisturbed.
+/// A table that is there is replaced; rows of code that .eh_frame says nothing of are kept. In a
+/// linked file nothing that is loaded changes its address. Object files get what an assembler would
+/// have written, for linkers to merge. The file is replaced when all is written: whoever runs it
+/// goes on undisturbed.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Add {
@@ -34,8 +36,9 @@ pub(crate) struct Add {
     output: Option<PathBuf>,
     #[command(flatten)]
     layout: Layout,
-    /// Give an object file one table for all of its functions, as GNU as does, rather than one for each group of sections (COMDAT) and one
-    /// for the rest. lld can't link such files; GNU ld 2.47 drops more unused functions of groups from them.
+    /// Give an object file one table for all of its functions, as GNU as does, rather than one for
+    /// each group of sections (COMDAT) and one for the rest. lld can't link such files; GNU ld
+    /// 2.47 drops more unused functions of groups from them.
     #[arg(long)]
     one_table: bool,
     #[command(flatten)]

@@ -15,11 +15,13 @@ use crate::types;
 /// Whether there is to be one.
 #[derive(Args)]
 pub(crate) struct WithArguments {
-    /// Add a table of arguments too, made from debug information, with which `backtrail stack --args` shows what functions were called with; and compact
-    /// types, where there are none. Debug information can be stripped afterwards.
+    /// Add a table of arguments too, made from debug information, with which `backtrail stack
+    /// --args` shows what functions were called with; and compact types, where there are none.
+    /// Debug information can be stripped afterwards.
     #[arg(long)]
     args: bool,
-    /// Tell in the table where arguments are at each instruction, not at calls alone: innermost functions show theirs too, and the table becomes nearly twice as large.
+    /// Tell in the table where arguments are at each instruction, not at calls alone: innermost
+    /// functions show theirs too, and the table becomes nearly twice as large.
     #[arg(long, requires = "args")]
     innermost: bool,
 }
@@ -37,7 +39,8 @@ impl WithArguments {
 /// The section of types.
 const TYPES: &str = ".ctf";
 
-/// The bytes of the linked file at `path`, which `image` is, with the table of its functions' arguments, and what was made. Types are made where it has none.
+/// The bytes of the linked file at `path`, which `image` is, with the table of its functions'
+/// arguments, and what was made. Types are made where it has none.
 pub(super) fn add(path: &Path, image: &Image<'_>, places: Places) -> Result<(Vec<u8>, Made), Failure> {
     let elf = |error| Failure::of(path, error);
     let with_types = match image.section_header(TYPES) {

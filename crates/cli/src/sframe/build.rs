@@ -16,8 +16,9 @@ use crate::output;
 
 /// Make a table from .eh_frame, as the raw bytes of a section.
 ///
-/// Addresses in it are the file's own when it is read at address 0, as all files with raw bytes are. A relocatable file has none: its
-/// sections are placed one after the other then, those with code first and from 0 on.
+/// Addresses in it are the file's own when it is read at address 0, as all files with raw bytes
+/// are. A relocatable file has none: its sections are placed one after the other then, those with
+/// code first and from 0 on.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Build {
@@ -40,11 +41,12 @@ pub(super) struct Layout {
     /// Version of SFrame. Only version 3 can say everything that compilers write.
     #[arg(id = "sframe_version", long = "version", value_name = "VERSION", default_value = "3", value_parser = version())]
     version: Version,
-    /// Give each function rows of its own, for readers that swap the byte order in place; that is also the default for tables in
-    /// another byte order than this machine's.
+    /// Give each function rows of its own, for readers that swap the byte order in place; that is
+    /// also the default for tables in another byte order than this machine's.
     #[arg(long)]
     no_share: bool,
-    /// Let up to N neighbouring functions, and the padding between them, stand under one FDE where that is smaller.
+    /// Let up to N neighbouring functions, and the padding between them, stand under one FDE where
+    /// that is smaller.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     merge: u8,
 }

@@ -23,8 +23,9 @@ const TOLD: usize = 20;
 
 /// Compare a table with .eh_frame at every pc.
 ///
-/// For a file without .sframe, the version 3 table that 'build' makes is checked. The exit status is 1 where the two say different
-/// things. Code that only .eh_frame describes is told, but does not count: start files never have tables.
+/// For a file without .sframe, the version 3 table that 'build' makes is checked. The exit status
+/// is 1 where the two say different things. Code that only .eh_frame describes is told, but does
+/// not count: start files never have tables.
 #[derive(Args)]
 pub(crate) struct Check {
     /// Executables, shared libraries or relocatable files.

@@ -15,8 +15,9 @@ use crate::output;
 
 /// Write a table in another version, as the raw bytes of a section.
 ///
-/// Functions keep their addresses, which are the file's own when the result is read at address 0, as all files with raw bytes are. What
-/// the version can't hold is left out, counted and named on standard error.
+/// Functions keep their addresses, which are the file's own when the result is read at address 0,
+/// as all files with raw bytes are. What the version can't hold is left out, counted and named on
+/// standard error.
 #[derive(Args)]
 pub(crate) struct Convert {
     /// An ELF file with .sframe, or a file with the bytes of such a section.

@@ -47,7 +47,8 @@ impl<'a> Table<'a> {
         Ok(tables.swap_remove(0))
     }
 
-    /// All tables in a file's bytes, at least one: an object file has one for each group of sections.
+    /// All tables in a file's bytes, at least one: an object file has one for each group of
+    /// sections.
     pub(super) fn find_all(path: &Path, bytes: &'a [u8]) -> Result<Vec<Table<'a>>, Failure> {
         if !bytes.starts_with(b"\x7fELF") {
             return Ok(vec![Table {
@@ -73,7 +74,8 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The table of a file; `None` where it has none. Those of an object file with several come as one.
+    /// The table of a file; `None` where it has none. Those of an object file with several come as
+    /// one.
     pub(super) fn of_image(image: &Image<'a>) -> backtrail_elf::Result<Option<Table<'a>>> {
         let mut tables = Table::all_of_image(image)?;
         let joined = if tables.len() > 1 { joined(&tables) } else { None };
@@ -107,8 +109,8 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The table as readelf sees it: it relocates the start fields only where a flag says that they count from
-    /// themselves.
+    /// The table as readelf sees it: it relocates the start fields only where a flag says that they
+    /// count from themselves.
     pub(super) fn section_of_readelf(&self) -> Result<(Section<'_>, Option<Error>), Error> {
         let relocated = Section::parse_lenient(&self.bytes, self.address)?;
         match &self.stored {

@@ -1,4 +1,5 @@
-//! A table as JSON, written function by function: the whole of a large one would not fit into memory.
+//! A table as JSON, written function by function: the whole of a large one would not fit into
+//! memory.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

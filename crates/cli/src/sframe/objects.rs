@@ -25,7 +25,8 @@ pub(super) fn add_to_object(
     Ok(added)
 }
 
-/// Members of which nothing can be said stay as they are: other sorts of files, for other machines, without code.
+/// Members of which nothing can be said stay as they are: other sorts of files, for other machines,
+/// without code.
 pub(super) fn add_to_archive(
     path: &Path,
     bytes: &[u8],

@@ -15,14 +15,15 @@ use crate::output;
 
 /// Show every function and row, as readelf of the table's version does.
 ///
-/// In relocatable files of SFrame versions 1 and 2, readelf shows start addresses as they are before relocation; JSON
-/// has the relocated ones.
+/// In relocatable files of SFrame versions 1 and 2, readelf shows start addresses as they are
+/// before relocation; JSON has the relocated ones.
 #[derive(Args)]
 pub(crate) struct Show {
     /// ELF files, linked or relocatable, or files with the bytes of an .sframe section.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Also tell everything in which a table differs from what the specification demands of a linked one.
+    /// Also tell everything in which a table differs from what the specification demands of a
+    /// linked one.
     #[arg(long)]
     strict: bool,
     /// Print JSON.

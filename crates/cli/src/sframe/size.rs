@@ -14,9 +14,10 @@ use crate::output;
 
 /// Show how large the tables of files are, and tables made from their .eh_frame.
 ///
-/// Sizes are told as parts of .eh_frame and .eh_frame_hdr together: the file's own .sframe, and tables of each version
-/// in which every function has rows of its own (apart), those with the same rows share them (shared), and neighbours
-/// stand under one FDE, or one function under several, where that is smaller (merged).
+/// Sizes are told as parts of .eh_frame and .eh_frame_hdr together: the file's own .sframe, and
+/// tables of each version in which every function has rows of its own (apart), those with the same
+/// rows share them (shared), and neighbours stand under one FDE, or one function under several,
+/// where that is smaller (merged).
 #[derive(Args)]
 pub(crate) struct Size {
     /// Executables, shared libraries or relocatable files with .eh_frame.

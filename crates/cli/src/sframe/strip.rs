@@ -9,7 +9,8 @@ use super::{input, objects};
 use crate::edited;
 use crate::error::{Failure, Status, shown};
 
-/// Take the table out of an executable or shared library, its section and its segment, or the tables out of an object file or an archive.
+/// Take the table out of an executable or shared library, its section and its segment, or the
+/// tables out of an object file or an archive.
 ///
 /// What 'sframe add' did to a linked file is undone to the byte.
 #[derive(Args)]

@@ -18,12 +18,13 @@ use crate::output;
 
 /// Show the stacks of a running process or of a core.
 ///
-/// All threads of a process are stopped, their registers and stacks copied, and the process goes on; the rest is done on
-/// the copy. A core may be compressed with gzip, zstd or lz4. What --cbf has written can be shown later, on another machine
-/// too.
+/// All threads of a process are stopped, their registers and stacks copied, and the process goes
+/// on; the rest is done on the copy. A core may be compressed with gzip, zstd or lz4. What --cbf
+/// has written can be shown later, on another machine too.
 #[derive(Args)]
 pub(crate) struct Stack {
-    /// A process by its number, a core or a record of --cbf by its file's name; '-' is one on standard input.
+    /// A process by its number, a core or a record of --cbf by its file's name; '-' is one on
+    /// standard input.
     #[arg(value_name = "PID | CORE | RECORD")]
     target: PathBuf,
     /// Use this file as the executable.
@@ -32,8 +33,9 @@ pub(crate) struct Stack {
     /// Look for the files of a core below this directory first, as for one of another machine.
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
-    /// Show what functions were called with, by the tables of arguments that `backtrail sframe add --args` has put into their files. What is lost is shown as `...`,
-    /// and as `name@entry` what a function was called with and may have changed since.
+    /// Show what functions were called with, by the tables of arguments that `backtrail sframe add
+    /// --args` has put into their files. What is lost is shown as `...`, and as `name@entry`
+    /// what a function was called with and may have changed since.
     #[arg(long, conflicts_with = "cbf")]
     args: bool,
     /// Look for separate debug files here too.
@@ -42,10 +44,12 @@ pub(crate) struct Stack {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Print a record: compact backtraces and a list of the modules with their build ids, without names.
+    /// Print a record: compact backtraces and a list of the modules with their build ids, without
+    /// names.
     #[arg(long, conflicts_with = "json")]
     cbf: bool,
-    /// Print the names of functions in full. By default, those of more than 200 characters are shortened in the middle.
+    /// Print the names of functions in full. By default, those of more than 200 characters are
+    /// shortened in the middle.
     #[arg(long)]
     full_names: bool,
     /// Show each thread by itself, also those whose stacks are equal.

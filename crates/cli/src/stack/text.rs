@@ -11,7 +11,8 @@ use crate::error::one_line;
 /// So many numbers of threads with equal stacks are named.
 const NAMED_THREADS: usize = 8;
 
-/// The longest name of a function, in characters: templates of C++ and Rust's generic types fill pages.
+/// The longest name of a function, in characters: templates of C++ and Rust's generic types fill
+/// pages.
 const LONGEST_NAME: usize = 200;
 
 /// What is shown of threads and frames.
@@ -23,7 +24,8 @@ pub(super) struct Options {
     pub(super) full_names: bool,
 }
 
-/// Writes the process and its threads; after an earlier look, only what is not as it was: one line where everything is.
+/// Writes the process and its threads; after an earlier look, only what is not as it was: one line
+/// where everything is.
 pub(super) fn write(
     out: &mut dyn Write,
     process: &Process,

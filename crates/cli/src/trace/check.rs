@@ -10,8 +10,8 @@ use crate::output;
 
 /// Check whole traces and tell everything that is wrong with them.
 ///
-/// Damaged metadata and packets, checksums, times that go back or lie outside of their packet. What a tracer has lost is not
-/// wrong: `backtrail trace info` tells it.
+/// Damaged metadata and packets, checksums, times that go back or lie outside of their packet. What
+/// a tracer has lost is not wrong: `backtrail trace info` tells it.
 #[derive(Args)]
 pub(crate) struct Check {
     #[command(flatten)]

@@ -12,8 +12,9 @@ use crate::error::{Failure, Status, shown};
 
 /// Write a trace in another dialect: CTF 1.8, CTF 2, or that of the RFC v1.1.
 ///
-/// CTF 1.8 and 2 have the same streams, which are copied byte for byte; only the metadata is written anew. From and to the RFC's dialect
-/// packets and events are written anew too. What that has no words for is told; where events cannot do without, nothing is written.
+/// CTF 1.8 and 2 have the same streams, which are copied byte for byte; only the metadata is
+/// written anew. From and to the RFC's dialect packets and events are written anew too. What that
+/// has no words for is told; where events cannot do without, nothing is written.
 #[derive(Args)]
 pub(crate) struct Convert {
     /// Directory of a trace, or with traces somewhere below.

@@ -88,7 +88,8 @@ pub(super) fn failure(error: &TraceError) -> Failure {
     }
 }
 
-/// The line of metadata in which an error is, with a mark below its place. Of a long line what is around the place.
+/// The line of metadata in which an error is, with a mark below its place. Of a long line what is
+/// around the place.
 fn excerpt(error: &TraceError) -> Vec<String> {
     /// Of each side of the place.
     const MOST: usize = 70;

@@ -26,8 +26,8 @@ pub(crate) struct Show {
     /// Print a JSON object for each event, a line each.
     #[arg(long)]
     json: bool,
-    /// Go on after packets that cannot be read, and say at the end how many there were. Also show what a killed writer left in its
-    /// rings.
+    /// Go on after packets that cannot be read, and say at the end how many there were. Also show
+    /// what a killed writer left in its rings.
     #[arg(long)]
     recover: bool,
 }

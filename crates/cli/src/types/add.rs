@@ -10,8 +10,8 @@ use super::input;
 use crate::edited;
 use crate::error::{Failure, Status};
 
-/// Put a section of types into an executable or shared library: linked from what its linker has put behind each other, or made
-/// from debug information.
+/// Put a section of types into an executable or shared library: linked from what its linker has put
+/// behind each other, or made from debug information.
 ///
 /// Nothing that is loaded changes. The file is replaced when all is written.
 #[derive(Args)]
@@ -44,7 +44,8 @@ fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failur
     edited::store(path, output, |out| edited.write_to(out))
 }
 
-/// The types for a file: linked from what its linker has put behind each other, or made from debug information.
+/// The types for a file: linked from what its linker has put behind each other, or made from debug
+/// information.
 fn section(path: &Path, image: &Image<'_>, making: &Making) -> Result<Vec<u8>, Failure> {
     let section = match build::from_input_sections(path, image, making)? {
         Some(section) => Some(section),

@@ -18,7 +18,8 @@ pub(super) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    /// Of a linked file: its dynamic symbols, or all where `symtab` says so. `path` is for messages.
+    /// Of a linked file: its dynamic symbols, or all where `symtab` says so. `path` is for
+    /// messages.
     pub(super) fn read(path: &Path, file: &File<'a>, symtab: bool) -> Result<Around<'a>, Failure> {
         let table = if symtab { Table::Full } else { Table::Dynamic };
         let mut around = Around {

@@ -37,7 +37,8 @@ pub(crate) struct Build {
 pub(super) struct Making {
     #[command(flatten)]
     choice: Choice,
-    /// Tell the types of all symbols, rather than the dynamic ones. Strip would make the section unreadable.
+    /// Tell the types of all symbols, rather than the dynamic ones. Strip would make the section
+    /// unreadable.
     #[arg(long)]
     symtab: bool,
     /// Print no summary; what was left out is still told.
@@ -115,8 +116,8 @@ pub(super) fn from_debug_information(
     }))
 }
 
-/// Does something with the debug information of the file at `path`: where it is, the file that has it (`file` itself, or a separate one), and
-/// the supplementary file.
+/// Does something with the debug information of the file at `path`: where it is, the file that has
+/// it (`file` itself, or a separate one), and the supplementary file.
 pub(crate) fn with_debug_information<T>(
     path: &Path,
     file: &File<'_>,
@@ -138,7 +139,8 @@ pub(crate) fn with_debug_information<T>(
     make(at, with_dwarf, supplementary.as_ref())
 }
 
-/// The section linked from what a linker that does not know the format has put behind each other; `None` where the file has no such thing.
+/// The section linked from what a linker that does not know the format has put behind each other;
+/// `None` where the file has no such thing.
 pub(super) fn from_input_sections(path: &Path, file: &File<'_>, making: &Making) -> Result<Option<Vec<u8>>, Failure> {
     if file.section_header(".ctf").is_none() {
         return Ok(None);
@@ -154,7 +156,8 @@ pub(super) fn from_input_sections(path: &Path, file: &File<'_>, making: &Making)
     write_for(path, file, &units, Lent::Yes, making).map(Some)
 }
 
-/// Whether a section may need its file to be read: for names that the file has anyway, and symbols by their numbers.
+/// Whether a section may need its file to be read: for names that the file has anyway, and symbols
+/// by their numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lent {
     Yes,

@@ -12,9 +12,11 @@ use super::input::{self, Opened, Source};
 use crate::error::{Failure, Status};
 use crate::output;
 
-/// Compare what two files export: which functions and objects have changed, or lead to types that have.
+/// Compare what two files export: which functions and objects have changed, or lead to types that
+/// have.
 ///
-/// The status is 1 where anything has. Where the files do not tell what they export, every type counts.
+/// The status is 1 where anything has. Where the files do not tell what they export, every type
+/// counts.
 #[derive(Args)]
 pub(crate) struct Diff {
     /// The file as it was: an ELF file, or the bytes of a .ctf section.

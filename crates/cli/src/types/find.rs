@@ -12,7 +12,8 @@ use super::input::{self, Opened, Source};
 use crate::error::{Failure, Status};
 use crate::output;
 
-/// Find symbols and types by name: a symbol's type, a function's signature, a struct's members and where they lie.
+/// Find symbols and types by name: a symbol's type, a function's signature, a struct's members and
+/// where they lie.
 #[derive(Args)]
 pub(crate) struct Find {
     /// An ELF file, or a file with the bytes of a .ctf section.

@@ -38,10 +38,12 @@ pub(crate) struct Link {
     /// Tell the types of all functions and objects, by name.
     #[arg(long)]
     symbols: bool,
-    /// The linked file that the section is for: its dynamic symbols get types, and names that it has are not told again.
+    /// The linked file that the section is for: its dynamic symbols get types, and names that it
+    /// has are not told again.
     #[arg(long = "for", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "symbols")]
     linked: Option<PathBuf>,
-    /// Of that file, take all symbols, rather than the dynamic ones. Strip would make the section unreadable.
+    /// Of that file, take all symbols, rather than the dynamic ones. Strip would make the section
+    /// unreadable.
     #[arg(long, requires = "linked")]
     symtab: bool,
     /// Print no summary.
@@ -259,7 +261,8 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Compilers tell the types of all functions that a unit declares. Tells those from the ones that it has.
+/// Compilers tell the types of all functions that a unit declares. Tells those from the ones that
+/// it has.
 pub(super) fn tell_declared(unit: &mut Unit<'_>, file: &File<'_>) {
     let Some((entries, _)) = file.symbol_table(Table::Full) else {
         return;

@@ -12,16 +12,18 @@ use crate::output;
 
 /// Print types as C that compiles: each after what it needs.
 ///
-/// Names that several units give to different types get a number in all but one of them; --unit prints one unit's types
-/// under their own names, with the shared ones.
+/// Names that several units give to different types get a number in all but one of them; --unit
+/// prints one unit's types under their own names, with the shared ones.
 #[derive(Args)]
 pub(crate) struct Print {
     /// An ELF file, or a file with the bytes of a .ctf section.
     file: PathBuf,
-    /// Only the types with these names ("struct foo", or "foo" for any kind), functions and objects, and what they need.
+    /// Only the types with these names ("struct foo", or "foo" for any kind), functions and
+    /// objects, and what they need.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// The types of one unit, by the name that `show` has for its archive member, and those that it shares.
+    /// The types of one unit, by the name that `show` has for its archive member, and those that it
+    /// shares.
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
     /// Add static assertions of every size and offset.

@@ -23,7 +23,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Standard output and error of `backtrail sframe` with these arguments, which must end with `code`.
+/// Standard output and error of `backtrail sframe` with these arguments, which must end with
+/// `code`.
 #[track_caller]
 pub(crate) fn sframe<S: AsRef<OsStr>>(code: i32, arguments: &[S]) -> (String, String) {
     let output: Output = backtrail().arg("sframe").args(arguments).output().unwrap();
@@ -120,8 +121,10 @@ pub(crate) fn readelf_is_content(machine: Machine, file: &Path) {
     }
 }
 
-/// What elflint finds, without what it says of every file with a table: it does not know the type of section or segment. That it takes a
-/// relocation for one of read-only data where the *size* of its symbol, counted from the relocated place, reaches a read-only segment is a mistake of its own.
+/// What elflint finds, without what it says of every file with a table: it does not know the type
+/// of section or segment. That it takes a relocation for one of read-only data where the *size* of
+/// its symbol, counted from the relocated place, reaches a read-only segment is a mistake of its
+/// own.
 pub(crate) fn elflint(file: &Path) -> Option<Vec<String>> {
     let mut elflint = Command::new("eu-elflint");
     let finished = available(command::run(elflint.arg("--gnu-ld").arg(file), LIMIT))?;
@@ -137,7 +140,8 @@ pub(crate) fn elflint(file: &Path) -> Option<Vec<String>> {
     Some(new.map(|line| line.replace(|c: char| c.is_ascii_digit(), "")).collect())
 }
 
-/// Everything that holds of a file with a table and of the file before it: its tools, adding again, and taking it out.
+/// Everything that holds of a file with a table and of the file before it: its tools, adding again,
+/// and taking it out.
 #[track_caller]
 pub(crate) fn holds(machine: Machine, before: &Path, after: &Path) {
     checked(after);

@@ -18,7 +18,8 @@ pub(crate) const PROMISED: f64 = 0.995;
 /// So many incomplete stacks are no share yet: each start of a program has one or two.
 const FEW: u64 = 5;
 
-/// The command under test, and a directory to work in. Recordings that run at the same time would disturb each other.
+/// The command under test, and a directory to work in. Recordings that run at the same time would
+/// disturb each other.
 pub(crate) struct Setup {
     pub(crate) backtrail: Backtrail,
     pub(crate) folder: TempDir,
@@ -98,7 +99,8 @@ impl Recording<'_> {
         self.setup.backtrail.folded(&self.trace)
     }
 
-    /// The share of samples whose stack goes, without a gap, through these functions, the outermost first.
+    /// The share of samples whose stack goes, without a gap, through these functions, the outermost
+    /// first.
     pub(crate) fn share_through(&self, chain: &[&str]) -> f64 {
         let stacks = self.folded();
         let all: u64 = stacks.iter().map(|(_, count)| count).sum();
@@ -117,9 +119,10 @@ impl Recording<'_> {
         self
     }
 
-    /// Fails unless there are samples, a quarter of so many at least where the machine computes other things too, and so large a
-    /// share of those whose process has a stack is complete, or cut where its copy ends: on a busy machine the recorder comes
-    /// late to the pages that copies lack.
+    /// Fails unless there are samples, a quarter of so many at least where the machine computes
+    /// other things too, and so large a share of those whose process has a stack is complete,
+    /// or cut where its copy ends: on a busy machine the recorder comes late to the pages that
+    /// copies lack.
     pub(crate) fn complete(&self, expected_samples: u64, least_share: f64) -> &Self {
         const MOST_CUT: f64 = 0.4;
         self.complete_or_cut(expected_samples, least_share, MOST_CUT)
@@ -158,7 +161,8 @@ impl Recording<'_> {
         self
     }
 
-    /// Fails unless our report and babeltrace2 read it, the latter without complaint and to the same number of samples.
+    /// Fails unless our report and babeltrace2 read it, the latter without complaint and to the
+    /// same number of samples.
     pub(crate) fn readable(&self) -> &Self {
         let summary = self.summary();
         let Some(other) = available(babeltrace2(&self.trace)) else {

@@ -78,7 +78,8 @@ pub(crate) fn chains(threads: &BTreeMap<u32, Thread>) -> Vec<Vec<&str>> {
     chains.collect()
 }
 
-/// Settings of an nginx that serves nobody, in one process that stays in the foreground: their path, in `folder`.
+/// Settings of an nginx that serves nobody, in one process that stays in the foreground: their
+/// path, in `folder`.
 pub(crate) fn nginx_settings(folder: &TempDir) -> String {
     let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
     let settings = format!(
@@ -95,8 +96,8 @@ fn hexadecimal(text: &str) -> u64 {
     u64::from_str_radix(text.strip_prefix("0x").expect("hexadecimal"), 16).expect("a number")
 }
 
-/// Fails unless both have the same threads with the same frames: their addresses, and the functions' names, where gdb has
-/// any; inlined calls too, unless `without_inlined` says why not.
+/// Fails unless both have the same threads with the same frames: their addresses, and the
+/// functions' names, where gdb has any; inlined calls too, unless `without_inlined` says why not.
 pub(crate) fn same(ours: &BTreeMap<u32, Thread>, gdb: &BTreeMap<u32, Vec<GdbFrame>>, what: &str) {
     let tids: Vec<&u32> = ours.keys().collect();
     assert_eq!(tids, gdb.keys().collect::<Vec<_>>(), "{what}: other threads");
@@ -135,8 +136,8 @@ pub(crate) fn same(ours: &BTreeMap<u32, Thread>, gdb: &BTreeMap<u32, Vec<GdbFram
     println!("{what}: {} threads, {frames} frames as gdb has them", ours.len());
 }
 
-/// Whether two names are of one function. gdb leaves out C++ parameters, keeps hashes of Rust's symbols, and chooses
-/// another one of the names that a C library's function has.
+/// Whether two names are of one function. gdb leaves out C++ parameters, keeps hashes of Rust's
+/// symbols, and chooses another one of the names that a C library's function has.
 fn alike(ours: &str, theirs: &str) -> bool {
     let plain = |name: &str| {
         let name = name
@@ -156,7 +157,8 @@ fn alike(ours: &str, theirs: &str) -> bool {
         || (theirs.contains("::") && last_name(&ours) == last_name(&theirs))
 }
 
-/// What a Rust function is called, without its path, its parameters and a closure's number: the two name types in other ways.
+/// What a Rust function is called, without its path, its parameters and a closure's number: the two
+/// name types in other ways.
 fn last_name(name: &str) -> String {
     let mut depth = 0;
     let mut plain = String::new();

@@ -1,4 +1,5 @@
-//! The names and numbers of BTF ("BPF Type Format (BTF)" of the kernel's documentation, sections cited by their titles; `btf.h`).
+//! The names and numbers of BTF ("BPF Type Format (BTF)" of the kernel's documentation, sections
+//! cited by their titles; `btf.h`).
 
 /// The one version that there is ("BTF Type and String Encoding").
 pub(super) const BTF_VERSION: u8 = 1;
@@ -89,7 +90,8 @@ impl BtfKind {
         }
     }
 
-    /// Whether it stands for a type that others may refer to, rather than for something that has one.
+    /// Whether it stands for a type that others may refer to, rather than for something that has
+    /// one.
     pub(super) fn is_type(self) -> bool {
         !matches!(self, BtfKind::Func | BtfKind::Var | BtfKind::Datasec | BtfKind::DeclTag)
     }

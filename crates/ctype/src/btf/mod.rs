@@ -1,8 +1,11 @@
-//! The BPF Type Format, read: the types of kernels and of BPF programs, as `pahole` and `gcc -gbtf` make them.
+//! The BPF Type Format, read: the types of kernels and of BPF programs, as `pahole` and `gcc -gbtf`
+//! make them.
 //!
-//! It is read whole, into the graph that compact C types become too ([`crate::graph`]): [`read`] gives a unit that can be written as a dict, linked, or
-//! opened. Most of it is the same. Type tags are seen through, declaration tags and the places of variables in sections are passed over; functions and
-//! variables become symbols. What the dict can't say (values of enums beyond 32 bits) is left out and counted.
+//! It is read whole, into the graph that compact C types become too ([`crate::graph`]): [`read`]
+//! gives a unit that can be written as a dict, linked, or opened. Most of it is the same. Type tags
+//! are seen through, declaration tags and the places of variables in sections are passed over;
+//! functions and variables become symbols. What the dict can't say (values of enums beyond 32 bits)
+//! is left out and counted.
 
 mod constants;
 
@@ -27,13 +30,15 @@ pub struct Btf<'a> {
     pub wide_values: Option<(u64, &'a [u8])>,
 }
 
-/// Whether bytes begin as BTF does, rather than as version 4 of compact C types, in either byte order.
+/// Whether bytes begin as BTF does, rather than as version 4 of compact C types, in either byte
+/// order.
 pub fn is_btf(bytes: &[u8]) -> bool {
     matches!(Parts::bytes(bytes), Ok(bytes) if !crate::read::is_ctf4(bytes))
 }
 
 impl<'a> Btf<'a> {
-    /// The same as a dict of compact C types, with the functions and variables that it has in its tables.
+    /// The same as a dict of compact C types, with the functions and variables that it has in its
+    /// tables.
     pub fn to_dict(self) -> core::result::Result<Vec<u8>, WriteError> {
         let symbols = self.unit.symbols;
         let table = |kind| {
@@ -302,7 +307,8 @@ impl<'a> Reader<'a, '_> {
         for index in 0..record.vlen {
             arguments.push(self.id_at(record.data + 8 * index + 4)?);
         }
-        // An argument of type void at the end stands for more that may follow ("BTF_KIND_FUNC_PROTO").
+        // An argument of type void at the end stands for more that may follow
+        // ("BTF_KIND_FUNC_PROTO").
         let variadic = arguments.last() == Some(&self.ids[0]);
         arguments.truncate(record.vlen - usize::from(variadic));
         Ok(Function {
@@ -336,7 +342,8 @@ impl<'a> Reader<'a, '_> {
         Ok(self.btf.unit.types.add_members(members))
     }
 
-    /// The bits of an integer type that has fewer than its bytes, and where they begin; 0 bits of any other type.
+    /// The bits of an integer type that has fewer than its bytes, and where they begin; 0 bits of
+    /// any other type.
     fn narrow(&self, id: u32) -> (u32, u32) {
         let record = (id as usize).checked_sub(1).and_then(|index| self.records.get(index));
         let Some(record) = record.filter(|record| record.kind == BtfKind::Int) else {
@@ -372,7 +379,8 @@ impl<'a> Reader<'a, '_> {
             let low = self.parts.u32(at + 4)?;
             let high = match bytes {
                 12 => self.parts.u32(at + 8)?,
-                // The flag says that the values are signed. It was added later: what older makers mean by a large value is not known.
+                // The flag says that the values are signed. It was added later: what older makers
+                // mean by a large value is not known.
                 _ if record.flag => (low as i32 >> 31) as u32,
                 _ => 0,
             };
@@ -413,7 +421,8 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// `BTF_INT_ENCODING`, `BTF_INT_OFFSET`, `BTF_INT_BITS`: they mean the same as those of compact C types ("BTF_KIND_INT").
+/// `BTF_INT_ENCODING`, `BTF_INT_OFFSET`, `BTF_INT_BITS`: they mean the same as those of compact C
+/// types ("BTF_KIND_INT").
 fn encoding(word: u32) -> Encoding {
     Encoding {
         format: (word >> 24 & 0x7) as u8,

@@ -248,8 +248,9 @@ impl Reader<'_> {
 }
 
 impl Aspect {
-    /// Whether those who were compiled before would look in the wrong place, or see other values. A member in what was padding,
-    /// a value more, other names and qualifiers are none of their business.
+    /// Whether those who were compiled before would look in the wrong place, or see other values. A
+    /// member in what was padding, a value more, other names and qualifiers are none of their
+    /// business.
     pub(super) fn is_breaking(&self) -> bool {
         !matches!(
             self,

@@ -1,9 +1,10 @@
 //! Two files' types compared as their users see them: which functions and objects a change reaches.
 //!
-//! A function or object has changed if its own declaration has. A struct, union, enum or typedef has if its layout or its values have; it
-//! matters to all functions and objects from whose types it can be reached, through pointers too: what callers allocate and look
-//! into, they were compiled for. Where the way leads to a declaration, because units give the name to different types, it goes on to
-//! each unit's own.
+//! A function or object has changed if its own declaration has. A struct, union, enum or typedef
+//! has if its layout or its values have; it matters to all functions and objects from whose types
+//! it can be reached, through pointers too: what callers allocate and look into, they were compiled
+//! for. Where the way leads to a declaration, because units give the name to different types, it
+//! goes on to each unit's own.
 
 mod layout;
 mod reach;
@@ -22,7 +23,8 @@ use reach::{Node, Reach};
 pub struct Side<'d> {
     /// Each dict with the name of its unit; empty for what units share, which comes first.
     pub units: Vec<(String, Types<'d>)>,
-    /// Functions and objects that users can refer to. Where neither side has any, every type counts.
+    /// Functions and objects that users can refer to. Where neither side has any, every type
+    /// counts.
     pub symbols: Vec<Exported>,
 }
 
@@ -156,7 +158,8 @@ impl Definitions {
         Definitions(all)
     }
 
-    /// What a unit's definition is now: that of the same unit, or what is shared, or that of each unit.
+    /// What a unit's definition is now: that of the same unit, or what is shared, or that of each
+    /// unit.
     fn counterparts(&self, old: &Side<'_>, new: &Side<'_>, key: &(Kind, String), before: Node) -> Vec<Node> {
         let now = self.0.get(key).map_or(&[][..], Vec::as_slice);
         let unit = &old.units[before.unit].0;
@@ -176,7 +179,8 @@ impl Definitions {
     }
 }
 
-/// The unit of this name; else the only one whose file is called so, as builds are in other folders.
+/// The unit of this name; else the only one whose file is called so, as builds are in other
+/// folders.
 fn same_unit(name: &str, side: &Side<'_>) -> Option<usize> {
     let exact = side.units.iter().position(|(other, _)| other == name);
     let file = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();

@@ -1,4 +1,5 @@
-//! Types as a graph in memory: what the reader, debug information and the linker fill and the writer takes.
+//! Types as a graph in memory: what the reader, debug information and the linker fill and the
+//! writer takes.
 
 mod read;
 
@@ -136,7 +137,8 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Puts another type in the place of an own one, which others may refer to already. Nothing happens where there is none.
+    /// Puts another type in the place of an own one, which others may refer to already. Nothing
+    /// happens where there is none.
     pub fn replace(&mut self, id: TypeId, node: Node<'a>) {
         if let Some(place) = self.index(id).and_then(|index| self.nodes.get_mut(index)) {
             *place = node;
@@ -201,7 +203,8 @@ impl<'a> Graph<'a> {
         self.arguments.get(span.range()).unwrap_or_default()
     }
 
-    /// Adds a copy of another graph's type. Each type that it refers to becomes what `id` makes of it.
+    /// Adds a copy of another graph's type. Each type that it refers to becomes what `id` makes of
+    /// it.
     pub fn add_copy(&mut self, from: &Graph<'a>, node: &Node<'a>, id: &mut dyn FnMut(TypeId) -> TypeId) -> TypeId {
         let body = match node.body {
             Body::Unknown | Body::Number(..) | Body::Forward(_) => node.body,
@@ -269,7 +272,8 @@ impl Body {
         }
     }
 
-    /// The namespace in which the type has its name: struct, union or enum, or that of everything else ("Type names").
+    /// The namespace in which the type has its name: struct, union or enum, or that of everything
+    /// else ("Type names").
     pub fn namespace(&self) -> Option<Kind> {
         match *self {
             Body::Aggregate(kind, ..) | Body::Forward(kind) => Some(kind),

@@ -24,8 +24,8 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    /// The own types of a dict and those of its parent that they, and `more`, need, as types of one dict without a parent.
-    /// The own ones come first, in their order.
+    /// The own types of a dict and those of its parent that they, and `more`, need, as types of one
+    /// dict without a parent. The own ones come first, in their order.
     pub fn read_flat(types: Types<'a>, more: impl IntoIterator<Item = TypeId>) -> Result<Flat<'a>> {
         let mut graph = Graph::read(types)?;
         let mut flat = Flat {
@@ -119,7 +119,8 @@ pub struct Flat<'a> {
 }
 
 impl Flat<'_> {
-    /// The id in the graph of a type by its id in the dict; `None` where the graph does not have it.
+    /// The id in the graph of a type by its id in the dict; `None` where the graph does not have
+    /// it.
     pub fn id(&self, id: TypeId) -> Option<TypeId> {
         match (self.of_child, id.is_child()) {
             (true, true) => Some(TypeId(id.index())),

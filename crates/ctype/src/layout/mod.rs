@@ -64,7 +64,8 @@ impl Data {
         all
     }
 
-    /// Bytes, with so many members, arguments or values. Not of structs whose members have offsets of 64 bits.
+    /// Bytes, with so many members, arguments or values. Not of structs whose members have offsets
+    /// of 64 bits.
     pub(crate) fn bytes(self, vlen: usize) -> usize {
         self.fixed + self.each * (vlen + (vlen & self.pad))
     }

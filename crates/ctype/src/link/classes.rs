@@ -53,12 +53,14 @@ pub(super) struct Classes {
 pub(super) enum Meaning {
     /// This one, which there is once.
     Shared(ClassId),
-    /// Whichever the unit has: what is shared can refer to its declaration only. The class of a declaration, if units have one.
+    /// Whichever the unit has: what is shared can refer to its declaration only. The class of a
+    /// declaration, if units have one.
     Declared(Option<ClassId>),
 }
 
-/// Some units that follow each other: their classes, numbered in the order in which they have them first. So runs that follow each other make a
-/// longer one, and the numbers are the same however many there were.
+/// Some units that follow each other: their classes, numbered in the order in which they have them
+/// first. So runs that follow each other make a longer one, and the numbers are the same however
+/// many there were.
 #[derive(Default)]
 struct Run {
     known: FxHashMap<u128, ClassId>,
@@ -172,7 +174,8 @@ impl Names {
     }
 }
 
-/// For each class those that refer to it by more than its name, and those that are aligned as it is.
+/// For each class those that refer to it by more than its name, and those that are aligned as it
+/// is.
 struct Citers {
     /// Where in `all` those of each class begin; one more for the end of the last.
     starts: Vec<u32>,
@@ -280,12 +283,13 @@ impl Classes {
         }
     }
 
-    /// Classes that clash by their names: of structs, unions and enums all that share one, of other types all but the one that
-    /// is used most.
+    /// Classes that clash by their names: of structs, unions and enums all that share one, of other
+    /// types all but the one that is used most.
     fn clashing(&self, citers: &Citers) -> Vec<ClassId> {
         let mut clashing = Vec::new();
         for name in self.names.iter().filter(|name| name.definitions.len() > 1) {
-            // Of those that are used alike, the one that would draw most others with it; else the first.
+            // Of those that are used alike, the one that would draw most others with it; else the
+            // first.
             let weight = |class: ClassId| (self.all[class as usize].uses, citers.get(class).len());
             let winner = name
                 .definitions
@@ -330,8 +334,9 @@ impl Classes {
     }
 }
 
-/// The structs and unions with a name whose alignment readers take for a type's own: what an array has, what a union has, what a struct begins
-/// with. `each` gets where in the graph each is, and the types by way of which it is one (arrays, typedefs, qualifiers).
+/// The structs and unions with a name whose alignment readers take for a type's own: what an array
+/// has, what a union has, what a struct begins with. `each` gets where in the graph each is, and
+/// the types by way of which it is one (arrays, typedefs, qualifiers).
 pub(super) fn aligned_by(graph: &Graph<'_>, node: &Node<'_>, each: &mut dyn FnMut(usize, &[usize])) {
     let members = match node.body {
         Body::Array(array) => return follow(graph, array.contents, each),

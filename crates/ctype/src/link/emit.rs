@@ -89,7 +89,8 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// Where the parent has what a type of a unit refers to. `make` is asked for a declaration where there is none yet.
+    /// Where the parent has what a type of a unit refers to. `make` is asked for a declaration
+    /// where there is none yet.
     fn place(
         &mut self,
         graph: &Graph<'a>,
@@ -148,7 +149,8 @@ impl<'a> Child<'a> {
             .enumerate()
             .filter(|&(_, &class)| classes.all[class as usize].ambiguous);
         let mut own: Vec<(ClassId, u32)> = ambiguous.map(|(index, &class)| (class, index as u32)).collect();
-        // What leads from a struct to an ambiguous part of it leads to a mere declaration in the parent.
+        // What leads from a struct to an ambiguous part of it leads to a mere declaration in the
+        // parent.
         let nodes = unit.types.nodes();
         let mut added = FxHashSet::default();
         for at in 0..own.len() {

@@ -1,9 +1,10 @@
 //! What a type is, in 128 bits: the same in every unit that has the same type.
 //!
-//! A type's hash is of its kind, its name, its numbers, and of the hashes of what it refers to. A struct or union with a name,
-//! and one that is only declared, counts for those that refer to it by its name alone: so circles end, and a pointer to a
-//! struct is the same type whether the unit has the struct's members or not. The names of function types are those of
-//! some function, and no part of the type.
+//! A type's hash is of its kind, its name, its numbers, and of the hashes of what it refers to. A
+//! struct or union with a name, and one that is only declared, counts for those that refer to it by
+//! its name alone: so circles end, and a pointer to a struct is the same type whether the unit has
+//! the struct's members or not. The names of function types are those of some function, and no part
+//! of the type.
 
 use xxhash_rust::xxh3::xxh3_128;
 

@@ -1,22 +1,27 @@
 //! Linking with deduplication: the types of many units, each once.
 //!
-//! A type that all units mean alike is *shared*: the parent has it. A name that units give to different types is *ambiguous*, and
-//! so is what refers to an ambiguous type: each unit has its own in a child. Three rules make that small, and they are GNU ld's
-//! but for three of its habits.
+//! A type that all units mean alike is *shared*: the parent has it. A name that units give to
+//! different types is *ambiguous*, and so is what refers to an ambiguous type: each unit has its
+//! own in a child. Three rules make that small, and they are GNU ld's but for three of its habits.
 //!
-//! 1. To refer to a struct or union is to name it. So a pointer to an ambiguous struct is shared, and points to a declaration in the parent;
-//!    ambiguity ends there, also for what has such a struct as a member. (What unit's struct is meant, whoever looks knows from the unit at
-//!    hand.) But an array of ambiguous structs, a union with one, and a struct that begins with one are ambiguous: readers take their
-//!    alignment from it, and what is only declared has none (gdb ends there).
-//! 2. Of structs, unions and enums of one name, all are ambiguous; of other types of one name, all but the most used one.
+//! 1. To refer to a struct or union is to name it. So a pointer to an ambiguous struct is shared,
+//!    and points to a declaration in the parent; ambiguity ends there, also for what has such a
+//!    struct as a member. (What unit's struct is meant, whoever looks knows from the unit at hand.)
+//!    But an array of ambiguous structs, a union with one, and a struct that begins with one are
+//!    ambiguous: readers take their alignment from it, and what is only declared has none (gdb ends
+//!    there).
+//! 2. Of structs, unions and enums of one name, all are ambiguous; of other types of one name, all
+//!    but the most used one.
 //! 3. A declaration is as good as the definition, where there is one definition.
 //!
-//! The names that compilers give to function types are no part of them: to GNU ld two static functions of one name make the less common
-//! signature ambiguous, with all that refers to it. And units share one dict under the name of each where one's own types are the other's,
-//! or some of them (`share`).
+//! The names that compilers give to function types are no part of them: to GNU ld two static
+//! functions of one name make the less common signature ambiguous, with all that refers to it. And
+//! units share one dict under the name of each where one's own types are the other's, or some of
+//! them (`share`).
 //!
-//! Every step is linear in the types, their members and their references. Units are hashed and dicts are packed in parallel; numbers
-//! are given in the order of the units, so the result does not depend on how many threads there are.
+//! Every step is linear in the types, their members and their references. Units are hashed and
+//! dicts are packed in parallel; numbers are given in the order of the units, so the result does
+//! not depend on how many threads there are.
 
 mod classes;
 mod emit;
@@ -66,7 +71,8 @@ pub struct Unit<'a> {
 }
 
 impl<'a> Unit<'a> {
-    /// What a dict has, with what it needs of its parent. Every function and object counts as one that others may refer to.
+    /// What a dict has, with what it needs of its parent. Every function and object counts as one
+    /// that others may refer to.
     pub fn read(types: Types<'a>, name: &'a [u8], symbols: &'a [Symbol<'a>]) -> Result<Unit<'a>, Error> {
         let dict = types.dict();
         let told = UnitSymbol::read(dict, symbols)?;
@@ -99,8 +105,8 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Opens every dict of an archive, or the one that there is, or all that a linker which does not know the format has put behind each
-    /// other.
+    /// Opens every dict of an archive, or the one that there is, or all that a linker which does
+    /// not know the format has put behind each other.
     pub fn open(bytes: &'a [u8], lent: Lent<'a>) -> Result<Section<'a>, Error> {
         let archive = Archive::parse(bytes)?;
         let units = concatenated(bytes);
@@ -161,7 +167,8 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Dicts behind each other, with zeros between them: where each begins, and its bytes. What is compressed does not tell where it ends.
+/// Dicts behind each other, with zeros between them: where each begins, and its bytes. What is
+/// compressed does not tell where it ends.
 fn concatenated(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -178,7 +185,8 @@ fn concatenated(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     found
 }
 
-/// Units that a thread does one after the other. Some are as large as many others, so it is few: else one thread is left with the large ones.
+/// Units that a thread does one after the other. Some are as large as many others, so it is few:
+/// else one thread is left with the large ones.
 pub const AT_ONCE: usize = 4;
 
 /// Units, for all threads.
@@ -204,7 +212,8 @@ pub struct Linked<'a> {
     pub parent: Contents<'a>,
     /// What they do not.
     pub children: Vec<Contents<'a>>,
-    /// The name of each unit that has types of its own, and which of the children has them, in the order of the units.
+    /// The name of each unit that has types of its own, and which of the children has them, in the
+    /// order of the units.
     pub names: Vec<(Vec<u8>, usize)>,
 }
 
@@ -272,8 +281,8 @@ fn link_in_pool<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<
 }
 
 impl Linked<'_> {
-    /// The section: a dict, or an archive of them where units have types of their own. Equal children lie at one place. `pointer`
-    /// is the size of a pointer in bytes.
+    /// The section: a dict, or an archive of them where units have types of their own. Equal
+    /// children lie at one place. `pointer` is the size of a pointer in bytes.
     pub fn write(&self, options: &write::Options<'_>, pointer: u8) -> Result<Vec<u8>, WriteError> {
         threads::scoped(|| self.write_in_pool(options, pointer))
     }
@@ -291,7 +300,8 @@ impl Linked<'_> {
         Ok(write::archive(&names, &dicts, pointer))
     }
 
-    /// The names of the units with types of their own, each with the number of its dict; and the dicts.
+    /// The names of the units with types of their own, each with the number of its dict; and the
+    /// dicts.
     fn write_children(&self, options: &write::Options<'_>) -> Result<NamedDicts<'_>, WriteError> {
         // Equal are those that are but for their unit's name: it comes back where nobody shares.
         let plain = write::Options {

@@ -1,7 +1,9 @@
-//! Children that do with another's dict: what a unit has of its own, the other has too, and more that the unit gives no names to.
+//! Children that do with another's dict: what a unit has of its own, the other has too, and more
+//! that the unit gives no names to.
 //!
-//! The parent has types of every unit; a dict of a few units may have some of each as well. So a unit with `struct a` and one with `struct a`
-//! and `struct b` share one dict, unless the first one means something else by `struct b`, or only declares it.
+//! The parent has types of every unit; a dict of a few units may have some of each as well. So a
+//! unit with `struct a` and one with `struct a` and `struct b` share one dict, unless the first one
+//! means something else by `struct b`, or only declares it.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +13,8 @@ use super::emit::Child;
 /// Dicts that are tried for a unit. Most units find theirs at once.
 const TRIED: usize = 32;
 
-/// For each child the one whose types do for it, itself in most cases. What `is_bound` says of is kept as it is.
+/// For each child the one whose types do for it, itself in most cases. What `is_bound` says of is
+/// kept as it is.
 pub(super) fn hosts(children: &[Child<'_>], classes: &Classes, is_bound: &dyn Fn(usize) -> bool) -> Vec<usize> {
     let mut hosts: Vec<usize> = (0..children.len()).collect();
     let mut order: Vec<usize> = hosts
@@ -41,7 +44,8 @@ pub(super) fn hosts(children: &[Child<'_>], classes: &Classes, is_bound: &dyn Fn
     hosts
 }
 
-/// Whether all of `own` is among `host`'s, and nothing else there has a name that the unit gives to types, or declares.
+/// Whether all of `own` is among `host`'s, and nothing else there has a name that the unit gives to
+/// types, or declares.
 fn does(host: &[ClassId], own: &[ClassId], names: &mut NamesOf<'_>, unit: usize) -> bool {
     own.iter().all(|class| host.binary_search(class).is_ok())
         && host

@@ -21,7 +21,8 @@ pub struct UnitSymbol<'a> {
     pub id: TypeId,
     /// Whether no other unit can mean it (`STB_LOCAL`).
     pub local: bool,
-    /// Whether the unit only declares it: its type counts where no unit has it, as that of what a library has.
+    /// Whether the unit only declares it: its type counts where no unit has it, as that of what a
+    /// library has.
     pub declared: bool,
 }
 
@@ -51,7 +52,8 @@ pub struct LinkedSymbol<'s> {
     pub name: &'s [u8],
     /// What it is.
     pub kind: SymbolKind,
-    /// Of a local one, the last part of its source file's name (`STT_FILE`), empty where nothing tells it.
+    /// Of a local one, the last part of its source file's name (`STT_FILE`), empty where nothing
+    /// tells it.
     pub file: Option<&'s [u8]>,
 }
 
@@ -63,8 +65,9 @@ pub enum Symbols<'s> {
     None,
     /// All of the units', by name.
     Named,
-    /// Those of the linked file, in the order of its symbol table. Only for `.dynsym`: releases of libctf do not agree on which
-    /// symbols of `.symtab` count (`_DYNAMIC` does for 2.44, not for 2.47), and strip removes it.
+    /// Those of the linked file, in the order of its symbol table. Only for `.dynsym`: releases of
+    /// libctf do not agree on which symbols of `.symtab` count (`_DYNAMIC` does for 2.44, not
+    /// for 2.47), and strip removes it.
     Numbered(&'s [LinkedSymbol<'s>]),
     /// Those of the linked file, by name.
     Listed(&'s [LinkedSymbol<'s>]),
@@ -86,8 +89,8 @@ pub(super) struct Own<'a> {
     named: bool,
 }
 
-/// Of a table with more empty places than this share of all, names are told instead: four bytes more for each entry (GNU ld's
-/// `CTF_INDEX_PAD_THRESHOLD`).
+/// Of a table with more empty places than this share of all, names are told instead: four bytes
+/// more for each entry (GNU ld's `CTF_INDEX_PAD_THRESHOLD`).
 const MOST_PADS: f64 = 0.75;
 
 impl<'a> Own<'a> {
@@ -177,7 +180,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// With the ids that their types have in the linked dicts, without those that these do not have.
+    /// With the ids that their types have in the linked dicts, without those that these do not
+    /// have.
     fn placed(mut self, place: Place<'_>) -> Candidates<'a> {
         self.lists.par_iter_mut().for_each(|candidates| {
             candidates.retain_mut(|candidate| {
@@ -247,7 +251,8 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Symbols by name: the parent has those that mean one thing, a child what its unit means otherwise.
+/// Symbols by name: the parent has those that mean one thing, a child what its unit means
+/// otherwise.
 fn named<'a>(candidates: Candidates<'a>, tables: &mut Tables<'a>) {
     let mut all: Vec<_> = candidates.of.keys().copied().collect();
     all.sort_unstable_by_key(|key| (key.0 as u8, key.1));
@@ -268,8 +273,8 @@ fn named<'a>(candidates: Candidates<'a>, tables: &mut Tables<'a>) {
     }
 }
 
-/// The symbols of the linked file, in their places or by name. A name that the parent has for another type already is told by the
-/// unit.
+/// The symbols of the linked file, in their places or by name. A name that the parent has for
+/// another type already is told by the unit.
 fn of_file<'a>(
     units: &[Unit<'a>],
     candidates: Candidates<'a>,
@@ -305,8 +310,8 @@ fn of_file<'a>(
     }
 }
 
-/// Which unit's symbol it is: a global one's is not local there, a local one's source has its file's name. `None` where several
-/// units could be meant that do not agree.
+/// Which unit's symbol it is: a global one's is not local there, a local one's source has its
+/// file's name. `None` where several units could be meant that do not agree.
 fn choose<'c>(symbol: &LinkedSymbol<'_>, all: &'c [Candidate], units: &[Unit<'_>]) -> Option<&'c Candidate> {
     let Some(file) = symbol.file else {
         let mut global = all.iter().filter(|candidate| !candidate.local && !candidate.declared);

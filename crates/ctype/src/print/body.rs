@@ -1,4 +1,5 @@
-//! Bodies of structs, unions and enums, and assertions that a compiler lays them out as the file says.
+//! Bodies of structs, unions and enums, and assertions that a compiler lays them out as the file
+//! says.
 
 use super::{Key, Printer, names};
 use crate::constants::Kind;
@@ -122,7 +123,8 @@ impl<'d> Printer<'d> {
         Ok(text)
     }
 
-    /// How to build a struct so that its members come to lie where the file says: as it is, packed, or as mere bytes.
+    /// How to build a struct so that its members come to lie where the file says: as it is, packed,
+    /// or as mere bytes.
     fn plan(&mut self, unit: usize, found: &Type<'d>, depth: usize) -> Result<Plan<'d>> {
         for packed in [false, true] {
             if let Some(plan) = self.try_plan(unit, found, packed, depth)? {
@@ -188,8 +190,8 @@ impl<'d> Printer<'d> {
         }))
     }
 
-    /// Adds a member, with padding in front of it; false if it can't come to lie where it should. `limit` is where the next one
-    /// begins.
+    /// Adds a member, with padding in front of it; false if it can't come to lie where it should.
+    /// `limit` is where the next one begins.
     fn place(
         &mut self,
         unit: usize,
@@ -366,7 +368,8 @@ impl Place {
     }
 }
 
-/// The alignment of a number of this many bytes: as many, if they are a power of two, and 16 at most.
+/// The alignment of a number of this many bytes: as many, if they are a power of two, and 16 at
+/// most.
 fn of_number(size: u64) -> u64 {
     match size {
         0 => 1,

@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::read::{Type, TypeId};
 
 impl<'d> Printer<'d> {
-    /// The declaration of `name` as of a type, without a semicolon; of the type alone for no name. `indent` is where a body in
-    /// it stands.
+    /// The declaration of `name` as of a type, without a semicolon; of the type alone for no name.
+    /// `indent` is where a body in it stands.
     pub(super) fn declaration(
         &mut self,
         unit: usize,

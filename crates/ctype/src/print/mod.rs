@@ -1,7 +1,8 @@
 //! Types as C that compiles: each after what it needs, with the layout that the file says.
 //!
-//! What C or the format cannot say is made up for: a tag for a nameless struct that several types refer to, a number
-//! behind a name that is taken, bytes in place of padding and of members that are not represented.
+//! What C or the format cannot say is made up for: a tag for a nameless struct that several types
+//! refer to, a number behind a name that is taken, bytes in place of padding and of members that
+//! are not represented.
 
 mod body;
 mod declare;
@@ -34,8 +35,8 @@ pub struct Options {
     pub inner_first: bool,
 }
 
-/// Prints the types of dicts that belong together: a parent's first, then those of its children; or those of one child
-/// first, and then its parent's.
+/// Prints the types of dicts that belong together: a parent's first, then those of its children; or
+/// those of one child first, and then its parent's.
 #[derive(Debug)]
 pub struct Printer<'d> {
     options: Options,
@@ -150,14 +151,15 @@ impl<'d> Printer<'d> {
         });
     }
 
-    /// Adds a function or object of the dict that was added last: it is declared behind the wanted types, and after what it needs.
+    /// Adds a function or object of the dict that was added last: it is declared behind the wanted
+    /// types, and after what it needs.
     pub fn add_symbol(&mut self, name: &str, id: TypeId) {
         let unit = self.units.len().saturating_sub(1);
         self.symbols.push((unit, name.to_owned(), id));
     }
 
-    /// Prints all types that have a name, or those with one of `wanted` names and what they need. Also told is which of the wanted ones
-    /// there are.
+    /// Prints all types that have a name, or those with one of `wanted` names and what they need.
+    /// Also told is which of the wanted ones there are.
     pub fn print(mut self, wanted: Option<&[Name<'_>]>) -> (Printed, Vec<bool>) {
         self.find_parents();
         let children = self.units.iter().filter(|unit| unit.types.dict().is_child()).count();

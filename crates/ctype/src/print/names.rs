@@ -174,8 +174,8 @@ pub(super) fn base(name: &str) -> Option<String> {
 }
 
 impl<'d> Printer<'d> {
-    /// Gives the types of a unit their names: those that look-ups see first, forwards last. `completes`: a definition is that of
-    /// what an earlier dict only declares.
+    /// Gives the types of a unit their names: those that look-ups see first, forwards last.
+    /// `completes`: a definition is that of what an earlier dict only declares.
     pub(super) fn name_types(&mut self, unit: usize, completes: bool) {
         let types = self.units[unit].types;
         let sorted = |seen: bool, forward: bool| {

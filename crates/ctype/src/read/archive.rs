@@ -79,8 +79,8 @@ impl<'a> Archive<'a> {
         })
     }
 
-    /// Bytes of a pointer in the archive's data model, which a lone dict does not have. GNU ld writes the one of 8 bytes for some machines of 32
-    /// bits.
+    /// Bytes of a pointer in the archive's data model, which a lone dict does not have. GNU ld
+    /// writes the one of 8 bytes for some machines of 32 bits.
     pub fn pointer_bytes(&self) -> Option<u8> {
         self.pointer
     }

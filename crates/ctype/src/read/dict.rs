@@ -18,7 +18,8 @@ const MOST_INFLATED: u64 = 258 * 4;
 /// What the file around a section lends to its reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent<'a> {
-    /// The external string table: `.dynstr` where a dict's flags have [`Flags::DYNSTR`], else `.strtab`.
+    /// The external string table: `.dynstr` where a dict's flags have [`Flags::DYNSTR`], else
+    /// `.strtab`.
     pub strings: &'a [u8],
     /// Bytes of a pointer.
     pub pointer: u8,
@@ -70,7 +71,8 @@ impl<'a> Dict<'a> {
         &self.header
     }
 
-    /// How many types it has of its own; they have the ids from 1 on, in a child with the uppermost bit set.
+    /// How many types it has of its own; they have the ids from 1 on, in a child with the uppermost
+    /// bit set.
     pub fn len(&self) -> usize {
         self.types.len()
     }

@@ -9,7 +9,8 @@ use crate::constants::{Flags, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 
-/// A dict's header, decoded. Names are references into the string tables; all ranges count from the header's end.
+/// A dict's header, decoded. Names are references into the string tables; all ranges count from the
+/// header's end.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// The byte order of all numbers.

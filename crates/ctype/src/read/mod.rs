@@ -23,7 +23,8 @@ use backtrail_wire::{Bytes, Endian};
 use crate::constants::*;
 use crate::error::{Error, ErrorKind, Foreign, Result};
 
-/// The byte order in which the first two bytes are the magic number ("CTF Preamble"); other formats are told by theirs.
+/// The byte order in which the first two bytes are the magic number ("CTF Preamble"); other formats
+/// are told by theirs.
 fn endian_of(bytes: &[u8]) -> Result<Endian> {
     let found = Bytes::new(bytes, Endian::Little).u16(0)?;
     for (magic, endian) in [(found, Endian::Little), (found.swap_bytes(), Endian::Big)] {

@@ -5,14 +5,16 @@ use rustc_hash::FxHashMap;
 use super::{TypeId, Types};
 use crate::constants::Kind;
 
-/// An index of a dict's own types by their names: what a look-up by name sees, in each namespace the first.
+/// An index of a dict's own types by their names: what a look-up by name sees, in each namespace
+/// the first.
 #[derive(Clone, Debug)]
 pub struct NameIndex<'d> {
     ids: FxHashMap<(Option<Kind>, &'d [u8]), TypeId>,
 }
 
 impl<'d> NameIndex<'d> {
-    /// Indexes all types that look-ups by name see. Takes memory for each; what can't be read is passed over.
+    /// Indexes all types that look-ups by name see. Takes memory for each; what can't be read is
+    /// passed over.
     pub fn new(types: Types<'d>) -> NameIndex<'d> {
         let dict = types.dict();
         let mut ids = FxHashMap::default();

@@ -98,8 +98,9 @@ impl Record {
         })
     }
 
-    /// Where the record behind the one at `at` begins. All of a dict are passed over when it is opened, so this decodes what it must: nearly all
-    /// records are narrow and small, and nothing here depends on their kind but a number in a table.
+    /// Where the record behind the one at `at` begins. All of a dict are passed over when it is
+    /// opened, so this decodes what it must: nearly all records are narrow and small, and
+    /// nothing here depends on their kind but a number in a table.
     #[inline]
     pub(crate) fn next(body: Bytes<'_>, at: usize, layout: &Layout) -> Result<usize> {
         let small = || {

@@ -16,8 +16,8 @@ pub struct Symbol<'s> {
 }
 
 impl<'s> Symbol<'s> {
-    /// The symbol, if it has a place in the tables: not if it is undefined, has no name or one that linkers make, or is
-    /// an absolute object with the value 0.
+    /// The symbol, if it has a place in the tables: not if it is undefined, has no name or one that
+    /// linkers make, or is an absolute object with the value 0.
     pub fn counted(
         name: &'s [u8],
         kind: SymbolKind,
@@ -38,8 +38,9 @@ impl Dict<'_> {
         !self.index(kind).is_empty()
     }
 
-    /// The symbols of a kind that have a type, in the table's order. `symbols` are those of the file, in the order of the
-    /// symbol table that [`Flags::DYNSTR`] chooses; nobody looks at them where the dict has an index.
+    /// The symbols of a kind that have a type, in the table's order. `symbols` are those of the
+    /// file, in the order of the symbol table that [`Flags::DYNSTR`] chooses; nobody looks at
+    /// them where the dict has an index.
     pub fn symbol_types<'s>(
         &'s self,
         kind: SymbolKind,

@@ -149,7 +149,8 @@ impl<'d> Type<'d> {
         self.record.size
     }
 
-    /// What a pointer points to, a typedef names, a qualifier qualifies, a slice slices, or a function returns.
+    /// What a pointer points to, a typedef names, a qualifier qualifies, a slice slices, or a
+    /// function returns.
     pub fn reference(&self) -> Result<TypeId> {
         match self.kind() {
             Kind::Pointer | Kind::Function | Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict => {
@@ -160,8 +161,8 @@ impl<'d> Type<'d> {
         }
     }
 
-    /// What is declared by a forward: struct, union or enum. A number that means nothing is taken as a struct, as older
-    /// makers left it open.
+    /// What is declared by a forward: struct, union or enum. A number that means nothing is taken
+    /// as a struct, as older makers left it open.
     pub fn forwarded(&self) -> Result<Kind> {
         match (self.kind(), Kind::from_number(self.record.word)) {
             (Kind::Forward, Some(kind @ (Kind::Union | Kind::Enum))) => Ok(kind),
@@ -203,7 +204,8 @@ impl<'d> Type<'d> {
         })
     }
 
-    /// The arguments of a function, and whether more may follow: its last argument is 0 then, and not among these.
+    /// The arguments of a function, and whether more may follow: its last argument is 0 then, and
+    /// not among these.
     pub fn arguments(&self) -> Result<(impl ExactSizeIterator<Item = Result<TypeId>> + use<'d>, bool)> {
         self.must_be(&[Kind::Function])?;
         let (this, word) = (*self, self.dict.layout().word);

@@ -1,4 +1,5 @@
-//! Archives ("CTF archives"): a table of names and dicts. Everything but the dicts is little-endian.
+//! Archives ("CTF archives"): a table of names and dicts. Everything but the dicts is
+//! little-endian.
 
 use crate::constants::{CTF_MODEL_ILP32, CTF_MODEL_LP64, CTFA_MAGIC};
 
@@ -6,8 +7,8 @@ use crate::constants::{CTF_MODEL_ILP32, CTF_MODEL_LP64, CTFA_MAGIC};
 const HEADER: usize = 40;
 const ENTRY: usize = 16;
 
-/// An archive of dicts under their names. Several names may share a dict: each has its number in `dicts`. `pointer` is
-/// the size of a pointer in bytes.
+/// An archive of dicts under their names. Several names may share a dict: each has its number in
+/// `dicts`. `pointer` is the size of a pointer in bytes.
 pub fn archive(names: &[(&[u8], usize)], dicts: &[Vec<u8>], pointer: u8) -> Vec<u8> {
     let mut sorted = names.to_vec();
     sorted.sort_by_key(|(name, _)| *name);

@@ -27,8 +27,8 @@ pub fn dict(contents: &Contents<'_>, options: &Options<'_>) -> Result<Vec<u8>, W
     Ok(bytes)
 }
 
-/// From so many bytes on, the last per cent would take as long as all the rest of linking, or twice as long (redis-server, 179 KiB).
-/// Levels 7 and 8 give next to nothing.
+/// From so many bytes on, the last per cent would take as long as all the rest of linking, or twice
+/// as long (redis-server, 179 KiB). Levels 7 and 8 give next to nothing.
 const LARGE: usize = 32 << 10;
 const LEVEL_OF_LARGE: u32 = 6;
 

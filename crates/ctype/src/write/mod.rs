@@ -40,10 +40,12 @@ pub struct Contents<'a> {
     pub variables: Vec<(&'a [u8], TypeId)>,
 }
 
-/// The types of symbols ("Data objects", "Functions", "Symbol indexes"); the id 0 for those without one.
+/// The types of symbols ("Data objects", "Functions", "Symbol indexes"); the id 0 for those without
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Table<'a> {
-    /// Of the symbols that have a place in the tables ([`Symbol::counted`]), in their order; all behind the last have none.
+    /// Of the symbols that have a place in the tables ([`Symbol::counted`]), in their order; all
+    /// behind the last have none.
     Numbered(Vec<TypeId>),
     /// By name.
     Named(Vec<(&'a [u8], TypeId)>),
@@ -56,8 +58,9 @@ impl Default for Table<'_> {
 }
 
 impl<'a> Contents<'a> {
-    /// What a dict has, to be written again. `symbols` are those of its file, as [`crate::Dict::symbol_types`] wants them. Names of external
-    /// strings are written as the dict's own unless they are lent again.
+    /// What a dict has, to be written again. `symbols` are those of its file, as
+    /// [`crate::Dict::symbol_types`] wants them. Names of external strings are written as the
+    /// dict's own unless they are lent again.
     pub fn read(types: Types<'a>, symbols: &'a [Symbol<'a>]) -> Result<Contents<'a>> {
         let dict = types.dict();
         let table = |kind| -> Result<Table<'a>> {
@@ -84,7 +87,8 @@ pub struct Options<'s> {
     pub endian: Endian,
     /// Strings of the file, which dicts refer to.
     pub strings: Option<&'s ExternalStrings<'s>>,
-    /// Whether those strings, and the symbols of numbered tables, are those of `.dynstr` and `.dynsym` ([`Flags::DYNSTR`]).
+    /// Whether those strings, and the symbols of numbered tables, are those of `.dynstr` and
+    /// `.dynsym` ([`Flags::DYNSTR`]).
     pub dynamic: bool,
     /// Dicts of at least so many bytes are compressed, where that makes them smaller.
     pub compress_from: usize,
@@ -118,7 +122,8 @@ pub enum WriteError {
     NoType(TypeId),
     /// A number that the format has no room for, in the type with this id.
     Number(TypeId),
-    /// Only integers and floats are numbers, only structs and unions have members, and so on: not this kind.
+    /// Only integers and floats are numbers, only structs and unions have members, and so on: not
+    /// this kind.
     Kind(TypeId, Kind),
     /// A name with a zero byte in it.
     Name(TypeId),

@@ -7,7 +7,9 @@ use rayon::prelude::*;
 
 use crate::threads;
 
-/// Bytes of a piece, at the most where the body has less than [`PIECES`] of these. Each knows the end of the one before it, and each has codes of its own: so the stream is shorter than that of one piece.
+/// Bytes of a piece, at the most where the body has less than [`PIECES`] of these. Each knows the
+/// end of the one before it, and each has codes of its own: so the stream is shorter than that of
+/// one piece.
 const PIECE: usize = 24 << 10;
 /// More pieces than this do not make the stream shorter, and readers make tables for each.
 const PIECES: usize = 8;
@@ -16,8 +18,8 @@ const WINDOW: usize = 32 << 10;
 /// CMF and FLG: deflate with that window; the level that FLG tells is nobody's business.
 const HEADER: [u8; 2] = [0x78, 0xda];
 
-/// The stream; the same however many threads there are. What is from `second` on is of another sort: no piece has some of both. `None` where
-/// the packer fails.
+/// The stream; the same however many threads there are. What is from `second` on is of another
+/// sort: no piece has some of both. `None` where the packer fails.
 pub(super) fn zlib(body: &[u8], second: usize, level: u32) -> Option<Vec<u8>> {
     let second = second.min(body.len());
     let most = PIECE.max(body.len() / PIECES);
@@ -81,7 +83,8 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Streams are what another inflater takes, of every length around those of pieces, and whatever is in them.
+    /// Streams are what another inflater takes, of every length around those of pieces, and
+    /// whatever is in them.
     #[test]
     fn streams_are_whole() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -121,7 +124,8 @@ mod tests {
         }
     }
 
-    /// Pieces know what is before them: of a text that repeats itself over their borders, none begins anew.
+    /// Pieces know what is before them: of a text that repeats itself over their borders, none
+    /// begins anew.
     #[test]
     fn pieces_go_on() {
         let mut body: Vec<u8> = (0..WINDOW as u32 / 8)

@@ -1,4 +1,5 @@
-//! The string table of a dict, and strings that the file around it has anyway ("The string section").
+//! The string table of a dict, and strings that the file around it has anyway ("The string
+//! section").
 
 use rustc_hash::FxHashMap;
 
@@ -37,7 +38,8 @@ impl<'s> ExternalStrings<'s> {
     }
 }
 
-/// The strings of a dict, each once, and where they will be. First all are added, then they are asked for.
+/// The strings of a dict, each once, and where they will be. First all are added, then they are
+/// asked for.
 pub(super) struct Strings<'a, 's> {
     external: Option<&'s ExternalStrings<'s>>,
     at: FxHashMap<&'a [u8], u32>,

@@ -1,5 +1,5 @@
-//! Calls and jumps as the code has them. gcc tells nothing of calls of what it does not know with arguments that it does not know, and of
-//! copies of functions not which is called.
+//! Calls and jumps as the code has them. gcc tells nothing of calls of what it does not know with
+//! arguments that it does not know, and of copies of functions not which is called.
 
 use std::ops::Range;
 

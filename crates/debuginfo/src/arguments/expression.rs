@@ -1,4 +1,5 @@
-//! Expressions (DWARF 5, section 2.5) and location descriptions (section 2.6) as places, carried out with names instead of values.
+//! Expressions (DWARF 5, section 2.5) and location descriptions (section 2.6) as places, carried
+//! out with names instead of values.
 
 use backtrail_args::table::write::Told;
 use backtrail_args::table::{Operation as Does, PARAMETERS, Value};
@@ -131,7 +132,8 @@ struct Machine<'c, 'd> {
     choosing: Choosing,
 }
 
-/// `DW_OP_bra` over `DW_OP_swap`, then `DW_OP_drop`: of two values the first if a third is not zero, otherwise the second.
+/// `DW_OP_bra` over `DW_OP_swap`, then `DW_OP_drop`: of two values the first if a third is not
+/// zero, otherwise the second.
 #[derive(Clone, Debug, PartialEq)]
 enum Choosing {
     No,

@@ -1,5 +1,5 @@
-//! The table of arguments ([`backtrail_args::table`]) from debug information: parameters with their places, call sites with what
-//! they pass, of C units.
+//! The table of arguments ([`backtrail_args::table`]) from debug information: parameters with their
+//! places, call sites with what they pass, of C units.
 
 mod calls;
 mod expression;
@@ -96,8 +96,8 @@ pub struct TypesOfFile<'a> {
     pub lent: Lent<'a>,
 }
 
-/// Makes the table of `image` from its debug information, which `with_dwarf` has (itself, or a separate file), and the supplementary file.
-/// `None` where there is no debug information.
+/// Makes the table of `image` from its debug information, which `with_dwarf` has (itself, or a
+/// separate file), and the supplementary file. `None` where there is no debug information.
 pub fn table(
     image: &Image<'_>,
     with_dwarf: &File<'_>,
@@ -204,7 +204,8 @@ fn is_in(code: &[Range<u64>], piece: &Range<u64>) -> bool {
         .any(|code| code.start <= piece.start && piece.end <= code.end)
 }
 
-/// Sorted, without those whose code another one has too: of folded copies nobody knows which was called.
+/// Sorted, without those whose code another one has too: of folded copies nobody knows which was
+/// called.
 fn apart(mut functions: Vec<write::Function>) -> Vec<write::Function> {
     functions.sort_by_key(|function| (function.start, function.end));
     let mut shared = vec![false; functions.len()];
@@ -332,8 +333,9 @@ impl Maker<'_> {
         Typed { signature, pieces }
     }
 
-    /// Where the calling convention has parameters, as far as it can be followed. That of C passes by a copy's address what other languages say nowhere
-    /// in types, or by values; a parameter of theirs counts if debug information has it there.
+    /// Where the calling convention has parameters, as far as it can be followed. That of C passes
+    /// by a copy's address what other languages say nowhere in types, or by values; a parameter
+    /// of theirs counts if debug information has it there.
     fn placed(
         &self,
         function: &units::Function,
@@ -422,8 +424,9 @@ impl Maker<'_> {
         pieces.filter(has_something).collect()
     }
 
-    /// For how many bytes arguments are where they were passed. `None` where they are not there when the function begins: copies that compilers
-    /// make of functions have calling conventions of their own.
+    /// For how many bytes arguments are where they were passed. `None` where they are not there
+    /// when the function begins: copies that compilers make of functions have calling
+    /// conventions of their own.
     fn prefix(&self, function: &units::Function, typed: &Typed, start: u64) -> Option<u64> {
         let mut prefix = u64::MAX;
         for (parameter, pieces) in function.parameters.iter().zip(&typed.pieces) {
@@ -492,7 +495,8 @@ impl Maker<'_> {
         told.map(|told| (told, Target::Elsewhere)).collect()
     }
 
-    /// What a jump from a function passes to another; `None` where that may be reached by other jumps.
+    /// What a jump from a function passes to another; `None` where that may be reached by other
+    /// jumps.
     fn jump(&self, function: &units::Function, call: &units::Call, safe: bool, to: u64) -> Option<write::Call> {
         // All registers are those of the jumping function's caller again.
         let kept = |told: &Told| match told {
@@ -508,7 +512,8 @@ impl Maker<'_> {
         })
     }
 
-    /// What is passed in each general register, and in place of parameters that the called function does not have any more.
+    /// What is passed in each general register, and in place of parameters that the called function
+    /// does not have any more.
     fn entries(&self, call: &units::Call, target: &Target, kept: impl Fn(&Told) -> Told) -> Vec<Told> {
         let mut entries = Vec::new();
         for (passed, told) in &call.passed {

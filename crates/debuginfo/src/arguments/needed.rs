@@ -1,6 +1,8 @@
-//! What calls pass, as far as somebody may ask for it: a function of the file, of an argument that it does not keep itself at each of its calls.
+//! What calls pass, as far as somebody may ask for it: a function of the file, of an argument that
+//! it does not keep itself at each of its calls.
 //!
-//! Three of four values that calls pass are kept by the called function too, and are not told twice. That is the larger half of a table.
+//! Three of four values that calls pass are kept by the called function too, and are not told
+//! twice. That is the larger half of a table.
 
 use backtrail_args::abi::{Abi, Place as Where};
 use backtrail_args::table::write::{Function, Site, Told};
@@ -63,7 +65,8 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
     unfinished.into_iter().map(|one| one.made).collect()
 }
 
-/// The registers that a function's calls pass on, as they were when it began, to somebody who needs them.
+/// The registers that a function's calls pass on, as they were when it began, to somebody who needs
+/// them.
 fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
     let mut passed_on = 0;
     for (call, target) in one.made.calls.iter().zip(&one.targets) {
@@ -77,7 +80,8 @@ fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
     passed_on
 }
 
-/// The registers that a function's frames need to know as they were when it began, for its own arguments.
+/// The registers that a function's frames need to know as they were when it began, for its own
+/// arguments.
 fn asked(function: &Function, abi: Abi) -> Registers {
     let passed = passed(function, abi);
     let mut asked = 0;

@@ -17,7 +17,8 @@ pub(super) enum Symbol {
     Frame(i64),
     /// A register at the function's entry, plus an offset.
     Entry(u8, i64),
-    /// The eight bytes at a place: [`Value::AtRegister`], [`Value::AtFrame`] or [`Value::AtAddress`].
+    /// The eight bytes at a place: [`Value::AtRegister`], [`Value::AtFrame`] or
+    /// [`Value::AtAddress`].
     Loaded(Value),
     Computed(Vec<Step>),
     Unknown,

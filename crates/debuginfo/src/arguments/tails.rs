@@ -1,6 +1,8 @@
-//! Functions that end in jumps to others. What a call passed is not what the innermost of them was called with, if it is reached by jumps.
+//! Functions that end in jumps to others. What a call passed is not what the innermost of them was
+//! called with, if it is reached by jumps.
 //!
-//! Functions are known by where they begin: copies that compilers make of one have all the same name and description.
+//! Functions are known by where they begin: copies that compilers make of one have all the same
+//! name and description.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +32,8 @@ impl Tails {
             let root = parts.root(function.entry);
             tails.starts.insert(function.start());
             tails.described.entry(root).or_default().push(function.start());
-            // Elsewhere functions of one name are told apart by their arguments, or by where they stand.
+            // Elsewhere functions of one name are told apart by their arguments, or by where they
+            // stand.
             if parts.is_c(function.entry.0) && parts.is_external(function.entry) {
                 tails.named.insert(parts.described(function.entry).0.to_vec(), root);
             }

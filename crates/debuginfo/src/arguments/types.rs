@@ -18,7 +18,8 @@ enum Key {
     Function(u32, Vec<u32>, bool),
 }
 
-/// The types of a dict. Several may have one name: those of functions, and those of which each unit has its own.
+/// The types of a dict. Several may have one name: those of functions, and those of which each unit
+/// has its own.
 #[derive(Default)]
 struct Dict<'a> {
     nameless: FxHashMap<Key, TypeId>,
@@ -96,7 +97,8 @@ fn dict<'a>(graph: &Graph<'a>, looks: &mut Looks<'_, 'a>) -> Dict<'a> {
     dict
 }
 
-/// What values of types look like, as a number: it differs for types that differ, whatever dicts they are in. Where pointers lead does not matter.
+/// What values of types look like, as a number: it differs for types that differ, whatever dicts
+/// they are in. Where pointers lead does not matter.
 struct Looks<'g, 'a> {
     graph: &'g Graph<'a>,
     /// That of the parent.
@@ -181,13 +183,15 @@ impl<'t, 'a> Finder<'t, 'a> {
         }
     }
 
-    /// The id of a type of the unit's graph in the unit's dict, or else in the parent; 0 where neither has it.
+    /// The id of a type of the unit's graph in the unit's dict, or else in the parent; 0 where
+    /// neither has it.
     pub(super) fn find(&mut self, graph: &Graph<'_>, id: TypeId) -> TypeId {
         let [own, shared] = self.both(graph, id, 0);
         if own.is_none() { shared } else { own }
     }
 
-    /// In the unit's own dict and in the parent. Pointers of the parent lead to declarations of what a unit has its own of.
+    /// In the unit's own dict and in the parent. Pointers of the parent lead to declarations of
+    /// what a unit has its own of.
     fn both(&mut self, graph: &Graph<'_>, id: TypeId, depth: u32) -> [TypeId; 2] {
         if let Some(&known) = self.known.get(&id) {
             return known;

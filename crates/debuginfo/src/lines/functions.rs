@@ -46,7 +46,8 @@ impl Extent {
                 ranges.push(range);
             }
         } else if let Some(begin) = self.low {
-            // That of code which the linker has dropped may overflow; its end is below its beginning then.
+            // That of code which the linker has dropped may overflow; its end is below its
+            // beginning then.
             let end = self.high.or(self.size.map(|size| begin.wrapping_add(size)));
             ranges.extend(end.map(|end| Range { begin, end }));
         }
@@ -84,7 +85,8 @@ pub(super) struct Call {
 #[derive(Debug, Default)]
 struct Inlined {
     calls: Vec<Call>,
-    /// By depth and where they begin: how many inlined calls it lies in, a range, and the index of its call.
+    /// By depth and where they begin: how many inlined calls it lies in, a range, and the index of
+    /// its call.
     ranges: Vec<(usize, Range, usize)>,
 }
 
@@ -126,7 +128,8 @@ impl Functions {
         Ok(())
     }
 
-    /// The function that has the code at an address: its entry, and the calls inlined there, the outermost first.
+    /// The function that has the code at an address: its entry, and the calls inlined there, the
+    /// outermost first.
     pub(super) fn at(&self, unit: UnitRef<'_, Slice<'_>>, address: u64) -> Option<(UnitOffset, Vec<Call>)> {
         let before = self.ranges.partition_point(|(range, _)| range.begin <= address);
         let (range, index) = self.ranges.get(before.checked_sub(1)?)?;

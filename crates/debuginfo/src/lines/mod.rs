@@ -1,7 +1,8 @@
 //! Functions, inlined calls and source lines of addresses.
 //!
-//! Of a file's units those are read that the addresses lie in: [`ranges`] tells which these are, [`unit`] keeps them, [`functions`] and
-//! [`rows`] are what is read of one. [`sections`] unpacks where they lie.
+//! Of a file's units those are read that the addresses lie in: [`ranges`] tells which these are,
+//! [`unit`] keeps them, [`functions`] and [`rows`] are what is read of one. [`sections`] unpacks
+//! where they lie.
 
 mod functions;
 mod ranges;
@@ -62,7 +63,8 @@ impl From<gimli::Error> for Error {
 pub struct Lines<'d> {
     sections: &'d DebugSections<'d>,
     main: File<'d>,
-    /// With all of `.debug_info`, once something was asked for that does not lie in the parts that were unpacked.
+    /// With all of `.debug_info`, once something was asked for that does not lie in the parts that
+    /// were unpacked.
     whole: OnceLock<File<'d>>,
     supplementary: Option<File<'d>>,
 }
@@ -85,8 +87,9 @@ impl<'d> Lines<'d> {
         })
     }
 
-    /// The functions that `svma` lies in, the innermost inlined one first, the one that has the code last. Empty where
-    /// nothing is known. Damage in a unit costs what lies behind it, not the rest.
+    /// The functions that `svma` lies in, the innermost inlined one first, the one that has the
+    /// code last. Empty where nothing is known. Damage in a unit costs what lies behind it, not
+    /// the rest.
     pub fn lookup(&self, svma: u64) -> Vec<Frame> {
         let told = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
         let found = match told(&self.main) {
@@ -150,7 +153,8 @@ impl<'d> Lines<'d> {
         Ok(frames)
     }
 
-    /// The name of a function: its own, or that of the entry that it refers to, which may be in another unit or file.
+    /// The name of a function: its own, or that of the entry that it refers to, which may be in
+    /// another unit or file.
     fn name<'s>(
         &'s self,
         mut file: &'s File<'d>,

@@ -64,7 +64,8 @@ impl Ranges {
 pub(super) struct UnitRanges {
     told: Ranges,
     told_units: HashSet<usize>,
-    /// Of the units that `.debug_aranges` leaves out, as clang's are; found once an address is in none of the others.
+    /// Of the units that `.debug_aranges` leaves out, as clang's are; found once an address is in
+    /// none of the others.
     untold: OnceLock<Ranges>,
 }
 
@@ -97,7 +98,8 @@ impl UnitRanges {
         })
     }
 
-    /// Where in `.debug_info`, which has `len` bytes, the units of these addresses lie; `None` where that is not told of all, or of none.
+    /// Where in `.debug_info`, which has `len` bytes, the units of these addresses lie; `None`
+    /// where that is not told of all, or of none.
     pub(super) fn parts(&self, addresses: &[u64], len: u64) -> Option<Vec<ops::Range<u64>>> {
         let mut wanted = BTreeSet::new();
         for address in addresses {

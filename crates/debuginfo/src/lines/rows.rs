@@ -102,7 +102,8 @@ fn end_sequence(sequences: &mut Vec<Sequence>, rows: Vec<Row>, end: u64) {
     }
 }
 
-/// Goes on from a folder to what lies in it, or to what has a root of its own. Compilers for Windows write its paths.
+/// Goes on from a folder to what lies in it, or to what has a root of its own. Compilers for
+/// Windows write its paths.
 fn push(path: &mut String, part: &str) {
     let has_drive = |path: &str| matches!(path.as_bytes(), [_, b':', b'/' | b'\\', ..]);
     if part.starts_with(['/', '\\']) || has_drive(part) {

@@ -1,4 +1,5 @@
-//! The sections that lines, functions and inlined calls are told by. Where they are compressed, to unpack them takes longer than all that follows.
+//! The sections that lines, functions and inlined calls are told by. Where they are compressed, to
+//! unpack them takes longer than all that follows.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -32,7 +33,8 @@ enum Info<'a> {
     },
 }
 
-/// Those beside `.debug_info` and `.debug_aranges`, the largest first: whoever unpacks it does nothing else, while others do the rest.
+/// Those beside `.debug_info` and `.debug_aranges`, the largest first: whoever unpacks it does
+/// nothing else, while others do the rest.
 const OTHERS: [SectionId; 8] = [
     SectionId::DebugLine,
     SectionId::DebugStr,
@@ -45,11 +47,13 @@ const OTHERS: [SectionId; 8] = [
 ];
 
 impl<'a> DebugSections<'a> {
-    /// Reads the sections of `image`, which is the module itself or its separate debug file, and of the supplementary
-    /// file (dwz) where it has one. `None` where there is no debug information.
+    /// Reads the sections of `image`, which is the module itself or its separate debug file, and of
+    /// the supplementary file (dwz) where it has one. `None` where there is no debug
+    /// information.
     ///
-    /// Where `.debug_info` is compressed, it is unpacked no further than the units of the addresses `asked` lie, and only these are kept, as far as
-    /// `.debug_aranges` tells; the rest is unpacked once something needs it.
+    /// Where `.debug_info` is compressed, it is unpacked no further than the units of the addresses
+    /// `asked` lie, and only these are kept, as far as `.debug_aranges` tells; the rest is
+    /// unpacked once something needs it.
     pub fn load(
         image: &Image<'a>,
         supplementary: Option<&Image<'a>>,
@@ -86,7 +90,8 @@ impl<'a> DebugSections<'a> {
         }))
     }
 
-    /// Where the parts of `.debug_info` begin that are there at first, and what they hold; `None` where all of it is.
+    /// Where the parts of `.debug_info` begin that are there at first, and what they hold; `None`
+    /// where all of it is.
     pub(super) fn parts(&self) -> Option<&[(usize, Vec<u8>)]> {
         match &self.info {
             Info::Whole(_) => None,

@@ -29,7 +29,8 @@ impl<'d> Unit<'d> {
 /// A file with debug information.
 pub(super) struct File<'d> {
     pub(super) dwarf: Arc<gimli::Dwarf<Slice<'d>>>,
-    /// By where they begin: the parts of `.debug_info` that are there, each with a unit at its start; `None` where all of it is.
+    /// By where they begin: the parts of `.debug_info` that are there, each with a unit at its
+    /// start; `None` where all of it is.
     parts: Option<Vec<(usize, gimli::DebugInfo<Slice<'d>>)>>,
     /// By where they begin in `.debug_info`; `None` for those that can't be read.
     units: Mutex<HashMap<usize, Option<Arc<Unit<'d>>>>>,

@@ -47,8 +47,9 @@ pub(super) struct Builder<'p, 'd> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
-    /// Of another language than C those of arguments and results that C has too: numbers, enums, addresses of characters or of anything, and what
-    /// consists of these. What else there is has no representation.
+    /// Of another language than C those of arguments and results that C has too: numbers, enums,
+    /// addresses of characters or of anything, and what consists of these. What else there is
+    /// has no representation.
     Arguments,
 }
 
@@ -63,7 +64,8 @@ pub(super) fn unit_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHash
     (unit, builder.ids)
 }
 
-/// Of a unit in another language than C the types of arguments and results that C has too, with the id of each entry that is a type of them.
+/// Of a unit in another language than C the types of arguments and results that C has too, with the
+/// id of each entry that is a type of them.
 pub(super) fn arguments_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
     let (unit, builder) = build(all, std::iter::once(number as usize), Which::Arguments);
     (unit, builder.ids)
@@ -205,7 +207,8 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
-    /// The type of an argument or a result, unless the function is only declared, as most of a class are.
+    /// The type of an argument or a result, unless the function is only declared, as most of a
+    /// class are.
     fn argument(&mut self, at: Place, die: &Die<'d>) {
         let origin = die.origin.and_then(|origin| self.all.resolve(at.0, origin));
         let is_declared = |function: &Die<'_>| function.declaration;
@@ -238,7 +241,8 @@ impl<'d> Builder<'_, 'd> {
                 Some(Body::Reference(Kind::Pointer, to))
             }
             dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
-                // Which of its members a value has, a variant part says, and where they are, a virtual base's place.
+                // Which of its members a value has, a variant part says, and where they are, a
+                // virtual base's place.
                 let is_unlike =
                     |(_, member): (Place, Die<'_>)| member.tag == dw::DW_TAG_variant_part || member.place.computed;
                 self.children(at).into_iter().any(is_unlike).then_some(Body::Unknown)
@@ -473,7 +477,8 @@ impl<'d> Builder<'_, 'd> {
         let external = die.external || declared.is_some_and(|declared| declared.external);
         let (kind, id) = match die.tag {
             dw::DW_TAG_subprogram => {
-                // A copy of the code of a function that is described elsewhere has no parameters that are typed.
+                // A copy of the code of a function that is described elsewhere has no parameters
+                // that are typed.
                 let described = match (origin, declared) {
                     (Some(origin), Some(declared)) if die.of.is_none() && !die.prototyped => (origin, declared),
                     _ => (at, *die),

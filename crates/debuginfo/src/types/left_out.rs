@@ -16,7 +16,8 @@ pub enum Reason {
     Enumerator,
     /// A vector.
     Vector,
-    /// An encoding of numbers that the format does not have: decimal floats, complex integers, fixed point.
+    /// An encoding of numbers that the format does not have: decimal floats, complex integers,
+    /// fixed point.
     Encoding(DwAte),
     /// An array of more elements than 32 bits count.
     Elements,

@@ -1,8 +1,9 @@
 //! Compact C types from debug information: DWARF 2 to 5 of C compilers.
 //!
-//! Each unit becomes a graph of types ([`backtrail_ctype::link::Unit`]), which the linker takes as it takes what compilers made.
-//! It is what `gcc -gctf` writes, and what that should write: arrays of arrays have their dimensions in C's order, large structs
-//! their sizes. `_Atomic`, for which the format has no word, is seen through. What can't be said is counted with its reason.
+//! Each unit becomes a graph of types ([`backtrail_ctype::link::Unit`]), which the linker takes as
+//! it takes what compilers made. It is what `gcc -gctf` writes, and what that should write: arrays
+//! of arrays have their dimensions in C's order, large structs their sizes. `_Atomic`, for which
+//! the format has no word, is seen through. What can't be said is counted with its reason.
 
 mod build;
 mod dies;
@@ -32,7 +33,8 @@ pub(crate) use build::Place;
 /// Those that places and ranges of code are told by, besides.
 pub(crate) const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
 
-/// The names of units, which are put together from their parts: what [`Made`] borrows besides the sections.
+/// The names of units, which are put together from their parts: what [`Made`] borrows besides the
+/// sections.
 pub struct Parts<'d>(All<'d>);
 
 /// What was made.
@@ -96,7 +98,8 @@ impl<'d> Parts<'d> {
         self.make_of(false)
     }
 
-    /// Likewise, and of units in other languages than C the types of arguments and results that C has too.
+    /// Likewise, and of units in other languages than C the types of arguments and results that C
+    /// has too.
     pub fn make_with_arguments<'p>(&'p self) -> Made<'p>
     where
         'd: 'p,
@@ -153,7 +156,8 @@ impl<'d> Parts<'d> {
             result.units.extend(unit);
             result.left_out.merge(left_out);
         }
-        // Units need not refer to all of them: what the variables of a function are of, is none of their types.
+        // Units need not refer to all of them: what the variables of a function are of, is none of
+        // their types.
         if !all.types.is_empty() {
             let numbers = (0..all.units.len()).filter(|&number| matches!(all.units[number].kind, UnitKind::Type(..)));
             let (unit, left_out) = build::units(all, numbers);
@@ -170,8 +174,8 @@ impl<'d> Parts<'d> {
         0..self.0.own as u32
     }
 
-    /// A unit's types, and where each entry that is a type is among them; of a unit in another language than C those of arguments and results alone. `None` for
-    /// units of other sorts.
+    /// A unit's types, and where each entry that is a type is among them; of a unit in another
+    /// language than C those of arguments and results alone. `None` for units of other sorts.
     pub(crate) fn unit(&self, number: u32) -> Option<(Unit<'d>, FxHashMap<Place, TypeId>)> {
         if self.0.units[number as usize].kind != UnitKind::Compilation {
             return None;
@@ -202,7 +206,8 @@ impl<'d> Parts<'d> {
         self.0.resolve(unit, dies::reference(value)?)
     }
 
-    /// Where the rest of an entry is said first: the entry itself, or what it is a copy or the definition of.
+    /// Where the rest of an entry is said first: the entry itself, or what it is a copy or the
+    /// definition of.
     pub(crate) fn root(&self, mut at: Place) -> Place {
         for _ in 0..MAX_ORIGINS {
             match self.die(at).origin.and_then(|origin| self.0.resolve(at.0, origin)) {
@@ -240,7 +245,8 @@ impl<'d> Parts<'d> {
     }
 }
 
-/// Adds the rests of the first `own` units, as far as they are there, and their type units. A skeleton with its rest has no more to say.
+/// Adds the rests of the first `own` units, as far as they are there, and their type units. A
+/// skeleton with its rest has no more to say.
 fn add_split<'d>(
     units: &mut Vec<Parsed<'d>>,
     own: usize,

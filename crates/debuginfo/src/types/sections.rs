@@ -36,7 +36,8 @@ const PACKED: [SectionId; 6] = [
 /// Bytes of an index's header (DWARF 5, 7.3.5.3).
 const INDEX_HEADER: usize = 16;
 
-/// The sections of a file, decompressed and, in an object, relocated: what types borrow their names from.
+/// The sections of a file, decompressed and, in an object, relocated: what types borrow their names
+/// from.
 pub struct Sections<'a> {
     main: Loaded<'a>,
     /// Of the file that `.gnu_debugaltlink` names.
@@ -47,8 +48,8 @@ pub struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    /// Reads the sections of `file`, and of the supplementary file (dwz) where it has one. `None` where there is no debug
-    /// information.
+    /// Reads the sections of `file`, and of the supplementary file (dwz) where it has one. `None`
+    /// where there is no debug information.
     pub fn load(file: &File<'a>, supplementary: Option<&File<'a>>) -> Result<Option<Sections<'a>>, Error> {
         Sections::load_more(file, supplementary, &[])
     }

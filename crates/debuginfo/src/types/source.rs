@@ -1,4 +1,5 @@
-//! Types that a file brings along: a section of compact C types or of BTF in an ELF file, or the bytes of one.
+//! Types that a file brings along: a section of compact C types or of BTF in an ELF file, or the
+//! bytes of one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -47,7 +48,8 @@ impl fmt::Display for SourceError {
 impl std::error::Error for SourceError {}
 
 impl<'a> Source<'a> {
-    /// The section in a file's bytes. BTF is read whole, and its section is what it would be as compact C types.
+    /// The section in a file's bytes. BTF is read whole, and its section is what it would be as
+    /// compact C types.
     pub fn find(bytes: &'a [u8]) -> Result<Source<'a>, SourceError> {
         if !bytes.starts_with(b"\x7fELF") {
             return match btf::is_btf(bytes) {
@@ -105,8 +107,8 @@ impl<'a> Source<'a> {
         self.section.starts_with(&CTFA_MAGIC.to_le_bytes())
     }
 
-    /// The symbols that dicts number, in the order of the table that the first dict chooses, as GNU tools have it. `None` where there is no such
-    /// table.
+    /// The symbols that dicts number, in the order of the table that the first dict chooses, as GNU
+    /// tools have it. `None` where there is no such table.
     pub fn symbols(&self) -> Option<Vec<Symbol<'_>>> {
         let (symbols, _) = self.file.as_ref()?.symbol_table(table_of(&self.section))?;
         Some(symbols.filter_map(|entry| counted(&entry)).collect())
@@ -123,7 +125,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The same as libctf has it, to which a pointer is as large as an archive says, whatever the file is, or else as the file's symbols have it.
+    /// The same as libctf has it, to which a pointer is as large as an archive says, whatever the
+    /// file is, or else as the file's symbols have it.
     pub fn lent_like_libctf(&self) -> Lent<'_> {
         let lent = self.lent();
         let table = self

@@ -4,7 +4,8 @@ use std::io::Write;
 
 use super::view::{Part, View};
 
-/// A file that was edited: its old bytes, what stands in the place of some of them, and what comes before and after.
+/// A file that was edited: its old bytes, what stands in the place of some of them, and what comes
+/// before and after.
 #[derive(Clone, Debug)]
 pub struct Edited<'a> {
     pub(super) lead: Vec<u8>,

@@ -171,7 +171,8 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Decodes the headers of a linked file, which must make sense: what can't be understood can't be kept.
+    /// Decodes the headers of a linked file, which must make sense: what can't be understood can't
+    /// be kept.
     pub(super) fn parse(view: View<'a>) -> Result<Draft<'a>> {
         let start = view
             .read(0, (view.len() as u64).min(EHDR_BYTES as u64))
@@ -211,7 +212,8 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// What the rest relies on: a first section that is none, segments in order, whole, and where a loader can map them.
+    /// What the rest relies on: a first section that is none, segments in order, whole, and where a
+    /// loader can map them.
     fn check(&self) -> Result<()> {
         // What is added counts on the first section to be none, as it always is.
         if self.sections.first().is_some_and(|first| first.kind != SHT_NULL) {
@@ -384,7 +386,8 @@ pub(super) fn sections(view: &View<'_>, header: &Header) -> Result<(Vec<SectionH
     Ok((sections.collect::<Result<_>>()?, names))
 }
 
-/// Whether a file without section headers ends with a table of them behind `start`, to which only the way was cut off.
+/// Whether a file without section headers ends with a table of them behind `start`, to which only
+/// the way was cut off.
 pub(super) fn forgotten_sections(draft: &Draft<'_>, start: u64) -> bool {
     /// Every linked file has a section of code, and one of names.
     const LEAST: usize = 3;

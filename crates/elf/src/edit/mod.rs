@@ -1,15 +1,20 @@
-//! Editing files: a table is put into one, or taken out; a section that is not loaded is put into a linked one.
+//! Editing files: a table is put into one, or taken out; a section that is not loaded is put into a
+//! linked one.
 //!
-//! In a linked file nothing that is loaded changes its address, but for what stood in the way of longer program headers and is found by
-//! headers alone (the interpreter's path, notes, the tables of dynamic symbols). The places for a table, in this order:
+//! In a linked file nothing that is loaded changes its address, but for what stood in the way of
+//! longer program headers and is found by headers alone (the interpreter's path, notes, the tables
+//! of dynamic symbols). The places for a table, in this order:
 //!
 //! 1. that of the linker's own table, where it is long enough;
-//! 2. the padding of the page behind a read-only segment, where the program headers have room for one more;
+//! 2. the padding of the page behind a read-only segment, where the program headers have room for
+//!    one more;
 //! 3. a read-only segment of its own at the file's end.
 //!
-//! The last two leave a record behind the file with which [`remove_table`] gives back the file as it was.
+//! The last two leave a record behind the file with which [`remove_table`] gives back the file as
+//! it was.
 //!
-//! A relocatable file is laid out anew, with tables and their relocations as sections behind the others ([`set_object_tables`]).
+//! A relocatable file is laid out anew, with tables and their relocations as sections behind the
+//! others ([`set_object_tables`]).
 
 mod edited;
 mod headers;
@@ -35,8 +40,8 @@ use view::View;
 use crate::constants::SHT_NULL;
 use crate::{Error, ErrorKind, Result};
 
-/// Puts a table into the linked file `bytes`, in the place of one that is there. `make` gives the table for the address
-/// that its first byte will have; it may be asked more than once.
+/// Puts a table into the linked file `bytes`, in the place of one that is there. `make` gives the
+/// table for the address that its first byte will have; it may be asked more than once.
 ///
 /// Adding to a file that was edited here gives the same as adding to the file before it was.
 ///
@@ -78,8 +83,8 @@ pub fn add_table<'a, E: From<Error>>(
     if let Some(entry) = room::dynamic_linker(&draft) {
         return Err(Error::new(ErrorKind::DynamicLinker, entry).into());
     }
-    // GNU objcopy and strip, which need sections, write program headers where they usually are and nowhere else: files whose
-    // headers were moved come out broken.
+    // GNU objcopy and strip, which need sections, write program headers where they usually are and
+    // nowhere else: files whose headers were moved come out broken.
     if segment.moves_headers() && !draft.sections.is_empty() {
         return Err(Error::new(ErrorKind::NoRoom, draft.table_end()).into());
     }
@@ -90,8 +95,8 @@ pub fn add_table<'a, E: From<Error>>(
 
 /// Takes the table out of the linked file `bytes`; `None` where it has none.
 ///
-/// What [`add_table`] did is undone to the byte, unless another tool has changed the same bytes since. A table that the
-/// linker made leaves zeros behind; its section and its segment go.
+/// What [`add_table`] did is undone to the byte, unless another tool has changed the same bytes
+/// since. A table that the linker made leaves zeros behind; its section and its segment go.
 pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
     let view = match record::undo(bytes) {
         Some(view) => Some(view),
@@ -104,7 +109,8 @@ pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
     }))
 }
 
-/// Puts a section that is not loaded into the linked file `bytes`, in the place of one with this name that is not loaded either.
+/// Puts a section that is not loaded into the linked file `bytes`, in the place of one with this
+/// name that is not loaded either.
 ///
 /// It comes behind everything else, unless it fits where the old one was.
 ///
@@ -151,14 +157,16 @@ pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edite
     })
 }
 
-/// Whether all sections have names: a new one's, put behind them, would else become that of another.
+/// Whether all sections have names: a new one's, put behind them, would else become that of
+/// another.
 fn are_named(draft: &Draft<'_>) -> bool {
     let Some(names) = draft.names() else { return false };
     let mut active = draft.sections.iter().filter(|section| section.kind != SHT_NULL);
     active.all(|section| (section.name as usize) < names.len())
 }
 
-/// Programs that carry data behind their last section (archives, mostly) find it by the file's end, which must not move.
+/// Programs that carry data behind their last section (archives, mostly) find it by the file's end,
+/// which must not move.
 fn nothing_appended(draft: &Draft<'_>) -> Result<()> {
     let sections = draft.sections.iter().filter(|section| section.has_bytes());
     let sections = sections.map(headers::SectionHeader::file_end);

@@ -1,7 +1,9 @@
-//! A relocatable file as it can be written again: its section headers, decoded, and what each section holds.
+//! A relocatable file as it can be written again: its section headers, decoded, and what each
+//! section holds.
 //!
-//! Nothing of such a file has an address, and nothing is found but by section headers. So it is laid out anew, as assemblers do: the
-//! sections' contents in the order in which they were, each aligned, then the headers.
+//! Nothing of such a file has an address, and nothing is found but by section headers. So it is
+//! laid out anew, as assemblers do: the sections' contents in the order in which they were, each
+//! aligned, then the headers.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,7 +18,8 @@ use crate::header::Header;
 use crate::header::to_usize;
 use crate::{Error, ErrorKind, Kind, Result};
 
-/// Contents are aligned to no more than this in the file: what a section's alignment says is about memory.
+/// Contents are aligned to no more than this in the file: what a section's alignment says is about
+/// memory.
 const MAX_ALIGN: u64 = 4096;
 const HEADERS_ALIGN: u64 = 8;
 /// The offset of a section that has no place yet, behind all others.
@@ -73,7 +76,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Whether all numbers of sections are those of sections: with more of them, others would come to mean something.
+    /// Whether all numbers of sections are those of sections: with more of them, others would come
+    /// to mean something.
     fn numbers_are_known(&self) -> bool {
         let count = self.draft.sections.len() as u32;
         let known = |data: &[u8], first: usize| {
@@ -251,8 +255,9 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Where a section goes that stood behind `old_end`: as far from the one before it, now ending at `end`, as its alignment demands, and as far
-/// from a multiple of that as it was. Some assemblers align no more than their headers, and leave gaps for sections without bytes.
+/// Where a section goes that stood behind `old_end`: as far from the one before it, now ending at
+/// `end`, as its alignment demands, and as far from a multiple of that as it was. Some assemblers
+/// align no more than their headers, and leave gaps for sections without bytes.
 fn place(section: &SectionHeader, old_end: u64, end: u64) -> u64 {
     let align = section.align.clamp(1, MAX_ALIGN);
     let (over, gap) = match section.offset {

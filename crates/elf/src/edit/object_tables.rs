@@ -1,7 +1,8 @@
 //! Tables in relocatable files: sections with relocations, which a linker merges.
 //!
-//! Functions in a section group have their rows in a table of their own, which is a member of the group: it goes where they go, also by
-//! a linker that knows nothing of the format. All others share one table.
+//! Functions in a section group have their rows in a table of their own, which is a member of the
+//! group: it goes where they go, also by a linker that knows nothing of the format. All others
+//! share one table.
 
 use std::collections::HashSet;
 
@@ -30,7 +31,8 @@ pub struct ObjectTable {
     pub fields: Vec<ObjectField>,
     /// The group (`SHT_GROUP`) that it shall be a member of.
     pub group: Option<usize>,
-    /// Whether its section has the type `SHT_GNU_SFRAME`, as tools expect since version 3; else `SHT_PROGBITS`.
+    /// Whether its section has the type `SHT_GNU_SFRAME`, as tools expect since version 3; else
+    /// `SHT_PROGBITS`.
     pub own_type: bool,
 }
 
@@ -47,9 +49,11 @@ pub struct ObjectField {
     pub place: u64,
 }
 
-/// Puts tables into the relocatable file `bytes`, in the place of all that it has. With none, those are only taken out.
+/// Puts tables into the relocatable file `bytes`, in the place of all that it has. With none, those
+/// are only taken out.
 ///
-/// Adding again gives the same bytes. Fails where the file is none that can be edited: see [`ErrorKind`].
+/// Adding again gives the same bytes. Fails where the file is none that can be edited: see
+/// [`ErrorKind`].
 pub fn set_object_tables<'a>(bytes: &'a [u8], tables: &[ObjectTable]) -> Result<Rewritten<'a>> {
     let mut object = Object::parse(bytes)?;
     let symbols = Symbols::of(&object, &tables_of(&object))?;
@@ -190,8 +194,8 @@ struct Symbols {
 }
 
 impl Symbols {
-    /// The section's own, as assemblers do, or else one by which `.eh_frame` or a table does, preferably a local one: a global one may
-    /// turn out to be another file's.
+    /// The section's own, as assemblers do, or else one by which `.eh_frame` or a table does,
+    /// preferably a local one: a global one may turn out to be another file's.
     fn of(object: &Object<'_>, tables: &HashSet<usize>) -> Result<Symbols> {
         let sections = &object.draft.sections;
         let mut found = Symbols {

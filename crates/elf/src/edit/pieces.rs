@@ -1,8 +1,8 @@
 //! What may be moved out of the way of the program headers, and how.
 //!
-//! Behind the program headers linkers put the interpreter's path, notes, and the tables of dynamic symbols. Code does
-//! not refer to any of them: they are found by program headers, section headers and the dynamic section, so that these
-//! can be told where they are now.
+//! Behind the program headers linkers put the interpreter's path, notes, and the tables of dynamic
+//! symbols. Code does not refer to any of them: they are found by program headers, section headers
+//! and the dynamic section, so that these can be told where they are now.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -176,7 +176,8 @@ fn bound_sections(draft: &Draft<'_>) -> HashSet<usize> {
     bound
 }
 
-/// Whether no other program header than its own says where a part of it is, and no section lies across its bounds.
+/// Whether no other program header than its own says where a part of it is, and no section lies
+/// across its bounds.
 fn is_alone(draft: &Draft<'_>, piece: &Piece) -> bool {
     // By address: a PT_GNU_RELRO of mold may have any offset.
     let memory = piece.address..piece.address + piece.len();
@@ -191,7 +192,8 @@ fn is_alone(draft: &Draft<'_>, piece: &Piece) -> bool {
     !others && !across
 }
 
-/// Tells everybody who knows of the piece that it begins at `offset` and `address` now. Its bytes are not moved.
+/// Tells everybody who knows of the piece that it begins at `offset` and `address` now. Its bytes
+/// are not moved.
 pub(super) fn moved(draft: &mut Draft<'_>, piece: &Piece, offset: u64, address: u64) {
     let (in_file, in_memory) = (
         offset.wrapping_sub(piece.file.start),

@@ -12,8 +12,8 @@ const ALIGN: u64 = 8;
 /// Pages that are loaded with other rights are at least so far apart.
 const PAGE: u64 = 4096;
 
-/// The largest gap between addresses that is worth a base no lower than the first segment's: what the program can address stays
-/// far below 2 GiB.
+/// The largest gap between addresses that is worth a base no lower than the first segment's: what
+/// the program can address stays far below 2 GiB.
 const MAX_GAP: u64 = 512 << 20;
 
 /// The largest hole in a file that moved program headers are worth.
@@ -27,7 +27,8 @@ pub(super) struct Slot {
     pub(super) room: u64,
 }
 
-/// The linker's place, where it can hold a table: it is loaded, aligned, not written to, and a segment points at it.
+/// The linker's place, where it can hold a table: it is loaded, aligned, not written to, and a
+/// segment points at it.
 pub(super) fn slot(draft: &Draft<'_>) -> Option<Slot> {
     let index = draft.find_section(SHT_GNU_SFRAME, b".sframe")?;
     let section = &draft.sections[index];
@@ -99,7 +100,8 @@ pub(super) struct Padding {
     pub(super) room: u64,
 }
 
-/// The longest padding behind a segment that is neither written nor executed, where one more program header has room too.
+/// The longest padding behind a segment that is neither written nor executed, where one more
+/// program header has room too.
 pub(super) fn padding(draft: &mut Draft<'_>) -> Option<Padding> {
     if !matches!(room::find(draft, 1), Room::Here) {
         return None;
@@ -199,8 +201,8 @@ impl NewSegment {
         let mut table = 0;
         match &room {
             Room::Elsewhere => {
-                // Kernels before 5.18 take the table's address for its offset from the first segment's start, and the
-                // dynamic linker does so for its own.
+                // Kernels before 5.18 take the table's address for its offset from the first
+                // segment's start, and the dynamic linker does so for its own.
                 let congruent = offset.max(behind.wrapping_sub(base));
                 if aligned && congruent - offset <= MAX_HOLE && base.wrapping_add(congruent) >= behind {
                     offset = congruent;
@@ -290,8 +292,9 @@ fn with_section(draft: &mut Draft<'_>, offset: u64, address: u64, len: u64) -> V
     vec![(draft.sections.len() - 1, b".sframe\0")]
 }
 
-/// Start files of static programs read the headers where they always lay (`__ehdr_start`). So that tools which copy the file
-/// section by section keep them, they become a section too: the first one, since sections of a segment must stand in order.
+/// Start files of static programs read the headers where they always lay (`__ehdr_start`). So that
+/// tools which copy the file section by section keep them, they become a section too: the first
+/// one, since sections of a segment must stand in order.
 fn cover_old_headers(draft: &mut Draft<'_>) -> Option<(usize, &'static [u8])> {
     const INDEX: usize = 1;
     let address = draft.address_of(0)?;
@@ -343,7 +346,8 @@ fn finish<'a>(mut draft: Draft<'a>, lead: u64, moved: bool, mut tail: Vec<u8>) -
         front.extend(header);
         front.extend(segments);
         front.resize(lead as usize, 0);
-        // Start files of static programs find the table by the header that lies where it always lay (__ehdr_start).
+        // Start files of static programs find the table by the header that lies where it always lay
+        // (__ehdr_start).
         draft.phoff = draft.phoff.wrapping_sub(lead);
         let old_place = draft.encode_header();
         draft.view.patch(0, &old_place);

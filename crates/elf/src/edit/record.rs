@@ -1,4 +1,5 @@
-//! What makes an edit undone: bytes at the end of an edited file, which nothing in the file refers to.
+//! What makes an edit undone: bytes at the end of an edited file, which nothing in the file refers
+//! to.
 //!
 //! ```text
 //! entry    u64 offset · u64 length, its highest bit set where all bytes were 0 · the bytes that were there, unless 0
@@ -6,8 +7,9 @@
 //! footer   u64 bytes of the file before · u64 bytes put before it · u32 entries · u32 CRC-32 · u64 bytes of the record · magic
 //! ```
 //!
-//! All numbers are little-endian. The CRC is that of what stands now where other bytes were, and of the record before it: a tool that has
-//! changed one of these bytes, or that has written the file anew, has made the record void.
+//! All numbers are little-endian. The CRC is that of what stands now where other bytes were, and of
+//! the record before it: a tool that has changed one of these bytes, or that has written the file
+//! anew, has made the record void.
 
 use std::ops::Range;
 

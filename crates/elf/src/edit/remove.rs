@@ -6,7 +6,8 @@ use super::view::View;
 use crate::Result;
 use crate::constants::*;
 
-/// The file without its table: section, segment, and what only they needed. `None` where it has neither.
+/// The file without its table: section, segment, and what only they needed. `None` where it has
+/// neither.
 pub(super) fn remove<'a>(mut draft: Draft<'a>) -> Result<Option<View<'a>>> {
     let section = draft.find_section(SHT_GNU_SFRAME, b".sframe");
     let count = draft.segments.len();
@@ -22,7 +23,8 @@ pub(super) fn remove<'a>(mut draft: Draft<'a>) -> Result<Option<View<'a>>> {
         return Ok(None);
     }
     let mut segments = draft.encode_segments();
-    // Zeros, as no byte of a linker's padding is anything else; in a file without sections they say PT_NULL.
+    // Zeros, as no byte of a linker's padding is anything else; in a file without sections they say
+    // PT_NULL.
     segments.resize((table_end - draft.phoff) as usize, 0);
     if draft.sections.is_empty() {
         for _ in 0..removed {

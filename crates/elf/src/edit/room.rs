@@ -21,7 +21,8 @@ const MAX_LEAD: u64 = 2 << 20;
 pub(super) enum Room {
     /// There is room behind the table.
     Here,
-    /// What stood behind the table has to go; some of it fits behind the longer table, the rest goes elsewhere.
+    /// What stood behind the table has to go; some of it fits behind the longer table, the rest
+    /// goes elsewhere.
     Evicted(Eviction),
     /// Pages are put before the file's first byte, for the headers alone: so many bytes.
     Before(u64),
@@ -51,8 +52,8 @@ pub(super) fn find(draft: &mut Draft<'_>, more: usize) -> Room {
     if free_until(draft, &starts, end) >= needed {
         return Room::Here;
     }
-    // One more for the next tool: patchelf makes room for its own only where sections stand in the order of their headers, which
-    // those that have to go do not any more.
+    // One more for the next tool: patchelf makes room for its own only where sections stand in the
+    // order of their headers, which those that have to go do not any more.
     let spare = needed + PHDR_BYTES as u64;
     if let Some(eviction) = evict(draft, &starts, end, spare).or_else(|| evict(draft, &starts, end, needed)) {
         return Room::Evicted(eviction);
@@ -99,8 +100,8 @@ fn free_until(draft: &Draft<'_>, starts: &[u64], end: u64) -> u64 {
     next.min(loaded.max(end))
 }
 
-/// Whether nothing is between `start` and `end` but zeros or, where sections tell what is, what patchelf writes over the places of sections
-/// that it has moved to the file's end.
+/// Whether nothing is between `start` and `end` but zeros or, where sections tell what is, what
+/// patchelf writes over the places of sections that it has moved to the file's end.
 fn is_padding(draft: &Draft<'_>, start: u64, end: u64) -> bool {
     const OF_PATCHELF: u8 = b'X';
     draft.view.is_zero(start, end)
@@ -131,7 +132,8 @@ fn evict(draft: &Draft<'_>, starts: &[u64], end: u64, needed: u64) -> Option<Evi
         return None;
     }
     while free < needed {
-        // What begins next must be a piece, or it can't go. Without sections there may be more than padding before it.
+        // What begins next must be a piece, or it can't go. Without sections there may be more than
+        // padding before it.
         let next = next_start(starts, free);
         let piece = pieces.find(|piece| piece.file.start >= free)?;
         if piece.file.start != next || !is_padding(draft, free, next) {
@@ -179,7 +181,8 @@ fn laid_out(pieces: &[Piece], keep: &[bool], from: u64) -> Vec<(usize, u64, u64)
 }
 
 impl Eviction {
-    /// Frees the place, and puts what fits behind the table of `count` entries. The bytes of what is displaced come back in their order.
+    /// Frees the place, and puts what fits behind the table of `count` entries. The bytes of what
+    /// is displaced come back in their order.
     pub(super) fn carry_out(&self, draft: &mut Draft<'_>) -> Vec<Vec<u8>> {
         let bytes = |draft: &Draft<'_>, piece: &Piece| {
             let bytes = draft.view.read(piece.file.start, piece.len());
@@ -198,7 +201,8 @@ impl Eviction {
     }
 }
 
-/// The bytes of pages for the headers before the file's first byte, which a program at a fixed address can have.
+/// The bytes of pages for the headers before the file's first byte, which a program at a fixed
+/// address can have.
 fn pages_before(draft: &Draft<'_>, more: usize) -> Option<u64> {
     let first = draft.loads().next()?;
     let len = draft.loads().map(|load| load.align).max()?.max(PAGE);

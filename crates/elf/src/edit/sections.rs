@@ -6,14 +6,15 @@ use super::headers::{Draft, SectionHeader};
 use crate::constants::*;
 use crate::{Error, ErrorKind, Result};
 
-/// Whether sections can get other numbers: with more than 65,279 of them, symbols have theirs in a table of its own.
+/// Whether sections can get other numbers: with more than 65,279 of them, symbols have theirs in a
+/// table of its own.
 pub(super) fn can_be_renumbered(draft: &Draft<'_>) -> bool {
     let few = draft.sections.len() < usize::from(SHN_LORESERVE) - 1;
     few && draft.sections.iter().all(|section| section.kind != SHT_SYMTAB_SHNDX)
 }
 
-/// Gives each section the number that `new` has for its old one; `None` for one that is gone. The headers already stand in
-/// their new order.
+/// Gives each section the number that `new` has for its old one; `None` for one that is gone. The
+/// headers already stand in their new order.
 pub(super) fn renumber(draft: &mut Draft<'_>, new: &dyn Fn(u32) -> Option<u32>) -> Result<()> {
     if !can_be_renumbered(draft) {
         let count = draft.sections.len() as u64;
@@ -60,9 +61,10 @@ fn renumber_symbols(draft: &mut Draft<'_>, table: usize, new: &dyn Fn(u32) -> Op
     }
 }
 
-/// Writes a new table of sections into `tail`, which lies behind `before` bytes, with the new sections' names. `new` has for each its
-/// number, its name with the zero that ends it, and its header. The old table and the old names stay where they are and mean nothing any
-/// more; offsets already count the `lead` bytes that come before the file. A file without sections stays so.
+/// Writes a new table of sections into `tail`, which lies behind `before` bytes, with the new
+/// sections' names. `new` has for each its number, its name with the zero that ends it, and its
+/// header. The old table and the old names stay where they are and mean nothing any more; offsets
+/// already count the `lead` bytes that come before the file. A file without sections stays so.
 pub(super) fn append(draft: &mut Draft<'_>, new: &[(usize, &[u8])], lead: u64, before: u64, tail: &mut Vec<u8>) {
     if draft.sections.is_empty() {
         return;

@@ -1,4 +1,5 @@
-//! `cargo evidence sframe-add`: tables into programs that are run before and after, and into all of the system's files.
+//! `cargo evidence sframe-add`: tables into programs that are run before and after, and into all of
+//! the system's files.
 
 mod programs;
 mod system;

@@ -388,8 +388,9 @@ fn tools_find_nothing_new(before: &Path, after: &Path) -> Result<(), String> {
     }
 }
 
-/// What elflint finds, without numbers of sections and headers, and without what it says of every file with a table. It also takes the place
-/// of a relocation plus the *size* of the symbol for an address that is relocated, and so comes upon whatever follows.
+/// What elflint finds, without numbers of sections and headers, and without what it says of every
+/// file with a table. It also takes the place of a relocation plus the *size* of the symbol for an
+/// address that is relocated, and so comes upon whatever follows.
 fn findings(text: &str) -> Vec<String> {
     let known = [
         "0x6474e554",

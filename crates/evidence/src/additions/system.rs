@@ -196,7 +196,8 @@ fn is_runnable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Exit status and the lines of standard output, with the file's own path out of them; in no order, since some ask others, all at once.
+/// Exit status and the lines of standard output, with the file's own path out of them; in no order,
+/// since some ask others, all at once.
 fn patient(command: &mut Command, file: &Path) -> (i32, String) {
     let finished: Option<Finished> = command::run(command, PATIENCE).ok();
     let path = file.display().to_string();

@@ -18,7 +18,8 @@ pub(crate) enum Target {
     Table(u64),
 }
 
-/// The calls that may end at `address`, of which `bytes` are the ones before: code read backwards has more than one reading.
+/// The calls that may end at `address`, of which `bytes` are the ones before: code read backwards
+/// has more than one reading.
 pub(crate) fn calls_before(bytes: &[u8], address: u64) -> Vec<Target> {
     let mut calls = Vec::new();
     for length in 2..=bytes.len().min(LONGEST_CALL as usize) {
@@ -120,7 +121,8 @@ fn is_switch(jump: &Instruction, before: &[Instruction; 8]) -> bool {
     adds && offset
 }
 
-/// The table that an indirect jump takes an address from: `jmp [table + 8 * index]`, also by way of registers.
+/// The table that an indirect jump takes an address from: `jmp [table + 8 * index]`, also by way of
+/// registers.
 fn table(jump: &Instruction, before: &[Instruction; 8]) -> Option<u64> {
     let load = if jump.op0_kind() == OpKind::Memory {
         jump
@@ -146,7 +148,8 @@ fn table(jump: &Instruction, before: &[Instruction; 8]) -> Option<u64> {
     Some(base.ip_rel_memory_address().wrapping_add(load.memory_displacement64()))
 }
 
-/// Addresses that code takes or jumps to: `lea`, immediate operands, and jumps that `leaves` says lead to another function.
+/// Addresses that code takes or jumps to: `lea`, immediate operands, and jumps that `leaves` says
+/// lead to another function.
 pub(crate) fn addresses(code: &[u8], start: u64, leaves: impl Fn(u64, u64) -> bool) -> Vec<u64> {
     let mut found = Vec::new();
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);

@@ -1,7 +1,9 @@
-//! What a recording does not hold: where files were mapped a second time, and code that is in no ELF file.
+//! What a recording does not hold: where files were mapped a second time, and code that is in no
+//! ELF file.
 //!
-//! Both are copied from the running processes while they are recorded, by somebody who looks from time to time: of code
-//! that was there between two looks there is no copy, and frames in it are not judged.
+//! Both are copied from the running processes while they are recorded, by somebody who looks from
+//! time to time: of code that was there between two looks there is no copy, and frames in it are
+//! not judged.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
@@ -109,8 +111,9 @@ impl Copies {
         versions.iter().any(|version| version == code)
     }
 
-    /// Whether an address is in one of the tables of the Java machine (`TemplateInterpreter::_return_entry` and others): its
-    /// interpreter pushes return addresses from there itself, and jumps.
+    /// Whether an address is in one of the tables of the Java machine
+    /// (`TemplateInterpreter::_return_entry` and others): its interpreter pushes return
+    /// addresses from there itself, and jumps.
     pub(crate) fn is_java_entry(&self, pid: u32, address: u64) -> bool {
         self.entries.contains(&(pid, address))
     }
@@ -208,7 +211,8 @@ fn path_of(line: &str) -> &str {
     line.splitn(6, ' ').nth(5).unwrap_or("").trim()
 }
 
-/// Where the Java machine has its variables: the writable part of its library, and the memory that follows.
+/// Where the Java machine has its variables: the writable part of its library, and the memory that
+/// follows.
 fn java_data(maps: &str) -> Vec<(u64, u64)> {
     let mut data: Vec<(u64, u64)> = Vec::new();
     let mut after = None;

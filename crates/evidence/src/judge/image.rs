@@ -1,6 +1,7 @@
 //! A file as the judge sees it: its code, the extents of its functions, and what its slots hold.
 //!
-//! Nothing here uses the project's own tables or its ELF reader: what judges must not share the mistakes of what is judged.
+//! Nothing here uses the project's own tables or its ELF reader: what judges must not share the
+//! mistakes of what is judged.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -85,7 +86,8 @@ pub(crate) struct Image {
     exports: FxHashMap<String, Vec<Export>>,
     /// Whether the compiler is one whose ways to keep addresses are all known here.
     gcc: bool,
-    /// Sorted addresses of code that something holds or jumps to; made when they are first asked for.
+    /// Sorted addresses of code that something holds or jumps to; made when they are first asked
+    /// for.
     held: OnceCell<Vec<u64>>,
 }
 
@@ -276,7 +278,8 @@ impl Image {
         }
     }
 
-    /// Functions of Go, whose programs have neither `.eh_frame` nor, stripped, symbols (`runtime/symtab.go`, `pcHeader`).
+    /// Functions of Go, whose programs have neither `.eh_frame` nor, stripped, symbols
+    /// (`runtime/symtab.go`, `pcHeader`).
     fn read_go(&mut self, file: &ElfFile64<'_, Endianness>) {
         let Some(section) = file
             .section_by_name(".gopclntab")
@@ -418,7 +421,8 @@ impl Image {
         self.starts.get(index).copied().unwrap_or(end).min(end)
     }
 
-    /// Whether only the dynamic linker writes a slot: what other variables hold, only the running program knows.
+    /// Whether only the dynamic linker writes a slot: what other variables hold, only the running
+    /// program knows.
     pub(crate) fn is_got(&self, slot: u64) -> bool {
         self.got.iter().any(|section| section.contains(slot))
     }
@@ -444,7 +448,8 @@ impl Image {
         self.exports.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether an indirect call may lead into these addresses: something holds an address in there, or jumps to it. `None` where that can't be known.
+    /// Whether an indirect call may lead into these addresses: something holds an address in there,
+    /// or jumps to it. `None` where that can't be known.
     pub(crate) fn may_be_entered(&self, extent: &Extent) -> Option<bool> {
         if !self.gcc {
             return None;

@@ -1,7 +1,9 @@
-//! The judge of stacks: whether each return address follows a call that can lead to the frame above it.
+//! The judge of stacks: whether each return address follows a call that can lead to the frame above
+//! it.
 //!
-//! It knows nothing of how stacks are unwound. It reads the code that each return address stands in, and asks where the
-//! call before it leads: to the function above, through a stub, a slot or jumps; or that only the program knows.
+//! It knows nothing of how stacks are unwound. It reads the code that each return address stands
+//! in, and asks where the call before it leads: to the function above, through a stub, a slot or
+//! jumps; or that only the program knows.
 
 pub(crate) mod code;
 pub(crate) mod copies;
@@ -21,8 +23,8 @@ use pair::Follower;
 use space::{Held, Spaces};
 pub(crate) use verdict::Verdict;
 
-/// How the Java machine's handler of deoptimization starts, which takes the place of return addresses into code that is no longer valid:
-/// `call next; next: sub qword ptr [rsp], 5`.
+/// How the Java machine's handler of deoptimization starts, which takes the place of return
+/// addresses into code that is no longer valid: `call next; next: sub qword ptr [rsp], 5`.
 const DEOPTIMIZATION: &[u8] = &[0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05];
 
 /// The other form of it, by C1: `mov r10, ADDRESS; push r10; jmp`, with its own address.
@@ -36,7 +38,8 @@ fn deoptimization_at(ra: u64) -> [u8; 13] {
 pub(crate) struct Judge {
     spaces: Spaces,
     follower: Follower,
-    /// By process, address of the frame above, and return address; until the process has other files.
+    /// By process, address of the frame above, and return address; until the process has other
+    /// files.
     known: FxHashMap<u32, FxHashMap<(u64, u64), Fit>>,
     fits: Vec<Fit>,
 }
@@ -216,7 +219,8 @@ impl Judge {
         }
     }
 
-    /// Where a frame's function starts in its file, by which it is told from others; the address itself if nobody knows.
+    /// Where a frame's function starts in its file, by which it is told from others; the address
+    /// itself if nobody knows.
     pub(crate) fn function_start(&mut self, pid: u32, frame: &Frame) -> u64 {
         match self.spaces.find(pid, looked_up(frame)) {
             Held::File(place) => match place.image.function(place.address) {

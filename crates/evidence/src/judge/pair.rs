@@ -19,7 +19,8 @@ pub(crate) enum Fit {
     Plt,
     /// A call of a function that ends in a jump to the one above.
     Tail,
-    /// A call of a function that is chosen when the program starts; the one above is in the file that chooses.
+    /// A call of a function that is chosen when the program starts; the one above is in the file
+    /// that chooses.
     Chosen,
     /// A call of a function that ends in a jump to an unknown place.
     IndirectTail,
@@ -114,7 +115,8 @@ struct Node {
 }
 
 impl Follower {
-    /// How a call in `caller` of `target` may lead to the callee; `images` are those of the process.
+    /// How a call in `caller` of `target` may lead to the callee; `images` are those of the
+    /// process.
     pub(crate) fn follow(&mut self, caller: &Rc<Image>, target: Target, callee: &Place, images: &[Rc<Image>]) -> Fit {
         let mut search = Search {
             queue: Vec::new(),

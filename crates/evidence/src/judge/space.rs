@@ -111,7 +111,8 @@ impl Spaces {
 
     fn map(&mut self, pid: u32, start: u64, end: u64, address: u64, image: Option<Rc<Image>>) {
         let ranges = self.processes.entry(pid).or_default();
-        // The newest is looked at first; what it covers is only hidden, which is enough for looking up.
+        // The newest is looked at first; what it covers is only hidden, which is enough for looking
+        // up.
         let same = |range: &Range| (range.start, range.end, range.address) == (start, end, address);
         ranges.retain(|range| !same(range));
         ranges.push(Range {

@@ -1,4 +1,5 @@
-//! AArch64 (Arm's architecture manual, C4.1: branches, exception generating and system instructions).
+//! AArch64 (Arm's architecture manual, C4.1: branches, exception generating and system
+//! instructions).
 
 use backtrail_arch::aarch64::{ARCH, SP, X30};
 use backtrail_arch::{Arch, Register, Registers};
@@ -70,7 +71,8 @@ impl Cpu for Aarch64 {
                 shadow.pop();
                 return;
             }
-            // Into the middle of a caller: what it had called is over, also where it had moved the stack pointer no further.
+            // Into the middle of a caller: what it had called is over, also where it had moved the
+            // stack pointer no further.
             if is_inside(top.address.wrapping_sub(4), ran.now.pc) && !is_inside(ran.before.pc, ran.now.pc) {
                 shadow.cut(now, |entry| entry.slot <= now);
                 return;

@@ -1,4 +1,5 @@
-//! Why a chain differs: the gaps and peculiarities of call frame information itself, told apart from mistakes of ours.
+//! Why a chain differs: the gaps and peculiarities of call frame information itself, told apart
+//! from mistakes of ours.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

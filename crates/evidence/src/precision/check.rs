@@ -34,7 +34,8 @@ pub(crate) struct Way {
     pub(crate) remembered: bool,
 }
 
-/// The stack of a thread that stands still: one read of the part in use, and more where more is asked for.
+/// The stack of a thread that stands still: one read of the part in use, and more where more is
+/// asked for.
 pub(crate) struct Stack {
     pid: i32,
     start: u64,
@@ -246,7 +247,8 @@ impl<C: Cpu> Checker<C> {
         self.spaces.remove(&pid);
     }
 
-    /// A thread is about to be given a signal, and stands here; it may have come out of the kernel since.
+    /// A thread is about to be given a signal, and stands here; it may have come out of the kernel
+    /// since.
     pub(crate) fn signal(&mut self, thread: &mut Thread, now: &Registers) {
         thread.signalled = true;
         if let Some((before, class)) = &mut thread.before {
@@ -258,7 +260,8 @@ impl<C: Cpu> Checker<C> {
         }
     }
 
-    /// A thread stands before its next instruction: what the last one did, and what the stack is now.
+    /// A thread stands before its next instruction: what the last one did, and what the stack is
+    /// now.
     pub(crate) fn arrive(&mut self, thread: &mut Thread, now: &Registers) {
         let sp = now.get(C::ARCH.sp).unwrap_or(0);
         let reach = thread.shadow.reach().unwrap_or(sp).max(sp);
@@ -305,8 +308,9 @@ impl<C: Cpu> Checker<C> {
         }
     }
 
-    /// The registers behind a system call, where the emulator has run the instruction that comes then in the same step: those that went into the kernel, or
-    /// that the kernel took from a signal's frame.
+    /// The registers behind a system call, where the emulator has run the instruction that comes
+    /// then in the same step: those that went into the kernel, or that the kernel took from a
+    /// signal's frame.
     pub(crate) fn passed(&mut self, thread: &Thread, now: &Registers) -> Option<Registers> {
         let (before, Class::System) = thread.before.as_ref()? else {
             return None;
@@ -397,8 +401,9 @@ fn is_overwritten(shadow: &Shadow, frame: usize, stack: &mut Stack) -> bool {
     entry.is_some_and(|entry| stack.word(entry.slot) != Some(entry.address))
 }
 
-/// The frame whose step went wrong. That may be its callee's doing: one that says that the return address lies above its frame gave it a wrong stack
-/// pointer, and one of the C++ runtime that resumes in a handler a wrong frame pointer.
+/// The frame whose step went wrong. That may be its callee's doing: one that says that the return
+/// address lies above its frame gave it a wrong stack pointer, and one of the C++ runtime that
+/// resumes in a handler a wrong frame pointer.
 #[cold]
 fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, view: &View<'_>) -> Place {
     let code = |number: usize| {
@@ -454,7 +459,8 @@ fn example(shadow: &Shadow, pc: u64, right: usize, found: Option<Frame>, stop: S
     )
 }
 
-/// Whether a handler begins here, on the kernel's frame. What that says was interrupted must be where the thread stood.
+/// Whether a handler begins here, on the kernel's frame. What that says was interrupted must be
+/// where the thread stood.
 fn begins_handler<C: Cpu>(
     shadow: &mut Shadow,
     before: &Registers,

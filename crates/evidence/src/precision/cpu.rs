@@ -62,8 +62,8 @@ pub(crate) trait Cpu {
     /// The frame of a handler that begins now.
     fn signal_entry(now: &Registers, word: &mut dyn FnMut(u64) -> u64) -> SignalEntry;
 
-    /// Changes the shadow as the instruction did. `is_inside` tells whether two addresses lie in one function, and the second is
-    /// not its beginning.
+    /// Changes the shadow as the instruction did. `is_inside` tells whether two addresses lie in
+    /// one function, and the second is not its beginning.
     fn follow(
         shadow: &mut Shadow,
         ran: &Ran<'_>,
@@ -71,6 +71,7 @@ pub(crate) trait Cpu {
         is_inside: &dyn Fn(u64, u64) -> bool,
     );
 
-    /// Looks at the instruction that runs next. Returns whether it goes back to something else than its call told.
+    /// Looks at the instruction that runs next. Returns whether it goes back to something else than
+    /// its call told.
     fn arrive(shadow: &mut Shadow, class: Class, now: &Registers, word: &mut dyn FnMut(u64) -> u64) -> bool;
 }

@@ -1,4 +1,5 @@
-//! The C library in its own process: code that is hard to unwind, single-stepped beside libgcc, and static programs beside glibc.
+//! The C library in its own process: code that is hard to unwind, single-stepped beside libgcc, and
+//! static programs beside glibc.
 
 use std::fmt::Write as _;
 use std::path::Path;

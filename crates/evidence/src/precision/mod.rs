@@ -1,8 +1,9 @@
-//! `cargo evidence precision`: programs are stepped from their first instruction to their last, and at every one the unwound chain is held
-//! against a shadow stack that was kept from their calls and returns.
+//! `cargo evidence precision`: programs are stepped from their first instruction to their last, and
+//! at every one the unwound chain is held against a shadow stack that was kept from their calls and
+//! returns.
 //!
-//! [`shadow`] is that stack, [`cpu`] says what an instruction does to it, [`ptrace`] and [`qemu`] run programs, [`check`] walks and compares, and
-//! [`causes`] asks why a chain differs.
+//! [`shadow`] is that stack, [`cpu`] says what an instruction does to it, [`ptrace`] and [`qemu`]
+//! run programs, [`check`] walks and compares, and [`causes`] asks why a chain differs.
 
 mod aarch64;
 mod causes;
@@ -78,8 +79,9 @@ const OWN: [Way; 2] = [
 /// The name of what the C library does in its own process.
 const IN_PROCESS: &str = "in-process";
 
-/// Steps everything, prints what was seen, and writes it down. With names only those programs, or with a limit only so many instructions of each, and
-/// nothing is written; but `in-process` alone replaces its part of the document.
+/// Steps everything, prints what was seen, and writes it down. With names only those programs, or
+/// with a limit only so many instructions of each, and nothing is written; but `in-process` alone
+/// replaces its part of the document.
 pub(crate) fn run(names: &[String], limit: Option<u64>, only: Option<&str>) -> Result<(), String> {
     let bounds = Bounds {
         instructions: limit.unwrap_or(BOUNDS.instructions),

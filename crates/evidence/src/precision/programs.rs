@@ -34,7 +34,8 @@ const AARCH64_STATIC: Compiler = &[AARCH64_GCC, FLAGS, SIGNED, STATIC];
 pub(crate) enum From {
     /// Compiled: the compiler and its flags, and the source.
     Source(Compiler, &'static str),
-    /// Two sources, the second one a library that is called by stubs, which are bound when they are first called or not.
+    /// Two sources, the second one a library that is called by stubs, which are bound when they are
+    /// first called or not.
     Stubs(Compiler, &'static str),
     /// The distribution's.
     System(&'static str),
@@ -176,7 +177,8 @@ pub(super) fn done(build: &mut Command) -> Result<(), Missing> {
     }
 }
 
-/// Adds a table as users do, and overwrites what it was made from with zeros: nobody can fall back on it.
+/// Adds a table as users do, and overwrites what it was made from with zeros: nobody can fall back
+/// on it.
 fn leave_only_sframe(from: &Path, to: &Path) -> Result<(), Missing> {
     let binary = place::release("backtrail", "backtrail").map_err(Missing)?;
     let mut add = Command::new(binary);

@@ -202,7 +202,8 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Only who goes on with its parent's stack goes back to its parent's callers: a thread has one of its own, and so have some children.
+    /// Only who goes on with its parent's stack goes back to its parent's callers: a thread has one
+    /// of its own, and so have some children.
     fn begin_child(&mut self, tid: Pid, child: Child) {
         let own = registers(tid).as_ref().and_then(sp);
         let shadow = match own == child.sp {

@@ -1,5 +1,5 @@
-//! Steps a program for AArch64 under qemu-user, by the protocol that its gdb stub speaks (GDB's manual, "Remote Protocol"). Only the first thread can be
-//! stepped; others run beside it.
+//! Steps a program for AArch64 under qemu-user, by the protocol that its gdb stub speaks (GDB's
+//! manual, "Remote Protocol"). Only the first thread can be stepped; others run beside it.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -130,8 +130,9 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
     }
 }
 
-/// Where a load-exclusive instruction's loop can be left, if there is one here: the emulator forgets at each step what was loaded, as a CPU does at each exception, and the
-/// store would never succeed (Arm's architecture manual, B2.9.5, K13.3). So those few instructions are run in one.
+/// Where a load-exclusive instruction's loop can be left, if there is one here: the emulator
+/// forgets at each step what was loaded, as a CPU does at each exception, and the store would never
+/// succeed (Arm's architecture manual, B2.9.5, K13.3). So those few instructions are run in one.
 fn behind_exclusive(pid: i32, pc: u64) -> Vec<u64> {
     const LONGEST: usize = 16;
     let mut code = [0; 4 * LONGEST];
@@ -147,7 +148,8 @@ fn behind_exclusive(pid: i32, pc: u64) -> Vec<u64> {
 
 /// As [`behind_exclusive`], of the instructions there.
 fn exclusive_loop(pc: u64, words: &[u32]) -> Vec<u64> {
-    // Load and store exclusive, of a register or a pair (C4.1.66): bit 22 tells which of them. Small pairs with bit 21 are CASP.
+    // Load and store exclusive, of a register or a pair (C4.1.66): bit 22 tells which of them.
+    // Small pairs with bit 21 are CASP.
     let is_exclusive = |word: u32, load: u32| {
         word & 0x3f80_0000 == 0x0800_0000 && word >> 22 & 1 == load && word & 0x8020_0000 != 0x0020_0000
     };
@@ -170,7 +172,8 @@ fn exclusive_loop(pc: u64, words: &[u32]) -> Vec<u64> {
     branches.chain([pc + 4 * (store as u64 + 2)]).collect()
 }
 
-/// Memory is read from qemu itself, where the program has it at the same addresses; that this is so is seen once.
+/// Memory is read from qemu itself, where the program has it at the same addresses; that this is so
+/// is seen once.
 fn check_memory(stub: &mut Stub, pid: i32, registers: &Registers) -> Result<(), Trouble> {
     let sp = registers.get(backtrail_arch::aarch64::SP).unwrap_or(0);
     let told = stub.ask(format!("m{sp:x},40").as_bytes()).map_err(broken)?;

@@ -1,4 +1,5 @@
-//! The stack as the program itself made it: from its calls and returns, and from nothing that an unwinder reads.
+//! The stack as the program itself made it: from its calls and returns, and from nothing that an
+//! unwinder reads.
 
 use std::ops::Range;
 
@@ -11,7 +12,8 @@ pub(crate) struct Entry {
     pub(crate) address: u64,
     /// [`AddressKind::Pc`] for what was interrupted.
     pub(crate) kind: AddressKind,
-    /// Where the return address lies (x86-64), or the stack pointer at the call (AArch64); the interrupted stack pointer of a signal.
+    /// Where the return address lies (x86-64), or the stack pointer at the call (AArch64); the
+    /// interrupted stack pointer of a signal.
     pub(crate) slot: u64,
     /// The alternate stack that the handler of this signal runs on, where it is another one.
     alternate: Option<Range<u64>>,
@@ -76,7 +78,8 @@ impl Shadow {
         });
     }
 
-    /// A handler begins, which interrupts `pc` and `sp`; it returns to `restorer`, and has its frames below `slot`.
+    /// A handler begins, which interrupts `pc` and `sp`; it returns to `restorer`, and has its
+    /// frames below `slot`.
     pub(crate) fn signal(&mut self, pc: u64, sp: u64, alternate: Option<Range<u64>>, restorer: u64, slot: u64) {
         self.entries.push(Entry {
             address: pc,
@@ -97,7 +100,8 @@ impl Shadow {
         }
     }
 
-    /// Takes away what lies below the stack pointer: it has been returned from, or jumped out of. `is_gone` tells it of a call.
+    /// Takes away what lies below the stack pointer: it has been returned from, or jumped out of.
+    /// `is_gone` tells it of a call.
     pub(crate) fn cut(&mut self, sp: u64, mut is_gone: impl FnMut(&mut Entry) -> bool) {
         while let Some(entry) = self.entries.last_mut() {
             let gone = match (entry.kind, &entry.alternate) {
@@ -109,7 +113,8 @@ impl Shadow {
                 self.entries.pop();
                 continue;
             }
-            // A handler on an alternate stack that was jumped out of: the stack pointer tells nothing of its calls.
+            // A handler on an alternate stack that was jumped out of: the stack pointer tells
+            // nothing of its calls.
             match self.left_alternate(sp) {
                 Some(below) => self.entries.truncate(below),
                 None => return,

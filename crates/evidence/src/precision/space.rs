@@ -197,7 +197,8 @@ impl Space {
 
 const PAGE: u64 = 4096;
 
-/// The executable segment that is mapped there, from the beginning of its first page, or a part of it.
+/// The executable segment that is mapped there, from the beginning of its first page, or a part of
+/// it.
 fn place(map: &MapsEntry, module: Rc<Module>, code: CodeIs) -> Option<Mapped> {
     let end = map.file_offset + (map.end - map.start);
     let segment = module.image.segments().iter().find(|segment| {
@@ -232,7 +233,8 @@ impl View<'_> {
         })
     }
 
-    /// Whether a row of the function says that the return address lies above the frame, where no caller can have its own.
+    /// Whether a row of the function says that the return address lies above the frame, where no
+    /// caller can have its own.
     pub(crate) fn returns_above_frame(&self, address: u64) -> bool {
         let rows = || {
             let mapped = self.space.find(address)?;
@@ -243,7 +245,8 @@ impl View<'_> {
     }
 }
 
-/// As [`View::returns_above_frame`], by the module's own address; `None` where there is no function.
+/// As [`View::returns_above_frame`], by the module's own address; `None` where there is no
+/// function.
 pub(crate) fn returns_above_frame(section: &Section<'_>, svma: u64) -> Option<bool> {
     let found = section.lookup(svma).ok()??;
     let function = section

@@ -76,7 +76,8 @@ impl Cpu for X86_64 {
                 return;
             }
         }
-        // The C library's vfork keeps its return address in a register while both processes use the stack.
+        // The C library's vfork keeps its return address in a register while both processes use the
+        // stack.
         if let Some(top) = shadow.top_mut()
             && top.in_register
         {
@@ -87,7 +88,8 @@ impl Cpu for X86_64 {
             if entry.in_register {
                 return ran.now.pc == entry.address || ran.class == Class::Return || now > entry.slot + 8;
             }
-            // If it is the return address still: who has left another one there pops that, to jump to it.
+            // If it is the return address still: who has left another one there pops that, to jump
+            // to it.
             let popped =
                 ran.class == Class::Pop && entry.slot == before && now == before + 8 && word(before) == entry.address;
             entry.in_register = popped;

@@ -1,5 +1,5 @@
-//! `cargo evidence sframe-sizes`: how large tables are beside `.eh_frame`; the table with which SFrame was introduced,
-//! GNU's tables of each version, and ours.
+//! `cargo evidence sframe-sizes`: how large tables are beside `.eh_frame`; the table with which
+//! SFrame was introduced, GNU's tables of each version, and ours.
 
 mod programs;
 
@@ -12,8 +12,8 @@ use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{packages, place, skip};
 use serde_json::Value;
 
-/// The ratios with which the format was proposed, under its first name: x86-64 and AArch64, in the order of
-/// [`programs::PROGRAMS`].
+/// The ratios with which the format was proposed, under its first name: x86-64 and AArch64, in the
+/// order of [`programs::PROGRAMS`].
 const PROPOSAL: [[f64; 12]; 2] = [
     [1.13, 1.03, 1.00, 1.08, 1.03, 1.06, 1.02, 1.07, 1.08, 1.08, 1.10, 1.09],
     [0.67, 0.70, 0.73, 0.64, 0.66, 0.71, 0.73, 0.69, 0.72, 0.73, 0.67, 0.67],

@@ -1,7 +1,7 @@
 //! The programs of binutils with tables of each release's assembler and linker.
 //!
-//! They are compiled once for a machine. The assembler's input is kept, so that for another release only assembling and
-//! linking is done again.
+//! They are compiled once for a machine. The assembler's input is kept, so that for another release
+//! only assembling and linking is done again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -53,7 +53,8 @@ find . '(' -name '*.o' -o -name '*.lo' ')' -exec touch '{}' +
 find . -name '*.a' -delete
 "#;
 
-/// Builds the programs with tables of each release; the folder of each, with files named as in [`PROGRAMS`].
+/// Builds the programs with tables of each release; the folder of each, with files named as in
+/// [`PROGRAMS`].
 pub(super) fn build(machine: Machine, releases: &[Binutils]) -> Result<Vec<PathBuf>, String> {
     let folder = place::target().join("peers/sframe-sizes").join(machine.triplet());
     let built: Vec<PathBuf> = releases

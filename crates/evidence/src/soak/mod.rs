@@ -1,5 +1,5 @@
-//! `cargo evidence soak`: millions of backtraces in signal handlers of a program that does everything at once, each held against what is known of
-//! its stack.
+//! `cargo evidence soak`: millions of backtraces in signal handlers of a program that does
+//! everything at once, each held against what is known of its stack.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,7 +31,8 @@ pub(crate) struct Told {
 enum Gap {
     /// Nothing.
     NoRow,
-    /// That the frame is found by a register that SFrame does not restore, as in the dynamic linker's `_dl_runtime_resolve`.
+    /// That the frame is found by a register that SFrame does not restore, as in the dynamic
+    /// linker's `_dl_runtime_resolve`.
     RegisterNotKept,
     /// How to go on; or nobody knows, since it cannot be read.
     None,
@@ -103,7 +104,8 @@ fn built(compile: &mut Command) -> Result<(), Missing> {
     }
 }
 
-/// The program with this library, until so many samples or for so long. The inner error is a stack that was wrong, or a program that broke.
+/// The program with this library, until so many samples or for so long. The inner error is a stack
+/// that was wrong, or a program that broke.
 fn soak(library: &Path, samples: u64, rate: u32, seconds: u32) -> Result<Result<Told, String>, Missing> {
     let folder = scratch();
     let plugin = program::PLUGIN.build()?;

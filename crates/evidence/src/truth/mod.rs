@@ -44,7 +44,8 @@ impl Seen {
     }
 }
 
-/// How a program of the document is called: by its name, and what it was built by where that is not gcc for this CPU.
+/// How a program of the document is called: by its name, and what it was built by where that is not
+/// gcc for this CPU.
 fn name(subject: &Subject, compiler: Compiler) -> String {
     match compiler {
         Compiler::ClangOptimizing => format!("{} (clang)", subject.name),
@@ -125,7 +126,8 @@ struct Stage<'s> {
 }
 
 impl Stage<'_> {
-    /// The process, stopped after it has gone on for a time; another one where it had come to its end.
+    /// The process, stopped after it has gone on for a time; another one where it had come to its
+    /// end.
     fn stopped(&mut self, moment: Duration) -> Result<&Running, String> {
         for _ in 0..100 {
             if self.running.is_none() {
@@ -165,7 +167,8 @@ impl Stage<'_> {
         running.map_err(|missing| missing.0)
     }
 
-    /// The core that qemu leaves of its guest when the process is made to end after a time; a longer one where the guest had yet to begin.
+    /// The core that qemu leaves of its guest when the process is made to end after a time; a
+    /// longer one where the guest had yet to begin.
     fn core(&mut self, moment: Duration) -> Result<PathBuf, String> {
         for times in [1, 4, 16, 64] {
             if let Some(core) = self.core_after(moment * times)? {

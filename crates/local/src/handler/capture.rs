@@ -8,8 +8,8 @@ use super::names;
 
 /// The return addresses of the active calls of a thread, the innermost first.
 ///
-/// Taking one allocates nothing, takes no lock and does not panic, so signal handlers may take one at any moment and on
-/// any stack. Before [`init`](crate::init()) there is one frame.
+/// Taking one allocates nothing, takes no lock and does not panic, so signal handlers may take one
+/// at any moment and on any stack. Before [`init`](crate::init()) there is one frame.
 ///
 /// Displayed, each frame is a line `PATH(+0xOFFSET) [0xADDRESS]`; nothing is looked up in any file.
 #[derive(Clone)]

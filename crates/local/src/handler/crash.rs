@@ -1,5 +1,6 @@
-//! Reports of crashes: written by the handler of the fatal signal, on a stack of its own, with system calls and memory that were there before. Names
-//! are given by a process that the handler starts. Then the process dies of its signal, as it would have without a report.
+//! Reports of crashes: written by the handler of the fatal signal, on a stack of its own, with
+//! system calls and memory that were there before. Names are given by a process that the handler
+//! starts. Then the process dies of its signal, as it would have without a report.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -13,7 +14,8 @@ use super::line::Line;
 use super::names;
 use super::system::{self, Action};
 
-/// The signals whose default is to kill with a core dump, and that are sent for what a program has done wrong.
+/// The signals whose default is to kill with a core dump, and that are sent for what a program has
+/// done wrong.
 pub(crate) const SIGNALS: [(c_int, &[u8]); 7] = [
     (libc::SIGSEGV, b"SIGSEGV"),
     (libc::SIGBUS, b"SIGBUS"),
@@ -24,7 +26,8 @@ pub(crate) const SIGNALS: [(c_int, &[u8]); 7] = [
     (libc::SIGSYS, b"SIGSYS"),
 ];
 
-/// Frames in the text at the inner and at the outer end of a stack; those between are counted, and in the compact backtrace.
+/// Frames in the text at the inner and at the outer end of a stack; those between are counted, and
+/// in the compact backtrace.
 const INNER: usize = 96;
 const OUTER: usize = 32;
 /// Bytes of a compact backtrace; what has no room is left out at the outer end.
@@ -54,7 +57,8 @@ fn before(signal: c_int) -> Option<&'static AtomicPtr<Action>> {
     BEFORE.get(index)
 }
 
-/// Keeps what a fatal signal does now, in memory that `keep` gives for ever; whether that was not done before.
+/// Keeps what a fatal signal does now, in memory that `keep` gives for ever; whether that was not
+/// done before.
 pub(crate) fn remember(signal: c_int, keep: impl FnOnce(Action) -> *mut Action) -> Result<bool, c_int> {
     let place = before(signal).ok_or(libc::EINVAL)?;
     if !place.load(Ordering::Acquire).is_null() {
@@ -75,7 +79,8 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
             let had_one = system::is_waiting(libc::SIGPIPE);
             // SAFETY: the kernel gives both.
             unsafe { write_report(signal, info, ucontext, thread) };
-            // Where the helper has ended, or nobody reads the report: it would kill when this handler returns, before the signal itself.
+            // Where the helper has ended, or nobody reads the report: it would kill when this
+            // handler returns, before the signal itself.
             if !had_one {
                 system::take_away(libc::SIGPIPE);
             }
@@ -91,8 +96,8 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
     unsafe { die(signal, info, thread) };
 }
 
-/// Gives the signal its old meaning and lets it come again: where the instruction itself is at fault by going on, so that a core dump has the registers of the
-/// fault; else by sending it.
+/// Gives the signal its old meaning and lets it come again: where the instruction itself is at
+/// fault by going on, so that a core dump has the registers of the fault; else by sending it.
 unsafe fn die(signal: c_int, info: *const libc::siginfo_t, thread: u32) {
     const DEFAULT: Action = [libc::SIG_DFL; 4];
     // An ignored signal would not kill.
@@ -136,7 +141,8 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
         .iter()
         .find(|(number, _)| *number == signal)
         .map_or(&b""[..], |(_, name)| name);
-    // SAFETY: the kernel's struct; the address counts where the kernel has sent the signal for a fault.
+    // SAFETY: the kernel's struct; the address counts where the kernel has sent the signal for a
+    // fault.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr() as u64) };
     let process = system::process();
     outputs.line(|line| {
@@ -238,7 +244,8 @@ fn walk_stack(position: &Position, address: u64, mut visit: impl FnMut(Frame)) -
     stop
 }
 
-/// The frames of a stack: the inner ones are written as they come, the outer ones when all are known, and a compact backtrace is made of all.
+/// The frames of a stack: the inner ones are written as they come, the outer ones when all are
+/// known, and a compact backtrace is made of all.
 struct StackReport<'r> {
     outputs: &'r Outputs,
     count: usize,
@@ -355,7 +362,8 @@ fn caller_of_nothing(position: &Position) -> Option<Position> {
     })
 }
 
-/// Starts the program that gives names, with the report as its standard input; its process id, and where to write.
+/// Starts the program that gives names, with the report as its standard input; its process id, and
+/// where to write.
 fn start_helper() -> (c_int, c_int) {
     let helper = HELPER.load(Ordering::Acquire);
     if helper.is_null() {

@@ -1,4 +1,5 @@
-//! Walks from where a function was called. The function begins with a few instructions that save its caller's registers.
+//! Walks from where a function was called. The function begins with a few instructions that save
+//! its caller's registers.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -9,8 +10,8 @@ use backtrail_unwind::{AddressKind, Position, Stop};
 
 pub use backtrail_unwind::local::Captured;
 
-/// Defines a function that passes its arguments on, and after them the registers that its caller will have when it
-/// returns ([`Captured`]), in the argument registers named at the end.
+/// Defines a function that passes its arguments on, and after them the registers that its caller
+/// will have when it returns ([`Captured`]), in the argument registers named at the end.
 #[macro_export]
 macro_rules! with_callers_registers {
     ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty, $inner:ident, $x86:literal, $arm:literal) => {
@@ -86,7 +87,8 @@ with_callers_registers! {
 /// Writes the return addresses outside a caller, and returns their number, at most `size`.
 ///
 /// # Safety
-/// `buffer` has room for `size` pointers; `caller` was saved by [`with_callers_registers`](crate::with_callers_registers).
+/// `buffer` has room for `size` pointers; `caller` was saved by
+/// [`with_callers_registers`](crate::with_callers_registers).
 pub unsafe extern "C" fn write_return_addresses(
     buffer: *mut *mut c_void,
     size: c_int,
@@ -111,11 +113,13 @@ unsafe fn places<'b>(buffer: *mut *mut c_void, size: c_int) -> Option<&'b mut [M
     let room = usize::try_from(size)
         .ok()
         .filter(|&room| room > 0 && !buffer.is_null())?;
-    // SAFETY: a pointer and an address have the same size and alignment, and what is written are addresses.
+    // SAFETY: a pointer and an address have the same size and alignment, and what is written are
+    // addresses.
     Some(unsafe { core::slice::from_raw_parts_mut(buffer.cast(), room) })
 }
 
-/// Writes the program counter of interrupted code and its return addresses, and returns their number, at most `size`.
+/// Writes the program counter of interrupted code and its return addresses, and returns their
+/// number, at most `size`.
 ///
 /// # Safety
 /// `ucontext` is a signal handler's third argument; `buffer` has room for `size` pointers.
@@ -150,8 +154,9 @@ pub unsafe fn start(ucontext: *const c_void, caller: *const Captured) -> Positio
     }
 }
 
-/// Encodes the stack from a position outwards as a compact backtrace and returns its length; `None` if `out` has no room
-/// at all. Frames without room are left out at the outer end, and the backtrace is then marked as truncated.
+/// Encodes the stack from a position outwards as a compact backtrace and returns its length; `None`
+/// if `out` has no room at all. Frames without room are left out at the outer end, and the
+/// backtrace is then marked as truncated.
 pub fn encode(position: &Position, out: &mut [u8]) -> Option<usize> {
     let mut encoder = Encoder::new(out, WordSize::Bits64).ok()?;
     let mut is_full = false;

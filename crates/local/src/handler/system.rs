@@ -1,4 +1,5 @@
-//! The system calls of a handler, bare: no `errno`, no lock of a C library, nothing that would have to be bound first.
+//! The system calls of a handler, bare: no `errno`, no lock of a C library, nothing that would have
+//! to be bound first.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 
@@ -7,7 +8,8 @@ use backtrail_unwind::local::system_call;
 /// Bytes of a set of signals as the kernel has it.
 const SIGNALS: usize = 8;
 
-/// What a signal does, as the kernel has it: the handler, and three words that are only handed back.
+/// What a signal does, as the kernel has it: the handler, and three words that are only handed
+/// back.
 pub(crate) type Action = [usize; 4];
 
 /// Makes a system call; its result, or an error number.
@@ -99,7 +101,8 @@ pub(crate) fn sleep(milliseconds: u64) {
     let _ = harmless(libc::SYS_nanosleep, [time.as_ptr().expose_provenance(), 0, 0, 0, 0, 0]);
 }
 
-/// Lets a child read this process's memory where only a tracer's children may be read (`kernel.yama.ptrace_scope`).
+/// Lets a child read this process's memory where only a tracer's children may be read
+/// (`kernel.yama.ptrace_scope`).
 pub(crate) fn let_read(child: c_int) {
     let _ = harmless(
         libc::SYS_prctl,
@@ -122,7 +125,8 @@ fn pipe() -> Result<[c_int; 2], c_int> {
     Ok(ends)
 }
 
-/// Starts a program, and gives its process id and where to write what it reads on its standard input. Its standard output is `output`.
+/// Starts a program, and gives its process id and where to write what it reads on its standard
+/// input. Its standard output is `output`.
 ///
 /// # Safety
 /// `program` is a string.
@@ -131,8 +135,8 @@ pub(crate) unsafe fn start(program: *const c_char, output: c_int) -> Result<(c_i
         static environ: *const *const c_char;
     }
     let [read, write] = pipe()?;
-    // SAFETY: no flag but the signal of its end: a process with one thread and memory of its own, which goes on here. fork(3) would call what
-    // other libraries have registered.
+    // SAFETY: no flag but the signal of its end: a process with one thread and memory of its own,
+    // which goes on here. fork(3) would call what other libraries have registered.
     let child = unsafe { call(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0, 0, 0, 0]) };
     if child == Ok(0) {
         let none = [0u64];

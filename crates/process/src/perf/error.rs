@@ -16,7 +16,8 @@ pub struct Entry {
 /// Why sampling could not begin.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The kernel does not allow it; its setting of `kernel.perf_event_paranoid`, where it is known.
+    /// The kernel does not allow it; its setting of `kernel.perf_event_paranoid`, where it is
+    /// known.
     NotPermitted {
         /// `kernel.perf_event_paranoid`.
         paranoid: Option<i32>,

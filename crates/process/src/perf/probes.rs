@@ -1,7 +1,9 @@
-//! Tracepoints at the first instructions of functions, made by writing to `uprobe_events` of tracefs (Documentation/trace/uprobetracer.rst).
+//! Tracepoints at the first instructions of functions, made by writing to `uprobe_events` of
+//! tracefs (Documentation/trace/uprobetracer.rst).
 //!
-//! The kernel's `uprobe` PMU would need no file system, and leave nothing behind that is killed. But an event of it can't be inherited: for
-//! each child the kernel reads the file's path anew, from the child's memory, and forks fail (Linux 6.18).
+//! The kernel's `uprobe` PMU would need no file system, and leave nothing behind that is killed.
+//! But an event of it can't be inherited: for each child the kernel reads the file's path anew,
+//! from the child's memory, and forks fail (Linux 6.18).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};

@@ -132,9 +132,9 @@ impl Sample<'_> {
         words.filter(|&address| address < CONTEXT_MARKERS)
     }
 
-    /// The program's frames by its chain of frame pointers, the innermost first, as the kernel followed it at the moment
-    /// of the sample: right as far as each function keeps a frame pointer, and at most as long as
-    /// `kernel.perf_event_max_stack` says.
+    /// The program's frames by its chain of frame pointers, the innermost first, as the kernel
+    /// followed it at the moment of the sample: right as far as each function keeps a frame
+    /// pointer, and at most as long as `kernel.perf_event_max_stack` says.
     pub fn frame_pointer_chain(&self) -> impl Iterator<Item = u64> {
         let words = self.chain().skip_while(|&word| word != CONTEXT_USER);
         words.filter(|&address| address < CONTEXT_MARKERS)

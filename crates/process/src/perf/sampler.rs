@@ -14,8 +14,8 @@ use super::records::{self, Record, SAMPLE_TYPE};
 use crate::proc;
 use crate::sys::{self, Attributes, Clock, Event, Ring};
 
-/// The largest ring for each CPU: at 997 Hz and 60 KiB of stack, a quarter of a second of samples, as long as it takes
-/// to convert all but the largest tables while sampling.
+/// The largest ring for each CPU: at 997 Hz and 60 KiB of stack, a quarter of a second of samples,
+/// as long as it takes to convert all but the largest tables while sampling.
 const MAX_RING_BYTES: usize = 16 << 20;
 /// The most for the rings of all CPUs together.
 const MAX_ALL_RINGS_BYTES: usize = 256 << 20;
@@ -23,8 +23,9 @@ const MAX_ALL_RINGS_BYTES: usize = 256 << 20;
 const MIN_RING_BYTES: usize = 128 << 10;
 /// Samples that must fit into a ring: where it is smaller, less stack is copied.
 const LEAST_SAMPLES: usize = 32;
-/// Samples that may wait in a ring before the reader is woken, as long as they fill no more than half of it. What one of them brings
-/// from memory serves the next: with 16, each took half as much time again.
+/// Samples that may wait in a ring before the reader is woken, as long as they fill no more than
+/// half of it. What one of them brings from memory serves the next: with 16, each took half as much
+/// time again.
 const SAMPLES_A_WAKEUP: u32 = 64;
 
 /// What makes a sample.
@@ -60,7 +61,8 @@ struct CpuRing {
 }
 
 impl CpuRing {
-    /// The descriptor to wait for. An event whose thread has ended is always ready and tells nothing any more.
+    /// The descriptor to wait for. An event whose thread has ended is always ready and tells
+    /// nothing any more.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self.ended {
             0 => Some(self.ring.as_fd()),
@@ -90,7 +92,8 @@ impl Sampler {
         Sampler::open(options, &[0], true)
     }
 
-    /// Prepares to sample processes that run, with all their threads, and what they start from now on.
+    /// Prepares to sample processes that run, with all their threads, and what they start from now
+    /// on.
     pub fn for_processes(options: &Options, pids: &[i32]) -> Result<Sampler, OpenError> {
         let mut threads = Vec::new();
         for &pid in pids {
@@ -197,10 +200,11 @@ impl Sampler {
         }
     }
 
-    /// Gives every record that is older than the call to `visit`, over all CPUs in the order of time: its ring's
-    /// index, its time in nanoseconds of the monotonic clock, and the record.
+    /// Gives every record that is older than the call to `visit`, over all CPUs in the order of
+    /// time: its ring's index, its time in nanoseconds of the monotonic clock, and the record.
     pub fn drain(&mut self, mut visit: impl FnMut(usize, u64, Record<'_>)) {
-        // Newer ones wait for the next call: a record of an earlier time may still be on its way in another ring.
+        // Newer ones wait for the next call: a record of an earlier time may still be on its way in
+        // another ring.
         let until = monotonic_ns();
         for ring in &mut self.rings {
             ring.ring.refresh();
@@ -255,8 +259,9 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
     }
 }
 
-/// The events of these threads on a CPU, and the ring of all of them: for each thread the first, which reports what it does besides, and the others.
-/// `None` where no thread is there any more, or the CPU is not.
+/// The events of these threads on a CPU, and the ring of all of them: for each thread the first,
+/// which reports what it does besides, and the others. `None` where no thread is there any more, or
+/// the CPU is not.
 fn open_on(
     cpu: u32,
     threads: &[i32],
@@ -372,8 +377,8 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Raises the number of files that this process may open to what it is allowed: an event for each thread on each CPU
-/// can be many.
+/// Raises the number of files that this process may open to what it is allowed: an event for each
+/// thread on each CPU can be many.
 pub fn raise_open_files() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Bytes of `struct perf_event_attr` that are used: version 5, of Linux 4.1. Later kernels take it with zeroes behind.
+/// Bytes of `struct perf_event_attr` that are used: version 5, of Linux 4.1. Later kernels take it
+/// with zeroes behind.
 const ATTR_SIZE: usize = 112;
 
 /// Places in `struct perf_event_attr` (`linux/perf_event.h`).
@@ -56,7 +57,8 @@ const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_EVENT_IOC_REFRESH: libc::c_ulong = 0x2402;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// The software clock that makes the samples. No hardware counter is used: most virtual machines have none.
+/// The software clock that makes the samples. No hardware counter is used: most virtual machines
+/// have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// `cpu-clock`: a high-resolution timer of the CPU.
@@ -98,7 +100,8 @@ pub struct Attributes {
     pub enable_on_exec: bool,
     /// Whether mappings are reported with their file's build id (Linux 5.12).
     pub build_ids: bool,
-    /// Whether mappings, names, forks and exits are reported: by one event of a thread, where it has several.
+    /// Whether mappings, names, forks and exits are reported: by one event of a thread, where it
+    /// has several.
     pub reports: bool,
 }
 
@@ -155,13 +158,15 @@ fn put<const N: usize>(attr: &mut [u8; ATTR_SIZE], offset: usize, bytes: [u8; N]
     attr[offset..offset + N].copy_from_slice(&bytes);
 }
 
-/// Opens an event for thread `tid` (0: the calling thread) and its later children, while it runs on `cpu`.
+/// Opens an event for thread `tid` (0: the calling thread) and its later children, while it runs on
+/// `cpu`.
 pub fn open_event(attributes: &Attributes, tid: i32, cpu: i32) -> io::Result<OwnedFd> {
     open(attributes.encode(), tid, cpu)
 }
 
-/// Counts the writes of thread `tid` to the word at `address`, a multiple of 8, with a debug register of the CPU, once it is
-/// [enabled](enable_for). Each brings its time, the registers of the mask, and so many bytes of the stack, if any.
+/// Counts the writes of thread `tid` to the word at `address`, a multiple of 8, with a debug
+/// register of the CPU, once it is [enabled](enable_for). Each brings its time, the registers of
+/// the mask, and so many bytes of the stack, if any.
 pub fn open_watchpoint(tid: i32, address: u64, registers: u64, stack_bytes: u32) -> io::Result<OwnedFd> {
     /// `PERF_SAMPLE_TIME`, `PERF_SAMPLE_REGS_USER` and `PERF_SAMPLE_STACK_USER`.
     const SAMPLE_TYPE: u64 = 1 << 2 | 1 << 12 | 1 << 13;
@@ -183,15 +188,15 @@ pub fn open_watchpoint(tid: i32, address: u64, registers: u64, stack_bytes: u32)
     open(attr, tid, -1)
 }
 
-/// Enables `event` for so many times more that it counts: a thread that writes to a watched word all the time must not stop
-/// each time.
+/// Enables `event` for so many times more that it counts: a thread that writes to a watched word
+/// all the time must not stop each time.
 pub fn enable_for(event: impl AsFd, times: u64) -> io::Result<()> {
     ioctl(event, PERF_EVENT_IOC_REFRESH, times as libc::c_long)
 }
 
 fn open(mut attr: [u8; ATTR_SIZE], tid: i32, cpu: i32) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` is a `struct perf_event_attr` of the size that its size field gives; the kernel reads it, and
-    // writes at most its size field (on E2BIG), for which it is mutable.
+    // SAFETY: `attr` is a `struct perf_event_attr` of the size that its size field gives; the
+    // kernel reads it, and writes at most its size field (on E2BIG), for which it is mutable.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,

@@ -6,16 +6,18 @@ use std::ops::Range;
 /// Pages in one call: what one vector of the kernel takes without allocating (`UIO_FASTIOV`).
 const PAGES_A_CALL: usize = 8;
 
-/// Reads up to `buffer.len()` bytes at `address` of process `pid` and returns how many came: the ones before the first
-/// page that cannot be read.
+/// Reads up to `buffer.len()` bytes at `address` of process `pid` and returns how many came: the
+/// ones before the first page that cannot be read.
 ///
 /// # Errors
-/// `ESRCH` where the process is gone, `EPERM` where it may not be read, `EFAULT` where not even the first byte can be.
+/// `ESRCH` where the process is gone, `EPERM` where it may not be read, `EFAULT` where not even the
+/// first byte can be.
 pub fn read_process(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let page = rustix::param::page_size() as u64;
     let mut done = 0;
     while done < buffer.len() {
-        // One element a page: a partial transfer ends at an element's border (see the manual's notes).
+        // One element a page: a partial transfer ends at an element's border (see the manual's
+        // notes).
         let mut remote = [libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
@@ -37,8 +39,8 @@ pub fn read_process(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usi
             iov_base: buffer[done..].as_mut_ptr().cast(),
             iov_len: wanted,
         };
-        // SAFETY: `local` describes `wanted` bytes inside `buffer`, which is borrowed mutably; the remote elements are
-        // addresses of the other process that the kernel checks.
+        // SAFETY: `local` describes `wanted` bytes inside `buffer`, which is borrowed mutably; the
+        // remote elements are addresses of the other process that the kernel checks.
         let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), elements as libc::c_ulong, 0) };
         if read <= 0 {
             return if done > 0 {
@@ -55,8 +57,8 @@ pub fn read_process(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usi
     Ok(done)
 }
 
-/// Reads a byte of each page in `range` of process `pid`, which makes those present that never were. Ends at the first one
-/// that can't be read.
+/// Reads a byte of each page in `range` of process `pid`, which makes those present that never
+/// were. Ends at the first one that can't be read.
 pub fn touch_pages(pid: i32, range: Range<u64>) {
     let page = rustix::param::page_size() as u64;
     let mut next = range.start - range.start % page;
@@ -76,8 +78,8 @@ pub fn touch_pages(pid: i32, range: Range<u64>) {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: elements,
         };
-        // SAFETY: `local` describes the first `elements` bytes of `bytes`, which nobody else uses; the remote elements are
-        // addresses of the other process that the kernel checks.
+        // SAFETY: `local` describes the first `elements` bytes of `bytes`, which nobody else uses;
+        // the remote elements are addresses of the other process that the kernel checks.
         let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), elements as libc::c_ulong, 0) };
         if read < elements as isize {
             return;
@@ -85,8 +87,8 @@ pub fn touch_pages(pid: i32, range: Range<u64>) {
     }
 }
 
-/// Reads a byte of each of so many pages below `address` of process `pid`, from there downwards, which makes those present that
-/// never were. Ends at the first ones that can't be read.
+/// Reads a byte of each of so many pages below `address` of process `pid`, from there downwards,
+/// which makes those present that never were. Ends at the first ones that can't be read.
 pub fn touch_pages_below(pid: i32, address: u64, pages: usize) {
     let page = rustix::param::page_size() as u64;
     let mut next = address - address % page;
@@ -103,8 +105,8 @@ pub fn touch_pages_below(pid: i32, address: u64, pages: usize) {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
         };
-        // SAFETY: `local` describes `bytes`, which nobody else uses; the remote elements are addresses of the other process
-        // that the kernel checks.
+        // SAFETY: `local` describes `bytes`, which nobody else uses; the remote elements are
+        // addresses of the other process that the kernel checks.
         let read = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), PAGES_A_CALL as libc::c_ulong, 0) };
         if read < PAGES_A_CALL as isize {
             return;
@@ -112,8 +114,8 @@ pub fn touch_pages_below(pid: i32, address: u64, pages: usize) {
     }
 }
 
-/// Where thread `tid` keeps its list of robust mutexes (`get_robust_list(2)`): in its control block, which C libraries put on
-/// top of the stack that they make for a thread.
+/// Where thread `tid` keeps its list of robust mutexes (`get_robust_list(2)`): in its control
+/// block, which C libraries put on top of the stack that they make for a thread.
 pub fn robust_list(tid: i32) -> io::Result<u64> {
     let (mut head, mut len) = (0_u64, 0_usize);
     // SAFETY: the kernel writes a pointer and a length to these two, which outlive the call.

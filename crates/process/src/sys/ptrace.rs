@@ -1,7 +1,7 @@
 //! `ptrace(2)`, as far as looking at a thread needs it.
 //!
-//! The kernel ties a tracee to the *thread* that seized it: all calls about it must come from that thread, and when that
-//! thread ends, whatever the reason, the kernel lets the tracee go and run.
+//! The kernel ties a tracee to the *thread* that seized it: all calls about it must come from that
+//! thread, and when that thread ends, whatever the reason, the kernel lets the tracee go and run.
 
 use std::io;
 
@@ -25,7 +25,8 @@ pub enum Progress {
 /// Begins to trace a thread, which runs on.
 ///
 /// # Errors
-/// `ESRCH` where there is no such thread; `EPERM` where it may not be traced, is traced already, or has ended.
+/// `ESRCH` where there is no such thread; `EPERM` where it may not be traced, is traced already, or
+/// has ended.
 pub fn seize(tid: i32) -> io::Result<()> {
     // SAFETY: PTRACE_SEIZE takes no address, and options as a number: none.
     result(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, 0usize) })
@@ -61,8 +62,8 @@ pub fn progress(tid: i32) -> io::Result<Progress> {
     }
 }
 
-/// Copies the general registers of a stopped thread (`NT_PRSTATUS`) into `set` and returns their length, which tells a
-/// 32-bit thread from a 64-bit one.
+/// Copies the general registers of a stopped thread (`NT_PRSTATUS`) into `set` and returns their
+/// length, which tells a 32-bit thread from a 64-bit one.
 ///
 /// # Errors
 /// `ESRCH` where the thread is not stopped, or was killed.
@@ -72,7 +73,8 @@ pub fn general_registers(tid: i32, set: &mut [u8]) -> io::Result<usize> {
         iov_base: set.as_mut_ptr().cast(),
         iov_len: set.len(),
     };
-    // SAFETY: `place` describes the bytes of `set`, which is borrowed mutably; the kernel writes no more than its length.
+    // SAFETY: `place` describes the bytes of `set`, which is borrowed mutably; the kernel writes no
+    // more than its length.
     result(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, NT_PRSTATUS, &raw mut place) })?;
     Ok(place.iov_len)
 }

@@ -11,7 +11,8 @@ const DATA_TAIL: usize = 1032;
 /// Bytes of `struct perf_event_header`.
 const HEADER: usize = 8;
 
-/// A mapped ring of an event. The kernel appends records at the head; what was read is given back by moving the tail.
+/// A mapped ring of an event. The kernel appends records at the head; what was read is given back
+/// by moving the tail.
 #[derive(Debug)]
 pub struct Ring {
     fd: OwnedFd,
@@ -24,19 +25,21 @@ pub struct Ring {
     head: u64,
 }
 
-// SAFETY: the mapping belongs to this value alone and stays valid until it is dropped; which thread uses it makes no
-// difference to the kernel.
+// SAFETY: the mapping belongs to this value alone and stays valid until it is dropped; which thread
+// uses it makes no difference to the kernel.
 unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps a ring of `pages` (a power of two) data pages over `event`.
     ///
     /// # Errors
-    /// `EPERM` where the pages are more than the process may lock (`perf_event_mlock_kb` plus `RLIMIT_MEMLOCK`).
+    /// `EPERM` where the pages are more than the process may lock (`perf_event_mlock_kb` plus
+    /// `RLIMIT_MEMLOCK`).
     pub fn map(event: OwnedFd, pages: usize) -> io::Result<Ring> {
         let page = rustix::param::page_size();
         let map_len = (pages + 1) * page;
-        // SAFETY: a new shared mapping at an address that the kernel chooses touches no memory of ours.
+        // SAFETY: a new shared mapping at an address that the kernel chooses touches no memory of
+        // ours.
         let map = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -71,8 +74,8 @@ impl Ring {
         self.head = self.position(DATA_HEAD).load(Ordering::Acquire);
     }
 
-    /// The next record with its header, without consuming it. A record that wraps around the ring's end is put
-    /// together in `scratch`.
+    /// The next record with its header, without consuming it. A record that wraps around the ring's
+    /// end is put together in `scratch`.
     pub fn record<'r>(&'r self, scratch: &'r mut Vec<u8>) -> Option<&'r [u8]> {
         if self.head.wrapping_sub(self.tail) < HEADER as u64 {
             return None;
@@ -105,8 +108,8 @@ impl Ring {
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the control page is mapped as long as `self` lives and the field is aligned to 8; the kernel and we
-        // access it with atomic loads and stores only.
+        // SAFETY: the control page is mapped as long as `self` lives and the field is aligned to 8;
+        // the kernel and we access it with atomic loads and stores only.
         unsafe { &*self.map.add(offset).cast::<AtomicU64>() }
     }
 
@@ -114,8 +117,9 @@ impl Ring {
     fn data(&self, at: u64, len: usize) -> &[u8] {
         let start = (at & self.mask) as usize;
         assert!(start + len <= self.capacity());
-        // SAFETY: within the mapping by the assertion. The kernel does not write between the tail that we last gave
-        // back and the head that we loaded with acquire ordering, and every caller stays in that range.
+        // SAFETY: within the mapping by the assertion. The kernel does not write between the tail
+        // that we last gave back and the head that we loaded with acquire ordering, and every
+        // caller stays in that range.
         unsafe { std::slice::from_raw_parts(self.map.add(self.page + start), len) }
     }
 }
@@ -128,7 +132,8 @@ impl AsFd for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this address and length, and no reference into it outlives `self`.
+        // SAFETY: the mapping was made by `map` with this address and length, and no reference into
+        // it outlives `self`.
         unsafe {
             libc::munmap(self.map.cast(), self.map_len);
         }

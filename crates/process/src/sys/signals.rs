@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub struct Signal {
     /// Its number.
     pub number: i32,
-    /// Whether a process sent it, not the terminal. What the terminal sends, every process in front of it gets.
+    /// Whether a process sent it, not the terminal. What the terminal sends, every process in front
+    /// of it gets.
     pub sent: bool,
 }
 
@@ -23,8 +24,9 @@ pub struct SignalSource {
 impl SignalSource {
     /// Blocks the signals for the calling thread and collects them from now on.
     pub fn new() -> io::Result<SignalSource> {
-        // SAFETY: the sets are plain memory of the right type, initialised by sigemptyset before use, and live on the
-        // stack during the calls; signalfd returns a new descriptor that nobody else owns.
+        // SAFETY: the sets are plain memory of the right type, initialised by sigemptyset before
+        // use, and live on the stack during the calls; signalfd returns a new descriptor that
+        // nobody else owns.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
@@ -48,7 +50,8 @@ impl SignalSource {
         }
     }
 
-    /// Does something with the signal mask that the thread had before: starting a program, which inherits the mask.
+    /// Does something with the signal mask that the thread had before: starting a program, which
+    /// inherits the mask.
     pub fn unblocked<T>(&self, act: impl FnOnce() -> T) -> T {
         set_mask(&self.before);
         let result = act();
@@ -58,7 +61,8 @@ impl SignalSource {
 
     /// The next signal that has arrived, if any.
     pub fn next(&self) -> Option<Signal> {
-        // SAFETY: the kernel writes one whole `signalfd_siginfo` into memory of that size, or nothing.
+        // SAFETY: the kernel writes one whole `signalfd_siginfo` into memory of that size, or
+        // nothing.
         unsafe {
             let mut info: libc::signalfd_siginfo = std::mem::zeroed();
             let size = size_of::<libc::signalfd_siginfo>();

@@ -12,8 +12,8 @@ use crate::fold::{LabelId, LabelKind};
 const IMAGE_WIDTH: u64 = 1200;
 /// Of a frame narrower than a tenth of a pixel nothing is seen.
 const FRAMES_PER_PIXEL: u64 = 10;
-/// With more frames browsers take minutes to open the image. Usual recordings have some thousands that can be seen;
-/// deep recursion with several call sites has millions.
+/// With more frames browsers take minutes to open the image. Usual recordings have some thousands
+/// that can be seen; deep recursion with several call sites has millions.
 const MAX_FRAMES: usize = 50_000;
 /// So many reasons of incomplete stacks fit into the line below the title.
 const NAMED_REASONS: usize = 5;
@@ -21,8 +21,9 @@ const NAMED_REASONS: usize = 5;
 const MAX_TEXT: usize = 128 << 20;
 
 impl Report {
-    /// Writes the flame graph as an SVG image, which a browser makes searchable and zoomable. The same report always
-    /// gives the same image. Colours: orange is the kernel, yellow is C++ and Rust, red is all else.
+    /// Writes the flame graph as an SVG image, which a browser makes searchable and zoomable. The
+    /// same report always gives the same image. Colours: orange is the kernel, yellow is C++
+    /// and Rust, red is all else.
     pub fn write_flame_graph(&self, out: &mut dyn io::Write, title: &str) -> io::Result<()> {
         let (lines, narrowest) = self.visible_lines();
         let mut options = flamegraph::Options::default();
@@ -40,8 +41,8 @@ impl Report {
         }
     }
 
-    /// The folded stacks without calls of fewer samples than the second value, which would be too narrow to see or too
-    /// many to draw.
+    /// The folded stacks without calls of fewer samples than the second value, which would be too
+    /// narrow to see or too many to draw.
     fn visible_lines(&self) -> (Vec<String>, u64) {
         let invisible = self.summary.samples / (IMAGE_WIDTH * FRAMES_PER_PIXEL);
         let mut narrowest = invisible.max(self.tree.min_total_for(MAX_FRAMES));

@@ -6,7 +6,8 @@ use super::Report;
 use crate::fold::{LabelId, Tree};
 
 impl Report {
-    /// Writes the folded stacks, the outermost frame first, sorted by name. Semicolons in names are written as colons.
+    /// Writes the folded stacks, the outermost frame first, sorted by name. Semicolons in names are
+    /// written as colons.
     pub fn write_folded(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let mut line = String::new();
         self.tree.for_each_path(0, |path, samples| {

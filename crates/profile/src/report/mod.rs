@@ -22,11 +22,13 @@ pub struct FunctionCount {
     pub name: String,
     /// Short name of the module.
     pub module: String,
-    /// Samples that ended in it: it ran itself. Where only the leaf of a stack is known, that counts too.
+    /// Samples that ended in it: it ran itself. Where only the leaf of a stack is known, that
+    /// counts too.
     pub samples: u64,
     /// Samples on whose stack it is, once each however often it is there.
     pub total: u64,
-    /// Where most of its own samples are; `None` without debugging information or without samples of its own.
+    /// Where most of its own samples are; `None` without debugging information or without samples
+    /// of its own.
     pub hottest_line: Option<SourceLine>,
 }
 
@@ -52,7 +54,8 @@ pub struct Summary {
     pub complete: u64,
     /// Samples of which some frames were read from the running process after the sample was taken.
     pub live: u64,
-    /// Why stacks end, by name, and how many do; `stack_lost` where only the leaf is known. They add up to `samples`.
+    /// Why stacks end, by name, and how many do; `stack_lost` where only the leaf is known. They
+    /// add up to `samples`.
     pub stops: Vec<(&'static str, u64)>,
     /// Frames of all samples, without inlined calls and without those that the recorder left out.
     pub frames: u64,
@@ -132,19 +135,20 @@ impl Report {
         &self.summary
     }
 
-    /// All functions, those with the most samples of their own first, then those with the most in total.
+    /// All functions, those with the most samples of their own first, then those with the most in
+    /// total.
     pub fn functions(&self) -> &[FunctionCount] {
         &self.functions
     }
 
-    /// The calls of a recording of calls; once they are [explained](Self::explain_calls), those with the same arguments together and the
-    /// most frequent first.
+    /// The calls of a recording of calls; once they are [explained](Self::explain_calls), those
+    /// with the same arguments together and the most frequent first.
     pub fn calls(&self) -> &[CallCount] {
         &self.calls
     }
 
-    /// Finds the arguments of calls, of those in a file that was mapped at an address: the arguments of each, in their order; empty where
-    /// they are not known.
+    /// Finds the arguments of calls, of those in a file that was mapped at an address: the
+    /// arguments of each, in their order; empty where they are not known.
     pub fn explain_calls(&mut self, mut explain: impl FnMut(&File, u64, &[&Recorded]) -> Vec<Vec<CallArgument>>) {
         calls::explain(&mut self.calls, &mut explain);
     }

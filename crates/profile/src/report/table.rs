@@ -8,7 +8,8 @@ use super::{FunctionCount, Report, Summary};
 /// How the table is laid out.
 #[derive(Clone, Debug)]
 pub struct TableOptions {
-    /// At most so many columns, by shortening names in their middle; never below 60. `None`: names stay whole.
+    /// At most so many columns, by shortening names in their middle; never below 60. `None`: names
+    /// stay whole.
     pub width: Option<usize>,
     /// At most so many functions; what is left out is counted. `None`: all.
     pub limit: Option<usize>,
@@ -30,7 +31,8 @@ const CALLS_WIDTH: usize = 20;
 const MIN_WIDTH: usize = 60;
 /// A module's name gets no more than this part of the width, so that functions keep their room.
 const MODULE_PART: usize = 4;
-/// Without a limit of columns, names longer than this stand out instead of pushing the modules away from all others.
+/// Without a limit of columns, names longer than this stand out instead of pushing the modules away
+/// from all others.
 const MAX_ALIGNED_NAME: usize = 80;
 
 impl Report {
@@ -149,7 +151,8 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     push_wrapped(text, "processes: ", processes.iter().map(String::as_str), ", ", width);
 }
 
-/// Adds a paragraph of parts that stay whole; further lines are indented. Without parts it adds nothing.
+/// Adds a paragraph of parts that stay whole; further lines are indented. Without parts it adds
+/// nothing.
 fn push_wrapped<'a>(
     text: &mut String,
     heading: &str,

@@ -26,9 +26,9 @@ struct InventedFile {
 }
 
 impl Invented {
-    /// Adds a file with functions, ascending by address. A function's name is followed by those that it was inlined
-    /// into, separated by ` < `; an empty name ends the function before. A name may have
-    /// an `@` and its source file.
+    /// Adds a file with functions, ascending by address. A function's name is followed by those
+    /// that it was inlined into, separated by ` < `; an empty name ends the function before. A
+    /// name may have an `@` and its source file.
     pub(crate) fn with_file(mut self, path: &str, base_vaddr: u64, functions: &[(u64, &'static str)]) -> Invented {
         let functions = functions
             .iter()

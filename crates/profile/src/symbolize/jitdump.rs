@@ -1,10 +1,12 @@
 //! Names and lines of code that a program made while it ran, from its `jit-PID.dump`.
 //!
-//! Unlike a perf map the file has times, so that an address has the name of what was there when it was sampled
-//! (Linux, `tools/perf/Documentation/jitdump-specification.txt`). All numbers are in the byte order of the magic number.
+//! Unlike a perf map the file has times, so that an address has the name of what was there when it
+//! was sampled (Linux, `tools/perf/Documentation/jitdump-specification.txt`). All numbers are in
+//! the byte order of the magic number.
 //!
-//! Header: magic `JiTD` (0x4A695444), version, size of the header, machine, padding, process (4 bytes each); time, flags (8 bytes each).
-//! Flag 1: times are those of a counter of the CPU, not of the monotonic clock.
+//! Header: magic `JiTD` (0x4A695444), version, size of the header, machine, padding, process (4
+//! bytes each); time, flags (8 bytes each). Flag 1: times are those of a counter of the CPU, not of
+//! the monotonic clock.
 //!
 //! A record begins with its kind, its size with that header (4 bytes each) and its time (8 bytes):
 //!
@@ -16,9 +18,10 @@
 //! | 3, close | nothing: the end |
 //! | 4, unwinding info | not read |
 //!
-//! Debug info is of the next load at its address. For code of its baseline compiler V8 (node 20) writes other bytes than it says; so lines are taken only if
-//! all of them are in their function. A file `\xff` is that of the entry before. V8 counts its lines' addresses from an ELF header of
-//! 64 bytes that perf puts before the code when it makes files of it.
+//! Debug info is of the next load at its address. For code of its baseline compiler V8 (node 20)
+//! writes other bytes than it says; so lines are taken only if all of them are in their function. A
+//! file `\xff` is that of the entry before. V8 counts its lines' addresses from an ELF header of 64
+//! bytes that perf puts before the code when it makes files of it.
 
 use std::rc::Rc;
 
@@ -59,7 +62,8 @@ pub(crate) struct JitDump {
 
 #[derive(Clone, Copy, Debug)]
 struct Function {
-    /// Where its name ends in `names`, and its lines in `lines`: they begin where those of the function before end.
+    /// Where its name ends in `names`, and its lines in `lines`: they begin where those of the
+    /// function before end.
     name_end: usize,
     lines_end: usize,
 }
@@ -91,7 +95,8 @@ pub(crate) struct JitFunction<'a> {
 }
 
 impl JitDump {
-    /// Reads a dump, up to where it makes no sense any more or ends: programs write it while they run. `None` if it does not begin as one.
+    /// Reads a dump, up to where it makes no sense any more or ends: programs write it while they
+    /// run. `None` if it does not begin as one.
     pub(crate) fn parse(data: &[u8]) -> Option<JitDump> {
         let endian = [Endian::Little, Endian::Big]
             .into_iter()
@@ -170,7 +175,8 @@ struct Reading {
     by_index: FxHashMap<u64, u32>,
     /// Numbers of files by name.
     files: FxHashMap<String, u32>,
-    /// Debug info that waits for its function: the address that it is for, and where its entries are.
+    /// Debug info that waits for its function: the address that it is for, and where its entries
+    /// are.
     debug: Option<(u64, usize, usize)>,
 }
 
@@ -256,7 +262,8 @@ impl Reading {
         Some(())
     }
 
-    /// An entry of debug info; `None` if the record ends, or it is of what lies before the function.
+    /// An entry of debug info; `None` if the record ends, or it is of what lies before the
+    /// function.
     fn line(&mut self, cursor: &mut Cursor<'_>, start: u64, file: &mut Option<u32>) -> Option<Line> {
         let (address, line, _) = (cursor.u64().ok()?, cursor.u32().ok()?, cursor.u32().ok()?);
         let name = cursor.c_str().ok()?;
@@ -315,7 +322,8 @@ impl JitCode {
         self.happened != before
     }
 
-    /// The number of the change that put a function to this address, and the distance from the function's start.
+    /// The number of the change that put a function to this address, and the distance from the
+    /// function's start.
     pub(crate) fn find(&self, address: u64) -> Option<(u32, u64)> {
         let (_, change) = self.now.get(address)?;
         let found = self.dump.changes[change as usize];

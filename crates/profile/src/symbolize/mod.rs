@@ -1,7 +1,8 @@
-//! Names for addresses: modules and what their files tell, code that programs made at run time, the kernel.
+//! Names for addresses: modules and what their files tell, code that programs made at run time, the
+//! kernel.
 //!
-//! Every address gets a name, if only `module+0xoffset`. Each distinct place of a file is resolved once, however many
-//! processes map the file.
+//! Every address gets a name, if only `module+0xoffset`. Each distinct place of a file is resolved
+//! once, however many processes map the file.
 
 mod jitdump;
 mod kallsyms;
@@ -67,7 +68,8 @@ impl LocationId {
 /// Where the machine keeps names that are in no module's file.
 #[derive(Clone, Debug)]
 pub struct SystemFiles {
-    /// The folder with the `perf-PID.map` files, and `jit-PID.dump` files of which no mapping is known.
+    /// The folder with the `perf-PID.map` files, and `jit-PID.dump` files of which no mapping is
+    /// known.
     pub perf_maps: PathBuf,
     /// The kernel's table of its symbols.
     pub kallsyms: PathBuf,
@@ -82,7 +84,8 @@ impl Default for SystemFiles {
     }
 }
 
-/// Gives addresses names. It is told in the order of time what is mapped where, and asked in between.
+/// Gives addresses names. It is told in the order of time what is mapped where, and asked in
+/// between.
 pub struct Symbolizer {
     modules: Modules,
     source: Box<dyn SymbolSource>,
@@ -103,15 +106,16 @@ enum Place {
     File(FileId, u64),
     /// In a file: the address that it was linked to have.
     Fixed(FileId, u64),
-    /// In a function of a jitdump: the dump, the number of the change that put it there, bytes from its start.
+    /// In a function of a jitdump: the dump, the number of the change that put it there, bytes from
+    /// its start.
     Jit(u32, u32, u64),
     /// In a process, outside its files or in a mapping that it filled itself.
     Process(u32, u64),
     Kernel(u64),
 }
 
-/// Below lie, of what is negative, addresses that no CPU has, and the kernel's data: its code is at the top of the address space, of 52 bits
-/// (AArch64) or less.
+/// Below lie, of what is negative, addresses that no CPU has, and the kernel's data: its code is at
+/// the top of the address space, of 52 bits (AArch64) or less.
 const LOWEST_KERNEL_CODE: u64 = 0xfff0 << 48;
 
 impl Default for Symbolizer {
@@ -126,23 +130,26 @@ impl Symbolizer {
         Self::with_debug_dirs(system, &[])
     }
 
-    /// The same; separate debug files are also looked for in these folders, and first, as in `/usr/lib/debug`.
+    /// The same; separate debug files are also looked for in these folders, and first, as in
+    /// `/usr/lib/debug`.
     pub fn with_debug_dirs(system: SystemFiles, debug_dirs: &[PathBuf]) -> Symbolizer {
         Self::with_source(Box::new(object::ObjectFiles::new(debug_dirs)), system)
     }
 
-    /// The file of modules told with this path is at another place: the process sees other file systems, or its name has
-    /// gone. Its build id is checked there too.
+    /// The file of modules told with this path is at another place: the process sees other file
+    /// systems, or its name has gone. Its build id is checked there too.
     pub fn found_at(&mut self, path: &str, place: PathBuf) {
         self.source.found_at(path, place);
     }
 
-    /// There is no file for modules told with this path; their lowest address and symbols were found in memory.
+    /// There is no file for modules told with this path; their lowest address and symbols were
+    /// found in memory.
     pub fn found_in_memory(&mut self, path: &str, base_vaddr: u64, symbols: Symbols) {
         self.source.found_in_memory(path, base_vaddr, symbols);
     }
 
-    /// Names that are looked up are kept below this folder by [`Symbolizer::keep`], and taken from there.
+    /// Names that are looked up are kept below this folder by [`Symbolizer::keep`], and taken from
+    /// there.
     #[must_use]
     pub fn remembering(mut self, folder: PathBuf) -> Symbolizer {
         self.source.remember_in(folder);
@@ -185,13 +192,15 @@ impl Symbolizer {
         self.run_time.clear(pid);
     }
 
-    /// What is asked of this process next is of this time, in nanoseconds of the monotonic clock. Returns whether addresses of its
-    /// may have other names from now on. Nobody who has but one time needs to call it.
+    /// What is asked of this process next is of this time, in nanoseconds of the monotonic clock.
+    /// Returns whether addresses of its may have other names from now on. Nobody who has but
+    /// one time needs to call it.
     pub fn advance(&mut self, pid: u32, time: u64) -> bool {
         self.run_time.advance(pid, time)
     }
 
-    /// These frames will be asked for: what the files of their modules know of them is read now, side by side, and no more of it than they need.
+    /// These frames will be asked for: what the files of their modules know of them is read now,
+    /// side by side, and no more of it than they need.
     pub fn expect(&mut self, pid: u32, frames: impl Iterator<Item = (FrameKind, u64)>) {
         let mut expected: FxHashMap<FileId, Vec<u64>> = FxHashMap::default();
         for (kind, address) in frames {
@@ -209,8 +218,9 @@ impl Symbolizer {
         threads::scoped(|| symbols.par_iter().for_each(|(symbols, svmas)| symbols.expect(svmas)));
     }
 
-    /// What a frame's address means in the process now. A return address is looked up one byte before, where the call
-    /// is; an [`FrameKind::Omitted`] frame has no address and must not be asked for.
+    /// What a frame's address means in the process now. A return address is looked up one byte
+    /// before, where the call is; an [`FrameKind::Omitted`] frame has no address and must not
+    /// be asked for.
     pub fn resolve(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
         debug_assert_ne!(kind, FrameKind::Omitted);
         let address = looked_up(kind, address);
@@ -225,7 +235,8 @@ impl Symbolizer {
         self.locate(place, mapping, pid, address)
     }
 
-    /// The same for a frame that is further out than a user's: the kernel has none there, so an address of its is no code.
+    /// The same for a frame that is further out than a user's: the kernel has none there, so an
+    /// address of its is no code.
     pub fn resolve_outside_kernel(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
         let address = looked_up(kind, address);
         match is_kernel_address(address) {
@@ -261,8 +272,8 @@ impl Symbolizer {
         &self.locations[id.index()]
     }
 
-    /// What should be known about the names, one sentence each: files that are gone or have changed since, kernel names
-    /// that may not be read.
+    /// What should be known about the names, one sentence each: files that are gone or have changed
+    /// since, kernel names that may not be read.
     pub fn notes(&self) -> Vec<String> {
         self.notes.sentences()
     }
@@ -402,7 +413,8 @@ impl Symbolizer {
 /// The address by which a frame is named.
 fn looked_up(kind: FrameKind, address: u64) -> u64 {
     match kind {
-        // A return address of 0 is no call before the first byte, it is the end of a chain that nobody stopped.
+        // A return address of 0 is no call before the first byte, it is the end of a chain that
+        // nobody stopped.
         FrameKind::Ra => address.saturating_sub(1),
         FrameKind::Pc | FrameKind::Omitted => address,
     }

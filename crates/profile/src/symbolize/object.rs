@@ -29,7 +29,8 @@ pub(super) struct ObjectFiles {
     search: Search,
     /// By the path that modules are told with: where their file is.
     found: HashMap<String, PathBuf>,
-    /// By the path that modules are told with: the lowest address and the symbols of those that were found in memory.
+    /// By the path that modules are told with: the lowest address and the symbols of those that
+    /// were found in memory.
     in_memory: HashMap<String, (u64, Symbols)>,
     /// Where answers are kept.
     folder: Option<PathBuf>,
@@ -101,8 +102,8 @@ struct Files {
     stamp: u64,
 }
 
-/// The recorded file, if it is still the one at its path. One that was recorded without a build id can't be told from
-/// its successors and is taken as it is.
+/// The recorded file, if it is still the one at its path. One that was recorded without a build id
+/// can't be told from its successors and is taken as it is.
 fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unavailable> {
     let module = MappedFile::open(place).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Unavailable::Malformed,
@@ -144,8 +145,9 @@ impl Files {
     }
 
     fn read(self, folder: Option<&Path>) -> Result<ObjectSymbols, Unavailable> {
-        // Lines borrow from the files. Both are asked for until the report is done, and a process makes one report: so
-        // they are never given back, which spares a lifetime in everything that holds names.
+        // Lines borrow from the files. Both are asked for until the report is done, and a process
+        // makes one report: so they are never given back, which spares a lifetime in everything
+        // that holds names.
         let files: &'static Files = Box::leak(Box::new(self));
         let image = Image::parse(files.module.bytes()).map_err(|_| Unavailable::Malformed)?;
         let entry = folder.and_then(|folder| cache::entry(folder, image.build_id()?, "names"));
@@ -187,8 +189,8 @@ impl Files {
     }
 }
 
-/// Another number for other files, for files that have changed, and for another build of this program, which may find other names in
-/// them.
+/// Another number for other files, for files that have changed, and for another build of this
+/// program, which may find other names in them.
 fn stamp(files: &[Option<&Path>]) -> u64 {
     let program = std::env::current_exe().ok();
     let mut hasher = rustc_hash::FxHasher::default();
@@ -200,8 +202,8 @@ fn stamp(files: &[Option<&Path>]) -> u64 {
     hasher.finish()
 }
 
-/// The vdso of this process: the kernel gives the same one to all, so it has the symbols of a recorded one with the same
-/// build id.
+/// The vdso of this process: the kernel gives the same one to all, so it has the symbols of a
+/// recorded one with the same build id.
 fn own_vdso(file: &File) -> Result<ObjectSymbols, Unavailable> {
     let (start, bytes) = read_own_vdso().ok_or(Unavailable::NoFile)?;
     let image = Image::parse_memory(&bytes, start).map_err(|_| Unavailable::NoFile)?;
@@ -325,7 +327,8 @@ impl Names {
         for call in &mut calls {
             call.offset = None;
         }
-        // The symbol knows more than the debugging information: which clone it is (`.cold`, `.constprop.0`).
+        // The symbol knows more than the debugging information: which clone it is (`.cold`,
+        // `.constprop.0`).
         if let Some(symbol) = symbol {
             outermost.function = demangle(&symbol.name).into_owned();
             outermost.offset = Some(svma - symbol.address);

@@ -1,8 +1,9 @@
 //! Names of code that a program made while it ran, from its `/tmp/perf-PID.map`.
 //!
-//! A line is `START SIZE NAME`, both numbers hexadecimal; the name goes to the end of the line and may hold spaces
-//! (Linux, `tools/perf/Documentation/jit-interface.txt`). Programs append to the file while they compile, so a later
-//! line replaces what it overlaps, and the last line may be cut off.
+//! A line is `START SIZE NAME`, both numbers hexadecimal; the name goes to the end of the line and
+//! may hold spaces (Linux, `tools/perf/Documentation/jit-interface.txt`). Programs append to the
+//! file while they compile, so a later line replaces what it overlaps, and the last line may be cut
+//! off.
 
 use std::ops::Range;
 
@@ -24,7 +25,8 @@ struct Name {
 }
 
 impl PerfMap {
-    /// Reads a perf map. Lines that are none are skipped and counted; bytes that are no UTF-8 become U+FFFD.
+    /// Reads a perf map. Lines that are none are skipped and counted; bytes that are no UTF-8
+    /// become U+FFFD.
     pub fn parse(data: &[u8]) -> PerfMap {
         let text = String::from_utf8_lossy(data).into_owned();
         let mut functions = RangeMap::default();

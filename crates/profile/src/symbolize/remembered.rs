@@ -1,12 +1,12 @@
 //! Names that were looked up before, kept in a file for each module.
 //!
-//! To look up the first name of a module with debugging information takes longer than everything else about a look at a process, and
-//! the next look asks for much the same addresses.
+//! To look up the first name of a module with debugging information takes longer than everything
+//! else about a look at a process, and the next look asks for much the same addresses.
 //!
-//! A file begins with [`MAGIC`] and a stamp of what the names were made from; then come, one behind the other and in
-//! little-endian, the answers: address (8), number of calls (2), and of each call flags (1), offset (8), line (4), and the lengths (4 each)
-//! of function and file before their bytes. The last four bytes are the CRC-32 of all before. What does not fit is
-//! forgotten.
+//! A file begins with [`MAGIC`] and a stamp of what the names were made from; then come, one behind
+//! the other and in little-endian, the answers: address (8), number of calls (2), and of each call
+//! flags (1), offset (8), line (4), and the lengths (4 each) of function and file before their
+//! bytes. The last four bytes are the CRC-32 of all before. What does not fit is forgotten.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,8 @@ impl Remembered {
         }
     }
 
-    /// Writes down what is new. Where that can't be done the next look takes as long as this one did.
+    /// Writes down what is new. Where that can't be done the next look takes as long as this one
+    /// did.
     pub(super) fn keep(&mut self) {
         if let Some(path) = self.path.as_deref().filter(|_| self.has_new) {
             write(path, self.stamp, &self.answers);

@@ -15,8 +15,9 @@ use super::source::Call;
 use super::{Location, Origin};
 use crate::demangle::demangle;
 
-/// Perf maps are texts of some MB, jitdumps have the code too. Beyond this they are not read any further, so that a file that
-/// somebody left in a folder where everybody may write can't take all memory.
+/// Perf maps are texts of some MB, jitdumps have the code too. Beyond this they are not read any
+/// further, so that a file that somebody left in a folder where everybody may write can't take all
+/// memory.
 const LONGEST: u64 = 1 << 30;
 
 /// What is known of all processes.
@@ -61,8 +62,9 @@ impl RunTimeCode {
         }
     }
 
-    /// Takes the dump of a process from the folder of perf maps, if none is known from its mappings. Its number may have been another
-    /// process's before, so that the dump has to say that it is its.
+    /// Takes the dump of a process from the folder of perf maps, if none is known from its
+    /// mappings. Its number may have been another process's before, so that the dump has to say
+    /// that it is its.
     pub(super) fn find_dump(&mut self, folder: &Path, pid: u32, notes: &mut Notes) {
         let process = self.processes.entry(pid).or_default();
         if process.searched || !process.dumps.is_empty() {
@@ -149,8 +151,8 @@ impl RunTimeCode {
     }
 }
 
-/// The content of a file with names, if it can be believed. Everybody may write to the folders that they are in, and one of another user
-/// could give a process false names.
+/// The content of a file with names, if it can be believed. Everybody may write to the folders that
+/// they are in, and one of another user could give a process false names.
 fn read_trusted(path: &Path, notes: &mut Notes) -> Option<Vec<u8>> {
     let metadata = fs::metadata(path).ok()?;
     let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());

@@ -23,10 +23,12 @@ pub struct Call {
 
 /// What the files of one module know.
 pub(crate) trait ModuleSymbols: Sync {
-    /// The lowest address that its segments ask for, rounded down to a page: what lies at the module's base.
+    /// The lowest address that its segments ask for, rounded down to a page: what lies at the
+    /// module's base.
     fn base_vaddr(&self) -> u64;
 
-    /// The calls at a stated virtual memory address, the innermost first; `None` where nothing is known.
+    /// The calls at a stated virtual memory address, the innermost first; `None` where nothing is
+    /// known.
     fn lookup(&self, svma: u64) -> Option<Vec<Call>>;
 
     /// Where the function begins that has a stated virtual memory address without a name.
@@ -49,7 +51,8 @@ pub(crate) trait SymbolSource {
     /// Files told with this path are at another place.
     fn found_at(&mut self, _path: &str, _place: PathBuf) {}
 
-    /// There is no file for this path, but a module in memory with this lowest address and these symbols.
+    /// There is no file for this path, but a module in memory with this lowest address and these
+    /// symbols.
     fn found_in_memory(&mut self, _path: &str, _base_vaddr: u64, _symbols: Symbols) {}
 
     /// Answers are kept in this folder, and taken from there.

@@ -12,10 +12,11 @@ use crate::places::Places;
 use crate::tree::StackTree;
 use crate::{Frame, FrameKind, Module};
 
-/// Bytes of the stream after which stacks, modules and names are told again, so that a reader who begins in the middle has to
-/// skip no more than that.
+/// Bytes of the stream after which stacks, modules and names are told again, so that a reader who
+/// begins in the middle has to skip no more than that.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
-/// Numbers of frames after which a checkpoint is due although few bytes defined them: the rest is for the longest stack.
+/// Numbers of frames after which a checkpoint is due although few bytes defined them: the rest is
+/// for the longest stack.
 const MOST_NODES: u32 = (1 << STACK_BITS) - (1 << 16);
 
 #[derive(Debug)]
@@ -33,7 +34,8 @@ pub(super) struct Common {
     checkpoint: u64,
 }
 
-/// The callers of the last sample, to which the next one's are mostly the same from the outermost on.
+/// The callers of the last sample, to which the next one's are mostly the same from the outermost
+/// on.
 #[derive(Debug, Default)]
 struct LastStack {
     pid: u32,
@@ -128,7 +130,8 @@ impl Common {
         self.flush_full(time)
     }
 
-    /// The number of a stack, given from the innermost frame outwards, which is defined where it is new.
+    /// The number of a stack, given from the innermost frame outwards, which is defined where it is
+    /// new.
     pub(super) fn define(&mut self, time: u64, pid: u32, root: u32, frames: &[Frame]) -> Result<u32, WriteError> {
         let shared = self.last.keep_shared(pid, root, frames);
         let in_place = self.places.of(pid);
@@ -198,7 +201,8 @@ impl Common {
         self.tree.next_node() >= MOST_NODES || self.file.bytes_written() - self.checkpoint >= CHECKPOINT_BYTES
     }
 
-    /// Forgets what was told, so that all of it is told again from here on. The packet must have been written.
+    /// Forgets what was told, so that all of it is told again from here on. The packet must have
+    /// been written.
     pub(super) fn begin_anew(&mut self) {
         self.checkpoint = self.file.bytes_written();
         self.tree.clear();

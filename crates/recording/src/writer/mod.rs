@@ -20,8 +20,8 @@ use event::{PACKET_BYTES, put_context, until_zero};
 /// The most bytes of a packet: a definition of the longest stack has some 150 KiB.
 const MAX_PACKET_BYTES: usize = 1 << 20;
 
-/// Writes a recording. Everything is kept in memory until a packet is full or [`Writer::flush`] is called. Items are to come in
-/// the order of time.
+/// Writes a recording. Everything is kept in memory until a packet is full or [`Writer::flush`] is
+/// called. Items are to come in the order of time.
 #[derive(Debug)]
 pub struct Writer {
     directory: PathBuf,
@@ -29,7 +29,8 @@ pub struct Writer {
     made_directory: bool,
     cpus: Vec<PacketFile>,
     common: Common,
-    /// Time of the last event; a checkpoint moves it on, so that nothing after it can be taken for older.
+    /// Time of the last event; a checkpoint moves it on, so that nothing after it can be taken for
+    /// older.
     last: u64,
 }
 
@@ -39,7 +40,8 @@ impl Writer {
         let made_directory = !directory.exists();
         let description = events::description(&options.environment, options.command, options.frequency);
         let trace = TraceWriter::create(directory, description, options.dialect)?;
-        // Unlike a tracer's, our packets are not parts of mapped memory. With pages of padding, a fifth of a small one was padding.
+        // Unlike a tracer's, our packets are not parts of mapped memory. With pages of padding, a
+        // fifth of a small one was padding.
         let unpadded = |options| StreamOptions {
             align_packet_bytes: 1,
             max_packet_bytes: MAX_PACKET_BYTES,
@@ -167,7 +169,8 @@ impl Writer {
         if self.common.is_due_for_checkpoint() {
             self.flush()?;
             self.common.begin_anew();
-            // Numbers mean something else from here on, also in a stream whose next sample has the same time as this one.
+            // Numbers mean something else from here on, also in a stream whose next sample has the
+            // same time as this one.
             self.last += 1;
         } else if self.cpus[stream].writer().content_bytes() >= PACKET_BYTES {
             self.common.flush(self.last)?;
@@ -176,7 +179,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the packets that have events: first the one with the stacks, to which the others refer.
+    /// Writes the packets that have events: first the one with the stacks, to which the others
+    /// refer.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.common.flush(self.last)?;
         for cpu in &mut self.cpus {

@@ -13,7 +13,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Where the return address is if a row says nothing: at the fixed offset, or still in its register.
+    /// Where the return address is if a row says nothing: at the fixed offset, or still in its
+    /// register.
     #[inline]
     pub(crate) fn default_ra(&self) -> Location {
         match self.fixed_ra {

@@ -1,5 +1,5 @@
-//! Rows of DEFAULT FDEs, the only ones of versions 1 and 2: offsets for CFA, RA and FP in this order (section 1.4).
-//! What has a fixed offset in the header has no word.
+//! Rows of DEFAULT FDEs, the only ones of versions 1 and 2: offsets for CFA, RA and FP in this
+//! order (section 1.4). What has a fixed offset in the header has no word.
 
 use core::hint::select_unpredictable;
 

@@ -1,4 +1,5 @@
-//! Rows of FLEX FDEs (version 3): pairs of control word and offset for CFA, RA and FP in this order.
+//! Rows of FLEX FDEs (version 3): pairs of control word and offset for CFA, RA and FP in this
+//! order.
 
 use super::default::decode_cfa_offset;
 use super::{Context, Words};

@@ -42,7 +42,8 @@ pub(crate) const fn fde_size(version: Version) -> usize {
     }
 }
 
-/// The FDE at byte `at` of the section; `fres` ends with the FRE sub-section, which begins at `fres_start`.
+/// The FDE at byte `at` of the section; `fres` ends with the FRE sub-section, which begins at
+/// `fres_start`.
 #[inline(always)]
 pub(crate) fn read_fde(
     version: Version,

@@ -69,8 +69,8 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// The word in the highest bits, by a load that is the same for all sizes: which one a row has can't be predicted.
-    /// Near the data's end there is none.
+    /// The word in the highest bits, by a load that is the same for all sizes: which one a row has
+    /// can't be predicted. Near the data's end there is none.
     #[inline]
     fn in_highest_bits(&self, at: usize) -> Option<u32> {
         let chunk = *self.bytes.data().get(at..)?.first_chunk::<4>()?;

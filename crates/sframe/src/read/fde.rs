@@ -105,7 +105,8 @@ impl<'a> Iterator for Functions<'a> {
 impl ExactSizeIterator for Functions<'_> {}
 
 impl<'a> Section<'a> {
-    /// The functions in the order of the table. An FDE that can't be read gives an error, and the next one follows.
+    /// The functions in the order of the table. An FDE that can't be read gives an error, and the
+    /// next one follows.
     pub fn functions(&self) -> Functions<'a> {
         Functions {
             section: *self,
@@ -118,7 +119,8 @@ impl<'a> Section<'a> {
         padding(self.context.version, self.fdes, fde.offset())
     }
 
-    /// Where the function at `index` begins, in bytes from the section's start; needs nothing else of its FDE.
+    /// Where the function at `index` begins, in bytes from the section's start; needs nothing else
+    /// of its FDE.
     pub(super) fn start(&self, index: u32) -> Option<i64> {
         let version = self.context.version;
         let at = self
@@ -133,7 +135,8 @@ impl<'a> Section<'a> {
     }
 
     /// The FDE at `index`, which fails at the table's end.
-    // Always inlined: copied by way of memory in other pieces than it was written in, it takes as long as a miss.
+    // Always inlined: copied by way of memory in other pieces than it was written in, it takes as
+    // long as a miss.
     #[inline(always)]
     pub fn fde(&self, index: u32) -> Result<Fde<'a>> {
         let version = self.context.version;

@@ -5,40 +5,45 @@ use super::{Fde, Section};
 use crate::constants::Flags;
 use crate::error::Result;
 
-/// Where in a section's table the functions of each piece of the address range begin; with more memory, the rows too.
+/// Where in a section's table the functions of each piece of the address range begin; with more
+/// memory, the rows too.
 ///
-/// A search by halves waits for memory again and again; from here it is one step to the function, in most cases, and with rows it is one or
-/// two from there to the row. Built once, in memory that the caller lends; from then on as safe in a signal handler as
-/// [`Section::lookup`], whose answers it never changes.
+/// A search by halves waits for memory again and again; from here it is one step to the function,
+/// in most cases, and with rows it is one or two from there to the row. Built once, in memory that
+/// the caller lends; from then on as safe in a signal handler as [`Section::lookup`], whose answers
+/// it never changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Index<'a> {
     /// Where the first function begins, in bytes from the section's start.
     first: i64,
     /// Each piece has `1 << shift` bytes.
     shift: u32,
-    /// For each piece the last function that begins at or before its first byte; and behind them the last one of all.
+    /// For each piece the last function that begins at or before its first byte; and behind them
+    /// the last one of all.
     pieces: &'a [u32],
-    /// For each piece the rows of that function that are passed by then ([`Passed::word`]); empty without rows.
+    /// For each piece the rows of that function that are passed by then ([`Passed::word`]); empty
+    /// without rows.
     rows: &'a [u32],
 }
 
 impl<'a> Index<'a> {
-    /// Words of memory that [`Index::build`] wants for the functions: two more than four for each, at most.
+    /// Words of memory that [`Index::build`] wants for the functions: two more than four for each,
+    /// at most.
     pub fn words(section: &Section<'_>) -> usize {
         Extent::of_functions(section).map_or(0, |extent| extent.pieces() + 1)
     }
 
-    /// Words of memory that [`Index::build`] wants for the rows too: four to eight for each, which is some times what they take in the
-    /// section. Asks each function how many rows it has.
+    /// Words of memory that [`Index::build`] wants for the rows too: four to eight for each, which
+    /// is some times what they take in the section. Asks each function how many rows it has.
     pub fn words_with_rows(section: &Section<'_>) -> usize {
         Extent::of_rows(section).map_or(0, |extent| 2 * extent.pieces() + 1)
     }
 
-    /// Makes the index of a section in `words`: of functions and rows where these are as many as [`Index::words_with_rows`] says, and
-    /// else of functions alone.
+    /// Makes the index of a section in `words`: of functions and rows where these are as many as
+    /// [`Index::words_with_rows`] says, and else of functions alone.
     ///
-    /// `None` where the functions are not sorted, or there are none, or the memory is less than [`Index::words`] says:
-    /// [`Section::lookup`] has to do.
+    /// `None` where the functions are not sorted, or there are none, or the memory is less than
+    /// [`Index::words`] says: [`Section::lookup`] has to do.
     pub fn build(section: &Section<'_>, words: &'a mut [u32]) -> Option<Index<'a>> {
         let of_rows = Extent::of_rows(section).filter(|extent| words.len() > 2 * extent.pieces());
         let (extent, with_rows) = match of_rows {
@@ -57,8 +62,8 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// The functions, first and last, of which one is the last that begins at or before `target`, unless all begin later; and what is known
-    /// of the rows of the first.
+    /// The functions, first and last, of which one is the last that begins at or before `target`,
+    /// unless all begin later; and what is known of the rows of the first.
     #[inline(always)]
     pub(super) fn range(&self, target: i64) -> (usize, usize, Known) {
         if target < self.first {
@@ -172,7 +177,8 @@ impl Extent {
         Some(())
     }
 
-    /// Of functions that can't be read, and of rows that are for a repeated pattern, nothing is known.
+    /// Of functions that can't be read, and of rows that are for a repeated pattern, nothing is
+    /// known.
     fn place_rows(&self, section: &Section<'_>, pieces: &[u32], rows: &mut [u32]) {
         rows.fill(Passed::UNKNOWN);
         let mut walked = None;

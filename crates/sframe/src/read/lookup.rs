@@ -22,20 +22,24 @@ pub struct Found {
 }
 
 impl<'a> Section<'a> {
-    /// The row that holds at `pc`; `None` where no function contains it, or the function has no row for it.
+    /// The row that holds at `pc`; `None` where no function contains it, or the function has no row
+    /// for it.
     ///
-    /// Takes O(log functions + rows of the function), and O(functions) where the section isn't flagged as sorted.
-    /// Where functions overlap, the one with the greatest start counts, and of those the last in the table; a
-    /// function that lies across another one's whole range may be missed in a sorted section. Allocates nothing,
-    /// never panics: usable in a signal handler.
+    /// Takes O(log functions + rows of the function), and O(functions) where the section isn't
+    /// flagged as sorted. Where functions overlap, the one with the greatest start counts, and
+    /// of those the last in the table; a function that lies across another one's whole range
+    /// may be missed in a sorted section. Allocates nothing, never panics: usable in a signal
+    /// handler.
     ///
-    /// Fails where the function's FDE, or its rows up to the one after the wanted one, can't be read.
+    /// Fails where the function's FDE, or its rows up to the one after the wanted one, can't be
+    /// read.
     pub fn lookup(&self, pc: u64) -> Result<Option<Found>> {
         self.look_up(pc, None)
     }
 
-    /// As [`Section::lookup`], with the index of this section: three steps that wait for memory instead of as many as the
-    /// number of functions has binary digits. The index of another section gives the answers of neither.
+    /// As [`Section::lookup`], with the index of this section: three steps that wait for memory
+    /// instead of as many as the number of functions has binary digits. The index of another
+    /// section gives the answers of neither.
     pub fn lookup_by(&self, index: &Index<'_>, pc: u64) -> Result<Option<Found>> {
         self.look_up(pc, Some(index))
     }
@@ -61,7 +65,8 @@ impl<'a> Section<'a> {
         pc: u64,
         by: Option<&Index<'_>>,
     ) -> Result<Option<Found>> {
-        // Relative to the section, as the table is sorted, also where the address space wraps in between.
+        // Relative to the section, as the table is sorted, also where the address space wraps in
+        // between.
         let target = pc.wrapping_sub(self.address) as i64;
         let Some(table) = self.fdes.data().get(self.fdes_start..) else {
             return Ok(None);
@@ -110,11 +115,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// What is at so many bytes into the FDE with that index, if the row is of the usual kind. `None` tells nothing: neither is there no
-    /// row, nor an error.
+    /// What is at so many bytes into the FDE with that index, if the row is of the usual kind.
+    /// `None` tells nothing: neither is there no row, nor an error.
     ///
-    /// What is found is put together in one place: each copy by way of memory, in other pieces than it was written in,
-    /// would take as long as a miss in the cache.
+    /// What is found is put together in one place: each copy by way of memory, in other pieces than
+    /// it was written in, would take as long as a miss in the cache.
     #[inline(always)]
     fn plain(&self, index: u32, offset: u32, known: Known) -> Option<Found> {
         let fde = self.fde(index).ok()?;
@@ -196,7 +201,8 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
     /// Start, in bytes from the section's, and size.
     #[inline]
     fn entry(&self, index: usize) -> (i64, u32) {
-        // No probe is past the end; a function without code instead of a panic is what the compiler must see.
+        // No probe is past the end; a function without code instead of a panic is what the compiler
+        // must see.
         let (start, size) = match self.entries.get(index) {
             Some(raw) => (self.read)(raw),
             None => (0, 0),
@@ -222,7 +228,8 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         if last.saturating_sub(first) > 3 {
             return self.found(self.last_from(target, first, last - first + 1), target);
         }
-        // Without a branch that depends on what is found, and in one wait for memory. Entries past the last one count as it does.
+        // Without a branch that depends on what is found, and in one wait for memory. Entries past
+        // the last one count as it does.
         let begun = |nth: usize| usize::from(self.entry((first + nth).min(last)).0 <= target);
         let ahead = (begun(1) + begun(2) + begun(3)).min(last.saturating_sub(first));
         self.found(first + ahead, target)
@@ -238,9 +245,9 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         self.search_before(last, target)
     }
 
-    /// The last of `len` entries from `first` on that starts at or before `target`, or the first of them. No branch depends on
-    /// what is found: quarters while entries are far from each other, as the three probes of a step wait for memory together,
-    /// then halves.
+    /// The last of `len` entries from `first` on that starts at or before `target`, or the first of
+    /// them. No branch depends on what is found: quarters while entries are far from each
+    /// other, as the three probes of a step wait for memory together, then halves.
     #[inline]
     fn last_from(&self, target: i64, mut first: usize, mut len: usize) -> usize {
         const FAR: usize = 16;
@@ -275,9 +282,10 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
 
     /// First index and length of a part of the table that the search can be confined to.
     ///
-    /// Where functions are spread evenly, their place can be guessed from the address, as well as the square root of
-    /// their number: that saves a large table the steps that find nothing in the cache. Two probes tell whether the guess
-    /// was good. A small table is searched faster than it is guessed in.
+    /// Where functions are spread evenly, their place can be guessed from the address, as well as
+    /// the square root of their number: that saves a large table the steps that find nothing in
+    /// the cache. Two probes tell whether the guess was good. A small table is searched faster
+    /// than it is guessed in.
     #[inline]
     fn narrow(&self, target: i64) -> (usize, usize) {
         const WORTH_GUESSING: usize = 1 << 13;
@@ -301,8 +309,8 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         }
     }
 
-    /// Functions without a size say nothing and may stand behind the one that contains `target`, at the same start or
-    /// inside it; so may others with the same start.
+    /// Functions without a size say nothing and may stand behind the one that contains `target`, at
+    /// the same start or inside it; so may others with the same start.
     #[cold]
     fn search_before(&self, last: usize, target: i64) -> Option<(u32, u32)> {
         let (mut start, mut size) = self.entry(last);

@@ -19,11 +19,12 @@ pub use rows::Rows;
 
 /// An SFrame section whose header was checked against the data's length.
 ///
-/// Never panics, whatever the bytes are. Data past what the header describes is ignored, because a segment that holds
-/// the section may be longer.
+/// Never panics, whatever the bytes are. Data past what the header describes is ignored, because a
+/// segment that holds the section may be longer.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
-    /// From the section's start to the end of the FDE table, so that offsets in errors count from the section's start.
+    /// From the section's start to the end of the FDE table, so that offsets in errors count from
+    /// the section's start.
     fdes: Bytes<'a>,
     /// From the section's start to the end of the FRE sub-section.
     fres: Bytes<'a>,
@@ -31,7 +32,8 @@ pub struct Section<'a> {
     fres_start: usize,
     address: u64,
     num_fdes: u32,
-    /// Entries that the FDE table really has: as many as the header says, unless the data is cut off.
+    /// Entries that the FDE table really has: as many as the header says, unless the data is cut
+    /// off.
     held_fdes: u32,
     num_fres: u32,
     context: Context,
@@ -41,11 +43,12 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Reads the header (section 1.2). `address` is where the section's first byte lies, in the address space in which
-    /// functions are to be told and looked up.
+    /// Reads the header (section 1.2). `address` is where the section's first byte lies, in the
+    /// address space in which functions are to be told and looked up.
     ///
-    /// Fails where the header is cut off, names an unknown version or ABI, or describes more than `bytes` holds.
-    /// Everything else is left to who reads on: see [`Section::parse_strict`] and [`Section::parse_lenient`].
+    /// Fails where the header is cut off, names an unknown version or ABI, or describes more than
+    /// `bytes` holds. Everything else is left to who reads on: see [`Section::parse_strict`]
+    /// and [`Section::parse_lenient`].
     #[inline]
     pub fn parse(bytes: &'a [u8], address: u64) -> Result<Section<'a>> {
         match Self::parse_lenient(bytes, address)? {
@@ -54,8 +57,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reads the header as [`Section::parse`] does, and takes what is there where the data ends too early: functions
-    /// whose FDEs are whole. The second value says what is missing then.
+    /// Reads the header as [`Section::parse`] does, and takes what is there where the data ends too
+    /// early: functions whose FDEs are whole. The second value says what is missing then.
     ///
     /// Fails where the header is cut off or names an unknown version or ABI.
     pub fn parse_lenient(bytes: &'a [u8], address: u64) -> Result<(Section<'a>, Option<Error>)> {
@@ -107,8 +110,8 @@ impl<'a> Section<'a> {
         Ok((section, missing))
     }
 
-    /// The same section with start fields that count from themselves although no flag says so: as relocation leaves
-    /// them in relocatable files of binutils up to 2.44.
+    /// The same section with start fields that count from themselves although no flag says so: as
+    /// relocation leaves them in relocatable files of binutils up to 2.44.
     pub fn starts_relative_to_field(mut self) -> Section<'a> {
         self.pcrel = true;
         self
@@ -134,7 +137,8 @@ impl<'a> Section<'a> {
         self.flags
     }
 
-    /// `sfh_cfa_fixed_fp_offset`: bytes from the CFA to the saved frame pointer; 0 where rows say it.
+    /// `sfh_cfa_fixed_fp_offset`: bytes from the CFA to the saved frame pointer; 0 where rows say
+    /// it.
     pub fn fixed_fp_offset(&self) -> i8 {
         self.context.fixed_fp
     }
@@ -149,7 +153,8 @@ impl<'a> Section<'a> {
         self.auxhdr_len
     }
 
-    /// `sfh_num_fdes`: functions, as the header says; the table holds as many unless the data is cut off.
+    /// `sfh_num_fdes`: functions, as the header says; the table holds as many unless the data is
+    /// cut off.
     pub fn num_fdes(&self) -> u32 {
         self.num_fdes
     }

@@ -36,7 +36,8 @@ static WORDS_BYTES: [u8; 256] = {
     bytes
 };
 
-/// Rows at a function's beginning that need not be looked at: how many there are before the one that holds, and where that one is.
+/// Rows at a function's beginning that need not be looked at: how many there are before the one
+/// that holds, and where that one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed {
     rows: u16,
@@ -60,7 +61,8 @@ impl Passed {
     }
 }
 
-/// A walk over rows that stops at one offset after the other, none of which is less than the one before.
+/// A walk over rows that stops at one offset after the other, none of which is less than the one
+/// before.
 pub(super) struct Walk<'a> {
     /// From the row that is not passed yet.
     rows: RawRows<'a>,
@@ -70,8 +72,9 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The last row that begins at or before this offset, if [`RawRows::last_until`] finds it too: it does not where that row or the one
-    /// behind it can't be read. `None` also where it is more than 64 KiB from the first.
+    /// The last row that begins at or before this offset, if [`RawRows::last_until`] finds it too:
+    /// it does not where that row or the one behind it can't be read. `None` also where it is
+    /// more than 64 KiB from the first.
     pub(super) fn until(&mut self, offset: u32) -> Option<Passed> {
         loop {
             let (at, left) = (self.rows.at, self.rows.left);
@@ -111,7 +114,8 @@ impl<'a> RawRows<'a> {
         }
     }
 
-    /// The next row. After an error there is none, because only a row tells where the next one begins.
+    /// The next row. After an error there is none, because only a row tells where the next one
+    /// begins.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<RawRow>> {
         if self.left == 0 {
@@ -244,7 +248,8 @@ impl<'a> RawRows<'a> {
 /// Where [`big_head`] puts the info byte.
 const BIG_INFO_AT: u32 = 56;
 
-/// The beginning of a big-endian row, whose start has so many bits, with the start in the lowest bits.
+/// The beginning of a big-endian row, whose start has so many bits, with the start in the lowest
+/// bits.
 #[inline(always)]
 fn big_head(chunk: [u8; 8], bits: u32) -> u64 {
     u64::from_be_bytes(chunk).rotate_left(bits)
@@ -253,11 +258,12 @@ fn big_head(chunk: [u8; 8], bits: u32) -> u64 {
 /// The bits of an info byte that tell the words' number and size.
 const SHAPE: u64 = 0x7e;
 
-/// Where in `rows`, of which there are `left`, the last one begins that begins at or before `offset`, if there is one.
+/// Where in `rows`, of which there are `left`, the last one begins that begins at or before
+/// `offset`, if there is one.
 ///
-/// Looks at start and info byte only, as far as one load reads both: `load` puts the start, of so many bits, into the
-/// lowest bits, and the info byte at bit `info_at`. `None` where that does not tell: rows near the end of the data, and
-/// such as can't be read.
+/// Looks at start and info byte only, as far as one load reads both: `load` puts the start, of so
+/// many bits, into the lowest bits, and the info byte at bit `info_at`. `None` where that does not
+/// tell: rows near the end of the data, and such as can't be read.
 // Not inlined: what is around it leaves no registers for the loop.
 #[inline(never)]
 fn until(
@@ -286,8 +292,9 @@ fn until(
     let (start_and_shape, shape) = (start | SHAPE << info_at, SHAPE << info_at);
     let mut at = 0;
     loop {
-        // Most rows are as long as the one before. As long as that is so, where they begin waits for no load; and one
-        // comparison tells both, as another shape leaves bits above any offset.
+        // Most rows are as long as the one before. As long as that is so, where they begin waits
+        // for no load; and one comparison tells both, as another shape leaves bits above any
+        // offset.
         let len = end(at, row)? - at;
         let same = row & shape;
         loop {
@@ -322,8 +329,8 @@ pub struct Rows<'a> {
 pub(super) const OUTERMOST: Row = Row { start: 0, rule: None };
 
 impl<'a> Fde<'a> {
-    /// Its rows, in the order in which they are stored. A version 3 FDE that marks the outermost frame by having no
-    /// rows gives one row that says so.
+    /// Its rows, in the order in which they are stored. A version 3 FDE that marks the outermost
+    /// frame by having no rows gives one row that says so.
     #[inline]
     pub fn rows(&self) -> Rows<'a> {
         Rows {
@@ -346,7 +353,8 @@ impl<'a> Fde<'a> {
         })
     }
 
-    /// The words of a row for [`Context::plain`](crate::layout::Context::plain), if it is of that kind.
+    /// The words of a row for [`Context::plain`](crate::layout::Context::plain), if it is of that
+    /// kind.
     #[inline(always)]
     pub(super) fn plain_words(&self, row: &RawRow) -> Option<PlainWords> {
         self.context.plain_words(self.raw.fde_type, &self.words(row))
@@ -374,7 +382,8 @@ impl Iterator for Rows<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The number in the file may lie: a row takes two bytes at least, and where they end there is an error.
+        // The number in the file may lie: a row takes two bytes at least, and where they end there
+        // is an error.
         let possible = self.rows.bytes.len().saturating_sub(self.rows.at) / 2 + 1;
         let upper = (self.rows.left as usize).min(possible) + usize::from(self.implied);
         (0, Some(upper))

@@ -1,7 +1,8 @@
 //! Everything that is wrong with a section, each with its path.
 //!
-//! A reader takes what it can use; a validator wants what the specification says, and what look-up relies on. It keeps
-//! nothing: findings are handed out one after the other, so that its memory does not depend on the input.
+//! A reader takes what it can use; a validator wants what the specification says, and what look-up
+//! relies on. It keeps nothing: findings are handed out one after the other, so that its memory
+//! does not depend on the input.
 
 mod finding;
 mod rows;
@@ -18,8 +19,8 @@ pub use finding::{Field, Finding, FindingKind, Path};
 /// Who takes the findings; [`ControlFlow::Break`] ends the search.
 pub type Report<'r> = dyn FnMut(Finding) -> ControlFlow<()> + 'r;
 
-/// Reports everything in which a section differs from what the specification demands of a linked one, in the order of
-/// header, functions and rows. `address` is where the section lies.
+/// Reports everything in which a section differs from what the specification demands of a linked
+/// one, in the order of header, functions and rows. `address` is where the section lies.
 ///
 /// Takes time for each row of each function, and a constant amount of memory. Never panics.
 pub fn validate(bytes: &[u8], address: u64, report: &mut Report<'_>) {
@@ -135,11 +136,11 @@ impl<'a> Validator<'a, '_, '_> {
         GO_ON
     }
 
-    /// Order and overlap, where the table is flagged as sorted: in others, as assemblers make them, functions of several
-    /// sections may share addresses.
+    /// Order and overlap, where the table is flagged as sorted: in others, as assemblers make them,
+    /// functions of several sections may share addresses.
     ///
-    /// `before` is of the functions before, in bytes from the section's start: the last one's start, and the end of what
-    /// they cover.
+    /// `before` is of the functions before, in bytes from the section's start: the last one's
+    /// start, and the end of what they cover.
     fn place(&mut self, index: u32, fde: &Fde<'a>, before: &mut Option<(i64, i64)>) -> Flow {
         if !self.section.flags().contains(Flags::FDE_SORTED) {
             return GO_ON;

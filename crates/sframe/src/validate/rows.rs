@@ -6,7 +6,8 @@ use crate::read::{Fde, RawRow};
 use crate::row::{Base, Location};
 
 impl<'a> Validator<'a, '_, '_> {
-    /// All rows of a function, up to the first that can't be read: only a row tells where the next one begins.
+    /// All rows of a function, up to the first that can't be read: only a row tells where the next
+    /// one begins.
     pub(super) fn rows(&mut self, index: u32, fde: &Fde<'a>) -> Flow {
         let mut rows = fde.raw_rows();
         let mut before = None;
@@ -77,7 +78,8 @@ impl<'a> Validator<'a, '_, '_> {
         }
     }
 
-    /// Whether the words of a FLEX row are used up by CFA, RA and FP. Tells of bits in control words that mean nothing.
+    /// Whether the words of a FLEX row are used up by CFA, RA and FP. Tells of bits in control
+    /// words that mean nothing.
     fn flex_controls(
         &mut self,
         index: u32,
@@ -111,7 +113,8 @@ impl<'a> Validator<'a, '_, '_> {
             }
             next += if control == FlexControl::PADDING { 1 } else { 2 };
         }
-        // More words than the last offset needs; an offset that is missing can't be read, which is told elsewhere.
+        // More words than the last offset needs; an offset that is missing can't be read, which is
+        // told elsewhere.
         core::ops::ControlFlow::Continue(next >= words.len())
     }
 }

@@ -18,8 +18,9 @@ pub fn section(functions: &[FunctionRows], options: &Options) -> Result<Output, 
     section_around(functions, &[], options)
 }
 
-/// Writes a section in which `barriers` is not taken for padding between functions that are joined ([`Options::merge`]):
-/// code of which nothing is to be said. No function with a byte in one is joined with another. Neither functions nor barriers need be sorted.
+/// Writes a section in which `barriers` is not taken for padding between functions that are joined
+/// ([`Options::merge`]): code of which nothing is to be said. No function with a byte in one is
+/// joined with another. Neither functions nor barriers need be sorted.
 pub fn section_around(
     functions: &[FunctionRows],
     barriers: &[Range<u64>],
@@ -41,7 +42,8 @@ pub fn section_around(
             }),
         }
     }
-    // Relative to the section, as the reader searches. Those without a size stand before the one that has it.
+    // Relative to the section, as the reader searches. Those without a size stand before the one
+    // that has it.
     encoded.sort_by_key(|function| (function.start, function.size));
     let mut layout = share::Layout::new(&encoded, encoder.arena(), options);
     if options.merge > 1 {

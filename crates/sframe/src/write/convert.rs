@@ -10,8 +10,8 @@ use super::output::{Output, WriteError};
 use crate::error::{Error, ErrorKind};
 use crate::read::Section;
 
-/// Rows for each byte of a section that are believed. Functions may share their rows, so that a small section can claim
-/// endless ones; real ones share a row among a few functions.
+/// Rows for each byte of a section that are believed. Functions may share their rows, so that a
+/// small section can claim endless ones; real ones share a row among a few functions.
 const ROWS_A_BYTE: usize = 4;
 
 /// Why a section can't be converted.
@@ -40,8 +40,8 @@ impl core::error::Error for ConvertError {}
 impl FunctionRows {
     /// All functions of a section, in the order of its table.
     ///
-    /// Fails at the first FDE or row that can't be read, and where functions claim far more rows than the section's
-    /// length explains.
+    /// Fails at the first FDE or row that can't be read, and where functions claim far more rows
+    /// than the section's length explains.
     pub fn read_all(section: &Section<'_>) -> crate::Result<Vec<FunctionRows>> {
         let most = section.size().saturating_mul(ROWS_A_BYTE);
         let mut left = most;
@@ -58,8 +58,9 @@ impl FunctionRows {
     }
 }
 
-/// Writes what `from` says with `options`, which may ask for another version, address or byte order, but not for
-/// another CPU. What the version can't express is left out and listed in [`Output::skipped`].
+/// Writes what `from` says with `options`, which may ask for another version, address or byte
+/// order, but not for another CPU. What the version can't express is left out and listed in
+/// [`Output::skipped`].
 pub fn convert(from: &Section<'_>, options: &Options) -> Result<Output, ConvertError> {
     if from.abi().arch() != options.abi.arch() {
         return Err(ConvertError::OtherCpu);

@@ -8,7 +8,8 @@ use crate::row::Row;
 /// A function to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionRows {
-    /// Address of its first byte, in the address space of [`Options::address`](super::Options::address).
+    /// Address of its first byte, in the address space of
+    /// [`Options::address`](super::Options::address).
     pub start: u64,
     /// Bytes of code.
     pub size: u32,

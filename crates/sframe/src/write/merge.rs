@@ -1,12 +1,14 @@
 //! Ranges of code under one FDE that are no functions, where that is smaller.
 //!
-//! The format asks for ranges of program counters, not for functions. So neighbours can stand under one FDE: that saves
-//! the FDEs of all but the first, and the first rows of those that begin with the rule with which the one before ends; it
-//! costs wider starts of rows. And a function can be cut in two, where a long stretch of code needs no rows: that costs an
-//! FDE, and saves the rows of a piece, a prologue or epilogue, that others have as well. What the pieces of a range are
-//! is the cheapest path through all of them in the order of their addresses, where an edge is a run that one FDE can
-//! hold. What the rows of a run cost depends on how many share them, which is known only when all are chosen: so they are
-//! chosen a few times, each time by the prices of the time before, and the smallest choice counts.
+//! The format asks for ranges of program counters, not for functions. So neighbours can stand under
+//! one FDE: that saves the FDEs of all but the first, and the first rows of those that begin with
+//! the rule with which the one before ends; it costs wider starts of rows. And a function can be
+//! cut in two, where a long stretch of code needs no rows: that costs an FDE, and saves the rows of
+//! a piece, a prologue or epilogue, that others have as well. What the pieces of a range are is the
+//! cheapest path through all of them in the order of their addresses, where an edge is a run that
+//! one FDE can hold. What the rows of a run cost depends on how many share them, which is known
+//! only when all are chosen: so they are chosen a few times, each time by the prices of the time
+//! before, and the smallest choice counts.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,21 +24,21 @@ use crate::constants::{FdeType, FreInfo, FreType, Version, WordSize};
 use crate::layout::{attribute_size, fde_size};
 use crate::row::Row;
 
-/// The most rows of a joined range. Readers scan the rows of an FDE one after the other, a nanosecond or two each: this
-/// keeps them below what finding the FDE costs. Compilers' functions with more are common enough, but they are not made
-/// more of here.
+/// The most rows of a joined range. Readers scan the rows of an FDE one after the other, a
+/// nanosecond or two each: this keeps them below what finding the FDE costs. Compilers' functions
+/// with more are common enough, but they are not made more of here.
 const MAX_JOINED_ROWS: u64 = 128;
 
-/// Padding is shorter than what the next function is aligned to, and than 16 bytes, to which functions usually are: so no
-/// function without a table can hide there.
+/// Padding is shorter than what the next function is aligned to, and than 16 bytes, to which
+/// functions usually are: so no function without a table can hide there.
 const PADDING_ALIGNMENT_BITS: u32 = 4;
 
-/// A function can be cut where no row began for so many bytes: after its prologue, and before each epilogue. Prologues
-/// and epilogues are the same in many functions, what lies between them is not.
+/// A function can be cut where no row began for so many bytes: after its prologue, and before each
+/// epilogue. Prologues and epilogues are the same in many functions, what lies between them is not.
 const LEAST_BEFORE_CUT: u32 = 16;
 
-/// Into how many pieces a function is cut at most, and how many make a run of several functions, unless these are more.
-/// It bounds how many runs there are.
+/// Into how many pieces a function is cut at most, and how many make a run of several functions,
+/// unless these are more. It bounds how many runs there are.
 const MAX_PIECES: usize = 16;
 
 /// How often the runs are chosen; more has not changed totals by a thousandth.
@@ -53,7 +55,8 @@ struct Part<'a> {
     rows: &'a [Row],
     /// Where its first row begins, in bytes from the function's start.
     offset: u32,
-    /// Starts of the rows that differ from the one before, from its own start, with a hash of each one's rule.
+    /// Starts of the rows that differ from the one before, from its own start, with a hash of each
+    /// one's rule.
     distinct: Vec<(u32, u64)>,
     start: i64,
     end: i64,
@@ -86,7 +89,8 @@ pub(super) enum Joined {
     Range(FunctionRows),
 }
 
-/// What is to be under each FDE, in order. `barriers` are no padding; they are in order, and none overlap.
+/// What is to be under each FDE, in order. `barriers` are no padding; they are in order, and none
+/// overlap.
 pub(super) fn join(
     functions: &[FunctionRows],
     encoded: &[Encoded],
@@ -168,8 +172,8 @@ fn parts<'a>(
     parts
 }
 
-/// The rows before which a function can be cut: where code without changes comes before, in a function that can be
-/// joined with others, of which nothing was left out.
+/// The rows before which a function can be cut: where code without changes comes before, in a
+/// function that can be joined with others, of which nothing was left out.
 fn cuts(function: &FunctionRows, distinct: usize) -> Vec<usize> {
     if !is_plain(function) || distinct != function.rows.len() {
         return Vec::new();
@@ -200,7 +204,8 @@ fn row_bodies(mut bytes: &[u8], fre_type: FreType) -> Vec<u64> {
     bodies
 }
 
-/// Whether it may be joined with others. Rows that begin behind their function's end would come into force in the next.
+/// Whether it may be joined with others. Rows that begin behind their function's end would come
+/// into force in the next.
 fn is_plain(function: &FunctionRows) -> bool {
     function.repeat.is_none()
         && !function.signal_frame
@@ -253,7 +258,8 @@ fn touches(barriers: &[Range<i64>], start: i64, end: i64) -> bool {
     start < end && barriers[..after].last().is_some_and(|barrier| barrier.end > start)
 }
 
-/// All runs that are possible: for each function, those that begin with it, one longer than the other.
+/// All runs that are possible: for each function, those that begin with it, one longer than the
+/// other.
 struct Edges {
     /// Where each function's begin.
     first: Vec<usize>,
@@ -315,8 +321,8 @@ impl Edges {
         }
     }
 
-    /// Gives runs with the same rows the same class, if they can share them; how many there are. Where two hashes meet
-    /// by chance, a choice is worse, and nothing is wrong.
+    /// Gives runs with the same rows the same class, if they can share them; how many there are.
+    /// Where two hashes meet by chance, a choice is worse, and nothing is wrong.
     fn classify(&mut self, share: bool) -> usize {
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         if share {
@@ -334,8 +340,8 @@ impl Edges {
         classes
     }
 
-    /// How many may use each class at most, about: of the runs of one length that begin at neighbouring functions, only
-    /// one can be chosen.
+    /// How many may use each class at most, about: of the runs of one length that begin at
+    /// neighbouring functions, only one can be chosen.
     fn most_users(&self, classes: usize) -> Vec<u64> {
         let mut users = vec![0u64; classes];
         for run in &self.runs {
@@ -345,7 +351,8 @@ impl Edges {
         users
     }
 
-    /// The cheapest way from the first function to the last, where the users of a block share its price.
+    /// The cheapest way from the first function to the last, where the users of a block share its
+    /// price.
     fn cheapest(&self, users: &[u64], fde: u64) -> Vec<Range<usize>> {
         let count = self.first.len() - 1;
         let mut costs = vec![u64::MAX; count + 1];

@@ -1,7 +1,7 @@
 //! Writing: functions and their rows into a section.
 //!
-//! What the format allows to be small is small: the narrowest start and word widths, no consecutive rows with the
-//! same rule, and functions with the same rows share them ([`Options::share`]).
+//! What the format allows to be small is small: the narrowest start and word widths, no consecutive
+//! rows with the same rule, and functions with the same rows share them ([`Options::share`]).
 
 mod assemble;
 mod convert;

@@ -16,17 +16,19 @@ pub struct Options {
     pub address: u64,
     /// Whether start fields count from themselves, and the flag says so. Not in version 1.
     pub pcrel: bool,
-    /// Whether functions with the same rows share them. libsframe can't decode shared rows in a byte order that is not
-    /// the machine's.
+    /// Whether functions with the same rows share them. libsframe can't decode shared rows in a
+    /// byte order that is not the machine's.
     pub share: bool,
-    /// Up to how many neighbouring functions may stand under one FDE where that is smaller; 0 and 1: each has its own. If
-    /// more than one, functions are also cut where the pieces share rows with others, and padding between functions under
-    /// one FDE gets the row before it. What the rows say of every other address stays the same.
+    /// Up to how many neighbouring functions may stand under one FDE where that is smaller; 0 and
+    /// 1: each has its own. If more than one, functions are also cut where the pieces share
+    /// rows with others, and padding between functions under one FDE gets the row before it.
+    /// What the rows say of every other address stays the same.
     pub merge: u8,
 }
 
 impl Options {
-    /// The usual way of the version's producers; rows are shared where the byte order is this machine's.
+    /// The usual way of the version's producers; rows are shared where the byte order is this
+    /// machine's.
     pub fn new(version: Version, abi: Abi, address: u64) -> Options {
         Options {
             version,

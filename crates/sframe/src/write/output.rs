@@ -10,7 +10,8 @@ use crate::reason::Reason;
 pub struct Output {
     /// The section's bytes; its alignment is 8.
     pub bytes: Vec<u8>,
-    /// FDEs in it: functions, or ranges ([`Options::merge`](super::Options::merge)). GNU readers refuse a section with none.
+    /// FDEs in it: functions, or ranges ([`Options::merge`](super::Options::merge)). GNU readers
+    /// refuse a section with none.
     pub functions: u32,
     /// Rows in it; shared ones count for each function.
     pub rows: u32,

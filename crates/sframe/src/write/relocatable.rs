@@ -19,12 +19,13 @@ pub struct StartField {
     pub offset: usize,
     /// Its width in bytes: 8 in version 3, 4 before.
     pub width: usize,
-    /// The function's start, as it was given. What belongs in the field is the distance to it from the field itself.
+    /// The function's start, as it was given. What belongs in the field is the distance to it from
+    /// the field itself.
     pub start: u64,
 }
 
-/// Writes a section as assemblers do: its starts are 0, to be relocated, it is not said to be sorted, and no rows are shared, so that a
-/// linker can drop functions one by one.
+/// Writes a section as assemblers do: its starts are 0, to be relocated, it is not said to be
+/// sorted, and no rows are shared, so that a linker can drop functions one by one.
 pub fn relocatable(
     functions: &[FunctionRows],
     version: Version,

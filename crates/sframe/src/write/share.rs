@@ -1,10 +1,12 @@
 //! Where each function's rows go.
 //!
-//! A block of rows that is the first part of another one needs no bytes of its own: how many rows count is said in
-//! the FDE (versions 1 and 2), or in the block itself, so that there only equal ones can be shared (version 3). In the
-//! order of their bytes, a block that begins another one also begins the next one: so one walk from the end finds all.
+//! A block of rows that is the first part of another one needs no bytes of its own: how many rows
+//! count is said in the FDE (versions 1 and 2), or in the block itself, so that there only equal
+//! ones can be shared (version 3). In the order of their bytes, a block that begins another one
+//! also begins the next one: so one walk from the end finds all.
 //!
-//! Starts of rows as wide as those of a larger function let a block begin that one's, and then take no bytes at all.
+//! Starts of rows as wide as those of a larger function let a block begin that one's, and then take
+//! no bytes at all.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,7 +22,8 @@ use crate::constants::{FreInfo, FreType, WordSize};
 use crate::layout::attribute_size;
 
 pub(super) struct Layout {
-    /// Where each function's block begins in the FRE sub-section, and how wide its starts are there.
+    /// Where each function's block begins in the FRE sub-section, and how wide its starts are
+    /// there.
     pub(super) places: Vec<(u64, FreType)>,
     /// The functions whose blocks are written, in this order.
     pub(super) emitted: Vec<usize>,
@@ -53,7 +56,8 @@ impl Layout {
             emitted: Vec::new(),
             size: 0,
         };
-        // Near functions have near rows: a block is written where the first function that uses it stands.
+        // Near functions have near rows: a block is written where the first function that uses it
+        // stands.
         let mut placed = vec![None; blocks.len()];
         for &(holder, fre_type) in &holders {
             let offset = *placed[holder].get_or_insert_with(|| {

@@ -1,4 +1,5 @@
-//! The reader and the second reader, on any bytes: the same functions, rows and errors, and the same row at every pc.
+//! The reader and the second reader, on any bytes: the same functions, rows and errors, and the
+//! same row at every pc.
 
 use backtrail_sframe::{Flags, Section};
 
@@ -59,7 +60,8 @@ fn same_rows(rows: backtrail_sframe::Rows<'_>, body: &Body, index: usize) -> usi
     count
 }
 
-/// At the ends of functions and rows: as the table is flagged, the answer is right or nothing; unsorted, it is the same.
+/// At the ends of functions and rows: as the table is flagged, the answer is right or nothing;
+/// unsorted, it is the same.
 fn look_ups(section: &Section<'_>, data: &[u8], expected: &[AnyFunction]) {
     const FUNCTIONS: usize = 64;
     let mut unsorted = data.to_vec();

@@ -1,5 +1,5 @@
-//! A second reader: slow, allocating, looking at everything, written from the format's description alone, so that the
-//! library can be compared with something that shares no code with it.
+//! A second reader: slow, allocating, looking at everything, written from the format's description
+//! alone, so that the library can be compared with something that shares no code with it.
 
 use backtrail_sframe::{Base, Location, Row, Rule};
 
@@ -320,8 +320,9 @@ pub(crate) enum Found {
     Damage,
 }
 
-/// What holds at `target`, in bytes from the section's start, if the table isn't sorted: the function that starts last
-/// of those that contain it, and its last row before the first that starts behind it.
+/// What holds at `target`, in bytes from the section's start, if the table isn't sorted: the
+/// function that starts last of those that contain it, and its last row before the first that
+/// starts behind it.
 pub(crate) fn look_up_any(functions: &[AnyFunction], target: i64) -> Found {
     let distance = |function: &AnyFunction| i128::from(target) - i128::from(function.start);
     let containing = functions

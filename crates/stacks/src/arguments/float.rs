@@ -8,7 +8,8 @@ pub(super) fn shortest(number: impl Debug) -> String {
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// The 80-bit format of x87 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section 4.2.2), in the lowest ten bytes.
+/// The 80-bit format of x87 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume
+/// 1, section 4.2.2), in the lowest ten bytes.
 pub(super) fn x87(bits: u128) -> String {
     let exponent = (bits >> 64) as u32 & 0x7fff;
     let significand = bits as u64;

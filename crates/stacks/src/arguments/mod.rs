@@ -1,9 +1,10 @@
 //! What the functions of a stack were called with, by the tables of arguments of their files.
 //!
-//! An argument is where the table has it at the call that its function has not returned from. Where that says that it is what a register was at the
-//! function's entry, or says nothing, the caller's own call has it, if that called this function: the instruction in front of the return address
-//! says which. In the innermost frame arguments are where they were passed as long as the table says so.
-//! What can't be found is not guessed.
+//! An argument is where the table has it at the call that its function has not returned from. Where
+//! that says that it is what a register was at the function's entry, or says nothing, the caller's
+//! own call has it, if that called this function: the instruction in front of the return address
+//! says which. In the innermost frame arguments are where they were passed as long as the table
+//! says so. What can't be found is not guessed.
 
 mod float;
 mod module;
@@ -40,7 +41,8 @@ pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [Th
     find_by(snapshot, space, threads, |address| space.arguments_of(address));
 }
 
-/// The same by tables from elsewhere: of the module that has an address, its number, and how far it is from where its file says.
+/// The same by tables from elsewhere: of the module that has an address, its number, and how far it
+/// is from where its file says.
 pub(crate) fn find_by<'t>(
     snapshot: &Snapshot<'_>,
     space: &Space<'_>,
@@ -111,7 +113,8 @@ struct Known<'l, 's> {
     parameters: Vec<Parameter>,
     /// Where each is, as far as told.
     places: Vec<Value>,
-    /// What is passed in each general register; then what is called, and what parameters are that are in none.
+    /// What is passed in each general register; then what is called, and what parameters are that
+    /// are in none.
     entries: Vec<Value>,
 }
 
@@ -121,7 +124,8 @@ struct Parameter {
     type_name: Option<Arc<str>>,
     /// Bytes of its type.
     size: Option<u64>,
-    /// How it is passed, and where it is at the function's start; where that is not known, nor is it of those behind it.
+    /// How it is passed, and where it is at the function's start; where that is not known, nor is
+    /// it of those behind it.
     passed: Option<(Passing, Vec<Piece>)>,
     told: Told,
 }
@@ -214,7 +218,8 @@ struct Look<'l, 's> {
     space: &'l Space<'l>,
     thread: &'l ThreadStack,
     known: &'l FxHashMap<Where, Known<'l, 's>>,
-    /// What registers were when functions were called, by frame and register. In a deep recursion each call would ask all those outside.
+    /// What registers were when functions were called, by frame and register. In a deep recursion
+    /// each call would ask all those outside.
     entered: RefCell<FxHashMap<(usize, u8), Option<u64>>>,
 }
 
@@ -457,7 +462,8 @@ impl<'l, 's> Look<'l, 's> {
         }
     }
 
-    /// What the function at an address passes to another one of its file by the only jump that it has to it.
+    /// What the function at an address passes to another one of its file by the only jump that it
+    /// has to it.
     fn jump(&self, from: u64, to: &Known<'_, '_>) -> Option<Vec<Value>> {
         let function = to.opened.table.function(from.wrapping_sub(to.bias)).ok()??;
         if function.start.wrapping_add(to.bias) != from {
@@ -475,8 +481,9 @@ impl<'l, 's> Look<'l, 's> {
         }
     }
 
-    /// What a call in a frame has called that returns to this address, if the instruction says so: directly, by the linkage table's stub that
-    /// it leads to, or by a register that calls preserve.
+    /// What a call in a frame has called that returns to this address, if the instruction says so:
+    /// directly, by the linkage table's stub that it leads to, or by a register that calls
+    /// preserve.
     fn called(&self, return_address: u64, frame: usize) -> Option<u64> {
         if let Some(called) = self.direct(return_address, &CALL) {
             return Some(self.stub_target(called).unwrap_or(called));
@@ -515,7 +522,8 @@ impl<'l, 's> Look<'l, 's> {
         (opcode == instruction.x86_64 || is_conditional).then(|| behind.wrapping_add_signed(offset.into()))
     }
 
-    /// Where a stub of the linkage table on x86-64 leads: `jmp *offset(%rip)`, perhaps behind `endbr64` and with a prefix.
+    /// Where a stub of the linkage table on x86-64 leads: `jmp *offset(%rip)`, perhaps behind
+    /// `endbr64` and with a prefix.
     fn stub_target(&self, stub: u64) -> Option<u64> {
         if self.arch().link_register {
             return None;

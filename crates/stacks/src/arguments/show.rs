@@ -39,7 +39,8 @@ pub(super) struct Show<'s, 'd> {
 }
 
 impl Show<'_, '_> {
-    /// Appends a value of this type; `None` where the type says too little, or more bytes are needed than there are.
+    /// Appends a value of this type; `None` where the type says too little, or more bytes are
+    /// needed than there are.
     pub(super) fn value(&mut self, id: TypeId, bytes: &[Byte], depth: u32) -> Option<()> {
         if self.out.len() > LONGEST_VALUE {
             self.out.push_str(LEFT_OUT);
@@ -273,7 +274,8 @@ impl Show<'_, '_> {
         Some(())
     }
 
-    /// A number as the flags in it, if the enum's values are flags: no two of them have a bit together.
+    /// A number as the flags in it, if the enum's values are flags: no two of them have a bit
+    /// together.
     fn flags(&self, found: &Type<'_>, number: i64) -> Option<String> {
         let mut rest = u64::try_from(number).ok().filter(|&number| number != 0)?;
         let (mut seen, mut names) = (0u64, Vec::new());

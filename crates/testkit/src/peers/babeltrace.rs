@@ -1,4 +1,5 @@
-//! babeltrace2 in the two series that are in use: 2.0 reads CTF 1.8, 2.1 also CTF 2; and babeltrace 1.5, which is older and faster.
+//! babeltrace2 in the two series that are in use: 2.0 reads CTF 1.8, 2.1 also CTF 2; and babeltrace
+//! 1.5, which is older and faster.
 
 use super::debian::Unpacked;
 use super::{Peer, locked_directory, run};

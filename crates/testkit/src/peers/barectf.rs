@@ -1,4 +1,5 @@
-//! barectf: a tracer in plain C that it makes of a description, and the program that writes events with it.
+//! barectf: a tracer in plain C that it makes of a description, and the program that writes events
+//! with it.
 
 use super::{locked_directory, run};
 use crate::{place, skip};

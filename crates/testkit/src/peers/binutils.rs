@@ -1,4 +1,5 @@
-//! The releases of GNU binutils that write SFrame V1, V2 and V3, for each machine whose tables they make.
+//! The releases of GNU binutils that write SFrame V1, V2 and V3, for each machine whose tables they
+//! make.
 
 use super::debian::Unpacked;
 use super::{Peer, run};
@@ -115,7 +116,8 @@ impl Binutils {
         self.unpacked.program(&format!("{}-{name}", machine.triplet()))
     }
 
-    /// The library of that name that has the highest version (`libsframe.so` is of several packages).
+    /// The library of that name that has the highest version (`libsframe.so` is of several
+    /// packages).
     pub fn shared_library(&self, name: &str) -> Option<PathBuf> {
         let libraries = fs::read_dir(self.unpacked.libraries()).ok()?;
         let versions = libraries.filter_map(|entry| {

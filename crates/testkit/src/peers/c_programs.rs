@@ -1,4 +1,5 @@
-//! Programs in C from Debian's sources: the objects of each, in the order in which they are linked, and what GNU ld makes of them.
+//! Programs in C from Debian's sources: the objects of each, in the order in which they are linked,
+//! and what GNU ld makes of them.
 
 use super::binutils::{Binutils, Machine, Release};
 use super::{debian, gcc, locked_directory, run, source};
@@ -12,7 +13,8 @@ use std::process::Command;
 pub enum Compiler {
     /// gcc with `-g -gctf`.
     Gcc,
-    /// gcc 16 with the same, and the assembler and linker of binutils 2.47. Sources are of its time as little as they are of C23.
+    /// gcc 16 with the same, and the assembler and linker of binutils 2.47. Sources are of its time
+    /// as little as they are of C23.
     Gcc16,
     /// clang with `-g`.
     Clang,
@@ -71,8 +73,9 @@ pub struct CProgram {
     pub linked: PathBuf,
 }
 
-/// Debian's package of the source, and the shell commands that compile and link it; `$CC` is the compiler, `$LARGE` how far it optimizes what is large, and `$LINK` what it is given
-/// to link with and to tell what it links.
+/// Debian's package of the source, and the shell commands that compile and link it; `$CC` is the
+/// compiler, `$LARGE` how far it optimizes what is large, and `$LINK` what it is given to link with
+/// and to tell what it links.
 const PROGRAMS: [(&str, &str, &str); 6] = [
     (
         "lua",
@@ -120,7 +123,8 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Its source is a package with the archive in it, patched and unpatched; the archive is as it was released.
+/// Its source is a package with the archive in it, patched and unpatched; the archive is as it was
+/// released.
 const BINUTILS: &str = "binutils-source";
 
 impl CProgram {
@@ -133,7 +137,8 @@ impl CProgram {
         PROGRAMS[5].0,
     ];
 
-    /// A program by its name, compiled unless an earlier call has; git takes minutes. `None` where it can't be had, which is told.
+    /// A program by its name, compiled unless an earlier call has; git takes minutes. `None` where
+    /// it can't be had, which is told.
     pub fn get(name: &str, compiler: Compiler) -> Option<CProgram> {
         let binutils = Binutils::get(Release::V2_40)?;
         let made = CProgram::make(name, compiler, &binutils);

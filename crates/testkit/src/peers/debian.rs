@@ -73,7 +73,8 @@ impl Unpacked {
     /// A program that needs the packages' libraries.
     pub(super) fn run_by_loader(&self, program: &Path) -> Peer {
         let mut paths = self.libraries.clone().into_os_string();
-        // Up to bookworm, libc and what else the system needs to start is in /lib and not in /usr/lib.
+        // Up to bookworm, libc and what else the system needs to start is in /lib and not in
+        // /usr/lib.
         if let Some(with_loader) = self.loader.parent() {
             paths.push(":");
             paths.push(with_loader);
@@ -108,7 +109,8 @@ fn find(directory: &Path, name: &str) -> Option<PathBuf> {
 
 /// Packages of a suite without what they need, unpacked; gets them unless an earlier call has.
 ///
-/// `name` is the directory, so it must differ for different packages. `architecture` is Debian's name.
+/// `name` is the directory, so it must differ for different packages. `architecture` is Debian's
+/// name.
 pub(super) fn contents(name: &str, suite: &str, architecture: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let (directory, _lock) = locked_directory(name).map_err(|error| error.to_string())?;
     let root = directory.join("root");
@@ -120,7 +122,8 @@ pub(super) fn contents(name: &str, suite: &str, architecture: &str, packages: &[
     Ok(root)
 }
 
-/// The folder with a package's source as the suite has it; gets and unpacks it unless an earlier call has.
+/// The folder with a package's source as the suite has it; gets and unpacks it unless an earlier
+/// call has.
 pub(super) fn source(suite: &str, package: &str) -> Result<PathBuf, String> {
     let (directory, _lock) = locked_directory(&format!("source-{package}")).map_err(|error| error.to_string())?;
     let root = directory.join("root");
@@ -186,7 +189,8 @@ impl Apt {
             // Nothing counts as installed, so that all libraries come along.
             "Dir::State::status=/dev/null".to_owned(),
             "APT::Sandbox::User=root".to_owned(),
-            // The lock would be beside the file that says what is installed, and nothing is installed.
+            // The lock would be beside the file that says what is installed, and nothing is
+            // installed.
             "Debug::NoLocking=true".to_owned(),
             "Acquire::Languages=none".to_owned(),
             // A mirror's copy of sid may be older than its signature allows.

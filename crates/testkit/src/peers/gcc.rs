@@ -7,7 +7,8 @@ use super::binutils::write_wrapper;
 use super::debian::Unpacked;
 use super::run;
 
-/// A folder for `gcc -B DIR/` that holds just `cc1` of gcc 16, of sid, with its own headers. What it writes is for the assembler of the same suite.
+/// A folder for `gcc -B DIR/` that holds just `cc1` of gcc 16, of sid, with its own headers. What
+/// it writes is for the assembler of the same suite.
 pub(super) fn cc1_16() -> Result<PathBuf, String> {
     let unpacked = Unpacked::get("gcc-16", "sid", &["cpp-16-x86-64-linux-gnu", "libgcc-16-dev"])?;
     let directory = unpacked.directory().join("cc1");

@@ -23,7 +23,8 @@ pub struct Lttng {
 }
 
 impl Lttng {
-    /// Starts a daemon of LTTng 2.13, which Debian bookworm has and which writes CTF 1.8; `None` where it cannot be had, which is told.
+    /// Starts a daemon of LTTng 2.13, which Debian bookworm has and which writes CTF 1.8; `None`
+    /// where it cannot be had, which is told.
     pub fn start() -> Option<Lttng> {
         let started = Lttng::installed().and_then(|()| Lttng::try_start(None));
         if let Err(why) = &started {
@@ -32,7 +33,8 @@ impl Lttng {
         started.ok()
     }
 
-    /// The same of LTTng 2.16, which writes CTF 2: of a later Debian, unpacked beside the system and run by its own loader.
+    /// The same of LTTng 2.16, which writes CTF 2: of a later Debian, unpacked beside the system
+    /// and run by its own loader.
     pub fn start_2_16() -> Option<Lttng> {
         let packages = ["lttng-tools", "liblttng-ust-dev"];
         let unpacked = Unpacked::get("lttng-2.16", "sid", &packages);
@@ -75,7 +77,8 @@ impl Lttng {
                 compile.args(["-llttng-ust", "-ldl"]);
             }
             Some(unpacked) => {
-                // The system's own headers come first, and the library wants a later libc than the system's.
+                // The system's own headers come first, and the library wants a later libc than the
+                // system's.
                 compile.arg("-idirafter").arg(unpacked.file("usr/include"));
                 compile.arg(unpacked.libraries().join("liblttng-ust.so.1"));
                 compile.arg("-Wl,--unresolved-symbols=ignore-in-shared-libs");
@@ -147,8 +150,8 @@ impl Lttng {
         run(&mut command).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Records a session: `channel` are further arguments of `lttng enable-channel`, `contexts` those to add, `record` makes the
-    /// events. The directory of what was recorded.
+    /// Records a session: `channel` are further arguments of `lttng enable-channel`, `contexts`
+    /// those to add, `record` makes the events. The directory of what was recorded.
     ///
     /// # Panics
     /// If `lttng` fails.
@@ -164,8 +167,8 @@ impl Lttng {
         output
     }
 
-    /// Lets the program write so many events and gets them out of the buffers as they are then, as after a crash. The directory
-    /// of what was extracted.
+    /// Lets the program write so many events and gets them out of the buffers as they are then, as
+    /// after a crash. The directory of what was extracted.
     ///
     /// # Panics
     /// If LTTng fails.

@@ -1,7 +1,7 @@
 //! Other implementations of the formats, installed when a test first asks for them.
 //!
-//! Installing needs root and a network. Where that, or the peer, is missing, a `SKIPPED:` line says so and the
-//! function gives `None`.
+//! Installing needs root and a network. Where that, or the peer, is missing, a `SKIPPED:` line says
+//! so and the function gives `None`.
 
 mod babeltrace;
 mod barectf;
@@ -57,7 +57,8 @@ pub fn libunwind() -> bool {
     found.is_ok()
 }
 
-/// A directory for one peer under the workspace's target directory, locked against other test processes.
+/// A directory for one peer under the workspace's target directory, locked against other test
+/// processes.
 fn locked_directory(name: &str) -> std::io::Result<(PathBuf, File)> {
     let directory = place::target().join("peers").join(name);
     fs::create_dir_all(&directory)?;

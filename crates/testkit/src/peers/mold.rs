@@ -5,8 +5,8 @@ use super::{binutils, run};
 use crate::skip;
 use std::path::PathBuf;
 
-/// mold 3 or later, unpacked beside the system and run by its own loader, in a directory for `gcc -B DIR/` that holds it as `ld`;
-/// a `SKIPPED:` line where that can't be.
+/// mold 3 or later, unpacked beside the system and run by its own loader, in a directory for `gcc
+/// -B DIR/` that holds it as `ld`; a `SKIPPED:` line where that can't be.
 pub fn mold_3() -> Option<PathBuf> {
     let found = unpacked();
     if let Err(why) = &found {

@@ -22,7 +22,8 @@ pub(super) fn before(published: &Published, return_address: u64) -> Option<Call>
     ARCH.call_before(return_address, bytes.get(bytes.len().checked_sub(room)?..)?)
 }
 
-/// Words of a module; its code is loaded directly where that is safe, since some sandboxes forbid the copy.
+/// Words of a module; its code is loaded directly where that is safe, since some sandboxes forbid
+/// the copy.
 fn code<const COUNT: usize>(module: &Module, address: u64) -> Option<[u64; COUNT]> {
     let mut words = [0; COUNT];
     let end = address.checked_add(8 * COUNT as u64)?;
@@ -34,7 +35,8 @@ fn code<const COUNT: usize>(module: &Module, address: u64) -> Option<[u64; COUNT
     (memory::read_words(address, &mut words) == COUNT).then_some(words)
 }
 
-/// Whether code at `pc`, of which no table speaks, can be what was called at `target`: it begins there, or the linker's stub there jumps to it.
+/// Whether code at `pc`, of which no table speaks, can be what was called at `target`: it begins
+/// there, or the linker's stub there jumps to it.
 pub(super) fn can_lead_to(published: &Published, target: u64, pc: u64) -> bool {
     let can_be = |start: u64| start <= pc && pc - start < LARGEST_FUNCTION && !published.has_row(start);
     can_be(target) || stub_target(published, target).is_some_and(can_be)

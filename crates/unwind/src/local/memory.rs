@@ -1,9 +1,10 @@
 //! Reading memory that may not be there.
 //!
-//! Words of the thread's own stack are loaded directly: from the lowest place to which a walk of this thread has come, or at which it has begun, up to
-//! the stack's end, all of which was found readable, and a stack stays mapped as long as its thread lives. So is the alternate signal
-//! stack while the thread runs on it. All else (other stacks, whatever a corrupt stack leads to) may vanish between a
-//! look at it and the load, and is copied by the kernel.
+//! Words of the thread's own stack are loaded directly: from the lowest place to which a walk of
+//! this thread has come, or at which it has begun, up to the stack's end, all of which was found
+//! readable, and a stack stays mapped as long as its thread lives. So is the alternate signal stack
+//! while the thread runs on it. All else (other stacks, whatever a corrupt stack leads to) may
+//! vanish between a look at it and the load, and is copied by the kernel.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +22,8 @@ pub(super) struct Bounds {
     low: AtomicU64,
     /// The end of the stack; 0 where it is not known.
     high: AtomicU64,
-    /// A page below `low` that could not be read when it was last asked for; 0 where there was none. What lies below it is another stack or none.
+    /// A page below `low` that could not be read when it was last asked for; 0 where there was
+    /// none. What lies below it is another stack or none.
     gap: AtomicU64,
 }
 
@@ -72,9 +74,10 @@ impl Bounds {
         from < low && high - from <= DEEPEST
     }
 
-    /// Takes the stack to reach down to an address which [may](Bounds::may_reach) be of it: a stack pointer of this thread, or what a walk from the
-    /// alternate stack wants of the frames that the signal has interrupted. It is if all is readable from there on, since at the lower end of a
-    /// stack lies a guard.
+    /// Takes the stack to reach down to an address which [may](Bounds::may_reach) be of it: a stack
+    /// pointer of this thread, or what a walk from the alternate stack wants of the frames that
+    /// the signal has interrupted. It is if all is readable from there on, since at the lower end
+    /// of a stack lies a guard.
     #[cold]
     #[inline(never)]
     fn extend(&self, address: u64) {
@@ -152,7 +155,8 @@ impl<'w> OwnMemory<'w> {
         }
     }
 
-    /// Whether a word lies in the thread's own stack, or in the alternate one on which the walk has begun.
+    /// Whether a word lies in the thread's own stack, or in the alternate one on which the walk has
+    /// begun.
     pub(super) fn is_of_stack(&mut self, address: u64) -> bool {
         let (low, high) = self.bounds.direct(address);
         self.stack = Words::new(low, high);
@@ -227,7 +231,8 @@ impl Words {
         }
     }
 
-    /// Whether there is a word at this address: what is not aligned is turned into more than there can be.
+    /// Whether there is a word at this address: what is not aligned is turned into more than there
+    /// can be.
     #[inline(always)]
     fn holds(self, address: u64) -> bool {
         address.wrapping_sub(self.start).rotate_right(3) < self.count
@@ -266,8 +271,8 @@ impl Memory for OwnMemory<'_> {
     #[inline(always)]
     fn word(&mut self, address: u64) -> Option<u64> {
         if self.stack.holds(address) {
-            // SAFETY: the word is aligned and lies in the thread's own stack up to its end, where each page
-            // was found readable (`Bounds::extend`).
+            // SAFETY: the word is aligned and lies in the thread's own stack up to its end, where
+            // each page was found readable (`Bounds::extend`).
             return Some(unsafe { load(address) });
         }
         self.elsewhere(address)
@@ -308,12 +313,14 @@ impl Memory for OwnMemory<'_> {
     }
 }
 
-/// Copies words from any address, and returns how many there were before the first that cannot be read.
+/// Copies words from any address, and returns how many there were before the first that cannot be
+/// read.
 pub fn read_words(address: u64, words: &mut [u64]) -> usize {
     syscall::copy_words(address, words).map_or(0, |bytes| bytes / 8)
 }
 
-/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of as many arrays; whether all could be read.
+/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of
+/// as many arrays; whether all could be read.
 pub(super) fn read_places<const COUNT: usize>(places: &[(u64, usize); COUNT], words: &mut [[u64; 8]; COUNT]) -> bool {
     syscall::copy_places(places, words).is_ok_and(|all| all)
 }

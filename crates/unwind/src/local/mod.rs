@@ -1,10 +1,12 @@
 //! Walking the stack of the calling thread, in place.
 //!
-//! Everything here may be called from a signal handler, at any moment, on any stack, unless it says otherwise: it allocates nothing (but a
-//! thread's first walk maps some pages), takes no lock, does not panic, calls no function of the C library but `_dl_find_object`,
-//! leaves `errno` alone, and reads foreign memory only in ways that cannot fault.
+//! Everything here may be called from a signal handler, at any moment, on any stack, unless it says
+//! otherwise: it allocates nothing (but a thread's first walk maps some pages), takes no lock, does
+//! not panic, calls no function of the C library but `_dl_find_object`, leaves `errno` alone, and
+//! reads foreign memory only in ways that cannot fault.
 //!
-//! Your duties: [`publish`] the tables of the modules before, and again after modules have come. Nothing else has to be prepared.
+//! Your duties: [`publish`] the tables of the modules before, and again after modules have come.
+//! Nothing else has to be prepared.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -36,15 +38,15 @@ pub const ARCH: &Arch = &{ *Arch::native() };
 
 /// Walks the calling thread's stack, from `from` outwards: see [`walk`](crate::walk()).
 ///
-/// `from` is to be a frame of this thread that has not ended: [`Captured`] registers or those of interrupted code
-/// ([`position_of`]). With others the frames are wrong, but nothing else is.
+/// `from` is to be a frame of this thread that has not ended: [`Captured`] registers or those of
+/// interrupted code ([`position_of`]). With others the frames are wrong, but nothing else is.
 pub fn walk(from: &Position, limit: usize, visit: impl FnMut(Frame)) -> Stop {
     let first = MemoStep::new(ARCH, &from.registers, from.kind);
     walk_from(first, &|| from.registers, limit, Each::new(visit)).stop
 }
 
-/// The return addresses behind a frame of the calling thread, as many as there is room for; how many there are. As [`walk`] from its
-/// [position](Captured::position), but quicker.
+/// The return addresses behind a frame of the calling thread, as many as there is room for; how
+/// many there are. As [`walk`] from its [position](Captured::position), but quicker.
 pub fn return_addresses<'a>(from: &Captured, addresses: &'a mut [MaybeUninit<u64>]) -> &'a [u64] {
     let limit = addresses.len();
     let sink = Addresses { addresses, used: 0 };

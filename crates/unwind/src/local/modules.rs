@@ -1,9 +1,12 @@
-//! The modules of this process: a snapshot that was published before, and the loader's word that they are still there.
+//! The modules of this process: a snapshot that was published before, and the loader's word that
+//! they are still there.
 //!
-//! Snapshots and tables are never freed, because a handler may be looking at them; a change of modules costs some hundred bytes for each
-//! module. What can be unloaded is held against the loader (`_dl_find_object`, glibc 2.35, which takes no lock) in each walk; where there is no such
-//! function, a snapshot is believed. Another library may have come to the same place: unless the loader's count of [`Arrivals`] is what it was, or
-//! where it is not known, the modules' first bytes are held against what they were, too, which takes one system call for all.
+//! Snapshots and tables are never freed, because a handler may be looking at them; a change of
+//! modules costs some hundred bytes for each module. What can be unloaded is held against the
+//! loader (`_dl_find_object`, glibc 2.35, which takes no lock) in each walk; where there is no such
+//! function, a snapshot is believed. Another library may have come to the same place: unless the
+//! loader's count of [`Arrivals`] is what it was, or where it is not known, the modules' first
+//! bytes are held against what they were, too, which takes one system call for all.
 
 use core::arch::global_asm;
 use core::cell::Cell;
@@ -88,10 +91,12 @@ impl Identity {
 
 impl Told {
     fn of(address: u64) -> Option<Told> {
-        // SAFETY: null or the function of this name and type, since nothing else may define a name that begins so.
+        // SAFETY: null or the function of this name and type, since nothing else may define a name
+        // that begins so.
         let find: FindObject = unsafe { core::mem::transmute::<*const c_void, Option<FindObject>>(find_object()) }?;
         let mut found = Found::default();
-        // SAFETY: the function writes no more than a `struct dl_find_object`; the address is only compared.
+        // SAFETY: the function writes no more than a `struct dl_find_object`; the address is only
+        // compared.
         let missing = unsafe { find(core::ptr::with_exposed_provenance(address as usize), &mut found) };
         (missing == 0).then_some(Told {
             map: (found.map_start, found.map_end),
@@ -164,7 +169,8 @@ pub struct Snapshot {
     pub arrivals: Option<Arrivals>,
 }
 
-/// How many modules the loader has ever loaded: it has no other ones as long as the count is the same.
+/// How many modules the loader has ever loaded: it has no other ones as long as the count is the
+/// same.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrivals {
     /// Where the loader counts: before `_dl_find_object` tells of a module that has come.
@@ -175,7 +181,8 @@ pub struct Arrivals {
 
 static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Makes a snapshot the one that walks begun from now on use. Not for signal handlers only because who makes one allocates.
+/// Makes a snapshot the one that walks begun from now on use. Not for signal handlers only because
+/// who makes one allocates.
 pub fn publish(snapshot: &'static Snapshot) {
     CURRENT.store(core::ptr::from_ref(snapshot).cast_mut(), Ordering::Release);
 }
@@ -226,7 +233,8 @@ impl Published {
         self.are_there(modules, &mut volatile.seen)
     }
 
-    /// Whether all these modules are still there. `seen` is the count of arrivals at which they last were, and becomes what it is now.
+    /// Whether all these modules are still there. `seen` is the count of arrivals at which they
+    /// last were, and becomes what it is now.
     fn are_there(&self, modules: impl Iterator<Item = Option<&'static Module>>, seen: &mut Option<u64>) -> bool {
         let mut held: [Option<&Identity>; MOST_VOLATILE] = [None; MOST_VOLATILE];
         let mut count = 0;
@@ -309,7 +317,8 @@ fn begin_as_before(held: &[Option<&Identity>; MOST_VOLATILE]) -> bool {
 /// 1 while somebody waits to be told of modules that no snapshot has.
 static IS_WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Sleeps until a walk comes to code of a module that the loader has and its snapshot has not. For one thread; not for handlers.
+/// Sleeps until a walk comes to code of a module that the loader has and its snapshot has not. For
+/// one thread; not for handlers.
 pub fn wait_for_unknown_module() {
     IS_WAITING.store(1, Ordering::SeqCst);
     while IS_WAITING.load(Ordering::SeqCst) == 1 {
@@ -361,12 +370,14 @@ impl Modules for Published {
 /// Modules that can be unloaded through which remembered walks go.
 const MOST_VOLATILE: usize = 8;
 
-/// Addresses in modules that can be unloaded, one for each through which remembered walks went, and of which rules are kept.
+/// Addresses in modules that can be unloaded, one for each through which remembered walks went, and
+/// of which rules are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Volatile {
     starts: [u64; MOST_VOLATILE],
     count: usize,
-    /// The count of arrivals at which they all were there; `None` where they were seen at different ones.
+    /// The count of arrivals at which they all were there; `None` where they were seen at different
+    /// ones.
     seen: Option<u64>,
 }
 
@@ -409,8 +420,8 @@ pub(super) struct Noting<'v> {
 }
 
 impl Noting<'_> {
-    /// Whether the walk is not to be remembered: it went through more than can be held against the loader, or came to a module that the snapshot has
-    /// not.
+    /// Whether the walk is not to be remembered: it went through more than can be held against the
+    /// loader, or came to a module that the snapshot has not.
     #[inline(always)]
     pub(super) fn is_partial(&self) -> bool {
         self.is_partial.get()

@@ -1,5 +1,6 @@
-//! Where a walk by rows of program counter, stack pointer and frame pointer ends before the stack does: a row needs another register, or no
-//! table speaks of the code. Both are seldom, so the walk is taken again, slower, with every register that call frame information restores.
+//! Where a walk by rows of program counter, stack pointer and frame pointer ends before the stack
+//! does: a row needs another register, or no table speaks of the code. Both are seldom, so the walk
+//! is taken again, slower, with every register that call frame information restores.
 
 use backtrail_arch::{Call, Registers};
 use backtrail_callframe::{Caller, Frame as Whole, Missing, Source, caller};
@@ -29,7 +30,8 @@ impl Source for Bytes<'_> {
             // The last bytes of a segment.
             0 => memory::read_words(address, words),
             _ => {
-                // SAFETY: so many words lie in a readable segment of a module that is never unloaded.
+                // SAFETY: so many words lie in a readable segment of a module that is never
+                // unloaded.
                 unsafe { memory::load_words(address, words.get_mut(..count).unwrap_or_default()) };
                 count
             }
@@ -76,7 +78,8 @@ pub(super) fn may_go_on(stop: Stop) -> bool {
     matches!(stop, Stop::NotExpressible(_) | Stop::NoTable | Stop::NoModule)
 }
 
-/// Goes on where the walk from `first` has ended before `limit` frames. All that the walk itself has in registers is given by value, or made anew.
+/// Goes on where the walk from `first` has ended before `limit` frames. All that the walk itself
+/// has in registers is given by value, or made anew.
 #[cold]
 #[inline(never)]
 pub(super) fn go_on<S: Sink>(
@@ -139,7 +142,8 @@ fn plain(from: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: u
     memo.walk_from(ARCH, first, &registers, published, memory, &mut no_cache, limit, sink)
 }
 
-/// The same steps again, with all registers beside: the frame at which they end, how many frames there are, and why they end.
+/// The same steps again, with all registers beside: the frame at which they end, how many frames
+/// there are, and why they end.
 fn replay(from: Here, published: &Published, memory: &mut OwnMemory<'_>) -> (Here, usize, Stop) {
     let mut narrow = from.whole.registers;
     let mut here = from;
@@ -233,7 +237,8 @@ fn is_called(published: &Published, return_address: u64, start: u64) -> bool {
     }
 }
 
-/// The caller by the frame pointer, where no table speaks of the code and all else shows that it keeps one.
+/// The caller by the frame pointer, where no table speaks of the code and all else shows that it
+/// keeps one.
 fn by_frame_pointer(here: &Here, module: &Module, published: &Published, memory: &mut OwnMemory<'_>) -> Option<Here> {
     let registers = &here.whole.registers;
     let (pc, sp, fp) = (registers.pc, registers.get(ARCH.sp)?, registers.get(ARCH.fp)?);
@@ -247,7 +252,8 @@ fn by_frame_pointer(here: &Here, module: &Module, published: &Published, memory:
         Call::Direct(target) => calls::can_lead_to(published, target, pc),
         Call::Indirect => true,
     };
-    // Code that has made no frame yet, or never does, has its return address here; the frame pointer is its caller's then.
+    // Code that has made no frame yet, or never does, has its return address here; the frame
+    // pointer is its caller's then.
     let mut is_return_address = |at: u64| {
         let word = memory.word(at);
         word.is_some_and(|word| calls::before(published, ARCH.strip(word)).is_some())

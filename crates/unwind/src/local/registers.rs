@@ -13,8 +13,8 @@ const PRESERVED: [u8; 6] = [6, 3, 12, 13, 14, 15];
 #[cfg(target_arch = "aarch64")]
 const PRESERVED: [u8; 11] = [29, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28];
 
-/// The registers of a function as they will be when the call that it is in returns: written by a few instructions at the entry of the function that
-/// it has called, in this order.
+/// The registers of a function as they will be when the call that it is in returns: written by a
+/// few instructions at the entry of the function that it has called, in this order.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Captured {
@@ -22,7 +22,8 @@ pub struct Captured {
     pub pc: u64,
     /// The stack pointer after the return.
     pub sp: u64,
-    /// The registers that a call preserves, the frame pointer first: rbp, rbx, r12 to r15, or x29, x19 to x28.
+    /// The registers that a call preserves, the frame pointer first: rbp, rbx, r12 to r15, or x29,
+    /// x19 to x28.
     pub preserved: [u64; PRESERVED.len()],
 }
 
@@ -51,7 +52,8 @@ impl Captured {
     }
 }
 
-/// Where the kernel's signal frame begins before its `ucontext`, by the offsets in [`backtrail_arch::SignalFrame`].
+/// Where the kernel's signal frame begins before its `ucontext`, by the offsets in
+/// [`backtrail_arch::SignalFrame`].
 #[cfg(target_arch = "x86_64")]
 const BEFORE_UCONTEXT: i64 = 0;
 #[cfg(target_arch = "aarch64")]
@@ -64,7 +66,8 @@ const BEFORE_UCONTEXT: i64 = 128;
 pub unsafe fn position_of(ucontext: *const c_void) -> Position {
     let frame = &ARCH.signal_frame;
     let read = |offset: i64| {
-        // SAFETY: the offsets are those of fields of 8 bytes in the `ucontext_t` that the caller promises.
+        // SAFETY: the offsets are those of fields of 8 bytes in the `ucontext_t` that the caller
+        // promises.
         unsafe {
             ucontext
                 .byte_offset((offset - BEFORE_UCONTEXT) as isize)

@@ -1,5 +1,5 @@
-//! The few system calls that walking needs, without the C library: so there is no `errno` to save, no cancellation, no lazy binding, and
-//! nobody in between.
+//! The few system calls that walking needs, without the C library: so there is no `errno` to save,
+//! no cancellation, no lazy binding, and nobody in between.
 
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
@@ -35,7 +35,8 @@ const ESRCH: isize = -3;
 const EFAULT: isize = -14;
 const ENOSYS: isize = -38;
 
-/// Makes a system call by the number that it has on this CPU; its result, or an error number below 0.
+/// Makes a system call by the number that it has on this CPU; its result, or an error number below
+/// 0.
 ///
 /// # Safety
 /// As the call's manual has it: memory that it writes must be ours to write.
@@ -44,13 +45,15 @@ pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the kernel's calling convention; it changes rax, rcx and r11, and memory as the caller has promised.
+    // SAFETY: the kernel's calling convention; it changes rax, rcx and r11, and memory as the
+    // caller has promised.
     unsafe {
         asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
              in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: the kernel's calling convention; it changes x0, and memory as the caller has promised.
+    // SAFETY: the kernel's calling convention; it changes x0, and memory as the caller has
+    // promised.
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c, in("x3") d, in("x4") e,
              in("x5") f, options(nostack));
@@ -110,7 +113,8 @@ pub(super) fn map(bytes: usize) -> *mut u8 {
     let wiped = unsafe { call(number::MADVISE, [address as usize, bytes, MADV_WIPEONFORK, 0, 0, 0]) };
     match wiped {
         0 => address as *mut u8,
-        // Linux before 4.14, which nobody has: better slow than wrong after a fork. The pages are never touched.
+        // Linux before 4.14, which nobody has: better slow than wrong after a fork. The pages are
+        // never touched.
         _ => core::ptr::null_mut(),
     }
 }
@@ -126,12 +130,14 @@ pub(super) fn signal_stack() -> Option<(u64, u64)> {
     (result == 0 && flags & SS_ONSTACK != 0).then(|| (start, start.saturating_add(size)))
 }
 
-/// Copies words from any address of this process; how many bytes came. What cannot be read does not come, and nothing faults.
+/// Copies words from any address of this process; how many bytes came. What cannot be read does not
+/// come, and nothing faults.
 pub(super) fn copy_words(address: u64, words: &mut [u64]) -> Result<usize, Refused> {
     let page_end = (address | 4095).wrapping_add(1);
     let bytes = words.len() * 8;
     let first = (page_end.wrapping_sub(address) as usize).min(bytes);
-    // A transfer ends between two elements: one for each page, so that the first page comes also where the second is missing.
+    // A transfer ends between two elements: one for each page, so that the first page comes also
+    // where the second is missing.
     let remote = [address as usize, first, page_end as usize, bytes - first];
     let local = [words.as_mut_ptr() as usize, bytes];
     let elements = if bytes > first { 2 } else { 1 };
@@ -139,7 +145,8 @@ pub(super) fn copy_words(address: u64, words: &mut [u64]) -> Result<usize, Refus
     unsafe { copy(&[local], remote.as_chunks().0.get(..elements).unwrap_or_default()) }
 }
 
-/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of as many arrays; whether all could be read.
+/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of
+/// as many arrays; whether all could be read.
 pub(super) fn copy_places<const COUNT: usize>(
     places: &[(u64, usize); COUNT],
     words: &mut [[u64; 8]; COUNT],
@@ -167,7 +174,8 @@ pub(super) fn copy_places<const COUNT: usize>(
 /// Local elements are the caller's to write.
 unsafe fn copy(local: &[[usize; 2]], remote: &[[usize; 2]]) -> Result<usize, Refused> {
     let pid = getpid() as usize;
-    // SAFETY: local elements are as our caller promises; remote addresses are checked by the kernel.
+    // SAFETY: local elements are as our caller promises; remote addresses are checked by the
+    // kernel.
     let read = unsafe {
         call(
             number::PROCESS_VM_READV,
@@ -195,8 +203,8 @@ pub(super) struct Refused;
 pub(super) fn is_readable(address: u64) -> bool {
     match copy_words(address, &mut [0]) {
         Ok(bytes) => bytes == 8,
-        // The kernel takes the new mask from there before it looks at what to do with it, and there is no such thing to do.
-        // SAFETY: with an invalid first argument nothing is changed.
+        // The kernel takes the new mask from there before it looks at what to do with it, and there
+        // is no such thing to do. SAFETY: with an invalid first argument nothing is changed.
         Err(Refused) => unsafe { call(number::RT_SIGPROCMASK, [usize::MAX, address as usize, 0, 8, 0, 0]) != EFAULT },
     }
 }

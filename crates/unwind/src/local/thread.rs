@@ -1,8 +1,10 @@
-//! What is kept for each thread: the bounds of its stack, its last walk, and the rules of the addresses that it met.
+//! What is kept for each thread: the bounds of its stack, its last walk, and the rules of the
+//! addresses that it met.
 //!
-//! A thread finds its own by a pointer in thread-local storage of the initial-exec kind, which is there from the thread's start, also in a
-//! handler and in a library that was loaded later. The rest are pages that the thread's first walk maps, or takes over from a thread that
-//! has ended; they are never unmapped. A forked child finds them wiped, and begins anew.
+//! A thread finds its own by a pointer in thread-local storage of the initial-exec kind, which is
+//! there from the thread's start, also in a handler and in a library that was loaded later. The
+//! rest are pages that the thread's first walk maps, or takes over from a thread that has ended;
+//! they are never unmapped. A forked child finds them wiped, and begins anew.
 
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
@@ -89,12 +91,14 @@ fn thread_pointer() -> u64 {
 fn mine() -> *mut Mine {
     let offset: u64;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: loads the variable's offset from the global offset table, where the loader has put it.
+    // SAFETY: loads the variable's offset from the global offset table, where the loader has put
+    // it.
     unsafe {
         asm!("mov {}, qword ptr [rip + backtrail_mine@GOTTPOFF]", out(reg) offset, options(nostack, readonly, preserves_flags));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: loads the variable's offset from the global offset table, where the loader has put it.
+    // SAFETY: loads the variable's offset from the global offset table, where the loader has put
+    // it.
     unsafe {
         asm!("adrp {0}, :gottprel:backtrail_mine", "ldr {0}, [{0}, :gottprel_lo12:backtrail_mine]", out(reg) offset,
              options(nostack, readonly, preserves_flags));
@@ -135,15 +139,17 @@ unsafe extern "C" {
     fn backtrail_stack_end() -> *const u64;
 }
 
-/// The end of the calling thread's stack: what the loader says for the first thread. glibc puts the thread pointer's block of any other at the
-/// top of its stack; where that is not so, the pages between are not all readable, and it is not believed.
+/// The end of the calling thread's stack: what the loader says for the first thread. glibc puts the
+/// thread pointer's block of any other at the top of its stack; where that is not so, the pages
+/// between are not all readable, and it is not believed.
 fn stack_bounds(pid: i32, tid: i32) -> Bounds {
     if pid != tid {
         return Bounds::ending_at(thread_pointer());
     }
     // SAFETY: it loads a pointer from the global offset table, above.
     let end = unsafe { backtrail_stack_end() };
-    // SAFETY: null or the loader's variable, a pointer that is written once, before any code of ours runs.
+    // SAFETY: null or the loader's variable, a pointer that is written once, before any code of
+    // ours runs.
     match unsafe { end.as_ref() } {
         Some(end) => Bounds::ending_at(*end),
         None => Bounds::unknown(),
@@ -153,7 +159,8 @@ fn stack_bounds(pid: i32, tid: i32) -> Bounds {
 /// What a walk may use.
 pub(super) enum Lent<'s> {
     All(Lease<'s>),
-    /// No more than the stack's bounds: this walk has interrupted another one of this thread, or there are too many threads.
+    /// No more than the stack's bounds: this walk has interrupted another one of this thread, or
+    /// there are too many threads.
     Bounds(&'s Bounds),
 }
 
@@ -216,7 +223,8 @@ impl Body {
 pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
     let unknown = Bounds::unknown();
     let state = state();
-    // Only this thread and its handlers look at it, and a handler ends before what it has interrupted goes on.
+    // Only this thread and its handlers look at it, and a handler ends before what it has
+    // interrupted goes on.
     let free = state.filter(|state| !state.head.busy.load(Ordering::Relaxed));
     if let Some(state) = free {
         state.head.busy.store(true, Ordering::Relaxed);
@@ -225,8 +233,9 @@ pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
     let lent = match (free, state) {
         (Some(state), _) => Lent::All(Lease {
             head: &state.head,
-            // SAFETY: the state belongs to this thread, and no other walk of it is at work: that one would have set `busy`. A handler that
-            // comes now finds it set.
+            // SAFETY: the state belongs to this thread, and no other walk of it is at work: that
+            // one would have set
+            // `busy`. A handler that comes now finds it set.
             body: unsafe { &mut *state.body.get() },
         }),
         (None, Some(state)) => Lent::Bounds(&state.head.bounds),
@@ -245,7 +254,8 @@ pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
 #[inline]
 fn state() -> Option<&'static State> {
     let mine = mine();
-    // SAFETY: the variable is this thread's own. A handler may come in between and claim a state; it then does what this would do.
+    // SAFETY: the variable is this thread's own. A handler may come in between and claim a state;
+    // it then does what this would do.
     let (state, owner) = unsafe { ((*mine).state, (*mine).owner) };
     // SAFETY: null or a state, which is never unmapped.
     if let Some(state) = unsafe { state.as_ref() }
@@ -255,7 +265,8 @@ fn state() -> Option<&'static State> {
     }
     // None yet, or the pages were wiped by a fork.
     let (state, owner) = claim()?;
-    // SAFETY: as above; a half-written pair has an owner that is not the state's, and is claimed again.
+    // SAFETY: as above; a half-written pair has an owner that is not the state's, and is claimed
+    // again.
     unsafe {
         (*mine).owner = owner;
         compiler_fence(Ordering::SeqCst);
@@ -293,7 +304,8 @@ fn claim() -> Option<(&'static State, u64)> {
     None
 }
 
-/// Maps a state for a place without one; what another thread puts there at the same time is taken instead.
+/// Maps a state for a place without one; what another thread puts there at the same time is taken
+/// instead.
 fn new_state(place: &AtomicPtr<State>) -> Option<&'static State> {
     let new = syscall::map(size_of::<State>()).cast::<State>();
     if new.is_null() {
@@ -305,15 +317,17 @@ fn new_state(place: &AtomicPtr<State>) -> Option<&'static State> {
         // The pages that are not needed were never touched.
         Err(theirs) => theirs,
     };
-    // SAFETY: zeroed pages are a state without an owner: its atomics are 0, and the body is written before it is used.
+    // SAFETY: zeroed pages are a state without an owner: its atomics are 0, and the body is written
+    // before it is used.
     unsafe { state.as_ref() }
 }
 
 /// What a new owner finds.
 fn begin(state: &State, bounds: Bounds) {
     state.head.bounds.set(bounds);
-    // SAFETY: the caller owns the state and has not lent it yet. Steps, reads and rules are plain numbers, for which zeros and an earlier
-    // owner's will do: none is used before it is written, and rules hold for every thread and for their generation.
+    // SAFETY: the caller owns the state and has not lent it yet. Steps, reads and rules are plain
+    // numbers, for which zeros and an earlier owner's will do: none is used before it is written,
+    // and rules hold for every thread and for their generation.
     unsafe {
         let body = state.body.get();
         (&raw mut (*body).volatile).write(Cell::new(Volatile::NONE));
