@@ -1,6 +1,6 @@
 //! AArch64 (DWARF for the Arm 64-bit Architecture, section 4.1: register numbers).
 
-use crate::{Arch, InstructionSet, PerfRegisters, Register, SignalFrame, UserRegisters};
+use crate::{Arch, Cpu, PerfRegisters, Register, SignalFrame, UserRegisters};
 
 /// Frame pointer.
 pub const X29: Register = Register(29);
@@ -51,8 +51,7 @@ const SIGNAL_FRAME: SignalFrame = SignalFrame {
 
 /// The CPU.
 pub static ARCH: Arch = Arch {
-    name: "aarch64",
-    instructions: InstructionSet::Aarch64,
+    cpu: Cpu::Aarch64,
     pointer_bytes: 8,
     sp: SP,
     fp: X29,

@@ -1,6 +1,6 @@
 //! Call instructions, read backwards from the return addresses that they leave.
 
-use crate::Arch;
+use crate::{Arch, Cpu};
 
 /// A call that ends where a return address points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,17 +11,6 @@ pub enum Call {
     Indirect,
 }
 
-/// How a CPU encodes its instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InstructionSet {
-    /// AMD64, Intel 64.
-    X86_64,
-    /// A64.
-    Aarch64,
-    /// z/Architecture.
-    S390x,
-}
-
 impl Arch {
     /// The longest call instruction, in bytes.
     pub const LONGEST_CALL: usize = 8;
@@ -29,10 +18,10 @@ impl Arch {
     /// The call that leaves `ra`; `before` ends with the byte before `ra`. `None` if no call ends
     /// there.
     pub fn call_before(&self, ra: u64, before: &[u8]) -> Option<Call> {
-        match self.instructions {
-            InstructionSet::X86_64 => x86_64(ra, before),
-            InstructionSet::Aarch64 => aarch64(ra, before),
-            InstructionSet::S390x => s390x(ra, before),
+        match self.cpu {
+            Cpu::X86_64 => x86_64(ra, before),
+            Cpu::Aarch64 => aarch64(ra, before),
+            Cpu::S390x => s390x(ra, before),
         }
     }
 }

@@ -11,7 +11,7 @@ mod registers;
 pub mod s390x;
 pub mod x86_64;
 
-pub use calls::{Call, InstructionSet};
+pub use calls::Call;
 pub use registers::{REGISTERS, Registers};
 
 /// A register by its DWARF number, as the CPU's ABI supplement assigns it.
@@ -71,13 +71,34 @@ impl UserRegisters {
     }
 }
 
+/// A CPU that Backtrail knows. What differs between them is data of [`Arch`] if data can say it, and
+/// else a `match` on this, so that a new one is a compile error wherever it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cpu {
+    /// AMD64, Intel 64.
+    X86_64,
+    /// A64.
+    Aarch64,
+    /// z/Architecture.
+    S390x,
+}
+
+impl Cpu {
+    /// The name that `uname -m` prints.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cpu::X86_64 => "x86_64",
+            Cpu::Aarch64 => "aarch64",
+            Cpu::S390x => "s390x",
+        }
+    }
+}
+
 /// What the unwinder must know of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arch {
-    /// The name that `uname -m` prints.
-    pub name: &'static str,
-    /// How its instructions are encoded.
-    pub instructions: InstructionSet,
+    /// Which one it is.
+    pub cpu: Cpu,
     /// Bytes of an address on the stack.
     pub pointer_bytes: u8,
     /// Stack pointer.
@@ -125,6 +146,11 @@ impl Arch {
         } else {
             &x86_64::ARCH
         }
+    }
+
+    /// The name that `uname -m` prints.
+    pub const fn name(&self) -> &'static str {
+        self.cpu.name()
     }
 
     /// The name of a register, where it has one.

@@ -1,6 +1,6 @@
 //! s390x (ELF ABI s390x supplement, section 1.6.2: DWARF register numbers).
 
-use crate::{Arch, InstructionSet, PerfRegisters, Register, SignalFrame, UserRegisters};
+use crate::{Arch, Cpu, PerfRegisters, Register, SignalFrame, UserRegisters};
 
 /// Frame pointer, where a function has one.
 pub const R11: Register = Register(11);
@@ -11,8 +11,7 @@ pub const R15: Register = Register(15);
 
 /// The CPU. Sampling does not run on it; its tables are read and written on other machines.
 pub static ARCH: Arch = Arch {
-    name: "s390x",
-    instructions: InstructionSet::S390x,
+    cpu: Cpu::S390x,
     pointer_bytes: 8,
     sp: R15,
     fp: R11,

@@ -1,6 +1,6 @@
 //! x86-64 (System V ABI, AMD64 supplement, figure 3.36: DWARF register numbers).
 
-use crate::{Arch, InstructionSet, PerfRegisters, Register, SignalFrame, UserRegisters};
+use crate::{Arch, Cpu, PerfRegisters, Register, SignalFrame, UserRegisters};
 
 /// Frame pointer.
 pub const RBP: Register = Register(6);
@@ -35,8 +35,7 @@ const SIGNAL_FRAME: SignalFrame = SignalFrame {
 
 /// The CPU.
 pub static ARCH: Arch = Arch {
-    name: "x86_64",
-    instructions: InstructionSet::X86_64,
+    cpu: Cpu::X86_64,
     pointer_bytes: 8,
     sp: RSP,
     fp: RBP,

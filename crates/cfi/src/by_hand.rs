@@ -1,6 +1,7 @@
 //! Rows for functions written by hand that have a symbol and no call frame information, such as the
 //! kernels of linear algebra libraries: their instructions show where the frame is; x86-64 only.
 
+use backtrail_arch::Cpu;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ const OWN_CONVENTION: &str = "Builtins_";
 
 /// Adds the rows of functions that nobody describes.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
-    if image.arch().name != "x86_64" || converted.functions.is_empty() {
+    if image.arch().cpu != Cpu::X86_64 || converted.functions.is_empty() {
         return;
     }
     let known = described(converted);

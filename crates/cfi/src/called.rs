@@ -5,6 +5,7 @@
 //! call that never returns. All bytes that may be such an instruction are read as one. Few others
 //! lead into the code by accident, as long as it is small.
 
+use backtrail_arch::Cpu;
 use backtrail_elf::Image;
 
 /// The code of larger files is not searched: too many of their bytes would look like calls into it.
@@ -17,7 +18,7 @@ pub fn called(image: &Image<'_>) -> Vec<u64> {
     let size = ranges.iter().fold(0u64, |sum, range| {
         sum.saturating_add(range.end.saturating_sub(range.start))
     });
-    if image.arch().name != "x86_64" || size > MOST_BYTES {
+    if image.arch().cpu != Cpu::X86_64 || size > MOST_BYTES {
         return Vec::new();
     }
     let mut found = Vec::new();
@@ -75,7 +76,7 @@ mod tests {
         assert!(found.is_sorted());
         assert_eq!(
             found.len() > 100,
-            size <= MOST_BYTES && image.arch().name == "x86_64",
+            size <= MOST_BYTES && image.arch().cpu == Cpu::X86_64,
             "{size} bytes"
         );
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use backtrail_arch::{Arch, InstructionSet};
+use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -53,7 +53,7 @@ const AT_ENTRY: Frame = Frame {
 impl Compiled<'_> {
     /// The rule of the frame at `pc`. `None` if the instructions do not fit what was reported.
     pub(crate) fn rule(&self, arch: &Arch, pc: u64, is_return: bool) -> Option<Rule> {
-        if arch.instructions != InstructionSet::X86_64 {
+        if arch.cpu != Cpu::X86_64 {
             return None;
         }
         let frame = self.frame_at(pc, is_return)?;

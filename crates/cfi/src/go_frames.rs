@@ -11,6 +11,7 @@
 //! have no frame, and nothing in the thread's own stack leads back. `mcall` leaves its goroutine
 //! for good: nothing returns there.
 
+use backtrail_arch::Cpu;
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
@@ -69,9 +70,9 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
 /// The rows of the functions of `.gopclntab`; `None` if there is none, or it makes no sense.
 fn functions(image: &Image<'_>) -> Option<Vec<FunctionRows>> {
     let functions = gopclntab::functions(image)?;
-    Some(match image.arch().name {
-        "x86_64" => refine(functions, image),
-        _ => functions.into_iter().map(Function::into_rows).collect(),
+    Some(match image.arch().cpu {
+        Cpu::X86_64 => refine(functions, image),
+        Cpu::Aarch64 | Cpu::S390x => functions.into_iter().map(Function::into_rows).collect(),
     })
 }
 

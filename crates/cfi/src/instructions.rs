@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use backtrail_arch::{Arch, InstructionSet};
+use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -52,10 +52,10 @@ const MOST_WAYS: usize = 32;
 /// The rule of the frame at `pc`, which lies in `code` and is a return address or where code was
 /// interrupted. `None` if no way from there shows one.
 pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn Around) -> Option<Rule> {
-    match arch.instructions {
+    match arch.cpu {
         // Behind a call that does not return.
-        InstructionSet::X86_64 if is_return && code.ends(pc) => prologue::rule(arch, code, pc, is_return),
-        InstructionSet::X86_64 => {
+        Cpu::X86_64 if is_return && code.ends(pc) => prologue::rule(arch, code, pc, is_return),
+        Cpu::X86_64 => {
             let returning = Search::new(code, around).rule(arch, pc);
             let restores = returning.filter(|rule| rule.fp != Some(LOST));
             restores
@@ -63,7 +63,7 @@ pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn
                 .or(returning)
         }
         // Leaf functions there keep the return address in its register, and others a frame record.
-        InstructionSet::Aarch64 | InstructionSet::S390x => None,
+        Cpu::Aarch64 | Cpu::S390x => None,
     }
 }
 
@@ -87,7 +87,7 @@ pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around
         .unwrap_or(usize::MAX)
         .min(code.bytes.len());
     let before = &code.bytes[end.saturating_sub(BYTES)..end];
-    if arch.instructions != InstructionSet::X86_64 {
+    if arch.cpu != Cpu::X86_64 {
         return false;
     }
     let at_return = || Search::new(code, around).at_return(pc);
@@ -97,7 +97,7 @@ pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around
 
 /// Whether the code at `pc` may come to a return, or to where nobody can say.
 pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
-    if arch.instructions != InstructionSet::X86_64 {
+    if arch.cpu != Cpu::X86_64 {
         return true;
     }
     if code.ends(pc) {
@@ -131,7 +131,7 @@ pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
 /// Whether the code from `entry` on has left the stack and the frame pointer alone when it comes to
 /// `pc`.
 pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
-    if arch.instructions != InstructionSet::X86_64 {
+    if arch.cpu != Cpu::X86_64 {
         return false;
     }
     let mut at = entry;

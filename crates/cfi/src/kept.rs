@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use backtrail_arch::{Arch, InstructionSet};
+use backtrail_arch::{Arch, Cpu};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
 
 use crate::prologue::Code;
@@ -14,7 +14,7 @@ const LONGEST_HELPER: usize = 1 << 13;
 /// on one, and calls nothing: assembly code has helpers of its own that keep more than the calling
 /// convention asks for.
 pub fn keeps(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64, register: backtrail_arch::Register) -> bool {
-    if arch.instructions != InstructionSet::X86_64 || register.0 > 15 {
+    if arch.cpu != Cpu::X86_64 || register.0 > 15 {
         return false;
     }
     let mut info = InstructionInfoFactory::new();

@@ -1,5 +1,6 @@
 //! Rows for AArch64's procedure linkage table, of which linkers write no call frame information.
 
+use backtrail_arch::Cpu;
 use std::ops::Range;
 
 use backtrail_elf::Image;
@@ -52,7 +53,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
 /// the first entry.
 pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
     let found = || {
-        if image.arch().name != "aarch64" {
+        if image.arch().cpu != Cpu::Aarch64 {
             return None;
         }
         if image.sections().is_empty() {

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::hash::Hash;
 use std::ops::Range;
 
-use backtrail_arch::{Arch, Call, InstructionSet, Register};
+use backtrail_arch::{Arch, Call, Cpu, Register};
 use backtrail_sframe::{Base, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
@@ -249,7 +249,7 @@ pub fn makes_thread(process: &impl ProcessCode, pc: u64) -> bool {
     const CALLS: [[u8; 7]; 2] = [[0xb8, 56, 0, 0, 0, 0x0f, 0x05], [0xb8, 0xb3, 1, 0, 0, 0x0f, 0x05]];
     let mut before = [0; 7];
     let read = process.read(pc.saturating_sub(before.len() as u64), &mut before);
-    process.arch().instructions == InstructionSet::X86_64 && read == before.len() && CALLS.contains(&before)
+    process.arch().cpu == Cpu::X86_64 && read == before.len() && CALLS.contains(&before)
 }
 
 /// A call whose target lies that many bytes further on.
@@ -319,7 +319,7 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
 fn jumps(process: &impl ProcessCode, function: Range<u64>, is_it: impl Fn(u64) -> bool) -> bool {
     const LONGEST: u64 = 1 << 16;
     let size = function.end.saturating_sub(function.start);
-    if process.arch().instructions != InstructionSet::X86_64 || size > LONGEST {
+    if process.arch().cpu != Cpu::X86_64 || size > LONGEST {
         return false;
     }
     let start = function.start;

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use backtrail_arch::{Arch, REGISTERS, Register, Registers};
+use backtrail_arch::{Arch, Cpu, REGISTERS, Register, Registers};
 use backtrail_elf::Image;
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Abi, Section, Version};
@@ -202,7 +202,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         let bytes = self.normalized().bytes.as_deref().unwrap_or(bytes);
         let mut section = gimli::EhFrame::new(bytes, run_time(self.endian));
         section.set_address_size(self.arch.pointer_bytes);
-        if self.arch.name == "aarch64" {
+        if self.arch.cpu == Cpu::Aarch64 {
             section.set_vendor(gimli::Vendor::AArch64);
         }
         section
@@ -210,7 +210,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
 
     fn normalized(&self) -> &Normalized {
         self.normalized.get_or_init(|| {
-            if self.arch.name != "aarch64" {
+            if self.arch.cpu != Cpu::Aarch64 {
                 return Normalized::default();
             }
             let normalized = augmentation::normalize(Bytes::new(self.eh_frame.bytes.as_ref(), self.endian));

@@ -6,6 +6,7 @@
 //! here ends in `hlt`, which no program gets past, behind a call or system call that ends the
 //! thread.
 
+use backtrail_arch::Cpu;
 use std::ops::Range;
 
 use backtrail_elf::Image;
@@ -53,7 +54,7 @@ const START_CONTEXT: [u8; 10] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48,
 /// Marks them as outermost. What is returned to at its first byte begins one byte earlier, in the
 /// room before it: callers are looked up by the byte before the return address.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
-    if image.arch().name != "x86_64" {
+    if image.arch().cpu != Cpu::X86_64 {
         return;
     }
     for function in &mut converted.functions {
@@ -83,7 +84,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
 /// Where the code of the entry point ends, of which nothing else is known: behind the first
 /// instruction that does not go on, at what it calls, or after `most` bytes.
 pub(crate) fn end_of_entry(image: &Image<'_>, entry: u64, most: u64) -> Option<u64> {
-    if image.arch().name != "x86_64" {
+    if image.arch().cpu != Cpu::X86_64 {
         return None;
     }
     let code = image.data_at(entry)?;
@@ -116,7 +117,7 @@ fn end_of_code(code: &[u8], start: u64) -> u64 {
 /// Whether a stack begins in the function at this address, though its call frame information
 /// describes an ordinary one.
 pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
-    let code = image.data_at(start).filter(|_| image.arch().name == "x86_64");
+    let code = image.data_at(start).filter(|_| image.arch().cpu == Cpu::X86_64);
     code.is_some_and(|code| code.starts_with(&START_CONTEXT))
 }
 

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use backtrail_arch::Arch;
+use backtrail_arch::{Arch, Cpu};
 use backtrail_elf::{Image, SectionData};
 use backtrail_sframe::Section;
 use backtrail_wire::{Bytes, Endian};
@@ -72,12 +72,12 @@ impl<'a> Frames<'a> {
         if let Some(header) = &header {
             bases = bases.set_eh_frame_hdr(header.address);
         }
-        let data = match image.arch().name {
-            "aarch64" => {
+        let data = match image.arch().cpu {
+            Cpu::Aarch64 => {
                 let normalized = augmentation::normalize(Bytes::new(&section.data, image.endian())).data;
                 Cow::Owned(normalized.into_owned())
             }
-            _ => section.data,
+            Cpu::X86_64 | Cpu::S390x => section.data,
         };
         Frames {
             data,
@@ -105,7 +105,7 @@ impl<'a> Frames<'a> {
     fn section(&self) -> gimli::EhFrame<Slice<'_>> {
         let mut section = gimli::EhFrame::new(&self.data, run_time(self.endian));
         section.set_address_size(self.arch.pointer_bytes);
-        if self.arch.name == "aarch64" {
+        if self.arch.cpu == Cpu::Aarch64 {
             section.set_vendor(gimli::Vendor::AArch64);
         }
         section

@@ -11,6 +11,7 @@
 //! from (4), and the CRC-32 of all before (4). An entry that does not fit its trailer, or was made
 //! from other sections, is made anew.
 
+use backtrail_arch::Cpu;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
@@ -74,11 +75,11 @@ impl Table {
 
 /// The ABI that SFrame sections of `image` name.
 pub fn abi(image: &Image<'_>) -> Abi {
-    match (image.arch().name, image.endian()) {
-        ("aarch64", Endian::Little) => Abi::Aarch64Little,
-        ("aarch64", Endian::Big) => Abi::Aarch64Big,
-        ("s390x", _) => Abi::S390xBig,
-        _ => Abi::Amd64Little,
+    match (image.arch().cpu, image.endian()) {
+        (Cpu::Aarch64, Endian::Little) => Abi::Aarch64Little,
+        (Cpu::Aarch64, Endian::Big) => Abi::Aarch64Big,
+        (Cpu::S390x, _) => Abi::S390xBig,
+        (Cpu::X86_64, _) => Abi::Amd64Little,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The dynamic symbol table where there are no section headers (gABI 4.3, "Dynamic section").
 
+use backtrail_arch::Cpu;
 use backtrail_wire::Bytes;
 
 use crate::Image;
@@ -29,7 +30,7 @@ pub(crate) fn symbol_table<'a>(image: &Image<'a>) -> Option<DynamicTable<'a>> {
     let strings = table(DT_STRTAB)?;
     let count = match table(DT_HASH) {
         // s390x has words of 64 bits here, all others of 32.
-        Some(hash) if image.arch().name != "s390x" => u64::from(image.bytes_in_order(hash).u32(4).ok()?),
+        Some(hash) if image.arch().cpu != Cpu::S390x => u64::from(image.bytes_in_order(hash).u32(4).ok()?),
         Some(hash) => image.bytes_in_order(hash).u64(8).ok()?,
         None => gnu_hash_count(image.bytes_in_order(table(DT_GNU_HASH)?))?,
     };

@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let arena = Arena::default();
     let mut session = Session::new(Modules::new(&tables, &arena), sampler.stack_bytes(), writer);
     if let Trigger::Entries(_) = options.trigger {
-        session.passing = Abi::of(Arch::native().name).map_or(&[], Abi::general_registers);
+        session.passing = Abi::of(Arch::native().cpu).map_or(&[], Abi::general_registers);
     }
     let mut subject = match signals.unblocked(|| Subject::begin(&options.target)) {
         Ok(subject) => subject,

@@ -93,7 +93,7 @@ fn mappings(image: &Image<'_>, path: &str, base: u64) -> Vec<Mapping> {
 
 /// A thread for each call; `None` for a CPU without a calling convention here.
 fn threads(image: &Image<'_>, calls: &[&Recorded]) -> Option<Vec<Thread>> {
-    let numbers = Abi::of(image.arch().name)?.general_registers();
+    let numbers = Abi::of(image.arch().cpu)?.general_registers();
     let standing = calls.iter().map(|call| {
         let mut registers = Registers::new(call.address);
         for (&number, &value) in numbers.iter().zip(&call.passed) {

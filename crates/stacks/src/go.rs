@@ -5,7 +5,7 @@
 //! crate for DWARF), but R14 holds a `g` in all Go code. What is read here is believed only if all
 //! of it refers to each other, and a call leads from there to here.
 
-use backtrail_arch::{Arch, InstructionSet, Register, Registers};
+use backtrail_arch::{Arch, Cpu, Register, Registers};
 use backtrail_unwind::{Memory, Modules};
 
 /// The register of the current `g` (ABIInternal, "Special-purpose registers").
@@ -42,7 +42,7 @@ pub(crate) fn caller(
     modules: &impl Modules,
     memory: &mut impl Memory,
 ) -> Option<Registers> {
-    if arch.instructions != InstructionSet::X86_64 {
+    if arch.cpu != Cpu::X86_64 {
         return None;
     }
     let mut word = |base: u64, offset: u64| memory.word(base.checked_add(offset)?);

@@ -348,7 +348,7 @@ impl ModuleSet {
                 };
                 let file = Rc::new(file);
                 let reason = match Image::parse(file.bytes()) {
-                    Ok(image) if image.arch() != snapshot.arch => Reason::OtherMachine(image.arch().name),
+                    Ok(image) if image.arch() != snapshot.arch => Reason::OtherMachine(image.arch().name()),
                     Ok(image) => {
                         let found = image.build_id().unwrap_or_default();
                         if wanted.is_empty() || found == wanted {

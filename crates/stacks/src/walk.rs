@@ -47,7 +47,7 @@ pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants)
     Process {
         pid: snapshot.pid,
         name: snapshot.name.clone(),
-        architecture: snapshot.arch.name.to_owned(),
+        architecture: snapshot.arch.name().to_owned(),
         signal: snapshot.signal,
         threads,
         modules: space.recorded(),

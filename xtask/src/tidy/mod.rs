@@ -2,6 +2,7 @@
 
 mod circles;
 mod layers;
+mod prose;
 mod text;
 
 use std::fs;
@@ -47,6 +48,7 @@ fn findings_in(files: &[(String, String)], root: &Path) -> Vec<String> {
         if name.ends_with(".rs") {
             findings.extend(long(name, text));
             findings.extend(unsafe_code(name, text));
+            findings.extend(prose::wide(name, text));
         }
         if !name.ends_with("Cargo.lock") {
             findings.extend(private_paths(name, text, root));

@@ -6,6 +6,7 @@ pub mod aapcs64;
 pub mod sysv_x86_64;
 
 use crate::shape::{DataModel, Shape};
+use backtrail_arch::Cpu;
 
 /// A sort of registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,12 +79,12 @@ impl Abi {
     /// All of them.
     pub const ALL: [Abi; 2] = [Abi::SysvX86_64, Abi::Aapcs64];
 
-    /// That of the CPU with this name (as `uname -m` prints it).
-    pub fn of(architecture: &str) -> Option<Abi> {
-        match architecture {
-            "x86_64" => Some(Abi::SysvX86_64),
-            "aarch64" => Some(Abi::Aapcs64),
-            _ => None,
+    /// The C ABI of a CPU.
+    pub fn of(cpu: Cpu) -> Option<Abi> {
+        match cpu {
+            Cpu::X86_64 => Some(Abi::SysvX86_64),
+            Cpu::Aarch64 => Some(Abi::Aapcs64),
+            Cpu::S390x => None,
         }
     }
 

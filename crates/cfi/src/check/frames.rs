@@ -1,5 +1,6 @@
 //! A way through `.eh_frame` of its own, so that a mistake of the conversion is not made twice.
 
+use backtrail_arch::Cpu;
 use std::collections::{HashMap, HashSet};
 
 use backtrail_wire::Bytes;
@@ -36,7 +37,7 @@ impl<'a> Frames<'a> {
     pub(super) fn new(input: &EhFrame<'_>, data: &'a [u8], key_b: &'a HashSet<usize>) -> Frames<'a> {
         let mut section = gimli::EhFrame::new(data, run_time(input.endian));
         section.set_address_size(input.arch.pointer_bytes);
-        if input.arch.name == "aarch64" {
+        if input.arch.cpu == Cpu::Aarch64 {
             section.set_vendor(gimli::Vendor::AArch64);
         }
         let mut frames = Frames {

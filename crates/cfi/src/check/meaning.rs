@@ -4,7 +4,7 @@
 //! Registers and memory hold hashes of their numbers and addresses. So no algebra of expressions is
 //! needed, and no part of the conversion to rows.
 
-use backtrail_arch::Arch;
+use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
 use gimli::{CfaRule, RegisterRule, UnwindExpression};
 
@@ -158,7 +158,7 @@ impl Evaluator<'_, '_> {
             cfa_by_sp,
             ra,
             fp,
-            mangled_ra: arch.name == "aarch64" && sign_state == Some(RegisterRule::Constant(1)),
+            mangled_ra: arch.cpu == Cpu::Aarch64 && sign_state == Some(RegisterRule::Constant(1)),
         })
     }
 

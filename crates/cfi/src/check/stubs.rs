@@ -2,6 +2,7 @@
 //! should say follows from its instructions (Arm Architecture Reference Manual, C6.2): they push
 //! register pairs and jump.
 
+use backtrail_arch::Cpu;
 use std::ops::Range;
 
 use backtrail_elf::Image;
@@ -33,7 +34,7 @@ pub(super) struct State {
 impl Stubs {
     /// That of `image`; `None` where there is none, or where call frame information describes it.
     pub fn of_image(image: &Image<'_>) -> Option<Stubs> {
-        if image.arch().name != "aarch64" {
+        if image.arch().cpu != Cpu::Aarch64 {
             return None;
         }
         let section = image.section_header(".plt")?;

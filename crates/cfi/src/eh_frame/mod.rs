@@ -18,6 +18,7 @@ mod reason;
 mod rule;
 mod section;
 
+use backtrail_arch::Cpu;
 use std::panic::resume_unwind;
 use std::thread;
 
@@ -45,7 +46,7 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
     let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
     let mut section = gimli::EhFrame::new(&normalized.data, endian);
     section.set_address_size(input.arch.pointer_bytes);
-    if input.arch.name == "aarch64" {
+    if input.arch.cpu == Cpu::Aarch64 {
         section.set_vendor(gimli::Vendor::AArch64);
     }
     let prepared = Prepared {

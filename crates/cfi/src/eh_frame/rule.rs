@@ -1,6 +1,6 @@
 //! One row of the table that call frame information describes, as an SFrame rule.
 
-use backtrail_arch::Arch;
+use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
 use gimli::{CfaRule, RegisterRule, UnwindTableRow};
 
@@ -44,7 +44,7 @@ impl Rules {
             arch,
             sp: number(arch.sp),
             fp: number(arch.fp),
-            signs: arch.name == "aarch64",
+            signs: arch.cpu == Cpu::Aarch64,
         }
     }
 

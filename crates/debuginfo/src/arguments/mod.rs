@@ -116,7 +116,7 @@ fn table_in_pool(
     places: Places,
 ) -> Result<Option<Made>, Error> {
     let arch = image.arch();
-    let abi = Abi::of(arch.name).ok_or(Error::Architecture(arch.name))?;
+    let abi = Abi::of(arch.cpu).ok_or(Error::Architecture(arch.name()))?;
     let Some(sections) = Sections::load_more(with_dwarf, supplementary, &PLACES)? else {
         return Ok(None);
     };

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use backtrail_arch::{aarch64, s390x, x86_64};
+use backtrail_arch::Cpu;
 use backtrail_wire::Bytes;
 
 use super::headers::SectionHeader;
@@ -156,11 +156,10 @@ fn tables_and_relocations(object: &Object<'_>) -> HashSet<usize> {
 /// The types of relocations for fields of 4 and of 8 bytes that hold a distance from themselves.
 fn relocation_types(bytes: &[u8]) -> Result<[u32; 2]> {
     let (_, arch) = crate::header::Header::with_arch(bytes)?;
-    let [_, _, relative32, relative64] = match arch.name {
-        name if name == aarch64::ARCH.name => AARCH64_RELOCATIONS,
-        name if name == s390x::ARCH.name => S390X_RELOCATIONS,
-        name if name == x86_64::ARCH.name => X86_64_RELOCATIONS,
-        _ => return Err(Error::new(ErrorKind::Machine(0), 18)),
+    let [_, _, relative32, relative64] = match arch.cpu {
+        Cpu::Aarch64 => AARCH64_RELOCATIONS,
+        Cpu::S390x => S390X_RELOCATIONS,
+        Cpu::X86_64 => X86_64_RELOCATIONS,
     };
     Ok([relative32, relative64])
 }

@@ -220,7 +220,7 @@ impl<C: Cpu> Checker<C> {
         sources.dedup();
         Checker {
             ways: ways.to_vec(),
-            files: Library::new(&sources, C::ARCH.name),
+            files: Library::new(&sources, C::ARCH.name()),
             code,
             spaces: FxHashMap::default(),
             stack: Stack::new(),

@@ -114,7 +114,7 @@ impl Library {
         let (sources, cpu) = (&self.sources, self.cpu);
         let module = self.modules.entry(key).or_insert_with(|| {
             let bytes = bytes_of(pid, map)?;
-            let image = Image::parse(bytes).ok().filter(|image| image.arch().name == cpu)?;
+            let image = Image::parse(bytes).ok().filter(|image| image.arch().name() == cpu)?;
             Some(Rc::new(Module::new(PathBuf::from(&map.path), image, sources, id)))
         });
         module.clone()
