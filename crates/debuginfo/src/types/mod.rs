@@ -3,8 +3,8 @@
 //! Each unit becomes a graph of types ([`backtrail_ctype::link::Unit`]), which the linker accepts
 //! like the output of a compiler. It equals the output of `gcc -gctf`, except that it is right if
 //! gcc is wrong: arrays of arrays have their dimensions in C's order, large structs their sizes.
-//! `_Atomic`, which the format lacks, is skipped. Anything that cannot be expressed is counted with
-//! its reason.
+//! The format lacks `_Atomic`: the type under it is used. Anything that cannot be expressed is
+//! counted with its reason.
 
 mod build;
 mod dies;
