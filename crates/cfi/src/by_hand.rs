@@ -45,7 +45,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     }
 }
 
-/// The functions that `known` does not cover; empty if there are too many.
+/// The functions that `known` does not cover, up to a limit of bytes in total.
 fn undescribed(image: &Image<'_>, known: &[Range<u64>]) -> Vec<Range<u64>> {
     let is_known = |range: &Range<u64>| {
         let first = known.partition_point(|known| known.end <= range.start);

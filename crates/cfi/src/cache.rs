@@ -33,7 +33,8 @@ pub fn entry(folder: &Path, build_id: &[u8], ending: &str) -> Option<PathBuf> {
 /// Writes a file completely or not at all: it writes a temporary file and renames it. Only the user
 /// may read the file.
 ///
-/// # Errors If the folder can't be created or the file can't be written.
+/// # Errors
+/// If the folder can't be created or the file can't be written.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;

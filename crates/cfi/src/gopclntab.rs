@@ -89,7 +89,7 @@ fn text_start(image: &Image<'_>, table: &Table<'_>) -> Option<u64> {
 }
 
 /// The functions of a section with these bytes. Functions may share the data of their rows, so a
-/// small section could claim endless ones: at most as many are read as the section has bytes.
+/// small section could claim endless rows: at most as many rows are read as the section has bytes.
 pub(crate) fn of_section(bytes: Bytes<'_>, arch: &'static Arch) -> Option<Vec<FunctionRows>> {
     let functions = Table::new(bytes, arch)?.functions();
     Some(functions.into_iter().map(Function::into_rows).collect())

@@ -24,7 +24,7 @@ const MOST_HEAPS: u64 = 8;
 const LARGEST_METHOD: u64 = 512 << 10;
 /// Limit of steps from segment to segment; each skips up to 254 segments.
 const MOST_HOPS: usize = 1 << 12;
-/// Segments have 2 to the power of this many bytes.
+/// The size of a segment is 2 to this power, in bytes.
 const SEGMENT_BITS: std::ops::RangeInclusive<u64> = 4..=16;
 
 const LIBRARY: &str = "/libjvm.so";
@@ -38,7 +38,7 @@ struct Field {
     bytes: usize,
 }
 
-/// The required fields, under the names of any supported version.
+/// The needed fields, as far as this version has them.
 #[derive(Debug, Default)]
 struct Fields(FxHashMap<(&'static str, &'static str), Field>);
 

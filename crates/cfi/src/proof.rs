@@ -273,8 +273,8 @@ fn function_at(process: &impl ProcessCode, address: u64) -> Option<Range<u64>> {
 }
 
 /// Whether a call of `target` may have led to `callee`, which no table row describes. If call frame
-/// information describes `target` and `callee` is outside it, `target` has called something else,
-/// and its own frame is missing.
+/// information describes `target` and `callee` is outside it, `target` has itself made a call, and
+/// its own frame is missing.
 fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     let Some(mapping) = process.find(target) else {
         return false;

@@ -8,7 +8,6 @@
 //! pointer, its CFA is compared with the one that the ABI derives from the caller's stack pointer.
 //!
 //! Intervals are compared, not single pcs, unless an expression reads the pc.
-//! Intervals are compared, not single pcs, except where an expression asks for the pc.
 
 mod frames;
 mod meaning;

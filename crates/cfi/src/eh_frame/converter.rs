@@ -36,7 +36,7 @@ impl Prepared<'_> {
 
 pub(super) struct Converter<'a> {
     prepared: &'a Prepared<'a>,
-    /// Whether the ranges of code are not empty and in order.
+    /// Whether there are ranges of code, and they are in order.
     code_in_order: bool,
     context: UnwindContext<usize, Storage>,
     /// By offset; `None` for an invalid CIE.
