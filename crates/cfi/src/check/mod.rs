@@ -47,7 +47,7 @@ pub fn check(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped]) -> R
     check_linked(input, table, skipped, None)
 }
 
-/// Like [`check`], for a file with code for which linkers write no call frame information but which
+/// Like `check`, for a file with code for which linkers write no call frame information but which
 /// a table may describe: its rows are compared with its instructions.
 pub fn check_linked(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped], stubs: Option<&Stubs>) -> Report {
     let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));

@@ -58,7 +58,7 @@ pub(super) fn unit<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
     units(all, std::iter::once(number as usize))
 }
 
-/// Like [`unit`], and returns the id of each entry that is a type.
+/// Like `unit`, and returns the id of each entry that is a type.
 pub(super) fn unit_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
     let (unit, builder) = build(all, std::iter::once(number as usize), Which::All);
     (unit, builder.ids)

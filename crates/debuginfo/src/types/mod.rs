@@ -99,7 +99,7 @@ impl<'d> Parts<'d> {
         self.make_of(false)
     }
 
-    /// Like [`Parts::make`], and adds types of units in other languages: those of arguments and
+    /// Like `Parts::make`, and adds types of units in other languages: those of arguments and
     /// results that C has too.
     pub fn make_with_arguments<'p>(&'p self) -> Made<'p>
     where

@@ -54,7 +54,7 @@ impl<'a> Sections<'a> {
         Sections::load_more(file, supplementary, &[])
     }
 
-    /// Like [`Sections::load`], with additional sections that types do not need.
+    /// Like `Sections::load`, with additional sections that types do not need.
     pub(crate) fn load_more(
         file: &File<'a>,
         supplementary: Option<&File<'a>>,

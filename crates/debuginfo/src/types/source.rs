@@ -125,7 +125,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Like [`Source::lent`], but with libctf's pointer size: the one in the archive, whatever the
+    /// Like `Source::lent`, but with libctf's pointer size: the one in the archive, whatever the
     /// file is, or else the one of the file's symbol table.
     pub fn lent_like_libctf(&self) -> Lent<'_> {
         let lent = self.lent();
