@@ -1,25 +1,24 @@
-//! Tables of single functions, kept as they are asked for.
+//! Tables of single functions, cached when they are requested.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Addresses that are remembered; whoever asks for more is better off with the table of the whole
-/// module.
+/// Addresses that are cached; a caller with more is better off with the table of the whole module.
 const MOST_ADDRESSES: usize = 1 << 14;
 const LISTS: usize = 1 << 10;
 
-/// An SFrame section; `None` where there is none.
+/// An SFrame section; `None` if there is no table.
 pub(crate) type Table = Option<Rc<[u8]>>;
 
-/// The tables that were asked for. Each stays where it is, so that it can be lent while others are
-/// added.
+/// The tables that were requested. Each has a stable address, so that it can stay borrowed while
+/// others are added.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// By a hash of the address.
+    /// Buckets by a hash of the address.
     lists: Vec<OnceCell<Box<Entry>>>,
     len: Cell<usize>,
-    /// By the offset of the FDE.
+    /// Tables by the offset of the FDE.
     made: RefCell<HashMap<usize, Table>>,
 }
 
@@ -41,10 +40,10 @@ impl Default for Asked {
 }
 
 impl Asked {
-    /// The table for an address, which `find` finds where this has not been asked before; it is
-    /// given the tables of FDEs that were made, by their offsets.
+    /// The table for an address. At its first request `find` makes it, from the tables that exist
+    /// already by the offsets of their FDEs.
     pub(crate) fn table(&self, address: u64, find: impl FnOnce(&mut HashMap<usize, Table>) -> Table) -> Option<&[u8]> {
-        // Neighbours in code are often asked for together; the multiplication spreads them.
+        // Neighbours in code are often requested together; the multiplication spreads them.
         let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - LISTS.ilog2());
         let mut slot = &self.lists[hash as usize];
         while let Some(entry) = slot.get() {

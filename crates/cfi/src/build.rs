@@ -1,4 +1,4 @@
-//! A table made from `.eh_frame`, and what it could not say.
+//! A table built from `.eh_frame`, and the code that it could not describe.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::error::Error;
 /// Code that `.eh_frame` describes and the table does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Address of the first byte (svma); 0 where an FDE does not even say that.
+    /// Address of the first byte (svma); 0 if an FDE does not even give that.
     pub start: u64,
-    /// Bytes; 0 where others describe them or there are none.
+    /// Size in bytes; 0 if other FDEs describe all of it, or it is empty.
     pub size: u64,
-    /// The reason's name: one of [`eh_frame::Reason`] where no version can say it, or of
-    /// [`backtrail_sframe::write::Reason`] where this one can't.
+    /// The reason's name: one of [`eh_frame::Reason`] if no version can express it, or of
+    /// [`backtrail_sframe::write::Reason`] if only this version can't.
     pub reason: &'static str,
 }
 
@@ -28,20 +28,20 @@ impl Skipped {
     }
 }
 
-/// A table and what is to be known of it.
+/// A table with its statistics and what is missing from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Built {
     /// The section's bytes.
     pub bytes: Vec<u8>,
     /// Functions in it.
     pub functions: u32,
-    /// Rows in it; shared ones count for each function.
+    /// Rows in it; shared rows count once for each function.
     pub rows: u32,
     /// Bytes of code that rows describe.
     pub covered_bytes: u64,
-    /// What is missing, by start.
+    /// Code that is missing, by start.
     pub skipped: Vec<Skipped>,
-    /// Where `.eh_frame` makes no sense any more; what was before it is in the table.
+    /// The first invalid place in `.eh_frame`; the table contains everything before it.
     pub damage: Option<eh_frame::Error>,
 }
 
@@ -53,7 +53,7 @@ impl Built {
             .fold(0u64, |sum, skipped| sum.saturating_add(skipped.size))
     }
 
-    /// For each reason, how many pieces of code there are, and their bytes.
+    /// The number of pieces of code and their bytes, for each reason.
     pub fn skipped_by_reason(&self) -> BTreeMap<&'static str, (u64, u64)> {
         let mut reasons = BTreeMap::new();
         for skipped in &self.skipped {
@@ -65,16 +65,16 @@ impl Built {
     }
 }
 
-/// The table that `image`'s `.eh_frame` gives. The sections of a relocatable file should have been
+/// Builds the table from `image`'s `.eh_frame`. The sections of a relocatable file should have been
 /// placed.
 ///
-/// Fails where there is no `.eh_frame`, nothing of it makes sense, or the section would be larger
-/// than its header can tell.
+/// Fails if there is no `.eh_frame`, if nothing in it is valid, or if the section would be larger
+/// than its header can express.
 pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
     table(&functions(image)?, options).map_err(Error::Write)
 }
 
-/// What `image`'s `.eh_frame` says, of which at least something makes sense.
+/// The contents of `image`'s `.eh_frame`, of which at least a part must be valid.
 pub(crate) fn functions(image: &Image<'_>) -> Result<Converted, Error> {
     let section = image.eh_frame()?.ok_or(Error::NoEhFrame)?;
     let converted = eh_frame::convert(&EhFrame::of_image(image, &section.data, section.address));
@@ -84,9 +84,9 @@ pub(crate) fn functions(image: &Image<'_>) -> Result<Converted, Error> {
     Ok(converted)
 }
 
-/// Writes what was converted.
+/// Writes the converted rows as a table.
 ///
-/// Fails where the section would be larger than its header can tell.
+/// Fails if the section would be larger than its header can express.
 pub fn table(converted: &Converted, options: &Options) -> Result<Built, WriteError> {
     let output = converted.write(options)?;
     let by_version = output.skipped.iter().map(|skipped| Skipped {

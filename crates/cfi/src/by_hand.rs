@@ -1,5 +1,5 @@
-//! Rows for functions written by hand that have a symbol and no call frame information, such as the
-//! kernels of linear algebra libraries: their instructions show where the frame is; x86-64 only.
+//! Rows for hand-written functions that have a symbol and no call frame information, such as the
+//! kernels of linear algebra libraries: their instructions show the frame; x86-64 only.
 
 use backtrail_arch::Cpu;
 use std::collections::HashSet;
@@ -12,14 +12,14 @@ use crate::code::{self, Convention, Input};
 use crate::eh_frame::Converted;
 use crate::undescribed::{described, not_described};
 
-/// The largest function that is read, and the most of all functions together, in bytes.
+/// The largest function that is read, and the limit for all functions together, in bytes.
 const LONGEST: u64 = 1 << 18;
 const MOST: u64 = 1 << 26;
 
-/// The builtins of V8, which pop their arguments, and some of which make their callers' frames.
+/// The builtins of V8, which pop their arguments; some of them make their callers' frames.
 const OWN_CONVENTION: &str = "Builtins_";
 
-/// Adds the rows of functions that nobody describes.
+/// Adds the rows of functions that nothing else describes.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     if image.arch().cpu != Cpu::X86_64 || converted.functions.is_empty() {
         return;
@@ -46,7 +46,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     }
 }
 
-/// The functions of which nothing in `known` tells anything, as long as there are not too many.
+/// The functions that `known` does not cover, up to a limit of bytes in total.
 fn undescribed(image: &Image<'_>, known: &[Range<u64>]) -> Vec<Range<u64>> {
     let is_known = |range: &Range<u64>| {
         let first = known.partition_point(|known| known.end <= range.start);

@@ -1,4 +1,4 @@
-//! What was worked out once is kept in files, for the next time.
+//! Results are stored in files for later runs.
 
 use std::fs;
 use std::io::{self, Write};
@@ -6,11 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Build ids of other lengths are no hashes, and would meet each other.
+/// Build IDs of other lengths are not hashes, and would collide.
 const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
 
-/// The user's folder for such files: `$XDG_CACHE_HOME/backtrail`, or `~/.cache/backtrail`. By the
-/// XDG base directory specification a relative path in the variable is to be ignored.
+/// The user's cache folder: `$XDG_CACHE_HOME/backtrail`, or `~/.cache/backtrail`. The XDG base
+/// directory specification says to ignore a relative path in the variable.
 pub fn folder() -> Option<PathBuf> {
     let variable = |name| {
         std::env::var_os(name)
@@ -21,8 +21,8 @@ pub fn folder() -> Option<PathBuf> {
     base.map(|base| base.join("backtrail"))
 }
 
-/// The file for a module with this build id, below `folder`; `None` where the build id does not
-/// tell it from others.
+/// The file in `folder` for a module with this build ID; `None` if the build ID does not identify
+/// the module.
 pub fn entry(folder: &Path, build_id: &[u8], ending: &str) -> Option<PathBuf> {
     BUILD_ID_BYTES.contains(&build_id.len()).then(|| {
         let name: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -30,11 +30,11 @@ pub fn entry(folder: &Path, build_id: &[u8], ending: &str) -> Option<PathBuf> {
     })
 }
 
-/// Writes a file whole or not at all: into one of its own, which is then renamed. Nobody but the
-/// user may read it.
+/// Writes a file completely or not at all: it writes a temporary file and renames it. Only the user
+/// may read the file.
 ///
 /// # Errors
-/// Where the folder can't be made or the file can't be written.
+/// If the folder can't be created or the file can't be written.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;

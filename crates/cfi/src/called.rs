@@ -1,18 +1,18 @@
-//! Where functions begin that neither symbols nor call frame information name: at what direct calls
-//! lead to, and at code whose address is taken; x86-64 only.
+//! The starts of functions that neither symbols nor call frame information show: the targets of
+//! direct calls, and code whose address is taken; x86-64 only.
 //!
-//! Compilers that optimize for size do not align functions, so nothing shows where one ends in a
-//! call that never returns. All bytes that may be such an instruction are read as one. Few others
-//! lead into the code by accident, as long as it is small.
+//! Compilers that optimize for size do not align functions, so nothing shows where a function ends
+//! in a call that never returns. Every byte that may begin such an instruction is read as one. In
+//! small files, few other bytes lead into the code by accident.
 
 use backtrail_arch::Cpu;
 use backtrail_elf::Image;
 
-/// The code of larger files is not searched: too many of their bytes would look like calls into it.
+/// Larger files are not searched: too many of their bytes would look like calls into the code.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// Addresses (svma) that direct calls and taken addresses lead to, in order. Empty for large files
-/// and other CPUs.
+/// Targets of direct calls and taken addresses (svma), in order. Empty for large files and other
+/// CPUs.
 pub fn called(image: &Image<'_>) -> Vec<u64> {
     let ranges = image.code_ranges();
     let size = ranges.iter().fold(0u64, |sum, range| {
@@ -33,7 +33,7 @@ pub fn called(image: &Image<'_>) -> Vec<u64> {
     found
 }
 
-/// Where code that lies at `start` leads, if every byte begins an instruction.
+/// The targets in code at `start`, if every byte begins an instruction.
 fn targets(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
     (0..code.len()).zip(start..).filter_map(|(offset, at)| {
         let (len, word) = match *code.get(offset..)? {

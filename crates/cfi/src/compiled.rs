@@ -1,4 +1,4 @@
-//! The frames of code whose compiler reports the size of the frame, as Java's machine does.
+//! The frames of code whose compiler reports its frame size, such as HotSpot's.
 //!
 //! Such code has one frame from the end of its prologue on. Its instructions, followed in the order
 //! of their addresses, show where the frame is not complete yet, where an epilogue has removed it,
@@ -10,12 +10,12 @@ use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// Bytes of the return address and the frame pointer, which lies next to it.
+/// Bytes of the return address, and of the frame pointer next to it.
 const RA_BYTES: i64 = 8;
 const SAVED_BYTES: i64 = 16;
-/// Bytes of an entry's first instruction, if a jump may replace it.
+/// Bytes of an entry's first instruction, if a jump may have replaced it.
 const ENTRY_BYTES: usize = 7;
-/// Jump targets with a frame that is not whole: a few per return.
+/// Limit of jump targets with an incomplete frame: there are a few per return.
 const MOST_TARGETS: usize = 1 << 12;
 
 /// A piece of compiled code.
@@ -23,13 +23,13 @@ const MOST_TARGETS: usize = 1 << 12;
 pub(crate) struct Compiled<'c> {
     /// Its instructions.
     pub(crate) code: &'c [u8],
-    /// The address of the first.
+    /// The address of its first byte.
     pub(crate) start: u64,
     /// Bytes from the stack pointer to the CFA once the frame is complete.
     pub(crate) frame_bytes: u32,
-    /// Where it is complete.
+    /// Address from which the frame is complete.
     pub(crate) complete: u64,
-    /// A second entry, for loops that were entered in an interpreter.
+    /// A second entry, for loops that began in the interpreter.
     pub(crate) second_entry: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ const AT_ENTRY: Frame = Frame {
 };
 
 impl Compiled<'_> {
-    /// The rule of the frame at `pc`. `None` if the instructions do not fit what was reported.
+    /// The rule of the frame at `pc`. `None` if the instructions contradict the reported frame.
     pub(crate) fn rule(&self, arch: &Arch, pc: u64, is_return: bool) -> Option<Rule> {
         if arch.cpu != Cpu::X86_64 {
             return None;
@@ -84,14 +84,14 @@ impl Compiled<'_> {
         loop {
             let at = decoder.ip();
             if at >= self.complete && !is_complete {
-                // Another frame than the reported one: nothing here can be relied on.
+                // The frame differs from the reported one: nothing here can be relied on.
                 let fits = at == self.complete && frame.bytes == whole.bytes && frame.has_saved;
                 if !fits {
                     return None;
                 }
                 is_complete = true;
             }
-            // A return address belongs to the call before it, not to what else jumps there.
+            // A return address belongs to the call before it, not to other jumps to the same place.
             if at < pc || !is_return {
                 if let Some(known) = targets.remove(&at) {
                     frame = known;
@@ -136,15 +136,15 @@ impl Compiled<'_> {
     }
 
     /// The frame after the first instruction of a method that must not be entered any more: a jump
-    /// replaced five of its seven bytes.
+    /// has replaced five of its seven bytes.
     fn patched_entry(&self, instruction: &Instruction, frame: Frame) -> Option<Frame> {
         const JUMP_BYTES: usize = 5;
         let is_jump = instruction.flow_control() == FlowControl::UnconditionalBranch && instruction.len() == JUMP_BYTES;
         let at = instruction.ip().checked_sub(self.start).filter(|_| is_jump)? as usize;
         match self.code.get(at + JUMP_BYTES..at + ENTRY_BYTES)? {
-            // What is left of `mov [rsp-0x14000], eax`, which touches the pages below the stack.
+            // The rest of `mov [rsp-0x14000], eax`, which touches the pages below the stack.
             [0xfe, 0xff] => Some(frame),
-            // What is left of `sub rsp, SIZE`.
+            // The rest of `sub rsp, SIZE`.
             [0, 0] => Some(Frame {
                 bytes: Some(self.frame_bytes.into()),
                 ..frame
@@ -202,7 +202,7 @@ fn take(instruction: &Instruction, frame: &mut Frame) {
         }
         Mnemonic::Mov if second == Register::RBP && is_saved_slot(0, frame) => frame.has_saved = true,
         Mnemonic::Mov if first == Register::RBP && is_saved_slot(1, frame) => frame.has_saved = false,
-        // The address of the next instruction, put on the stack.
+        // A call of the next instruction pushes its address.
         Mnemonic::Call
             if instruction.op0_kind() == OpKind::NearBranch64
                 && instruction.near_branch_target() == instruction.next_ip() =>

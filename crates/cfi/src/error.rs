@@ -1,4 +1,4 @@
-//! Why there is no table.
+//! The reasons why a module has no table.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use crate::eh_frame;
 pub enum Error {
     /// A section cannot be read.
     Elf(backtrail_elf::Error),
-    /// The module has neither `.sframe` nor `.eh_frame`, nor anything in its place.
+    /// The module has neither `.sframe` nor `.eh_frame`, nor any other unwind information.
     NoUnwindInformation,
-    /// The file has no `.eh_frame`, or no bytes of it.
+    /// The file has no `.eh_frame`, or its contents are missing.
     NoEhFrame,
-    /// Nothing of `.eh_frame` makes sense.
+    /// Nothing in `.eh_frame` is valid.
     Cfi(eh_frame::Error),
     /// The table would be larger than its format allows.
     Write(WriteError),

@@ -1,4 +1,4 @@
-//! What fuzzing runs: every function that reads untrusted bytes.
+//! Entry points for fuzzing: every function that reads untrusted bytes.
 
 use std::borrow::Cow;
 
@@ -14,8 +14,8 @@ use crate::registers::{CallFrames, Held};
 use crate::whole::Whole;
 use crate::{build, check, gopclntab, objects, tables};
 
-/// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks what
-/// holds for every input.
+/// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks the
+/// properties that hold for every input.
 pub fn cfi(data: &[u8]) {
     for (arch, endian) in [
         (&x86_64::ARCH, Endian::Little),
@@ -37,7 +37,7 @@ pub fn cfi(data: &[u8]) {
     }
 }
 
-/// Reads `data` as a `.gopclntab` of each CPU that Go's programs are for here.
+/// Reads `data` as a `.gopclntab` of each CPU whose Go programs are supported.
 pub fn go_tables(data: &[u8]) {
     for arch in [&x86_64::ARCH, &aarch64::ARCH] {
         let functions = gopclntab::of_section(Bytes::new(data, Endian::Little), arch).unwrap_or_default();
@@ -50,8 +50,8 @@ pub fn go_tables(data: &[u8]) {
     }
 }
 
-/// Reads `data` as a `.gopclntab` with names, and as the memory that inlined calls are in, and asks
-/// for addresses all over it.
+/// Reads `data` as a `.gopclntab` with names and as the memory that contains inlined calls, and
+/// looks up addresses all over it.
 pub fn go_names(data: &[u8]) {
     for base in [0, 0x40_0000] {
         let memory = vec![(base, data)];
@@ -69,8 +69,8 @@ pub fn go_names(data: &[u8]) {
     }
 }
 
-/// Asks the call frame information of the ELF file `data` for callers of frames all over its code,
-/// on a made-up stack.
+/// Looks up callers of frames all over the code of the ELF file `data` in its call frame
+/// information, on a made-up stack.
 pub fn registers(data: &[u8]) {
     const FRAMES: u64 = 64;
     let Ok(image) = Image::parse(data) else { return };
@@ -84,7 +84,7 @@ pub fn registers(data: &[u8]) {
         CallFrames::new(&image, held(section.clone()), header),
         CallFrames::new(&image, held(section), None),
     ];
-    // The table of the whole section says the same as those of its functions.
+    // The table of the whole section agrees with those of its functions.
     let whole = build::of_image(&image, &Options::new(Version::V3, tables::abi(&image), 0));
     let row = |table: &[u8], svma: u64| {
         let found = Section::parse(table, 0).expect("a written section reads").lookup(svma);
@@ -98,7 +98,7 @@ pub fn registers(data: &[u8]) {
             let mut registers = Registers::new(svma);
             registers.set(image.arch().sp, 0x7000_0000);
             registers.set(image.arch().fp, 0x7000_0100);
-            // A search table may lie.
+            // A search table may contain wrong entries.
             let _ = frames[0].function(svma, |_| false);
             if let (Some(function), Ok(whole)) = (frames[1].function(svma, |_| false), &whole) {
                 assert_eq!(row(function, svma), row(&whole.bytes, svma), "{svma:#x}");
@@ -113,8 +113,8 @@ pub fn registers(data: &[u8]) {
     }
 }
 
-/// Builds tables of each version from the ELF file `data`, and holds them against its `.eh_frame`:
-/// what was built from it must say the same, and lack only what was told to be left out.
+/// Builds tables of each version from the ELF file `data`, and compares them with its `.eh_frame`:
+/// they must agree, and only code that was reported as left out may be missing.
 pub fn build(data: &[u8]) {
     let Ok(image) = Image::parse(data).map(Image::with_sections_placed) else {
         return;
@@ -131,7 +131,7 @@ pub fn build(data: &[u8]) {
             continue;
         }
         assert_eq!(report.mismatches, [], "{version:?}");
-        // Of damaged FDEs that overlap, code is told for each of them.
+        // If damaged FDEs overlap, code is reported for each of them.
         assert!(
             report.uncovered_bytes() <= built.uncovered_bytes(),
             "{version:?}: {:x?}",
@@ -141,8 +141,8 @@ pub fn build(data: &[u8]) {
 }
 
 /// Adds a table of each version to the ELF file `data`, as the command does: it is found again,
-/// says what `.eh_frame` says, and adding once more changes nothing. Whether the file takes tables
-/// at all comes back.
+/// agrees with `.eh_frame`, and adding it once more changes nothing. Returns whether the file can
+/// take tables at all.
 pub fn add(data: &[u8]) -> bool {
     for version in Version::ALL {
         let Some(added) = with_table(data, version) else {
@@ -164,7 +164,7 @@ pub fn add(data: &[u8]) -> bool {
     true
 }
 
-/// Rows that only the table had before are kept, and are all that may differ.
+/// Rows that only the table had before are kept; nothing else may differ.
 fn only_kept_rows_differ(report: &check::Report, version: Version) {
     let only_kept = report.mismatches.iter().all(|found| found.what == check::What::Code);
     assert!(
@@ -190,8 +190,8 @@ fn with_table(data: &[u8], version: Version) -> Option<Vec<u8>> {
 }
 
 /// Adds tables of each version to the relocatable file `data`, as the command does: together they
-/// say what `.eh_frame` says, and adding once more changes nothing. Whether the file takes tables
-/// at all comes back.
+/// agree with `.eh_frame`, and adding them once more changes nothing. Returns whether the file can
+/// take tables at all.
 pub fn object(data: &[u8]) -> bool {
     for version in Version::ALL {
         let Some(added) = with_object_tables(data, version) else {

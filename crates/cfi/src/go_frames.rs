@@ -1,15 +1,15 @@
-//! What the code of Go's functions adds to `.gopclntab`: where the frame pointer is, and how the
-//! runtime's functions that switch stacks are left; x86-64 only.
+//! The facts that the code of Go's functions adds to `.gopclntab`: where the frame pointer is, and
+//! how to leave the runtime's functions that switch stacks; x86-64 only.
 //!
-//! Compiled functions with a frame keep the caller's frame pointer just below the return address
-//! and point there themselves (`cmd/internal/obj/x86/obj6.go`), so that a row can stand on the
-//! frame pointer and be followed where the stack was not copied. The instructions that do it lie
-//! where the table says that the stack pointer moves.
+//! Compiled functions with a frame save the caller's frame pointer just below the return address
+//! and point their own frame pointer there (`cmd/internal/obj/x86/obj6.go`). So a row can count
+//! from the frame pointer, and can be followed even if the stack was not copied. The instructions
+//! that set it are at the place where the table moves the stack pointer.
 //!
 //! `runtime.systemstack`, `asmcgocall` and `cgocallback` load the stack pointer of another stack.
-//! From Go 1.21 on their frame pointer stays what it was, and leads back; before, the first two
-//! have no frame, and nothing in the thread's own stack leads back. `mcall` leaves its goroutine
-//! for good: nothing returns there.
+//! From Go 1.21 on their frame pointer keeps its value, and leads back; before, the first two have
+//! no frame, and nothing in the thread's own stack leads back. `mcall` leaves its goroutine for
+//! good: nothing returns there.
 
 use backtrail_arch::Cpu;
 use backtrail_elf::Image;
@@ -21,9 +21,9 @@ use crate::eh_frame::{self, Converted};
 use crate::gopclntab::{self, Distance, Function};
 use crate::undescribed::not_described;
 
-/// `abi.FuncFlagSPWrite`: it sets the stack pointer to what no table tells.
+/// `abi.FuncFlagSPWrite`: the function sets the stack pointer to a value that no table contains.
 const SP_WRITE: u8 = 2;
-/// `abi.FuncFlagAsm`: it is written by hand, and may use the frame pointer for anything.
+/// `abi.FuncFlagAsm`: the function is hand-written, and may use the frame pointer for anything.
 const ASSEMBLY: u8 = 4;
 
 /// DWARF numbers (System V AMD64 ABI, figure 3.36).
@@ -31,25 +31,26 @@ const RBP: u8 = 6;
 const RSP: u8 = 7;
 const RETURN_ADDRESS: u8 = 16;
 
-/// A frame to which nothing in the stack at hand leads back: it stands on what is in no register.
-/// Without a row, its instructions would be read, which know nothing of other stacks.
+/// A frame from which nothing in the sampled stack leads back: its rule needs a register that is
+/// never known. Without a row, its instructions would be read, and they do not show the other
+/// stack.
 const LOST: Rule = Rule::new(Location::register(RETURN_ADDRESS, 0), Location::saved(-8));
 
-/// From the return address to the CFA, in bytes.
+/// Bytes from the return address to the CFA.
 const WORD: i32 = 8;
 
-/// What a signal handler returns to: `mov rax, 15` or `mov eax, 15`, and `syscall`.
+/// The code to which signal handlers return: `mov rax, 15` or `mov eax, 15`, and `syscall`.
 const RESTORERS: [&[u8]; 2] = [
     &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// Functions whose return address is not behind a call, but where a signal has interrupted the
-/// code.
+/// Functions that a signal enters: their return address does not follow a call, but is the place of
+/// the interruption.
 const INJECTED: [&str; 2] = ["runtime.asyncPreempt", "runtime.sigpanic"];
 
-/// Adds the functions of `.gopclntab`. Where call frame information describes them too, as
-/// `.debug_frame` does, it says less: nothing of the frame pointer, nor of switches between stacks.
+/// Adds the functions of `.gopclntab`. They replace those of call frame information such as
+/// `.debug_frame`, which describes neither the frame pointer nor switches between stacks.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     let functions = functions(image).unwrap_or_default();
     if !functions.is_empty() {
@@ -67,7 +68,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     }
 }
 
-/// The rows of the functions of `.gopclntab`; `None` if there is none, or it makes no sense.
+/// The rows of the functions of `.gopclntab`; `None` if the section is missing or invalid.
 fn functions(image: &Image<'_>) -> Option<Vec<FunctionRows>> {
     let functions = gopclntab::functions(image)?;
     Some(match image.arch().cpu {
@@ -76,7 +77,7 @@ fn functions(image: &Image<'_>) -> Option<Vec<FunctionRows>> {
     })
 }
 
-/// The rows of all functions, which come in order.
+/// The rows of all functions, which must be in order.
 fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<FunctionRows> {
     let mut rows: Vec<FunctionRows> = Vec::with_capacity(functions.len());
     for function in functions {
@@ -85,14 +86,15 @@ fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<FunctionRows> {
             continue;
         };
         match function.name.as_str() {
-            // It is marked as the first of its stack, and the signal has come from another one.
+            // The table marks it as the first of its stack, but the signal came from another stack.
             "runtime.sigtramp" => rows.push(framed(&function, bytes)),
             name if name.starts_with("runtime.sigreturn") && restores(bytes) => {
                 let restorer = restorer(image, &function, rows.last_mut());
                 rows.extend(restorer);
             }
             _ if function.is_first() => rows.push(function.into_rows()),
-            // The program's entry point, and what it jumps to; libraries have one that is called.
+            // The program's entry point, and the target of its jump; libraries have one that is
+            // called.
             name if name.starts_with("_rt0_") && !name.ends_with("_lib") => rows.push(outermost(&function)),
             name if INJECTED.contains(&name) => rows.push(FunctionRows {
                 signal_frame: true,
@@ -109,7 +111,7 @@ fn bytes<'a>(image: &Image<'a>, function: &Function) -> Option<&'a [u8]> {
     image.data_at(function.start)?.get(..function.size as usize)
 }
 
-/// The rows of a function that leaves the stack pointer to the compiler or the assembler.
+/// The rows of a function whose stack pointer the compiler or the assembler manages.
 fn framed(function: &Function, code: &[u8]) -> FunctionRows {
     let mut rows = Vec::with_capacity(function.distances.len() + 2);
     let mut frame: Option<Frame> = None;
@@ -136,7 +138,7 @@ fn framed(function: &Function, code: &[u8]) -> FunctionRows {
         known.body(function, code, pc..end, distance.bytes, &mut rows);
     }
     rows.retain(|(pc, _)| *pc < function.size);
-    // The table may say that the stack pointer moves within the instructions that make the frame.
+    // The table may move the stack pointer within the instructions that make the frame.
     rows.sort_by_key(|(pc, _)| *pc);
     rows.dedup_by(|next, before| next.0 == before.0 || next.1 == before.1);
     let rows = rows.into_iter().map(|(start, rule)| Row {
@@ -167,23 +169,23 @@ fn by_fp() -> Rule {
     }
 }
 
-/// How a function has made its frame.
+/// How a function makes its frame, as offsets in its code.
 #[derive(Clone, Copy)]
 struct Frame {
     /// From here on the caller's frame pointer is saved below the return address.
     saved: u32,
-    /// From here on the frame pointer points there.
+    /// From here on the frame pointer points to that slot.
     points: u32,
-    /// It is restored before the stack pointer, not behind it.
+    /// The frame pointer is restored before the stack pointer, not after it.
     restored_first: bool,
-    /// In assembly, up to here nothing else is put into it.
+    /// In assembly, the frame pointer is not changed up to here.
     kept: u32,
 }
 
 impl Frame {
-    /// The instructions that make it, around the place from which the stack pointer is at
-    /// `distance`: `push rbp; mov rbp, rsp`, or from Go 1.20 backwards `sub rsp, N; mov
-    /// [rsp+N-8], rbp; lea rbp, [rsp+N-8]`.
+    /// Finds the instructions that make the frame, around the place from which the stack pointer is
+    /// at `distance`: `push rbp; mov rbp, rsp`, or up to Go 1.20 `sub rsp, N; mov [rsp+N-8], rbp;
+    /// lea rbp, [rsp+N-8]`.
     fn find(code: &[u8], distance: Distance) -> Option<Frame> {
         let (before, after) = code.split_at_checked(distance.pc as usize)?;
         if distance.bytes == WORD && before.ends_with(&[0x55]) && after.starts_with(&[0x48, 0x89, 0xe5]) {
@@ -234,8 +236,8 @@ impl Frame {
             return;
         }
         rows.push((range.start, by_fp()));
-        // Around calls of `runtime.duffcopy` and `duffzero` the frame pointer points into what is
-        // below the frame.
+        // Around calls of `runtime.duffcopy` and `duffzero` the frame pointer points below the
+        // frame.
         for (start, end) in detours(code, &range) {
             rows.push((start, on_stack));
             rows.push((end, by_fp()));
@@ -250,7 +252,7 @@ impl Frame {
     }
 }
 
-/// An instruction with this opcode on `rbp` and the word at `rsp` plus `offset`.
+/// Encodes an instruction with this opcode on `rbp` and the word at `rsp` plus `offset`.
 fn at_sp(opcode: u8, offset: i32) -> Vec<u8> {
     let mut bytes = vec![0x48, opcode];
     match i8::try_from(offset) {
@@ -263,12 +265,12 @@ fn at_sp(opcode: u8, offset: i32) -> Vec<u8> {
     bytes
 }
 
-/// Where the frame pointer is restored before `add rsp, N`, which ends at `end`.
+/// The offset at which the frame pointer is restored before `add rsp, N`, which ends at `end`.
 fn restored(code: &[u8], end: u32, distance: i32) -> Option<u32> {
     let before = code.get(..end as usize)?;
     let add = match i8::try_from(distance) {
         Ok(distance) => vec![0x48, 0x83, 0xc4, distance.cast_unsigned()],
-        // 128 is subtracted as -128, which is a byte.
+        // 128 is subtracted as -128, which fits into a byte.
         Err(_) if distance == 128 => vec![0x48, 0x83, 0xec, 0x80],
         Err(_) => [&[0x48, 0x81, 0xc4][..], &distance.to_le_bytes()].concat(),
     };
@@ -277,8 +279,8 @@ fn restored(code: &[u8], end: u32, distance: i32) -> Option<u32> {
     before.ends_with(&load).then_some(before.len() as u32)
 }
 
-/// `mov [rsp-16], rbp; lea rbp, [rsp-16]`, a call, and `mov rbp, [rbp]`: from behind the second to
-/// behind the last.
+/// The places of `mov [rsp-16], rbp; lea rbp, [rsp-16]`, a call, and `mov rbp, [rbp]`: each from
+/// the end of the second instruction to the end of the last.
 fn detours(code: &[u8], range: &std::ops::Range<u32>) -> Vec<(u32, u32)> {
     const BEGIN: [u8; 10] = [0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0];
     const END: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
@@ -316,8 +318,8 @@ fn restores(code: &[u8]) -> bool {
     RESTORERS.iter().any(|restorer| code.starts_with(restorer))
 }
 
-/// The rows of what signal handlers return to. They begin one byte earlier: callers are looked up
-/// by the byte before the return address.
+/// The rows of the code to which signal handlers return. They begin one byte earlier: callers are
+/// looked up by the byte before the return address.
 fn restorer(image: &Image<'_>, function: &Function, before: Option<&mut FunctionRows>) -> Option<FunctionRows> {
     let frame = &image.arch().signal_frame;
     let word = |offset: i64| {
@@ -352,7 +354,7 @@ fn restorer(image: &Image<'_>, function: &Function, before: Option<&mut Function
     })
 }
 
-/// The rows of a function that switches stacks, as its instructions tell them.
+/// The rows of a function that switches stacks, from its instructions.
 fn switching(function: &Function, bytes: &[u8]) -> FunctionRows {
     let end = function.start + u64::from(function.size);
     let known = code::rows(&Input {
@@ -426,13 +428,13 @@ mod tests {
             (14, Some(by_sp(0, None))),
         ];
         assert_eq!(shape(&code, &distances, 0), expected);
-        // Assembly may use the register for anything, once it is saved.
+        // Assembly may use the register for anything after it is saved.
         let by_hand = shape(&code, &distances, ASSEMBLY);
         assert_eq!(by_hand[2..], [(4, Some(by_fp())), (14, Some(by_sp(0, None)))]);
         let mut uses = code;
         uses[8] = 0x5d;
         assert_eq!(shape(&uses, &distances, ASSEMBLY)[3], (8, Some(by_sp(24, SAVED))));
-        // What makes no frame in a known way has rows of the stack pointer alone.
+        // Code that makes its frame in another way has rows for the stack pointer alone.
         let other = [0x90; 15];
         let rules = shape(&other, &distances, 0);
         assert!(rules.iter().all(|(_, rule)| rule.unwrap().fp.is_none()));

@@ -1,12 +1,13 @@
-//! Names, files and lines of Go's functions, inlined calls too, from `.gopclntab`, which Go
-//! programs keep when they are stripped.
+//! Names, files and lines of Go's functions, including inlined calls, from `.gopclntab`, which
+//! remains in stripped Go programs.
 //!
-//! The section is a header and tables that it has the offsets of (`runtime/symtab.go`,
-//! `internal/abi/symtab.go`): names and file names, each ending in a zero; a table of numbers of
-//! files for each compilation unit; tables of values by pc; and functions. A function (`_func`) has
-//! the offsets of its name and of its tables: file, line, and the index in the tree of
-//! inlined calls. That tree lies elsewhere, at an offset from `go:func.*`, the address of which
-//! only the runtime's `moduledata` has. It is found by its first word, the address of the section.
+//! The section is a header and tables at offsets from the header (`runtime/symtab.go`,
+//! `internal/abi/symtab.go`): names and file names, each ending in a zero; a table of file numbers
+//! for each compilation unit; tables of values by pc; and functions. A function (`_func`) has the
+//! offsets of its name and of its tables: file, line, and the index in the tree of inlined calls.
+//! That tree lies outside the section, at an offset from `go:func.*`, whose address only the
+//! runtime's `moduledata` contains. `moduledata` is found by its first word, the address of the
+//! section.
 //!
 //! Header: magic (4 bytes), 2 zeros, the pc's quantum, bytes of a pointer, then words: functions,
 //! files, from Go 1.18 on the start of the text (0 from Go 1.26 on: `moduledata` has it), and the
@@ -25,27 +26,27 @@ const GO_1_16: u32 = 0xffff_fffa;
 const GO_1_18: u32 = 0xffff_fff0;
 const GO_1_20: u32 = 0xffff_fff1;
 
-/// Index of the table by pc that has inlined calls (`abi.PCDATA_InlTreeIndex`).
+/// Index of the table by pc that contains inlined calls (`abi.PCDATA_InlTreeIndex`).
 const INLINE_INDEX: u32 = 2;
-/// Index of the data of a function that is the tree of inlined calls (`abi.FUNCDATA_InlTree`).
+/// Index of the tree of inlined calls among the data of a function (`abi.FUNCDATA_InlTree`).
 const INLINE_TREE: u8 = 3;
-/// Words of `moduledata` in which the start of the text is, and where `go:func.*` can be: the place
-/// differs between versions.
+/// Words of `moduledata` that contain the start of the text, and that may contain `go:func.*`,
+/// whose place differs between versions.
 const TEXT: usize = 22;
 const GO_FUNC: Range<usize> = 36..48;
-/// Functions with inlined calls by which the address of `go:func.*` is checked.
+/// Functions with inlined calls that are checked to find the address of `go:func.*`.
 const CHECKED: usize = 64;
-/// More calls than this are not inlined into each other.
+/// The deepest nesting of inlined calls that is read.
 const MOST_INLINED: usize = 128;
 /// The longest name, in bytes.
 const LONGEST_NAME: usize = 8 << 10;
 
-/// A call that goes on at an address.
+/// A call that is in progress at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoCall {
     /// The function, with its package.
     pub function: String,
-    /// Where the function begins that the call has its frame of (svma).
+    /// Start of the function in whose frame the call runs (svma).
     pub start: u64,
     /// Source file.
     pub file: Option<String>,
@@ -53,18 +54,18 @@ pub struct GoCall {
     pub line: Option<u32>,
 }
 
-/// Where fields are in a version.
+/// The layout of a version.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    /// Bytes of an entry of the table of functions: its code and its `_func`.
+    /// Bytes of an entry in the table of functions: the offsets of its code and its `_func`.
     entry: usize,
-    /// In `_func`: its name's offset. Behind it are the tables of files, lines and the number of
-    /// others.
+    /// In `_func`: the offset of its name. After it come the tables of files and lines, and the
+    /// number of other tables.
     name: usize,
     /// In `_func`: the number of its data, the last byte before the offsets of its other tables by
     /// pc.
     data_count: usize,
-    /// In a node of a tree of inlined calls: the name and the pc of the call, and its size.
+    /// In a node of a tree of inlined calls: the name and the pc of the call, and the node's size.
     inlined: (usize, usize, usize),
 }
 
@@ -94,7 +95,7 @@ pub struct GoNames<'a> {
     endian: Endian,
     layout: Layout,
     quantum: u64,
-    /// The address that code counts from.
+    /// The address from which offsets of code count.
     text: u64,
     functions: usize,
     names: usize,
@@ -102,10 +103,10 @@ pub struct GoNames<'a> {
     files: usize,
     tables: usize,
     table: usize,
-    /// Loaded bytes by address: what inlined calls are in.
+    /// Loaded bytes by address, which contain the inlined calls.
     memory: Vec<(u64, &'a [u8])>,
-    /// The address of `go:func.*`; `None` where it is not known, and 0 where functions have
-    /// addresses instead of offsets.
+    /// The address of `go:func.*`; `None` if it is not known, and 0 if functions have addresses
+    /// instead of offsets.
     go_func: Option<u64>,
 }
 
@@ -119,7 +120,7 @@ struct Function {
 }
 
 impl<'a> GoNames<'a> {
-    /// Those of `image`; `None` if it is no Go program, or one of an unknown version.
+    /// The names of `image`; `None` if it is not a Go program, or of an unknown version.
     pub fn of_image(image: &Image<'a>) -> Option<GoNames<'a>> {
         let section = gopclntab::section(image)?;
         let segments = image.segments().iter().filter(|segment| segment.is_load());
@@ -156,7 +157,7 @@ impl<'a> GoNames<'a> {
             layout,
             quantum: bytes.u8(6).ok()?.into(),
             text: if words == 24 { 0 } else { bytes.u64(24).ok()? },
-            // The last entry is where the last function ends.
+            // The last entry only marks the end of the last function.
             functions: word(8)?.min(room.saturating_sub(1)),
             names: word(words)?,
             units: word(words + 8)?,
@@ -169,7 +170,7 @@ impl<'a> GoNames<'a> {
         })
     }
 
-    /// The calls that go on at `svma`, the innermost first; none outside of Go's code.
+    /// The calls in progress at `svma`, the innermost first; empty outside of Go's code.
     pub fn lookup(&self, svma: u64) -> Vec<GoCall> {
         self.calls(svma).unwrap_or_default()
     }
@@ -191,7 +192,7 @@ impl<'a> GoNames<'a> {
         Some(calls)
     }
 
-    /// The call of a function with this name that goes on at an offset of the code.
+    /// The call in progress at an offset of the code, in a function with this name.
     fn call(&self, function: Function, name: u32, pc: u64) -> Option<GoCall> {
         let line = self.value(self.field(function, 20)?, pc);
         Some(GoCall {
@@ -213,7 +214,7 @@ impl<'a> GoNames<'a> {
         (offset != u32::MAX && !file.is_empty()).then_some(file)
     }
 
-    /// A field of `_func`, by its distance from the name's.
+    /// A field of `_func`, by its distance from the field with the name.
     fn field(&self, function: Function, from_name: usize) -> Option<u32> {
         self.u32(function.at + self.layout.name + from_name)
     }
@@ -240,7 +241,7 @@ impl<'a> GoNames<'a> {
             _ => self.bytes().u64(entry + 8).ok()?,
         };
         let at = self.table.checked_add(usize::try_from(offset).ok()?)?;
-        // So that no offset of a field overflows.
+        // Keeps the offsets of fields from overflowing.
         (at < self.section.len()).then_some(())?;
         Some(Function {
             start,
@@ -249,8 +250,8 @@ impl<'a> GoNames<'a> {
         })
     }
 
-    /// The address where the function with this index begins; that of the last one is the end of
-    /// the one before.
+    /// The start of the function with this index; the entry after the last function has the end of
+    /// the text.
     fn start(&self, index: usize) -> Option<u64> {
         let entry = self.table + index * self.layout.entry;
         match self.layout.entry {
@@ -259,7 +260,7 @@ impl<'a> GoNames<'a> {
         }
     }
 
-    /// What a table by pc has at an offset of the code.
+    /// The value in a table by pc at an offset of the code.
     fn value(&self, table: u32, pc: u64) -> Option<i32> {
         if table == 0 {
             return None;
@@ -272,7 +273,7 @@ impl<'a> GoNames<'a> {
                 return None;
             }
             let change = u32::try_from(change).ok()?;
-            // The sign is the lowest bit, and the rest its complement where it is set.
+            // The lowest bit is the sign; if it is set, the rest is the complement.
             value = value.wrapping_add((change >> 1) as i32 ^ -((change & 1) as i32));
             let step = cursor.uleb128().ok()?.checked_mul(self.quantum)?;
             at = at.checked_add(step).filter(|_| step != 0)?;
@@ -282,7 +283,7 @@ impl<'a> GoNames<'a> {
         }
     }
 
-    /// Where the function's tree of inlined calls is.
+    /// The function's tree of inlined calls.
     fn inline_tree(&self, function: Function) -> Option<&'a [u8]> {
         let address = self.inline_offset(function)?.checked_add(self.go_func?)?;
         self.memory_at(address)
@@ -322,13 +323,13 @@ impl<'a> GoNames<'a> {
             name: node.u32(at.checked_add(name)?).ok()?,
             parent_pc: node.u32(at.checked_add(parent_pc)?).ok()?.into(),
         };
-        // A name begins where the one before has ended.
+        // A name begins after the terminator of the one before it.
         let before = self.names.checked_add((found.name as usize).checked_sub(1)?)?;
         (found.parent_pc < function.size && self.bytes().u8(before) == Ok(0)).then_some(found)
     }
 
-    /// The address of the runtime's `moduledata`, whose first two words are where the section and
-    /// the names in it are.
+    /// The address of the runtime's `moduledata`, whose first two words are the addresses of the
+    /// section and of its names.
     fn module_data(&self, section: u64) -> Option<u64> {
         let names = section.checked_add(self.names as u64)?;
         let wanted = |word: u64| match self.endian {
@@ -352,7 +353,7 @@ impl<'a> GoNames<'a> {
         Bytes::new(bytes, self.endian).u64(0).ok().filter(|&word| word != 0)
     }
 
-    /// The start of the text of a program that begins in Go's own entry point.
+    /// The start of the text of a program whose entry point is Go's own.
     fn text_by_entry(&self, image: &Image<'_>) -> Option<u64> {
         if image.kind() == Kind::Relocatable {
             return None;
@@ -366,8 +367,7 @@ impl<'a> GoNames<'a> {
         image.entry().checked_sub(entries.next()?.start)
     }
 
-    /// The word of `moduledata` from which all trees of inlined calls that are looked at make
-    /// sense.
+    /// The word of `moduledata` that makes all checked trees of inlined calls valid.
     fn find_go_func(&self, module: u64) -> Option<u64> {
         let functions = (0..self.functions).filter_map(|index| self.function(index));
         let with_tree = functions.filter_map(|function| Some((function, self.inline_offset(function)?)));
@@ -412,7 +412,7 @@ impl<'a> GoNames<'a> {
 struct Inlined {
     /// Offset of the function's name.
     name: u32,
-    /// Offset in the code of an instruction that stands for the call in its caller.
+    /// Offset in the code of an instruction at the call site in the caller.
     parent_pc: u64,
 }
 

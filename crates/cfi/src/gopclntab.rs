@@ -1,10 +1,9 @@
-//! Rows for the functions of Go's executables, whose linker writes no `.eh_frame`, and no
-//! `.debug_frame` where it is told to leave debug information out.
+//! Rows for the functions of Go's executables. Go's linker writes no `.eh_frame`, and no
+//! `.debug_frame` if debug information is disabled.
 //!
-//! `.gopclntab` is always there: the language's own stack traces need it. It tells how far the
-//! stack pointer is from where it was at each function's entry, which is all that `.debug_frame`
-//! would say. The form is that of Go 1.18 and later (`internal/abi`, `runtime/symtab.go`); what is
-//! older has none here.
+//! `.gopclntab` is always present: the language's own stack traces need it. It gives the distance
+//! of the stack pointer from its value at each function's entry, which is all that `.debug_frame`
+//! would say. Only the format of Go 1.18 and later is read (`internal/abi`, `runtime/symtab.go`).
 
 use backtrail_arch::Arch;
 use backtrail_elf::{Image, SectionData};
@@ -16,7 +15,7 @@ use backtrail_wire::Bytes;
 const GO_1_18: u32 = 0xffff_fff0;
 const GO_1_20: u32 = 0xffff_fff1;
 
-/// Offsets in the header, of words of a pointer's size but the first two.
+/// Offsets in the header. Fields after the first two are words of a pointer's size.
 const MIN_LC: usize = 6;
 const PTR_SIZE: usize = 7;
 const NFUNC: usize = 8;
@@ -30,30 +29,30 @@ const NAME: usize = 4;
 const PCSP: usize = 16;
 const FLAG_1_18: usize = 37;
 const FLAG_1_20: usize = 41;
-/// `abi.FuncFlagTopFrame`: nothing has called it.
+/// `abi.FuncFlagTopFrame`: the function has no caller.
 const TOP_FRAME: u8 = 1;
 
-/// An entry of the table of functions: its code's and its `_func`'s offset.
+/// Bytes of an entry in the table of functions: the offsets of its code and its `_func`.
 const FUNCTAB_ENTRY: usize = 8;
-/// The longest name that is looked at, in bytes.
+/// The longest name that is read, in bytes.
 const LONGEST_NAME: usize = 256;
 
-/// Where the text may begin if the header does not say so: multiples of this, that far from the
-/// start of its section.
+/// If the header does not give the start of the text: it is a multiple of this from the start of
+/// its section.
 const TEXT_ALIGNMENT: u64 = 16;
 const TEXT_REACH: u64 = 1 << 16;
-/// Functions whose surroundings show where the text begins.
+/// Functions that are checked to find the start of the text.
 const CHECKED: usize = 256;
-/// What fills the room between functions: `int3`.
+/// The padding between functions: `int3`.
 const PADDING: u8 = 0xcc;
 
-/// The section; position-independent executables have it among what the loader relocates.
+/// The section; position-independent executables store it in the part that the loader relocates.
 pub(crate) fn section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let names = [".gopclntab", ".data.rel.ro.gopclntab"];
     names.iter().find_map(|name| image.section(name).ok().flatten())
 }
 
-/// The functions of `.gopclntab`; `None` if there is none, or it makes no sense.
+/// The functions of `.gopclntab`; `None` if the section is missing or invalid.
 pub(crate) fn functions(image: &Image<'_>) -> Option<Vec<Function>> {
     let section = section(image)?;
     let table = Table::new(Bytes::new(&section.data, image.endian()), image.arch())?;
@@ -64,9 +63,8 @@ pub(crate) fn functions(image: &Image<'_>) -> Option<Vec<Function>> {
     Some(Table { text, ..table }.functions())
 }
 
-/// Where the text begins, of which Go 1.26 and later say nothing in the header: where, at the
-/// distances of the functions, each is followed by what fills the room up to the next one, or by
-/// the next one itself.
+/// Finds the start of the text, which Go 1.26 and later leave out of the header: the start from
+/// which most functions in the table follow padding.
 fn text_start(image: &Image<'_>, table: &Table<'_>) -> Option<u64> {
     let section = image.section_header(".text")?;
     let code = image.data_at(section.address)?;
@@ -85,23 +83,22 @@ fn text_start(image: &Image<'_>, table: &Table<'_>) -> Option<u64> {
     };
     let candidates = (0..TEXT_REACH).step_by(TEXT_ALIGNMENT as usize);
     let best = candidates.max_by_key(|&text| (shows(text as usize), std::cmp::Reverse(text)))?;
-    // Few functions fill their room.
+    // Few functions end without padding.
     let most = offsets.len() - offsets.len() / 8;
     (!offsets.is_empty() && shows(best as usize) >= most).then(|| section.address + best)
 }
 
-/// The functions that a section with these bytes has. They may share what tells their rows, so that
-/// a small section could claim endless ones: those that come after as many as it has bytes are left
-/// out.
+/// The functions of a section with these bytes. Functions may share the data of their rows, so a
+/// small section could claim endless rows: at most as many rows are read as the section has bytes.
 pub(crate) fn of_section(bytes: Bytes<'_>, arch: &'static Arch) -> Option<Vec<FunctionRows>> {
     let functions = Table::new(bytes, arch)?.functions();
     Some(functions.into_iter().map(Function::into_rows).collect())
 }
-/// A function and what is known of it besides its rows.
+/// A function, with its name and flags.
 pub(crate) struct Function {
     pub(crate) start: u64,
     pub(crate) size: u32,
-    /// Empty if it is the first of a stack.
+    /// Empty if it is the first function of a stack.
     pub(crate) distances: Vec<Distance>,
     /// `abi.FuncFlag`.
     pub(crate) flags: u8,
@@ -109,7 +106,7 @@ pub(crate) struct Function {
     pub(crate) arch: &'static Arch,
 }
 
-/// From here on the stack pointer is so many bytes below where it was at the entry.
+/// The stack pointer's distance, from `pc` on, below its value at the function's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Distance {
     /// Bytes from the function's start.
@@ -118,12 +115,12 @@ pub(crate) struct Distance {
 }
 
 impl Function {
-    /// Whether nothing has called it.
+    /// Whether the function has no caller.
     pub(crate) fn is_first(&self) -> bool {
         self.flags & TOP_FRAME != 0
     }
 
-    /// Its rows as the table alone tells them.
+    /// Its rows, from the table alone.
     pub(crate) fn into_rows(self) -> FunctionRows {
         let outermost = || vec![Row { start: 0, rule: None }];
         let rows = match self.is_first() {
@@ -143,19 +140,19 @@ impl Function {
 struct Table<'a> {
     bytes: Bytes<'a>,
     arch: &'static Arch,
-    /// The address that code counts from.
+    /// The address from which offsets of code count.
     text: u64,
-    /// What steps of the pc are multiples of.
+    /// The unit of the steps of the pc.
     quantum: u64,
-    /// Where names are.
+    /// Offset of the names.
     names: usize,
-    /// Where tables of values by pc are.
+    /// Offset of the tables of values by pc.
     pctab: usize,
-    /// Where the table of functions and the functions are.
+    /// Offset of the table of functions and of the functions.
     pcln: usize,
-    /// How many functions there are.
+    /// Number of functions.
     count: usize,
-    /// Where in a function its flags are.
+    /// Offset of the flags in a function.
     flag: usize,
 }
 
@@ -171,7 +168,7 @@ impl<'a> Table<'a> {
         }
         let word = |at| usize::try_from(bytes.u64(at).ok()?).ok();
         let pcln = word(PCLN_OFFSET)?;
-        // The last entry is where the last function ends.
+        // The last entry only marks the end of the last function.
         let room = bytes.len().checked_sub(pcln)? / FUNCTAB_ENTRY;
         Some(Table {
             bytes,
@@ -196,7 +193,7 @@ impl<'a> Table<'a> {
         functions.collect()
     }
 
-    /// Where the function with this index begins, from the start of the text.
+    /// The start of the function with this index, from the start of the text.
     fn start(&self, index: usize) -> Option<u32> {
         self.bytes.u32(self.pcln + index * FUNCTAB_ENTRY).ok()
     }
@@ -231,7 +228,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The name of the function that is described at `function`.
+    /// The name of the function whose `_func` is at `function`.
     fn name(&self, function: usize) -> Option<String> {
         let at = self.names.checked_add(self.bytes.u32(function + NAME).ok()? as usize)?;
         let len = (0..LONGEST_NAME).find(|len| at.checked_add(*len).is_none_or(|end| self.bytes.u8(end) == Ok(0)))?;
@@ -239,7 +236,7 @@ impl<'a> Table<'a> {
         String::from_utf8(bytes?).ok()
     }
 
-    /// The stack pointer's distances by the table at `pcsp`.
+    /// The distances of the stack pointer from the table at `pcsp`.
     fn distances(&self, pcsp: usize, size: u32, most: usize) -> Option<Vec<Distance>> {
         let mut cursor = self.bytes.cursor(self.pctab.checked_add(pcsp)?);
         let (mut rows, mut pc, mut distance) = (Vec::<Distance>::new(), 0u64, -1i64);
@@ -248,7 +245,7 @@ impl<'a> Table<'a> {
             if change == 0 && pc != 0 {
                 break;
             }
-            // The sign is the lowest bit, and the rest its complement where it is set.
+            // The lowest bit is the sign; if it is set, the rest is the complement.
             distance = distance.checked_add((change >> 1) as i64 ^ -((change & 1) as i64))?;
             let bytes = i32::try_from(distance).ok()?;
             rule(self.arch, bytes)?;
@@ -262,14 +259,14 @@ impl<'a> Table<'a> {
     }
 }
 
-/// How the caller is found with the stack pointer so many bytes below where it was at the entry.
+/// The rule for the caller when the stack pointer is `distance` bytes below its value at the entry.
 fn rule(arch: &Arch, distance: i32) -> Option<Rule> {
     let sp = arch.sp.0;
     if !arch.link_register {
         let cfa = distance.checked_add(arch.pointer_bytes.into())?;
         return Some(Rule::new(Location::register(sp, cfa), Location::saved(-8)));
     }
-    // A function with a frame has saved the link register at its bottom.
+    // A function with a frame has saved the link register at the bottom of the frame.
     let ra = match distance {
         ..=0 => Location::register(arch.ra.0, 0),
         distance => Location::saved(distance.checked_neg()?),
@@ -283,7 +280,8 @@ mod tests {
     use backtrail_arch::{aarch64, x86_64};
     use backtrail_wire::Endian;
 
-    /// A section of functions: size, whether it is the first of a stack, and what tells its rows.
+    /// A section of functions, each with its size, whether it is the first of a stack, and its
+    /// rows.
     fn section(magic: u32, quantum: u8, functions: &[(u32, bool, &[u8])]) -> Vec<u8> {
         let (pctab, mut tables) = (72u64, vec![0]);
         let mut places = Vec::new();
@@ -319,7 +317,7 @@ mod tests {
 
     #[test]
     fn distances_of_the_stack_pointer_are_rows() {
-        // 0 for 4 steps, 24 for 10, 0 to the end; and what nothing has called.
+        // 0 for 4 steps, 24 for 10, 0 to the end; and a function without a caller.
         let functions: [(u32, bool, &[u8]); 2] = [(24, false, &[2, 4, 48, 10, 47, 10, 0]), (16, true, &[2, 16, 0])];
         for magic in [GO_1_18, GO_1_20] {
             let bytes = section(magic, 1, &functions);
@@ -372,7 +370,7 @@ mod tests {
                 crate::fuzz::go_tables(&damaged);
             }
         }
-        // All functions may claim the longest table.
+        // Every function may claim the longest table.
         let many: Vec<(u32, bool, &[u8])> = vec![(60, false, &[]); 500];
         let mut shared = section(GO_1_20, 1, &many);
         let pctab = shared.len() as u64;

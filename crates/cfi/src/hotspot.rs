@@ -1,9 +1,9 @@
-//! Compiled Java code, by what HotSpot publishes about its own memory.
+//! Frames of compiled Java code, from the data that HotSpot publishes about its own memory.
 //!
 //! libjvm exports a table of its types' fields for debuggers (`gHotSpotVMStructs`). It leads to the
 //! compiled method at an address as HotSpot itself looks it up: through the segment map of the code
-//! cache. A method's header holds its frame size, which counts if the instructions agree with it
-//! (`eh_frame::compiled`).
+//! cache. A method's header contains its frame size, which is used if the instructions agree with
+//! it (`eh_frame::compiled`).
 
 use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
@@ -12,19 +12,19 @@ use rustc_hash::FxHashMap;
 use crate::compiled::Compiled;
 use crate::process_code::ProcessCode;
 
-/// Processes that are remembered; with more, all are forgotten.
+/// Processes that are remembered; beyond this number all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
 /// Fields in the published table; JDK 25 has 2,000.
 const MOST_FIELDS: usize = 1 << 14;
 /// Bytes of the longest name that is compared.
 const LONGEST_NAME: usize = 64;
-/// Code heaps; there are three at most.
+/// Limit of code heaps; HotSpot has three at most.
 const MOST_HEAPS: u64 = 8;
 /// Bytes of the largest method whose instructions are followed.
 const LARGEST_METHOD: u64 = 512 << 10;
-/// Steps from segment to segment; each passes over up to 254 segments.
+/// Limit of steps from segment to segment; each skips up to 254 segments.
 const MOST_HOPS: usize = 1 << 12;
-/// Segments are 2 to this many bytes.
+/// The size of a segment is 2 to this power, in bytes.
 const SEGMENT_BITS: std::ops::RangeInclusive<u64> = 4..=16;
 
 const LIBRARY: &str = "/libjvm.so";
@@ -33,12 +33,12 @@ const PUBLISHED: &str = "gHotSpotVMStructs";
 /// A field of one of HotSpot's types.
 #[derive(Clone, Copy, Debug)]
 struct Field {
-    /// In an object; of a static field its address.
+    /// Offset in an object; for a static field, its address.
     offset: u64,
     bytes: usize,
 }
 
-/// The fields that are needed, whichever of them this version has.
+/// The needed fields, as far as this version has them.
 #[derive(Debug, Default)]
 struct Fields(FxHashMap<(&'static str, &'static str), Field>);
 
@@ -79,22 +79,22 @@ struct Method {
     deoptimized: Option<u64>,
 }
 
-/// How a frame of HotSpot's is left.
+/// How to leave a frame of HotSpot's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JavaFrame {
-    /// A compiled method's, by this rule.
+    /// A compiled method's frame, by this rule.
     Compiled(Rule),
-    /// The interpreter's, by this rule once it is set up.
+    /// The interpreter's frame, by this rule once it is set up.
     Interpreted(Rule),
 }
 
-/// What is known of a process.
+/// What is known about a process.
 #[derive(Debug)]
 struct Known<P> {
-    /// Where the libjvm lies that the fields are of.
+    /// The place of the libjvm that the fields belong to.
     library: Option<(u64, P)>,
     fields: Fields,
-    /// Questions in vain; it is looked for again after twice as many each time.
+    /// Failed lookups; each time, the library is searched again only after twice as many.
     misses: u32,
     patience: u32,
 }
@@ -110,7 +110,7 @@ impl<P> Default for Known<P> {
     }
 }
 
-/// HotSpot in the processes that have it.
+/// HotSpot in the processes that run it.
 #[derive(Debug)]
 pub(crate) struct HotSpot<P> {
     by_process: FxHashMap<u32, Known<P>>,
@@ -125,7 +125,7 @@ impl<P> Default for HotSpot<P> {
 }
 
 impl<P: Copy + Eq> HotSpot<P> {
-    /// The frame at `pc`, if it is one of a compiled method or of the interpreter.
+    /// The frame at `pc`, if it belongs to a compiled method or the interpreter.
     pub(crate) fn frame(
         &mut self,
         process: &impl ProcessCode<Place = P>,
@@ -155,8 +155,8 @@ impl<P: Copy + Eq> HotSpot<P> {
         compiled.rule(process.arch(), pc, is_return).map(JavaFrame::Compiled)
     }
 
-    /// Whether `ra` is a method's deoptimization handler, by which HotSpot replaces return
-    /// addresses into that method.
+    /// Whether `ra` is a method's deoptimization handler. HotSpot replaces return addresses into
+    /// the method with it.
     pub(crate) fn is_deoptimized(&mut self, process: &impl ProcessCode<Place = P>, ra: u64) -> bool {
         let Some(machine) = self.machine(process) else {
             return false;
@@ -203,8 +203,8 @@ fn pushes_own_address(code: &[u8; 13], at: u64) -> bool {
     }
 }
 
-/// The caller of the interpreter's frame. Its stack pointer is stored in the frame: arguments may
-/// lie between both.
+/// The rule for the caller of the interpreter's frame. The caller's stack pointer is stored in the
+/// frame, because arguments may lie between the two frames.
 fn interpreted(arch: &Arch) -> Rule {
     let at = |offset| Location {
         base: Base::Register(arch.fp.0),
@@ -217,7 +217,7 @@ fn interpreted(arch: &Arch) -> Rule {
     }
 }
 
-/// Where the library lies, and the fields that it publishes.
+/// The library's place, and the fields that it publishes.
 fn find<C: ProcessCode>(process: &C) -> Option<(u64, C::Place, Fields)> {
     let regions = process.regions();
     let library = regions
@@ -240,7 +240,7 @@ fn number(process: &impl ProcessCode, address: u64, bytes: usize) -> Option<u64>
     (process.read(address, &mut buffer[..bytes]) == bytes).then(|| u64::from_le_bytes(buffer))
 }
 
-/// A C string, as far as it is not too long to be compared.
+/// A C string, unless it is too long to be compared.
 fn text(process: &impl ProcessCode, address: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; LONGEST_NAME];
     let read = process.read(address, &mut bytes);
@@ -250,12 +250,12 @@ fn text(process: &impl ProcessCode, address: u64) -> Option<Vec<u8>> {
 }
 
 impl Fields {
-    /// Reads the table. An entry has the names of type, field and the field's type, whether the
-    /// field is static, its offset and its address; the last entry has no names.
+    /// Reads the table. An entry has the names of the type, the field and the field's type, whether
+    /// the field is static, its offset and its address; the last entry has no names.
     fn read(process: &impl ProcessCode, table: u64) -> Option<Fields> {
         const ENTRY_WORDS: usize = 6;
         let mut fields = Fields::default();
-        // Entries of one type follow each other, and share its name.
+        // Consecutive entries of one type share its name.
         let mut last = (0, Vec::new());
         for index in 0..MOST_FIELDS {
             let mut bytes = [0; ENTRY_WORDS * 8];
@@ -309,7 +309,7 @@ struct Machine<'m, C> {
 }
 
 impl<C: ProcessCode> Machine<'_, C> {
-    /// A field of the object at `at`; of a static one, `at` is 0.
+    /// Reads a field of the object at `at`; for a static one, `at` is 0.
     fn field(&self, at: u64, owner: &'static str, name: &'static str) -> Option<u64> {
         let field = self.fields.get(owner, name)?;
         number(self.process, at.checked_add(field.offset)?, field.bytes)
@@ -325,7 +325,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         holds().unwrap_or(false)
     }
 
-    /// The method whose code has `pc`.
+    /// The method whose code contains `pc`.
     fn method(&self, pc: u64) -> Option<Method> {
         let heaps = self.field(0, "CodeCache", "_heaps")?;
         let count = self.field(heaps, "GrowableArrayBase", "_len")?.min(MOST_HEAPS);
@@ -360,7 +360,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         None
     }
 
-    /// The method of the block at `block`, if it has one, and its code has `pc`.
+    /// The method of the block at `block`, if it has one whose code contains `pc`.
     fn method_at(&self, block: u64, bits: u64, pc: u64) -> Option<Method> {
         let used = self.fields.get("HeapBlock::Header", "_used")?;
         if number(self.process, block.checked_add(used.offset)?, used.bytes)? != 1 {
@@ -377,7 +377,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         let (code, end) = self.code(blob)?;
         let is_inside = blob <= code && code <= pc && pc < end && end <= block.checked_add(length)?;
         let offset = self.field(blob, "CodeBlob", "_frame_complete_offset")?;
-        // Offsets below 0 say that the frame is never complete; they are no sensible addresses.
+        // Negative offsets mean that the frame is never complete; they give no valid address.
         let complete = code.checked_add(offset).filter(|complete| *complete < end)?;
         let words = u32::try_from(self.field(blob, "CodeBlob", "_frame_size")?).ok()?;
         is_inside.then_some(Method {

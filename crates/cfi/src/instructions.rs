@@ -1,10 +1,10 @@
-//! How code that no table covers leaves its frame, as its instructions show.
+//! How code that no table covers leaves its frame, from its instructions.
 //!
-//! Whatever a function has done to its stack pointer, every way to its return undoes it. So one way
-//! from a program counter to a return, followed instruction by instruction, says where the return
-//! address lies and where the caller's frame pointer is. Calls give back the stack pointer as they
-//! found it; where code of a run-time system does not follow that, it keeps a frame pointer, and a
-//! way that ends in restoring the stack pointer from it does not depend on what came before.
+//! Whatever a function does to its stack pointer, every path to its return undoes it. So one path
+//! from a program counter to a return, followed instruction by instruction, shows where the return
+//! address and the caller's frame pointer are. Calls restore the stack pointer; code of run-time
+//! systems that does not follow this rule keeps a frame pointer, and a path that ends in restoring
+//! the stack pointer from it does not depend on anything before.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -18,42 +18,41 @@ use crate::kept::{dwarf_number, written};
 pub use crate::prologue::Code;
 use crate::prologue::{self, decoded};
 
-/// Bytes around a program counter that are worth having: loops jump backwards, and returns lie at
-/// ends.
+/// Bytes before a program counter that should be read: loops jump backwards.
 pub const BYTES_BEFORE: u64 = 8 << 10;
-/// See [`BYTES_BEFORE`].
+/// Bytes from a program counter on that should be read: returns lie at the ends of functions.
 pub const BYTES_FROM: u64 = 8 << 10;
 
-/// Bytes before an address that [`is_start`] wants.
+/// Bytes before an address that [`is_start`] needs.
 pub const BYTES_BEFORE_START: usize = prologue::TRAPS;
 
-/// Whether a function begins at `at`, as far as the bytes before tell: padding of a kind that lies
+/// Whether the bytes before `at` show that a function begins there: padding of a kind that occurs
 /// nowhere else.
 pub fn is_start(before: &[u8], at: u64) -> bool {
     prologue::is_padded_start(before, at)
 }
 
-/// What lies elsewhere in memory.
+/// Access to code elsewhere in memory.
 pub trait Around {
     /// Whether a function begins at this address: a jump there is a tail call.
     fn is_start(&self, at: u64) -> bool;
 
-    /// Code from `at` on, as much as is worth reading; empty if none is to be followed.
+    /// Code from `at` on, as much as is worth reading; empty if it should not be followed.
     fn code(&self, at: u64) -> Vec<u8>;
 }
 
 /// Pieces of code elsewhere that are followed.
 const MOST_PIECES: usize = 32;
-/// Instructions that are followed for one program counter, over all ways.
+/// Instructions that are followed for one program counter, over all paths.
 const MOST_INSTRUCTIONS: usize = 2000;
-/// Ways that wait to be tried if the one at hand leads nowhere.
+/// Alternative paths that wait to be tried if the current one leads nowhere.
 const MOST_WAYS: usize = 32;
 
-/// The rule of the frame at `pc`, which lies in `code` and is a return address or where code was
-/// interrupted. `None` if no way from there shows one.
+/// The rule of the frame at `pc`, which is a return address or an interrupted instruction in
+/// `code`. `None` if no path from there shows a rule.
 pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn Around) -> Option<Rule> {
     match arch.cpu {
-        // Behind a call that does not return.
+        // After a call that does not return.
         Cpu::X86_64 if is_return && code.ends(pc) => prologue::rule(arch, code, pc, is_return),
         Cpu::X86_64 => {
             let returning = Search::new(code, around).rule(arch, pc);
@@ -62,26 +61,27 @@ pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn
                 .or_else(|| prologue::rule(arch, code, pc, is_return))
                 .or(returning)
         }
-        // Leaf functions there keep the return address in its register, and others a frame record.
+        // Leaf functions there keep the return address in its register, and others use a frame
+        // record.
         Cpu::Aarch64 | Cpu::S390x => None,
     }
 }
 
-/// Where the frame pointer is that a helper of assembly has overwritten: nowhere. Who calls it has
-/// saved it.
+/// The location of a frame pointer that a hand-written helper has overwritten: none. The helper's
+/// caller has saved it.
 const LOST: Location = Location {
     base: Base::Register(u8::MAX),
     offset: 0,
     deref: true,
 };
 
-/// Whether the frame pointer at `pc` is the caller's: no branch or call lies
-/// between it and a return that has the same, or code shortly before `pc` has given
-/// it back already, as V8's builtins do before they jump to another one.
+/// Whether the frame pointer at `pc` is the caller's: either no branch or call lies between `pc`
+/// and a return with the same frame pointer, or code shortly before `pc` has already restored it,
+/// as V8's builtins do before they jump to another one.
 pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) -> bool {
     /// `mov rbp, [rbp]`.
     const RESTORES: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
-    /// What such code does until it jumps: moving a few arguments.
+    /// Bytes of such code up to its jump: it moves a few arguments.
     const BYTES: usize = 96;
     let end = usize::try_from(pc.saturating_sub(code.start))
         .unwrap_or(usize::MAX)
@@ -95,7 +95,7 @@ pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around
         || at_return().is_some_and(|end| end.is_straight && end.state.fp == FramePointer::Kept)
 }
 
-/// Whether the code at `pc` may come to a return, or to where nobody can say.
+/// Whether the code at `pc` may reach a return, or code that is not known.
 pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     if arch.cpu != Cpu::X86_64 {
         return true;
@@ -128,8 +128,7 @@ pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     false
 }
 
-/// Whether the code from `entry` on has left the stack and the frame pointer alone when it comes to
-/// `pc`.
+/// Whether the code from `entry` to `pc` has left the stack and the frame pointer unchanged.
 pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
     if arch.cpu != Cpu::X86_64 {
         return false;
@@ -159,12 +158,13 @@ pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
     at == pc && entry <= pc
 }
 
-/// Bytes from what a register is at the program counter.
+/// A place: bytes from the value of a register at the program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Sp(i64),
     Fp(i64),
-    /// From a register by its DWARF number: code that aligns its stack keeps the old pointer there.
+    /// From a register by its DWARF number: code that aligns its stack keeps the old pointer in
+    /// one.
     Other(u8, i64),
 }
 
@@ -191,12 +191,12 @@ impl Place {
     }
 }
 
-/// What the frame pointer holds.
+/// The value of the frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FramePointer {
-    /// What it held at the program counter.
+    /// The value at the program counter.
     Kept,
-    /// What was loaded from here.
+    /// A value loaded from this place.
     Loaded(Place),
     Unknown,
 }
@@ -206,62 +206,62 @@ struct State {
     /// `None`: unknown.
     sp: Option<Place>,
     fp: FramePointer,
-    /// Where on this way the frame pointer was pushed while it was kept: it will be kept again when
-    /// it is popped.
+    /// The place to which this path pushed the frame pointer while it was kept: popping it makes it
+    /// kept again.
     pushed: Option<Place>,
-    /// A register with a word of memory whose address needs no index: no entry of a jump table.
+    /// A register loaded from memory without an index: not an entry of a jump table.
     loaded: Option<Register>,
-    /// What was popped first and still is in its register, and from where.
+    /// The first popped value, while it is still in its register, and the place it came from.
     popped: Option<(Register, Place)>,
-    /// What lies on top of the stack, if it was pushed on this way.
+    /// The top of the stack, if this path pushed it.
     top: Option<Top>,
-    /// Registers that were written on this way, a bit for each DWARF number, except by what it has
-    /// called.
+    /// Registers that this path has written, a bit for each DWARF number; those that its callees
+    /// write are not counted.
     written: u16,
-    /// Whether anything was called.
+    /// Whether the path has called anything.
     has_called: bool,
 }
 
-/// What a way has made of the stack at its return.
+/// The state of a path at its return.
 struct AtReturn {
     state: State,
     /// Bytes of arguments that the return pops.
     popped: i64,
-    /// Whether the way has written what it finds as its return address.
+    /// Whether the path itself has written its return address.
     is_written: bool,
-    /// Whether there is no other way: no branch and no call.
+    /// Whether it is the only path: no branch and no call.
     is_straight: bool,
 }
 
 /// A word that was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Top {
-    /// What this register held at the program counter, by its DWARF number.
+    /// The value of this register at the program counter, by its DWARF number.
     Register(u8),
-    /// What lay here.
+    /// The value at this place.
     Loaded(Place),
 }
 
 struct Search<'c> {
     code: &'c Code<'c>,
     around: &'c dyn Around,
-    /// Code elsewhere, as it was asked for.
+    /// Code elsewhere that was requested.
     pieces: RefCell<Vec<(u64, Vec<u8>)>>,
-    /// Where the way begins.
+    /// The start of the path.
     pc: u64,
     info: InstructionInfoFactory,
-    /// Where to begin, with what state, and how many of the stores lie on the way there.
+    /// Paths to try: their start, their state, and the number of stores made before them.
     ways: Vec<(u64, State, usize)>,
     seen: HashSet<u64>,
-    /// What this way has written to the stack.
+    /// The places on the stack that this path has written.
     stores: Vec<Place>,
 }
 
-/// What follows an instruction on its way.
+/// How a path continues after an instruction.
 enum Next {
     Follows,
     Jumps(u64),
-    /// It leads nowhere that can be known.
+    /// Its target cannot be known.
     Ends,
     Found(State, i64),
 }
@@ -287,7 +287,7 @@ impl<'c> Search<'c> {
             is_written,
             ..
         } = self.at_return(pc)?;
-        // What this way writes there is the return address only later.
+        // The return address that this path writes is not there yet at the path's start.
         rule_at_return(arch, &state, popped).filter(|_| !is_written)
     }
 
@@ -322,12 +322,13 @@ impl<'c> Search<'c> {
         None
     }
 
-    /// Follows one way to its return; what is on top of the stack then, and the bytes of arguments
-    /// that the return pops.
+    /// Follows one path to its return; returns the state there, and the bytes of arguments that the
+    /// return pops.
     fn follow(&mut self, mut at: u64, mut state: State, left: &mut usize) -> Option<(State, i64)> {
         loop {
             *left = left.checked_sub(1)?;
-            // Every way into code that was seen has the same stack there.
+            // All paths to the same instruction have the same stack there, so the first one is
+            // enough.
             if !self.seen.insert(at) {
                 return None;
             }
@@ -379,7 +380,7 @@ impl<'c> Search<'c> {
                 };
                 return Next::Found(pushed, 0);
             }
-            // From here on the stack is as a return wants it.
+            // From here on the stack is as it is at a return.
             Mnemonic::Leave => return restored(state).map_or(Next::Ends, |state| Next::Found(state, 0)),
             Mnemonic::Mov if (first, second) == (Register::RSP, Register::RBP) => {
                 let is_popped = self
@@ -393,7 +394,7 @@ impl<'c> Search<'c> {
             }
             Mnemonic::Jmp => {
                 return match instruction.op0_kind() {
-                    // Another function begins with the stack as it would be at a return.
+                    // Another function begins with the same stack as at a return.
                     OpKind::NearBranch64 if self.around.is_start(instruction.near_branch_target()) => {
                         Next::Found(*state, 0)
                     }
@@ -404,7 +405,7 @@ impl<'c> Search<'c> {
             }
             Mnemonic::Int3 | Mnemonic::Ud2 | Mnemonic::Hlt | Mnemonic::Iretq | Mnemonic::Retf => return Next::Ends,
             Mnemonic::Push => {
-                // Here a function begins, and its frame is not there yet.
+                // A function begins here, and its frame does not exist yet.
                 if first == Register::RBP && self.sets_frame(instruction.next_ip()) {
                     return Next::Found(*state, 0);
                 }
@@ -413,7 +414,7 @@ impl<'c> Search<'c> {
                     .popped
                     .filter(|(popped, _)| *popped == first)
                     .map(|(_, place)| place);
-                // What goes back to where it was is no store.
+                // A value that returns to its own place is not a store.
                 self.stores.extend(state.sp.filter(|sp| popped != Some(*sp)));
                 let is_kept = |number: &u8| !state.has_called && state.written & 1 << number == 0;
                 let number = dwarf_number(first).filter(is_kept);
@@ -459,7 +460,7 @@ impl<'c> Search<'c> {
             }
         }
         self.keep_registers(instruction, state);
-        // What is left of those with a target are conditional jumps.
+        // The remaining instructions with a target are conditional jumps.
         let may_jump = instruction.op_count() > 0
             && instruction.op0_kind() == OpKind::NearBranch64
             && instruction.mnemonic() != Mnemonic::Call;
@@ -470,12 +471,12 @@ impl<'c> Search<'c> {
         Next::Follows
     }
 
-    /// Keeps track of what registers hold after an instruction.
+    /// Updates the known values of registers after an instruction.
     fn keep_registers(&mut self, instruction: &Instruction, state: &mut State) {
         let mnemonic = instruction.mnemonic();
         if mnemonic == Mnemonic::Call {
-            // Its callee may write any; code that takes its stack pointer from one knows that it
-            // does not.
+            // The callee may write any register; code that restores its stack pointer from one
+            // knows that its callee preserves it.
             (state.loaded, state.popped, state.top, state.has_called) = (None, None, None, true);
             return;
         }
@@ -501,14 +502,14 @@ impl<'c> Search<'c> {
         }
     }
 
-    /// The old stack pointer, if this register has held it since before the way began.
+    /// The old stack pointer, if this register has held it since before the path began.
     fn kept_in(&self, state: &State, register: Register) -> Option<Place> {
         let number = dwarf_number(register).filter(|number| state.written & 1 << number == 0)?;
         self.was_saved_in(register).then_some(Place::Other(number, 0))
     }
 
-    /// Whether `mov register, rsp` lies before the way's begin. What takes its stack pointer from a
-    /// register that never held it changes from one stack to another.
+    /// Whether `mov register, rsp` precedes the path. Code that loads its stack pointer from a
+    /// register that never held it switches stacks.
     fn was_saved_in(&self, register: Register) -> bool {
         let encoding = (register as u32).wrapping_sub(Register::RAX as u32);
         if register == Register::RSP || encoding > 15 {
@@ -537,14 +538,14 @@ impl<'c> Search<'c> {
         (is_plain && loaded == loaded.full_register() && loaded != Register::None).then_some(loaded)
     }
 
-    /// Whether `push rbp` lies before.
+    /// Whether `push rbp` precedes `at`.
     fn follows_push(&self, at: u64) -> bool {
         const PUSH_RBP: u8 = 0x55;
         let before = at.wrapping_sub(1).checked_sub(self.code.start);
         before.is_some_and(|before| self.code.bytes.get(before as usize) == Some(&PUSH_RBP))
     }
 
-    /// Whether `mov rbp, rsp` lies there.
+    /// Whether `mov rbp, rsp` is at `at`.
     fn sets_frame(&self, at: u64) -> bool {
         self.decode(at).is_some_and(|next| {
             next.mnemonic() == Mnemonic::Mov
@@ -553,11 +554,11 @@ impl<'c> Search<'c> {
     }
 }
 
-/// The rule of a function whose return finds this on top of the stack.
+/// The rule of a function whose return has this state.
 fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
     if let (Some(top), FramePointer::Kept) = (state.top, state.fp) {
-        // Where the caller's stack will be depends on arguments; it is not further inwards than
-        // what has been found.
+        // The caller's stack pointer depends on the arguments; it is at least as far out as the
+        // place that was found.
         let (cfa, ra) = match top {
             Top::Register(number) => (Place::Sp(0), Location::register(number, 0)),
             Top::Loaded(place @ Place::Sp(0..)) => (place.plus(8), place.location(arch, true)?),
@@ -570,7 +571,7 @@ fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
     let fp = match state.fp {
         FramePointer::Kept => None,
         FramePointer::Loaded(place) => Some(place.location(arch, true)?),
-        // What lies there may not be a return address yet.
+        // That value may not be a return address yet.
         FramePointer::Unknown if state.top.is_some() => return None,
         FramePointer::Unknown => Some(LOST),
     };
@@ -580,7 +581,7 @@ fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
     })
 }
 
-/// What `mov rsp, rbp; pop rbp` makes of a state.
+/// The state after `mov rsp, rbp; pop rbp`.
 fn restored(state: &State) -> Option<State> {
     (state.fp == FramePointer::Kept).then_some(State {
         sp: Some(Place::Fp(8)),
@@ -596,7 +597,7 @@ fn moved(sp: Option<Place>, instruction: &Instruction, sign: i64) -> Option<Plac
     Some(sp?.plus(bytes.wrapping_mul(sign)))
 }
 
-/// The address of a memory operand that stands on the stack pointer or the frame pointer alone.
+/// The place of a memory operand that counts from the stack pointer or the frame pointer alone.
 fn addressed(state: &State, instruction: &Instruction) -> Option<Place> {
     if instruction.memory_index() != Register::None || instruction.segment_prefix() != Register::None {
         return None;
@@ -613,7 +614,7 @@ fn is(instruction: &Instruction, mnemonic: Mnemonic) -> bool {
     instruction.mnemonic() == mnemonic && register(instruction, 0) == Register::RBP
 }
 
-/// The register that an operand is; of parts of the stack pointer and the frame pointer, the whole.
+/// The register operand; for parts of the stack pointer and the frame pointer, the whole register.
 fn register(instruction: &Instruction, operand: u32) -> Register {
     if operand >= instruction.op_count() || instruction.op_kind(operand) != OpKind::Register {
         return Register::None;
@@ -625,8 +626,8 @@ fn register(instruction: &Instruction, operand: u32) -> Register {
     }
 }
 
-/// Whether the instruction may write the register, as far as operands say: the first one, and both
-/// of an exchange.
+/// Whether the instruction may write the register, from its operands: the first one, and both of an
+/// exchange.
 fn writes(instruction: &Instruction, written: Register) -> bool {
     register(instruction, 0) == written
         || matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd) && register(instruction, 1) == written

@@ -1,4 +1,4 @@
-//! Which registers instructions write.
+//! The registers that instructions write.
 
 use std::collections::HashSet;
 
@@ -7,12 +7,12 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, Regis
 
 use crate::prologue::Code;
 
-/// Instructions of the longest function that is asked which registers it keeps.
+/// Instructions of the longest function that is checked for the registers it preserves.
 const LONGEST_HELPER: usize = 1 << 13;
 
-/// Whether the function that begins at `entry` leaves `register` alone on every way, comes to `pc`
-/// on one, and calls nothing: assembly code has helpers of its own that keep more than the calling
-/// convention asks for.
+/// Whether the function at `entry` leaves `register` alone on every path, reaches `pc` on one of
+/// them, and calls nothing: hand-written code has helpers of its own that preserve more than the
+/// calling convention requires.
 pub fn keeps(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64, register: backtrail_arch::Register) -> bool {
     if arch.cpu != Cpu::X86_64 || register.0 > 15 {
         return false;
@@ -43,8 +43,8 @@ pub fn keeps(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64, register: backtr
     meets
 }
 
-/// The general registers of which the instruction may write any part, named as operands or not: a
-/// bit for each DWARF number.
+/// The general registers of which the instruction may write any part, whether as operands or
+/// implicitly: a bit for each DWARF number.
 pub(crate) fn written(info: &mut InstructionInfoFactory, instruction: &Instruction) -> u16 {
     let used = info.info(instruction).used_registers().iter();
     used.filter(|used| {
@@ -100,12 +100,12 @@ mod tests {
         // xor eax, eax; mov bl, 1; mov ah, 1
         assert!(!keeps(&[0x31, 0xc0, 0xc3], rax, 0) && keeps(&[0x31, 0xc0, 0xc3], rbx, 0));
         assert!(!keeps(&[0xb3, 0x01, 0xc3], rbx, 0) && !keeps(&[0xb4, 0x01, 0xc3], rax, 0));
-        // mul ecx: rax and rdx, which no operand names.
+        // mul ecx writes rax and rdx, which are not operands.
         assert!(!keeps(&[0xf7, 0xe1, 0xc3], rax, 0) && !keeps(&[0xf7, 0xe1, 0xc3], 1, 0));
         assert!(keeps(&[0xf7, 0xe1, 0xc3], rbx, 0));
-        // je over `xor ebx, ebx`: one way writes it.
+        // je over `xor ebx, ebx`: one path writes it.
         assert!(!keeps(&[0x74, 0x02, 0x31, 0xdb, 0xc3], rbx, 0));
-        // A call, a jump out of the code, jmp rax, nothing, half an instruction.
+        // A call, a jump out of the code, jmp rax, no code, half an instruction.
         for code in [
             &[0xe8, 0, 0, 0, 0, 0xc3][..],
             &[0xeb, 0x7f],

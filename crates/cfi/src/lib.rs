@@ -1,11 +1,11 @@
-//! Call frame information: what sampling needs of DWARF.
+//! Call frame information: the parts of DWARF that a stack sampler needs.
 //!
 //! - [`eh_frame`] turns `.eh_frame` into SFrame rows and reports what rows cannot express;
-//!   [`build`] makes them a table; [`check`] compares any table with call frame information.
-//! - [`tables`] gives each module the one table that sampling uses; [`cache`] keeps it.
+//!   [`build`] writes them as a table; [`check`] compares any table with call frame information.
+//! - [`tables`] gives each module the one table that sampling uses; [`cache`] stores it in a file.
 //! - [`registers`] restores all registers of a caller that can be known.
-//! - [`proof`] leaves code that no row describes, and proves what it finds.
-//! - [`starts`] finds where functions without symbols begin; [`go_names`] reads the names in
+//! - [`proof`] unwinds code that no row describes, and verifies the return addresses it finds.
+//! - [`starts`] finds the starts of functions without symbols; [`go_names`] reads the names in
 //!   `.gopclntab`.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! The tables of a relocatable file, with what a linker has to fill in.
+//! The tables of a relocatable file, with the fields that a linker has to fill in.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,22 @@ use crate::whole::Whole;
 /// The tables of a relocatable file.
 #[derive(Clone, Debug)]
 pub struct ObjectTables {
-    /// One for each group with functions, and one for all functions outside groups, if there are
-    /// any.
+    /// One for each section group with functions, and one for all functions outside groups, if any.
     pub tables: Vec<ObjectTable>,
-    /// What is in all of them together, and what is missing. There are no bytes: they are in the
+    /// The contents of all tables together, and what is missing. It has no bytes: they are in the
     /// tables.
     pub built: Built,
 }
 
-/// The tables that `image` should have, a relocatable file whose sections were placed
-/// ([`Image::with_sections_placed`]): what `.eh_frame` says, and rows that only its present tables
-/// have.
+/// Builds the tables for `image`, a relocatable file whose sections were placed
+/// ([`Image::with_sections_placed`]): the rows of `.eh_frame`, and rows that only its present
+/// tables have.
 ///
-/// With `one_table` there is one for all functions, as GNU as makes it: lld refuses to link such
-/// files where it drops groups of one.
+/// With `one_table` all functions share one table, as GNU as writes it: lld refuses to link such
+/// files if it drops one of their groups.
 ///
-/// Fails where there is neither, where `.eh_frame` makes no sense to its end, and where a table
-/// would be larger than its header can tell.
+/// Fails if there is neither `.eh_frame` nor a table, if `.eh_frame` is not valid to its end, or if
+/// a table would be larger than its header can express.
 pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<ObjectTables, Error> {
     debug_assert_eq!(image.kind(), Kind::Relocatable);
     let converted = Whole::of_image(image)?.into_converted();
@@ -58,9 +57,9 @@ pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<
         damage: None,
     };
     let mut made = Vec::new();
-    // Where GNU ld 2.47 collects garbage, it lets live all that tables refer to, but for one table
-    // of each file: the second, if there are several. That must be the one that refers to functions
-    // outside of groups.
+    // When GNU ld 2.47 collects garbage, it keeps everything that tables refer to, except for one
+    // table of each file: the second, if there are several. That must be the one that refers to
+    // functions outside of groups.
     let ungrouped = by_group.remove(&None).map(|functions| (None, functions));
     let mut by_group: Vec<_> = by_group.into_iter().collect();
     by_group.splice(by_group.len().min(1)..by_group.len().min(1), ungrouped);
@@ -91,7 +90,7 @@ pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<
     Ok(ObjectTables { tables: made, built })
 }
 
-/// The sections with code, by their places.
+/// The sections with code, by address.
 struct Places<'a> {
     sections: Vec<(usize, &'a Section<'a>)>,
 }
@@ -121,7 +120,7 @@ impl<'a> Places<'a> {
         })
     }
 
-    /// A function lies in some section: others were left out when they were converted.
+    /// A function always lies in a section: others were left out during conversion.
     fn field(&self, start: &StartField) -> Option<ObjectField> {
         let place = self.find(start.start)?;
         Some(ObjectField {

@@ -1,4 +1,4 @@
-//! Rows for AArch64's procedure linkage table, of which linkers write no call frame information.
+//! Rows for AArch64's procedure linkage table, for which linkers write no call frame information.
 
 use backtrail_arch::Cpu;
 use std::ops::Range;
@@ -18,12 +18,12 @@ const SP: u8 = 31;
 const INSTRUCTION: usize = 4;
 /// Bytes of the first entry, which calls the dynamic linker, with its padding.
 const HEADER: usize = 32;
-/// `stp x16, x30, [sp, #-16]!`, with which it begins.
+/// `stp x16, x30, [sp, #-16]!`, its first instruction.
 const PUSH: u32 = 0xa9bf_7bf0;
 const PUSHED: i32 = 16;
 const BTI_C: u32 = 0xd503_245f;
 
-/// Masks and values of what the other entries consist of: `adrp x16`, `ldr x17, [x16, …]`, `add
+/// Masks and values of the instructions in the other entries: `adrp x16`, `ldr x17, [x16, …]`, `add
 /// x16, x16, …`, `br x17`, `nop`, `bti c`, `autia1716`. None of them changes SP or LR.
 const STUB: [(u32, u32); 7] = [
     (0x9f00_001f, 0x9000_0010),
@@ -35,10 +35,10 @@ const STUB: [(u32, u32); 7] = [
     (u32::MAX, 0xd503_219f),
 ];
 
-/// The first of them, one after the other, are an entry's jump.
+/// The first four, in sequence, are an entry's jump.
 const JUMP: usize = 4;
 
-/// Adds the functions of `.plt` that nobody describes.
+/// Adds the functions of `.plt` that nothing else describes.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     let stubs = functions(image);
     if !stubs.is_empty() {
@@ -48,9 +48,9 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     }
 }
 
-/// The functions of `.plt`: its first entry, and all others as one. None where it is not what GNU
-/// ld, gold, lld and mold make. What has no section headers, as a module in memory, is searched for
-/// the first entry.
+/// The functions of `.plt`: its first entry, and all others as one. Empty unless the section looks
+/// as GNU ld, gold, lld and mold write it. A module without section headers, such as one in memory,
+/// is searched for the first entry.
 pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
     let found = || {
         if image.arch().cpu != Cpu::Aarch64 {
@@ -67,14 +67,14 @@ pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
         let code = code.get(..usize::try_from(section.size).ok()?)?;
         Some((section.address, code))
     };
-    // Instructions are little-endian in either byte order of data.
+    // Instructions are little-endian even if data is big-endian.
     found().map_or_else(Vec::new, |(address, code)| {
         of_code(address, Bytes::new(code, Endian::Little))
     })
 }
 
-/// Where the first entry lies, by its instructions, which no other code has behind each other; and
-/// the code from there on.
+/// The address of the first entry and the code from there on. Its sequence of instructions occurs
+/// in no other code.
 fn first_entry<'a>(image: &Image<'a>, range: Range<u64>) -> Option<(u64, &'a [u8])> {
     let code = image.data_at(range.start)?;
     let words = code.as_chunks::<INSTRUCTION>().0;

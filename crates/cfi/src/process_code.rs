@@ -1,4 +1,4 @@
-//! What is asked of a process about its code.
+//! The questions that unwinding asks about a process's code.
 
 use std::hash::Hash;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use backtrail_arch::Arch;
 pub trait ProcessCode {
     /// A piece of code that is mapped.
     type Mapping: Copy;
-    /// What tells one address from another: answers are kept by it.
+    /// Identifies an address: answers are cached by it.
     type Place: Copy + Eq + Hash;
 
     /// The CPU.
     fn arch(&self) -> &'static Arch;
 
-    /// A number that stands for this process and no other.
+    /// A number that identifies this process.
     fn process(&self) -> u32;
 
     /// The code that is mapped at an address.
@@ -24,30 +24,29 @@ pub trait ProcessCode {
     /// The addresses of a mapping.
     fn range(&self, mapping: Self::Mapping) -> Range<u64>;
 
-    /// An address in, or right after, a mapping.
+    /// Identifies an address in, or right after, a mapping.
     fn place(&self, mapping: Self::Mapping, address: u64) -> Self::Place;
 
-    /// Whether a mapping is one of a file's code, not of memory that the process filled itself.
+    /// Whether a mapping contains a file's code, not memory that the process filled itself.
     fn is_file(&self, mapping: Self::Mapping) -> bool;
 
-    /// Whether two mappings are of one file.
+    /// Whether two mappings belong to one file.
     fn is_same_file(&self, one: Self::Mapping, other: Self::Mapping) -> bool;
 
     /// Whether there is a table for a mapping.
     fn has_table(&self, mapping: Self::Mapping) -> bool;
 
-    /// The function of a mapping's table that has the code at `address`.
+    /// The function in a mapping's table that has the code at `address`.
     fn function_at(&self, mapping: Self::Mapping, address: u64) -> Option<Range<u64>>;
 
     /// The function that call frame information describes at `address`, whether or not table rows
-    /// can express it.
+    /// can express its rules.
     fn described_function(&self, mapping: Self::Mapping, address: u64) -> Option<Range<u64>>;
 
     /// Whether a mapping's file has call frame information.
     fn has_call_frames(&self, mapping: Self::Mapping) -> bool;
 
-    /// Addresses in `range`, in order, at which functions of a mapping's file are known to begin;
-    /// there may be others.
+    /// Known starts of functions of a mapping's file in `range`, in order; there may be others.
     fn starts(&self, mapping: Self::Mapping, range: Range<u64>) -> Vec<u64>;
 
     /// The address of an object that a mapping's file exports.
@@ -56,21 +55,21 @@ pub trait ProcessCode {
     /// Whether call frame information describes the code at `address`.
     fn is_described(&self, mapping: Self::Mapping, address: u64) -> bool;
 
-    /// Copies memory from `start` on and returns how many bytes came.
+    /// Copies memory from `start` on and returns the number of bytes copied.
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize;
 
-    /// Everything that is mapped.
+    /// All mappings.
     fn regions(&self) -> Vec<Region>;
 }
 
-/// A piece of memory that is mapped.
+/// A range of mapped memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Its addresses.
     pub range: Range<u64>,
-    /// Whether it may be written to.
+    /// Whether it is writable.
     pub writable: bool,
-    /// Whether code may run there.
+    /// Whether it is executable.
     pub executable: bool,
     /// The file's path; empty for memory without one.
     pub path: String,

@@ -1,11 +1,10 @@
-//! How a function that never returns leaves its frame: by what it has done to the stack since its
-//! start.
+//! How a function that never returns leaves its frame: by its effects on the stack since its start.
 //!
-//! The way from a program counter to a return says most, but code that ends in `exit` or `longjmp`
-//! has none. There the way from the start is followed, if the start is known or can be seen: an
-//! aligned address that is entered by a `push`, a `sub` of the stack pointer or an `endbr64`,
-//! behind the padding after code that does not go on; or one after a row of `int3`, as V8's
-//! builtins have it.
+//! The path from a program counter to a return shows most frames, but code that ends in `exit` or
+//! `longjmp` has no such path. Its path from the function's start is followed instead, if the start
+//! is known or recognizable: an aligned address that is entered by a `push`, a `sub` of the stack
+//! pointer or an `endbr64`, after the padding that follows code which does not continue; or one
+//! after a row of `int3`, as in V8's builtins.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +12,25 @@ use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// A piece of memory with code.
+/// A piece of memory that contains code.
 #[derive(Clone, Copy, Debug)]
 pub struct Code<'c> {
     /// Its bytes.
     pub bytes: &'c [u8],
     /// Its address.
     pub start: u64,
-    /// Addresses at which functions are known to begin, in order; there may be others.
+    /// Known starts of functions, in order; there may be others.
     pub functions: &'c [u64],
 }
 
 impl Code<'_> {
-    /// Whether code does not go on at `at`, after a call: another function begins there, perhaps
-    /// after padding.
+    /// Whether code ends at `at`, after a call: another function begins there, perhaps after
+    /// padding.
     pub(crate) fn ends(&self, at: u64) -> bool {
         self.functions.binary_search(&at).is_ok() || is_end(self.bytes, self.start, at)
     }
 
-    /// The instruction at an address.
+    /// The instruction at `at`.
     pub(crate) fn instruction(&self, at: u64) -> Option<Instruction> {
         decoded(self.bytes, self.start, at)
     }
@@ -43,12 +42,12 @@ pub(crate) fn decoded(code: &[u8], start: u64, at: u64) -> Option<Instruction> {
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-/// Functions start at multiples of this.
+/// The alignment of functions.
 const ALIGN: u64 = 16;
 const MOST_INSTRUCTIONS: usize = 2000;
 /// How many `int3` in a row mark the end of code.
 pub(crate) const TRAPS: usize = 8;
-/// The forms of no operation that assemblers pad with, the longest first.
+/// The `nop` encodings that assemblers pad with, the longest first.
 const PADDING: [&[u8]; 10] = [
     &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
     &[0x2e, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
@@ -62,7 +61,7 @@ const PADDING: [&[u8]; 10] = [
     &[0xcc],
 ];
 
-/// Whether code does not go on at `at`: padding lies there up to a function's start.
+/// Whether code ends at `at`: padding fills the space from there to a function's start.
 pub(crate) fn is_end(code: &[u8], start: u64, at: u64) -> bool {
     let Some(bytes) = bytes_at(code, start, at) else {
         return false;
@@ -76,12 +75,12 @@ fn bytes_at(code: &[u8], start: u64, at: u64) -> Option<&[u8]> {
     code.get(usize::try_from(at.checked_sub(start)?).ok()?..)
 }
 
-/// Bytes of padding that these begin with, less than the alignment.
+/// Bytes of padding at the start of `bytes`, less than the alignment.
 fn padding_len(bytes: &[u8]) -> usize {
     let mut len = 0;
     while len < ALIGN as usize {
         let rest = bytes.get(len..).unwrap_or_default();
-        // `66` may come before any of them, many times.
+        // Any number of `66` prefixes may precede each of them.
         let prefixes = rest.iter().take_while(|byte| **byte == 0x66).count();
         let form = |rest: &[u8]| {
             PADDING
@@ -98,7 +97,7 @@ fn padding_len(bytes: &[u8]) -> usize {
     len
 }
 
-/// Whether code begins as a function that makes room on the stack.
+/// Whether code begins like a function that allocates stack.
 fn begins_function(bytes: &[u8]) -> bool {
     const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
     matches!(
@@ -107,7 +106,7 @@ fn begins_function(bytes: &[u8]) -> bool {
     ) || bytes.starts_with(ENDBR64)
 }
 
-/// The start of the function with the code at `inside`: the nearest that can be seen.
+/// The start of the function with the code at `inside`: the nearest one that is recognizable.
 fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
     let mut at = inside & !(ALIGN - 1);
     while at > start {
@@ -125,8 +124,8 @@ fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
     None
 }
 
-/// Whether a function begins at `at` in code like V8's builtins, which are padded by `int3` to this
-/// alignment; `before` are the bytes in front.
+/// Whether a function begins at `at` in code like V8's builtins, which `int3` pads to this
+/// alignment; `before` contains the preceding bytes.
 pub(crate) fn is_padded_start(before: &[u8], at: u64) -> bool {
     const PADDED_ALIGN: u64 = 64;
     const INT3: u8 = 0xcc;
@@ -139,7 +138,7 @@ fn follows_traps(code: &[u8], start: u64, at: u64) -> bool {
     before.is_some_and(|before| is_padded_start(before, at))
 }
 
-/// Whether the last instruction before `at` is one after which code need not go on: a return, a
+/// Whether execution need not continue after the last instruction before `at`: it is a return, a
 /// jump or a call.
 fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
     let Some(before) = at.checked_sub(start).and_then(|len| code.get(..len as usize)) else {
@@ -151,22 +150,22 @@ fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
     )
 }
 
-/// The stack since the function's start.
+/// The state of the stack since the function's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
-    /// Bytes below the return address, where they are known.
+    /// Bytes from the stack pointer to the return address, if known.
     depth: Option<i64>,
-    /// Bytes below the return address to which the frame pointer points, where it is the function's
+    /// Bytes from the frame pointer to the return address, if the frame pointer is the function's
     /// own.
     frame: Option<i64>,
     /// Whether the frame pointer is still the caller's.
     is_kept: bool,
-    /// Bytes below the return address where the caller's frame pointer was pushed.
+    /// Bytes from the saved frame pointer of the caller to the return address.
     saved: Option<i64>,
 }
 
 impl State {
-    /// What two ways to one place have in common. They do not disagree about the stack.
+    /// The facts that two paths to one place share; `None` if they disagree about the stack.
     fn join(&self, other: &State) -> Option<State> {
         (self.depth == other.depth && self.saved == other.saved).then_some(State {
             frame: self.frame.filter(|_| self.frame == other.frame),
@@ -176,8 +175,7 @@ impl State {
     }
 }
 
-/// The rule of the frame at `pc`: from the last function that is known to begin before it, or that
-/// can be seen.
+/// The rule of the frame at `pc`, from the last known or recognizable function start before it.
 pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
     let Code {
         bytes,
@@ -191,7 +189,7 @@ pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Op
     let last = known.max(seen)?;
     let first = known.min(seen).filter(|first| *first != last);
     let from = |begin| state_at(code, begin, pc, is_return);
-    // What looks like the start of a function may be a jump's target.
+    // An apparent start of a function may be the target of a jump.
     let state = from(last).or_else(|| from(first?))?;
     let cfa = match (state.depth, state.frame) {
         (Some(depth), _) => Location::register(arch.sp.0, i32::try_from(depth + 8).ok()?),
@@ -205,7 +203,7 @@ pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Op
             deref: true,
         }),
         None if state.is_kept => None,
-        // What outer frames would be found by is lost.
+        // The value from which outer frames would be found is lost.
         None => return None,
     };
     Some(Rule {
@@ -214,7 +212,7 @@ pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Op
     })
 }
 
-/// What is known at `pc` on the ways from `begin`, which all must say the same.
+/// The state at `pc` on the paths from `begin`, which all must agree.
 fn state_at(code: &Code<'_>, begin: u64, pc: u64, is_return: bool) -> Option<State> {
     let mut waiting = BTreeMap::from([(
         begin,
@@ -238,7 +236,7 @@ fn state_at(code: &Code<'_>, begin: u64, pc: u64, is_return: bool) -> Option<Sta
         take(&instruction, &mut state);
         let next = instruction.next_ip();
         let jumps = match instruction.flow_control() {
-            // The call does not return; its return address may still be asked for.
+            // The call does not return, but the caller may ask for its return address.
             FlowControl::Call | FlowControl::IndirectCall if !(is_return && next == pc) && code.ends(next) => {
                 [None, None]
             }
@@ -247,7 +245,7 @@ fn state_at(code: &Code<'_>, begin: u64, pc: u64, is_return: bool) -> Option<Sta
             FlowControl::UnconditionalBranch => [Some(instruction.near_branch_target()), None],
             _ => [None, None],
         };
-        // Ways back have come from here.
+        // A backward jump leads to code that has been followed already.
         for to in jumps.into_iter().flatten().filter(|to| *to > at && *to <= pc) {
             let known = waiting.entry(to).or_insert(state);
             *known = known.join(&state)?;
@@ -335,7 +333,7 @@ mod tests {
 
     const START: u64 = 0x1000;
 
-    /// musl 1.2.3, `libc_start_main_stage2` behind the end of another function.
+    /// `libc_start_main_stage2` of musl 1.2.3, after the end of another function.
     fn stage2() -> Vec<u8> {
         let mut code = vec![0x90; 13];
         code.extend([0xc3, 0x66, 0x90]);
@@ -345,7 +343,7 @@ mod tests {
             0x41, 0x55, 0x48, 0x63, 0xc6, 0x41, 0x54, 0x4c, 0x8d, 0x6c, 0xc2, 0x08, 0x49, 0x89, 0xd4,
         ]);
         code.extend([0x55, 0x48, 0x89, 0xc5, 0x53, 0x48, 0x89, 0xfb, 0x48, 0x83, 0xec, 0x08]);
-        // call rbx; mov edi, eax; call exit; padding; push rbx: the next function
+        // call rbx; mov edi, eax; call exit; padding; then the next function: push rbx
         code.extend([0xff, 0xd3, 0x89, 0xc7, 0xe8, 0, 0, 0, 0]);
         code.extend([0x0f, 0x1f, 0x40, 0, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]);
         assert_eq!(code.len() % 16, 0);
@@ -386,8 +384,8 @@ mod tests {
         let lost = [&code[..16], &[0x53, 0x31, 0xed, 0x90]].concat();
         assert!(rule(&ARCH, &lost, START, START + 17).is_some());
         assert_eq!(rule(&ARCH, &lost, START, START + 19), None);
-        // push rbp; je +4; lea rbp, [rdi+16]; nop: one way has changed the frame pointer, both have
-        // saved it.
+        // push rbp; je +4; lea rbp, [rdi+16]; nop: one path has changed the frame pointer, both
+        // have saved it.
         let saved = [&code[..16], &[0x55, 0x74, 0x04, 0x48, 0x8d, 0x6f, 0x10, 0x90]].concat();
         let found = rule(&ARCH, &saved, START, START + 24).unwrap();
         assert_eq!(found.cfa, Location::register(ARCH.sp.0, 16));

@@ -1,7 +1,8 @@
-//! Code that no table row describes: how its frames are left, and whether what is found there can
-//! be return addresses.
+//! Code that no table row describes: how to leave its frames, and how to verify that the values
+//! found there are return addresses.
 //!
-//! Samplers and looks at a process or a core ask the same; [`ProcessCode`] is what they differ in.
+//! The live sampler and the readers of a process or a core share this code; they differ in their
+//! [`ProcessCode`].
 
 use std::cell::RefCell;
 use std::hash::Hash;
@@ -17,26 +18,26 @@ use crate::instructions::{self, Around};
 pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
 
-/// Answers that are kept; with more, all are asked for again.
+/// Answers that are cached; beyond this number the cache is cleared.
 const MOST_ANSWERS: usize = 1 << 16;
 
-/// Bytes of the longest function that is looked at as a whole.
+/// Bytes of the longest function that is read as a whole.
 const LONGEST_FUNCTION: u64 = 64 << 10;
 
-/// Bytes of the longest function that is asked which registers it keeps.
+/// Bytes of the longest function that is checked for the registers it preserves.
 const LONGEST_HELPER: u64 = 32 << 10;
 
-/// Bytes that are read where code made at run time jumps far.
+/// Bytes that are read at the target of a far jump in code made at run time.
 const FAR_BYTES: u64 = 256;
 
-/// Bytes of the longest indirect call that hides behind the first byte of a direct one.
+/// Bytes of the longest indirect call that the last bytes of a direct call can hide.
 const SHORT_CALL: usize = 4;
 
-/// Bytes behind rows that were read from instructions, within which a jump may still be the same
-/// function's.
+/// Bytes after rows that were read from instructions within which a jump may still belong to the
+/// same function.
 const MOST_BEHIND_ROWS: u64 = 4 << 10;
 
-/// A piece of a process's code.
+/// Part of a process's code.
 struct CodeAround {
     bytes: Vec<u8>,
     start: u64,
@@ -88,7 +89,7 @@ impl<C: ProcessCode> Around for Elsewhere<'_, C> {
     }
 }
 
-/// What was found out about code, by the place of an address.
+/// Cached results about code, keyed by the place of an address.
 #[derive(Debug)]
 pub struct CodeProofs<P> {
     frames: RefCell<FxHashMap<(P, bool), Uncovered>>,
@@ -113,15 +114,16 @@ impl<P> Default for CodeProofs<P> {
 }
 
 impl<P: Copy + Eq + Hash> CodeProofs<P> {
-    /// How to leave the frame at `pc`: as the instructions there show, else by frame pointers.
+    /// Returns how to leave the frame at `pc`: by the instructions there, otherwise by frame
+    /// pointers.
     pub fn uncovered(&self, process: &impl ProcessCode<Place = P>, pc: u64, is_return: bool) -> Uncovered {
         let Some(mapping) = process.find(pc.wrapping_sub(is_return.into())) else {
             return Uncovered::Unknown;
         };
         let is_described = || process.is_described(mapping, pc.wrapping_sub(is_return.into()));
         remembered(&self.frames, (process.place(mapping, pc), is_return), || {
-            // There is a description, which table rows can't express: instructions can't be
-            // clearer.
+            // Call frame information describes this code, though table rows can't express it: the
+            // instructions can't say more.
             if is_described() {
                 return Uncovered::Unknown;
             }
@@ -159,8 +161,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         })
     }
 
-    /// What `word`, on top of the stack, is to the interrupted code at `pc`: its return address if
-    /// it follows a call of code that has not touched the stack from there to `pc`.
+    /// Classifies `word`, on top of the stack of code interrupted at `pc`: it is the return address
+    /// if it follows a call of code that has not touched the stack from the call's target to `pc`.
     pub fn on_top(&self, process: &impl ProcessCode<Place = P>, word: u64, pc: u64) -> OnTop {
         let Some(mapping) = process.find(word.wrapping_sub(1)) else {
             return OnTop::Other;
@@ -179,7 +181,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
     }
 
     fn call_before<C: ProcessCode<Place = P>>(&self, process: &C, mapping: C::Mapping, ra: u64) -> Option<Call> {
-        // A file lies elsewhere in another process: how far a call leads is kept, not where.
+        // A file has another address in another process: the cache stores the call's distance.
         let call = remembered(&self.calls, process.place(mapping, ra), || {
             let mut before = [0; Arch::LONGEST_CALL];
             let start = ra.saturating_sub(before.len() as u64).max(process.range(mapping).start);
@@ -187,8 +189,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             let read = process.read(start, &mut before[..len]);
             let call = process.arch().call_before(ra, &before[..read]).filter(|_| read == len);
             let call = match call {
-                // The end of another instruction and a short indirect call look like a direct one,
-                // to nowhere.
+                // The end of another instruction and a short indirect call together look like a
+                // direct call to an unmapped address.
                 Some(Call::Direct(target)) if process.find(target).is_none() => process
                     .arch()
                     .call_before(ra, &before[len.saturating_sub(SHORT_CALL)..len]),
@@ -243,7 +245,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
     }
 }
 
-/// Whether the code before `pc` is the system call that makes a thread, which comes back twice.
+/// Whether the code before `pc` is the system call that creates a thread, which returns twice.
 pub fn makes_thread(process: &impl ProcessCode, pc: u64) -> bool {
     /// `mov eax, n; syscall` with the numbers of `clone` and `clone3`.
     const CALLS: [[u8; 7]; 2] = [[0xb8, 56, 0, 0, 0, 0x0f, 0x05], [0xb8, 0xb3, 1, 0, 0, 0x0f, 0x05]];
@@ -252,7 +254,7 @@ pub fn makes_thread(process: &impl ProcessCode, pc: u64) -> bool {
     process.arch().cpu == Cpu::X86_64 && read == before.len() && CALLS.contains(&before)
 }
 
-/// A call whose target lies that many bytes further on.
+/// The call with its target moved `by` bytes further on.
 fn moved(call: Call, by: u64) -> Call {
     match call {
         Call::Direct(target) => Call::Direct(target.wrapping_add(by)),
@@ -260,8 +262,8 @@ fn moved(call: Call, by: u64) -> Call {
     }
 }
 
-/// The function at an address: what call frame information says, and without any the table. Tables
-/// also have pieces of functions that nobody describes.
+/// The function at an address: from call frame information, or from the table of a file that has
+/// none. Tables may also contain parts of functions that nothing else describes.
 fn function_at(process: &impl ProcessCode, address: u64) -> Option<Range<u64>> {
     let mapping = process.find(address)?;
     match process.has_call_frames(mapping) {
@@ -270,23 +272,23 @@ fn function_at(process: &impl ProcessCode, address: u64) -> Option<Range<u64>> {
     }
 }
 
-/// Whether a call of `target` may have led to `callee`, which no table row describes. A function
-/// that is described has called on itself, if it is not what was found: then its own frame is
-/// missing.
+/// Whether a call of `target` may have led to `callee`, which no table row describes. If call frame
+/// information describes `target` and `callee` is outside it, `target` has itself made a call, and
+/// its own frame is missing.
 fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     let Some(mapping) = process.find(target) else {
         return false;
     };
     let callee_mapping = process.find(callee);
-    // What leads to another module is a linkage stub, whose callee nobody sees here.
+    // A target in another module is reached by a linkage stub, whose callee is not visible here.
     let is_elsewhere =
         callee_mapping.is_some_and(|callee| !process.is_same_file(callee, mapping) && process.has_table(callee));
     let is_other = |function: &Range<u64>| function.start == target && !function.contains(&callee);
     let Some(function) = function_at(process, target).filter(is_other) else {
         let is_described = process.is_described(mapping, target);
         let rows = process.function_at(mapping, target);
-        // Rows that were read from instructions end where these were not understood: the function
-        // may be longer, and jump from there.
+        // Rows that were read from instructions end at the first one that was not understood: the
+        // function may be longer, and jump from there.
         return rows.filter(|rows| !is_described && is_other(rows)).is_none_or(|rows| {
             let is_near = |start: u64| callee.wrapping_sub(start) < LONGEST_FUNCTION;
             let end = rows
@@ -297,7 +299,7 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
         });
     };
     let callee_function = function_at(process, callee);
-    // The description may end before the function does, as that of glibc's `clone3` at the system
+    // The description may end before the function does: that of glibc's `clone3` ends at the system
     // call.
     let goes_on = || {
         callee_mapping.is_some_and(|mapping| {
@@ -309,13 +311,13 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
         || callee_function.is_none() && goes_on()
         || jumps(process, function.clone(), |target| match &callee_function {
             Some(callee) => callee.contains(&target),
-            // Where the callee begins is not known, but a jump into code that is not described may
+            // The start of the callee is not known, but a jump into code that is not described may
             // lead there.
             None => process.find(target).is_some() && function_at(process, target).is_none(),
         })
 }
 
-/// Whether there is such a jump in a function: it may end in calling that.
+/// Whether a jump in the function leads to a target that `is_it` accepts: a tail call of it.
 fn jumps(process: &impl ProcessCode, function: Range<u64>, is_it: impl Fn(u64) -> bool) -> bool {
     const LONGEST: u64 = 1 << 16;
     let size = function.end.saturating_sub(function.start);
@@ -329,7 +331,7 @@ fn jumps(process: &impl ProcessCode, function: Range<u64>, is_it: impl Fn(u64) -
         let distance = distance.try_into().map(i32::from_le_bytes);
         distance.is_ok_and(|distance| is_it(end.wrapping_add_signed(distance.into())))
     };
-    // `jmp rel32` and the conditional ones.
+    // `jmp rel32` and the conditional jumps.
     code.windows(6).enumerate().any(|(at, bytes)| match bytes {
         [0x0f, 0x80..=0x8f, distance @ ..] => leads(at + 2, distance),
         _ => false,
@@ -358,15 +360,15 @@ mod tests {
     use backtrail_arch::x86_64::ARCH;
 
     const START: u64 = 0x1000;
-    /// The function that is called; its description ends here, and its code goes on.
+    /// The called function's description ends here, but its code continues.
     const DESCRIBED: u64 = START + 4;
     const CALLER: u64 = 0x1100;
-    /// `call START`, as seen from [`CALLER`].
+    /// `call START`, encoded at [`CALLER`].
     const CALL: [u8; 5] = [0xe8, 0xfb, 0xfe, 0xff, 0xff];
     const RA: u64 = CALLER + CALL.len() as u64;
 
     /// A file whose only function with rows begins at [`START`], and whether call frame information
-    /// says so.
+    /// describes that function.
     struct OneFunction(Vec<u8>, bool);
 
     impl OneFunction {
@@ -454,7 +456,7 @@ mod tests {
     #[test]
     fn a_function_goes_on_behind_its_description() {
         let is_called = |code: &[u8], callee: u64| CodeProofs::default().is_called(&OneFunction::new(code), RA, callee);
-        // mov eax, 56; nop; syscall; ret, of which four bytes are described.
+        // mov eax, 56; nop; syscall; ret. Only the first four bytes are described.
         let clone = [0xb8, 56, 0, 0, 0, 0x90, 0x0f, 0x05, 0xc3];
         assert!(is_called(&clone, START) && is_called(&clone, START + 8));
         assert!(!is_called(&clone, START + 9), "behind the return");
@@ -468,7 +470,7 @@ mod tests {
 
     #[test]
     fn rows_that_were_read_from_code_do_not_say_where_a_function_ends() {
-        // push rbp; mov rbp, rsp; call, behind which nothing is understood.
+        // push rbp; mov rbp, rsp; call. Nothing after the call is understood.
         let mut code = OneFunction::new(&[0x55, 0x48, 0x89, 0xe5, 0xe8, 0, 0, 0, 0]);
         assert!(!CodeProofs::default().is_called(&code, RA, START + 9));
         code.1 = false;

@@ -1,29 +1,29 @@
-//! Return addresses that no call has left: a run-time system keeps them in tables and pushes them
+//! Return addresses that no call has pushed: a run-time system keeps them in tables and pushes them
 //! itself.
 //!
 //! HotSpot's interpreter enters a method by a jump, with a return address from a table in libjvm's
-//! data. Such an address is believed if it lies in code made at run time and stands in that data.
-//! Other run-time systems have addresses of code in their data that no frame returns to, so this
-//! holds for HotSpot alone.
+//! data. Such an address is accepted if it points into code made at run time and occurs in that
+//! data. Other run-time systems have addresses of code in their data that no frame returns to, so
+//! only HotSpot is handled this way.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process_code::{ProcessCode, Region};
 
-/// Processes that are remembered; with more, all are forgotten.
+/// Processes that are remembered; beyond this number all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
-/// The most that is read of one mapping: the kernel may have joined a module's data with other
+/// Bytes that are read of one mapping: the kernel may have joined a module's data with other
 /// memory.
 const MOST_OF_MAPPING: u64 = 4 << 20;
-/// The most that is read of a process's data.
+/// Bytes that are read of a process's data.
 const MOST_DATA: u64 = 64 << 20;
 
-/// What the modules of a process have in their data.
+/// The code addresses in the data of a process's modules.
 #[derive(Debug, Default)]
 struct Tables {
     addresses: FxHashSet<u64>,
-    /// Addresses that were asked for in vain since the data was read; it is read again after twice
-    /// as many each time.
+    /// Failed lookups since the data was read; each time, the data is read again only after twice
+    /// as many.
     misses: u32,
     patience: u32,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Pushed {
 }
 
 impl Pushed {
-    /// Whether the data of a module has this address.
+    /// Whether the data of a module contains this address.
     pub(crate) fn has(&mut self, process: &impl ProcessCode, address: u64) -> bool {
         if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.process()) {
             self.by_process.clear();
@@ -55,7 +55,7 @@ impl Pushed {
     }
 }
 
-/// The addresses of code made at run time in the data of all modules.
+/// The addresses of code made at run time that occur in the data of all modules.
 fn read(process: &impl ProcessCode) -> FxHashSet<u64> {
     let regions = process.regions();
     let is_made = |&word: &u64| {
@@ -80,8 +80,7 @@ fn read(process: &impl ProcessCode) -> FxHashSet<u64> {
     found
 }
 
-/// What HotSpot may write to: mappings of its library, and the memory without a file right after
-/// these.
+/// HotSpot's writable data: mappings of its library, and the anonymous memory right after these.
 fn data(regions: &[Region]) -> Vec<&Region> {
     const HOTSPOT: &str = "/libjvm.so";
     let code = regions

@@ -1,4 +1,4 @@
-//! How gimli reads bytes: where they lie, in a byte order that is known when they are read.
+//! How gimli reads bytes: in place, in a byte order that is known only at run time.
 
 use backtrail_wire::Endian;
 use gimli::{EndianSlice, RunTimeEndian};

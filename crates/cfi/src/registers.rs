@@ -1,9 +1,9 @@
-//! The registers of callers, by call frame information itself; and tables of single functions.
+//! The registers of callers, from call frame information itself; and tables of single functions.
 //!
-//! SFrame restores what a stack trace needs: program counter, stack pointer and frame pointer. Who
-//! asks for the values of arguments needs the other registers too that a function gives back to its
-//! caller, and has the time to read `.eh_frame`: debuggers do, samplers don't. Such a look also
-//! meets so few functions of a module that a table of all would be made for nothing.
+//! SFrame restores what a stack trace needs: program counter, stack pointer and frame pointer. To
+//! show the values of arguments, a debugger also needs the other registers that a function
+//! preserves, and has the time to read `.eh_frame`; a sampler does not. A debugger also meets so
+//! few functions of a module that a table of all of them would be wasted.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -23,10 +23,10 @@ use crate::eh_frame::{self, MAX_CIE_BYTES, Prepared, Storage, augmentation, eval
 use crate::reader::{Slice, run_time};
 use crate::{build, tables};
 
-/// Rows that are kept: threads stand at the same places.
+/// Rows that are cached: threads often stop at the same places.
 const MOST_ROWS: usize = 1 << 14;
 
-/// A section's bytes, whoever holds them, and its address.
+/// A section's bytes, owned or borrowed, and its address.
 #[derive(Clone, Debug)]
 pub struct Held<B> {
     /// The bytes.
@@ -35,57 +35,57 @@ pub struct Held<B> {
     pub address: u64,
 }
 
-/// A module's call frame information, to be asked for callers' registers.
+/// A module's call frame information, from which callers' registers are restored.
 #[derive(Debug)]
 pub struct CallFrames<B> {
     eh_frame: Held<B>,
-    /// `.eh_frame_hdr`, whose table finds an FDE.
+    /// `.eh_frame_hdr`, whose search table finds an FDE.
     header: Option<Held<B>>,
     normalized: OnceCell<Normalized>,
-    /// Start and offset of each FDE by start, made where there is no such table.
+    /// Start and offset of each FDE, by start; built if there is no search table.
     starts: OnceCell<Vec<(u64, usize)>>,
     bases: BaseAddresses,
     arch: &'static Arch,
     abi: Abi,
     endian: Endian,
-    /// Where code can lie.
+    /// The ranges that may contain code.
     code: Vec<Range<u64>>,
     rows: RefCell<HashMap<u64, Option<Rc<Row>>>>,
     asked: Asked,
 }
 
-/// What is left of a section without letters that its reader does not know (AArch64).
+/// The section without augmentation letters that its reader does not know (AArch64).
 #[derive(Debug, Default)]
 struct Normalized {
-    /// `None` where it has no such letters.
+    /// `None` if it has no such letters.
     bytes: Option<Vec<u8>>,
     /// Offsets of the CIEs whose return addresses are signed with key B.
     key_b: HashSet<usize>,
 }
 
-/// What call frame information says of a pc.
+/// The call frame information at a pc.
 #[derive(Debug)]
 struct Row {
     cfa: CfaRule<usize>,
     rules: Vec<(gimli::Register, RegisterRule<usize>)>,
-    /// The column that stands for the return address.
+    /// The column of the return address.
     ra: gimli::Register,
     signal_frame: bool,
 }
 
-/// A caller.
+/// The caller of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The canonical frame address of the frame that was left.
     pub cfa: u64,
-    /// The registers as they are when the call has returned: those that can be known.
+    /// The known registers, as they are after the call returns.
     pub registers: Registers,
-    /// Whether what was left is a signal frame: the caller was interrupted, and has called nothing.
+    /// Whether the frame is a signal frame: its caller was interrupted and called nothing.
     pub signal_frame: bool,
 }
 
 impl<B: AsRef<[u8]>> CallFrames<B> {
-    /// The call frame information of `image`; `eh_frame` and `header` are its `.eh_frame` and
+    /// Reads the call frame information of `image`; `eh_frame` and `header` are its `.eh_frame` and
     /// `.eh_frame_hdr`.
     pub fn new(image: &Image<'_>, eh_frame: Held<B>, header: Option<Held<B>>) -> CallFrames<B> {
         let mut bases = BaseAddresses::default().set_eh_frame(eh_frame.address);
@@ -114,10 +114,10 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
     }
 
     /// The table of the function that has the code at `svma`: an SFrame section at address 0 with
-    /// the rows that [`tables::Tables`] has for it. `None` where no FDE has the address, or
-    /// rows can't say what it says, and for all that is new once many thousands of addresses were
-    /// asked for: the table of the whole module tells. So it does of functions that begin where
-    /// `is_misdescribed` ([`tables::is_misdescribed`]).
+    /// the rows that [`tables::Tables`] has for it. `None` if no FDE covers the address, if rows
+    /// can't express its rules, or for any new address after many thousands of others: use the
+    /// table of the whole module then. The same goes for functions that begin where
+    /// `is_misdescribed` ([`tables::is_misdescribed`]) is true.
     pub fn function(&self, svma: u64, is_misdescribed: impl Fn(u64) -> bool) -> Option<&[u8]> {
         self.asked.table(svma, |made| {
             let fde = self.offset(&self.section(), svma)?;
@@ -153,13 +153,13 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         (built.functions > 0).then_some(built.bytes)
     }
 
-    /// The caller of a frame with these registers. `svma` is the address to look up, as the file
-    /// has it: the frame's program counter, or the byte before its return address. `word` reads
-    /// memory. `None` where nothing is said of the address, where it is outermost, or where the
+    /// The caller of a frame with these registers. `svma` is the address to look up, as an address
+    /// of the file: the frame's program counter, or the byte before its return address. `word`
+    /// reads memory. `None` if nothing describes the address, if the frame is outermost, or if the
     /// CFA or the return address can't be known.
     ///
-    /// A register is known in the caller where a rule says where it was saved, or where nothing is
-    /// said of it and functions give it back unchanged ([`Arch::preserved`]).
+    /// A register of the caller is known if a rule gives its place, or if no rule mentions it and
+    /// functions preserve it ([`Arch::preserved`]).
     pub fn caller(&self, registers: &Registers, svma: u64, word: impl FnMut(u64) -> Option<u64>) -> Option<Caller> {
         let section = self.section();
         let row = self.known_row(&section, svma)?;
@@ -176,7 +176,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         self.known_row(&self.section(), svma).is_some()
     }
 
-    /// The code of the function that an FDE describes at this address.
+    /// The range of the function that an FDE describes at this address.
     pub fn function_at(&self, svma: u64) -> Option<Range<u64>> {
         let section = self.section();
         let fde = self.fde(&section, self.offset(&section, svma)?)?;
@@ -252,7 +252,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         fde.ok()
     }
 
-    /// Where the FDE is that begins last before `svma`.
+    /// The offset of the last FDE that begins at or before `svma`.
     fn offset(&self, section: &gimli::EhFrame<Slice<'_>>, svma: u64) -> Option<usize> {
         if let Some(header) = &self.header
             && let Some(found) = self.search(header, svma)
@@ -276,14 +276,14 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         let (offsets, _) = eh_frame::fdes(Bytes::new(self.eh_frame.bytes.as_ref(), self.endian));
         let start = |offset| Some((self.fde(section, offset)?.initial_address(), offset));
         let mut starts: Vec<(u64, usize)> = offsets.into_iter().filter_map(start).collect();
-        // Of those with one start the first in the section counts.
+        // If several have one start, the first in the section counts.
         starts.sort_unstable();
         starts.dedup_by_key(|(start, _)| *start);
         starts
     }
 }
 
-/// A frame's registers and the memory.
+/// A frame's registers and memory.
 struct Target<'r, W> {
     arch: &'static Arch,
     registers: &'r Registers,
@@ -292,7 +292,7 @@ struct Target<'r, W> {
 
 impl<W: FnMut(u64) -> Option<u64>> evaluate::Machine for Target<'_, W> {
     fn register(&mut self, register: gimli::Register) -> Option<u64> {
-        // Linkers' rules for linkage tables ask for the pc by the column of the return address.
+        // Linkers' rules for linkage tables read the pc by the column of the return address.
         if register.0 == u16::from(self.arch.ra.0) && !self.arch.link_register {
             return Some(self.registers.pc);
         }
@@ -305,7 +305,7 @@ impl<W: FnMut(u64) -> Option<u64>> evaluate::Machine for Target<'_, W> {
 }
 
 impl<W: FnMut(u64) -> Option<u64>> Target<'_, W> {
-    /// What the caller's `register` was by this rule.
+    /// The value of the caller's `register` by this rule.
     fn value(
         &mut self,
         section: &gimli::EhFrame<Slice<'_>>,
@@ -318,8 +318,9 @@ impl<W: FnMut(u64) -> Option<u64>> Target<'_, W> {
             RegisterRule::Offset(offset) => {
                 let slot = cfa.wrapping_add_signed(*offset);
                 match self.registers.get(self.arch.sp) {
-                    // In an epilogue the register has been popped, and compilers go on saying that
-                    // it is saved where nothing is kept any more (gcc 12 on x86-64).
+                    // In an epilogue the register has been popped, but compilers still describe it
+                    // as saved in a slot that is below the stack pointer by then (gcc 12 on
+                    // x86-64).
                     Some(sp) if slot < sp && sp - slot > self.arch.red_zone => self.registers.get(number(register)?),
                     _ => evaluate::Machine::word(self, slot),
                 }

@@ -1,10 +1,10 @@
-//! Where stacks begin of which call frame information says nothing, or the wrong thing; x86-64
+//! The outermost frames that call frame information does not describe, or describes wrongly; x86-64
 //! only.
 //!
-//! A stack begins in code from which nothing returns: it was jumped to, or entered by a return to
-//! an address that no call has left. Hand-written code of that kind seldom says so. What is marked
-//! here ends in `hlt`, which no program gets past, behind a call or system call that ends the
-//! thread.
+//! A stack begins in code from which nothing returns: it was entered by a jump, or by a return to
+//! an address that no call has pushed. Hand-written code of that kind seldom says so. The code
+//! marked here ends in `hlt`, which user code cannot execute, after a call or system call that ends
+//! the thread.
 
 use backtrail_arch::Cpu;
 use std::ops::Range;
@@ -21,7 +21,7 @@ const HLT: u8 = 0xf4;
 const NOP: u8 = 0x90;
 const INT3: u8 = 0xcc;
 
-/// A byte of code, or any.
+/// A sequence of bytes of code; `None` matches any byte.
 type Pattern = &'static [Option<u8>];
 
 macro_rules! pattern {
@@ -30,17 +30,17 @@ macro_rules! pattern {
     ($($byte:tt)*) => { &[$(pattern!(@ $byte)),*] };
 }
 
-/// Code in which a stack begins, without any description. Each ends in `hlt`.
+/// Code in which a stack begins, without call frame information. Each ends in `hlt`.
 const ROOTS: [Pattern; 6] = [
-    // Boost's `make_fcontext`, which PHP has too: `push rbp; jmp rbx`, to where the function
-    // returns that has become the stack's first: `xor rdi, rdi; call _exit; hlt`. With and without
+    // Boost's `make_fcontext`, which PHP contains too: `push rbp; jmp rbx`. The stack's first
+    // function returns to the code after it: `xor rdi, rdi; call _exit; hlt`. With and without
     // `endbr64`.
     pattern!(0x55 0xff 0xe3 0x48 0x31 0xff 0xe8 _ _ _ _ 0xf4),
     pattern!(0x55 0xff 0xe3 0xf3 0x0f 0x1e 0xfa 0x48 0x31 0xff 0xe8 _ _ _ _ 0xf4),
     // musl's `clone` in the child: `xor ebp, ebp; pop rdi; call r9; mov edi, eax; xor eax, eax; mov
     // al, 60; syscall; hlt`.
     pattern!(0x31 0xed 0x5f 0x41 0xff 0xd1 0x89 0xc7 0x31 0xc0 0xb0 0x3c 0x0f 0x05 0xf4),
-    // The same as others write it: `call rax`, `rbx`, `rcx` or `rdx`; `mov edi, eax`; `mov eax,
+    // The same in other libraries: `call rax`, `rbx`, `rcx` or `rdx`; `mov edi, eax`; `mov eax,
     // 60`; `syscall; hlt`.
     pattern!(0xff 0xd0 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
     pattern!(0xff 0xd3 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
@@ -51,8 +51,9 @@ const ROOTS: [Pattern; 6] = [
 /// [rsp]; test rdi, rdi`. Its call frame information describes an ordinary function.
 const START_CONTEXT: [u8; 10] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff];
 
-/// Marks them as outermost. What is returned to at its first byte begins one byte earlier, in the
-/// room before it: callers are looked up by the byte before the return address.
+/// Marks the outermost frames. Functions that are entered by a return to their first byte start one
+/// byte earlier, in the padding before: callers are looked up by the byte before the return
+/// address.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     if image.arch().cpu != Cpu::X86_64 {
         return;
@@ -81,8 +82,8 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     reach_back(converted, image);
 }
 
-/// Where the code of the entry point ends, of which nothing else is known: behind the first
-/// instruction that does not go on, at what it calls, or after `most` bytes.
+/// The end of the entry point's code if nothing else describes it: after the first instruction that
+/// does not continue, at a function that it calls, or after `most` bytes.
 pub(crate) fn end_of_entry(image: &Image<'_>, entry: u64, most: u64) -> Option<u64> {
     if image.arch().cpu != Cpu::X86_64 {
         return None;
@@ -95,7 +96,7 @@ pub(crate) fn end_of_entry(image: &Image<'_>, entry: u64, most: u64) -> Option<u
 fn end_of_code(code: &[u8], start: u64) -> u64 {
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let mut end = start.saturating_add(code.len() as u64);
-    // Branches lead over what ends before.
+    // Branches may skip an instruction that does not continue.
     let mut reached = start;
     while decoder.can_decode() && decoder.ip() < end {
         let instruction = decoder.decode();
@@ -114,8 +115,8 @@ fn end_of_code(code: &[u8], start: u64) -> u64 {
     end
 }
 
-/// Whether a stack begins in the function at this address, though its call frame information
-/// describes an ordinary one.
+/// Whether a stack begins in the function at this address, although its call frame information
+/// describes an ordinary function.
 pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
     let code = image.data_at(start).filter(|_| image.arch().cpu == Cpu::X86_64);
     code.is_some_and(|code| code.starts_with(&START_CONTEXT))
@@ -123,7 +124,7 @@ pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
 
 const OUTERMOST: Row = Row { start: 0, rule: None };
 
-/// Where code lies: of files with sections, not what else is loaded with it.
+/// The code of a file: its code sections, or all executable segments if it has no sections.
 fn code(image: &Image<'_>) -> Vec<Range<u64>> {
     let sections = image.sections().iter();
     let sections: Vec<Range<u64>> = sections
@@ -137,7 +138,7 @@ fn code(image: &Image<'_>) -> Vec<Range<u64>> {
     }
 }
 
-/// What `known`, which is in order, leaves of `range`.
+/// The parts of `range` outside `known`, which is in order.
 fn holes(known: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
     let first = known.partition_point(|known| known.end <= range.start);
     let inside = known[first..].iter().take_while(|known| known.start < range.end);
@@ -155,7 +156,7 @@ fn holes(known: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
     holes
 }
 
-/// The roots in code that lies at `start`.
+/// The roots in the code at `start`.
 fn in_hole(start: u64, code: &[u8]) -> Vec<FunctionRows> {
     let ends = code.iter().enumerate().filter(|(_, byte)| **byte == HLT);
     let found = ends.filter_map(|(at, _)| {
@@ -177,8 +178,8 @@ fn matches(code: &[u8], pattern: Pattern) -> bool {
             .all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte))
 }
 
-/// Lets functions from which nothing returns begin one byte earlier, where that byte is nobody's
-/// and fills room.
+/// Moves the start of functions from which nothing returns one byte back, if that byte is padding
+/// and belongs to no function.
 fn reach_back(converted: &mut Converted, image: &Image<'_>) {
     let unsaid = std::mem::take(&mut converted.unsaid);
     let mut end = 0;
@@ -203,7 +204,7 @@ fn reach_back(converted: &mut Converted, image: &Image<'_>) {
     converted.unsaid = unsaid;
 }
 
-/// Whether this byte is the last of what is put between functions: `nop`, `int3`, 0, or a long
+/// Whether this byte is the last byte of padding between functions: `nop`, `int3`, 0, or a long
 /// `nop`, which ends in 0.
 fn fills_room(image: &Image<'_>, address: u64) -> bool {
     let byte = image.data_at(address).and_then(|code| code.first());
@@ -221,7 +222,7 @@ mod tests {
         ];
         let found = in_hole(0x1000, &fcontext);
         assert_eq!(found, [FunctionRows::new(0x1001, 12, vec![OUTERMOST])]);
-        // What goes on behind the call is none.
+        // Code that continues after the call is not a root.
         let mut returns = fcontext;
         returns[12] = 0xc3;
         assert_eq!(in_hole(0x1000, &returns), []);
@@ -231,17 +232,17 @@ mod tests {
 
     #[test]
     fn an_entry_point_ends_where_it_does_not_go_on() {
-        // call +0; ret; int3: Free Pascal's.
+        // call +0; ret; int3: from Free Pascal.
         assert_eq!(
             end_of_code(&[0x48, 0x31, 0xed, 0xe8, 0, 1, 0, 0, 0xc3, 0xcc], 0x1000),
             0x1009
         );
-        // call +0, and what is called: musl's.
+        // call +0, and its target: from musl.
         assert_eq!(end_of_code(&[0x31, 0xed, 0xe8, 0, 0, 0, 0, 0x55, 0x90], 0x1000), 0x1007);
         // je over a jump; syscall; hlt
         let code = [0x74, 0x02, 0xeb, 0x00, 0x0f, 0x05, 0xf4, 0x90];
         assert_eq!(end_of_code(&code, 0x1000), 0x1007);
-        // Nothing ends it.
+        // No instruction ends it.
         assert_eq!(end_of_code(&[0x90; 4], 0x1000), 0x1004);
     }
 

@@ -1,4 +1,4 @@
-//! How large unwind tables are: what a file has, and what could be made of it.
+//! How large unwind tables are: those in a file, and those that could be built from it.
 
 use backtrail_elf::Image;
 use backtrail_sframe::Version;
@@ -7,39 +7,39 @@ use backtrail_sframe::write::{Options, WriteError};
 use crate::build;
 use crate::tables::{self, Error};
 
-/// Functions under one FDE in [`Built::merged`], usually. Twice as many gain another hundredth or
-/// two.
+/// The default number of functions under one FDE in [`Built::merged`]. Twice as many save another
+/// one or two percent.
 pub const MERGE: u8 = 8;
 
 /// The sizes of a file's tables, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Of `.eh_frame`.
+    /// Size of `.eh_frame`.
     pub eh_frame: u64,
-    /// Of `.eh_frame_hdr`; 0 where there is none.
+    /// Size of `.eh_frame_hdr`; 0 if it is missing.
     pub eh_frame_hdr: u64,
-    /// Of the file's own `.sframe`.
+    /// Size of the file's own `.sframe`.
     pub present: Option<u64>,
-    /// Of tables made from `.eh_frame`, by version.
+    /// Sizes of tables built from `.eh_frame`, by version.
     pub built: [Built; 3],
 }
 
-/// The sizes of tables of one version made from `.eh_frame`, in bytes.
+/// The sizes of tables of one version built from `.eh_frame`, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Built {
-    /// Every function has rows of its own.
+    /// Each function has its own rows.
     pub unshared: u64,
     /// Functions with the same rows share them.
     pub shared: u64,
-    /// And neighbours stand under one FDE where that is smaller.
+    /// In addition, neighbours share one FDE if that is smaller.
     pub merged: u64,
 }
 
 impl Sizes {
-    /// Of `image`, with up to `merge` functions under one FDE in merged tables. The sections of a
-    /// relocatable file should have been placed.
+    /// Measures `image`, with up to `merge` functions under one FDE in merged tables. The sections
+    /// of a relocatable file should have been placed.
     ///
-    /// Fails where it has no `.eh_frame`, or none of which anything makes sense.
+    /// Fails if it has no `.eh_frame`, or nothing in it is valid.
     pub fn of(image: &Image<'_>, merge: u8) -> Result<Sizes, Error> {
         let eh_frame = image.eh_frame()?.ok_or(Error::NoEhFrame)?;
         let converted = build::functions(image)?;
@@ -72,14 +72,14 @@ impl Sizes {
         })
     }
 
-    /// `.eh_frame` and `.eh_frame_hdr` together, with which tables are compared.
+    /// `.eh_frame` and `.eh_frame_hdr` together: the size with which tables are compared.
     pub fn dwarf(&self) -> u64 {
         self.eh_frame + self.eh_frame_hdr
     }
 }
 
 impl std::iter::Sum for Sizes {
-    /// Of all files; [`Sizes::present`] is there where all have a table of their own.
+    /// The sum over all files; [`Sizes::present`] is set if all of them have their own table.
     fn sum<I: Iterator<Item = Sizes>>(all: I) -> Sizes {
         let none = Sizes {
             eh_frame: 0,

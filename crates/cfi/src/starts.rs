@@ -1,8 +1,8 @@
-//! Where functions begin that have no symbol: what describes their frames says so.
+//! The starts of functions without symbols, from the tables that describe their frames.
 //!
-//! `.eh_frame` and `.sframe` stay in stripped files, because exceptions and stack traces need them.
-//! One address is found by the search table of `.eh_frame_hdr`; only files without one are read as
-//! a whole, once.
+//! `.eh_frame` and `.sframe` remain in stripped files, because exceptions and stack traces need
+//! them. The search table of `.eh_frame_hdr` finds the start for one address; only files without it
+//! are read completely, once.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -32,12 +32,12 @@ struct Frames<'a> {
     bases: BaseAddresses,
     arch: &'static Arch,
     endian: Endian,
-    /// Start and end of each function by start, of a file without a search table.
+    /// Start and end of each function, by start, in a file without a search table.
     list: OnceLock<Vec<(u64, u64)>>,
 }
 
 impl<'a> FunctionStarts<'a> {
-    /// Those of `image`; `None` if nothing in it describes frames.
+    /// The starts of `image`; `None` if nothing in it describes frames.
     pub fn of_image(image: &Image<'a>) -> Option<FunctionStarts<'a>> {
         let sframe = tables::own_section(image);
         let section = image.eh_frame().ok().flatten();
@@ -51,15 +51,15 @@ impl<'a> FunctionStarts<'a> {
         })
     }
 
-    /// Where the function begins that has the code at `svma`.
+    /// The start of the function that has the code at `svma`.
     pub fn start(&self, svma: u64) -> Option<u64> {
         let by_frames = || self.eh_frame.as_ref()?.start(svma);
         by_frames().or_else(|| {
             let own = self.sframe.as_ref()?;
             let section = Section::parse(&own.data, own.address).ok()?;
             let function = section.lookup(svma).ok()??.function;
-            // One description for many equal pieces, such as entries of a linkage table, is no
-            // function.
+            // One description of many equal blocks, such as the entries of a linkage table, is not
+            // a function.
             function.repeat.is_none().then_some(function.start)
         })
     }
@@ -139,7 +139,7 @@ impl<'a> Frames<'a> {
         let (offsets, _) = eh_frame::fdes(Bytes::new(&self.data, self.endian));
         let mut list: Vec<(u64, u64)> = offsets.into_iter().filter_map(|offset| self.range(offset)).collect();
         list.sort_unstable();
-        // Of those with one start the longest counts.
+        // If several have one start, the longest counts.
         list.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
             if same {
@@ -156,8 +156,8 @@ mod tests {
     use super::*;
     use backtrail_elf::MappedFile;
 
-    /// The functions that `.eh_frame` of this test describes, found by the search table and without
-    /// it.
+    /// Finds the functions that `.eh_frame` of this test describes, with the search table and
+    /// without it.
     #[test]
     fn both_ways_give_the_start_of_every_function_and_nothing_between() {
         let file = MappedFile::open(std::env::current_exe().expect("a path")).expect("this program");

@@ -1,15 +1,15 @@
 //! The one unwind table that sampling uses for a module: its own `.sframe`, or its `.eh_frame`
-//! converted to SFrame version 3 and kept in a cache.
+//! converted to SFrame version 3 and stored in a cache.
 //!
-//! A module's own `.sframe` is often not whole: it lacks what the linker made and what was
-//! assembled without it, such as the start files that say where a stack ends. Functions that only
-//! `.eh_frame` knows are added then. Where there is a `.debug_frame` (all that Go's linker writes),
-//! it says what `.eh_frame` does not; and Go's `.gopclntab` what neither does.
+//! A module's own `.sframe` is often incomplete: it lacks code that the linker made and code that
+//! was assembled without it, such as the start files that mark where a stack ends. Functions that
+//! only `.eh_frame` describes are added then. `.debug_frame` (the only one that Go's linker writes)
+//! adds what `.eh_frame` lacks; and Go's `.gopclntab` what neither of them has.
 //!
 //! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes
 //! in little-endian: the bytes of code without rows (8), the CRC-32 of the sections it was made
-//! from (4), and the CRC-32 of all before (4). An entry that does not fit its trailer, or was made
-//! from other sections, is made anew.
+//! from (4), and the CRC-32 of everything before (4). An entry that does not match its trailer, or
+//! was made from other sections, is made anew.
 
 use backtrail_arch::Cpu;
 use std::borrow::Cow;
@@ -31,38 +31,38 @@ use crate::plt;
 use crate::roots;
 use crate::{go_frames, gopclntab};
 
-/// The folder of the cache, named after what converting yields: another conversion, another folder.
+/// The cache folder, named after the version of the conversion: a new conversion gets a new folder.
 const CACHE_FOLDER: &str = "sframe-v8";
 
 const TRAILER_BYTES: usize = 16;
 
-/// Where a table comes from.
+/// The origin of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TableOrigin {
     /// The module's own `.sframe`.
     Shipped,
-    /// The module's own `.sframe`, and of `.eh_frame` what that one lacks.
+    /// The module's own `.sframe`, with the functions it lacks from `.eh_frame`.
     Completed,
     /// Converted from `.eh_frame` now.
     Converted,
-    /// Converted or completed some time ago.
+    /// Converted or completed earlier, and read from the cache.
     Cached,
 }
 
 /// An unwind table.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// An SFrame section; there may be more bytes after its end.
+    /// An SFrame section; more bytes may follow its end.
     pub bytes: Vec<u8>,
-    /// The section's address: with it, the functions' starts are addresses of the file (svma).
+    /// The section's address, from which the functions' starts are addresses of the file (svma).
     pub address: u64,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: TableOrigin,
-    /// Bytes of code that `.eh_frame` describes and the table does not; 0 for a shipped one.
+    /// Bytes of code that `.eh_frame` describes and the table does not; 0 for a shipped table.
     pub uncovered_bytes: u64,
-    /// What was left out, by the reason's name; only known when it was converted now.
+    /// Code that was left out, by the reason's name; only known for a table converted now.
     pub skipped: BTreeMap<&'static str, u64>,
-    /// Where `.eh_frame` makes no sense any more; only known when it was converted now.
+    /// The first invalid place in `.eh_frame`; only known for a table converted now.
     pub damage: Option<eh_frame::Error>,
 }
 
@@ -73,7 +73,7 @@ impl Table {
     }
 }
 
-/// The ABI that SFrame sections of `image` name.
+/// The ABI that SFrame sections of `image` declare.
 pub fn abi(image: &Image<'_>) -> Abi {
     match (image.arch().cpu, image.endian()) {
         (Cpu::Aarch64, Endian::Little) => Abi::Aarch64Little,
@@ -83,26 +83,26 @@ pub fn abi(image: &Image<'_>) -> Abi {
     }
 }
 
-/// Whether the table of a module says more than its call frame information does, even of what that
-/// describes.
+/// Whether a module's table says more than its call frame information does, even about the code
+/// that call frame information describes.
 pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
     gopclntab::section(image).is_some()
 }
 
-/// Whether a module's table says something else of the function that begins at `svma` than its call
-/// frame information does.
+/// Whether a module's table differs from its call frame information for the function that begins at
+/// `svma`.
 pub fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
     roots::is_misdescribed(image, svma)
 }
 
-/// The module's own `.sframe`, where it has one that makes sense.
+/// The module's own `.sframe`, if it has a valid one.
 pub fn own_section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let own = image.sframe().ok().flatten();
     own.filter(|own| is_sound(&own.data, own.address, abi(image)))
 }
 
-/// The rows of `image`'s `.eh_frame`, and of what no FDE describes its entry point and, on AArch64,
-/// its procedure linkage table.
+/// The rows of `image`'s `.eh_frame`. Rows of the entry point and, on AArch64, of the procedure
+/// linkage table are added if no FDE describes them.
 pub fn convert(image: &Image<'_>) -> Result<Converted, Error> {
     let section = image.eh_frame()?.ok_or(Error::NoUnwindInformation)?;
     Ok(convert_section(image, &section))
@@ -127,8 +127,8 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     converted
 }
 
-/// The table of a file without any call frame information: where stacks begin, and its linkage
-/// tables. `None` if it has neither.
+/// The table of a file without any call frame information: roots of stacks and linkage tables.
+/// `None` if it has neither.
 pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
     let converted = convert_section(image, &NO_SECTION);
     let built = build::table(&converted, &Options::new(Version::V3, abi(image), 0)).ok()?;
@@ -142,16 +142,16 @@ pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
     })
 }
 
-/// Gives modules their tables.
+/// Provides the tables of modules.
 #[derive(Clone, Debug)]
 pub struct Tables {
     cache: Option<PathBuf>,
 }
 
 impl Tables {
-    /// Keeps converted tables in `sframe-v8` below `cache_dir`; by default
-    /// `$XDG_CACHE_HOME/backtrail`, or `~/.cache/backtrail`. Works without a cache where there
-    /// is no place for one.
+    /// Stores converted tables in `sframe-v8` in `cache_dir`; by default
+    /// `$XDG_CACHE_HOME/backtrail`, or `~/.cache/backtrail`. Works without a cache if no such
+    /// folder is available.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
         let dir = cache_dir.or_else(cache::folder);
         Tables {
@@ -159,13 +159,13 @@ impl Tables {
         }
     }
 
-    /// Keeps nothing.
+    /// Stores nothing.
     pub fn without_cache() -> Tables {
         Tables { cache: None }
     }
 
-    /// The table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that cannot
-    /// be read or written costs time and nothing else.
+    /// Loads the table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that
+    /// cannot be read or written only costs time.
     pub fn load(&self, image: &Image<'_>) -> Result<Table, Error> {
         let own = own_section(image);
         let debug = match own {
@@ -193,7 +193,7 @@ impl Tables {
         }
         let table = make(image, &section, own.as_ref(), more.as_ref())?;
         if let (Some(path), Some(source)) = (entry, source) {
-            // Without a cache the next load takes as long as this one did.
+            // Without a cache the next load takes as long as this one.
             let _ = write_entry(&path, &table, source);
         }
         Ok(table)
@@ -209,12 +209,12 @@ impl Tables {
     }
 }
 
-/// Bytes of call frame information from which on a file without a build id is worth a cache entry:
-/// Rust's compiler has none.
+/// A file without a build ID gets a cache entry if it has this many bytes of call frame
+/// information: Rust's compiler writes no build ID.
 const LARGE: usize = 1 << 16;
 
-/// What stands for a missing build id: all code, which takes a fiftieth of the time that a table
-/// takes to make.
+/// The substitute for a missing build ID: all code, which takes a fiftieth of the time that
+/// building a table takes.
 fn code_id(image: &Image<'_>) -> Vec<u8> {
     let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
     for range in image.code_ranges() {
@@ -228,7 +228,7 @@ fn code_id(image: &Image<'_>) -> Vec<u8> {
     [b"code", &crc[..], &bytes.to_le_bytes(), &len.to_le_bytes()].concat()
 }
 
-/// The call frame information of files that have none.
+/// Empty call frame information, for files that have none.
 const NO_SECTION: SectionData<'static> = SectionData {
     address: 0,
     data: Cow::Borrowed(&[]),
@@ -282,9 +282,9 @@ fn make(
     })
 }
 
-/// Whether a section can be read to its end, is for this CPU, and has functions at all. Functions
-/// may share their rows, so that a small section can claim endless ones: after a multiple of its
-/// length the rest is taken as it is, which costs an unwinder no more than a missing row.
+/// Whether a section is readable to its end, is for this CPU, and has functions at all. Functions
+/// may share their rows, so a small section can claim endless ones: after a multiple of its length
+/// the rest is not checked. An invalid row there costs an unwinder no more than a missing row.
 fn is_sound(bytes: &[u8], address: u64, abi: Abi) -> bool {
     let Ok(section) = Section::parse(bytes, address) else {
         return false;
@@ -308,13 +308,14 @@ fn is_sound(bytes: &[u8], address: u64, abi: Abi) -> bool {
     true
 }
 
-/// As many rows as a section of this length is believed to have.
+/// The limit of rows that are checked in a section of this length.
 fn row_budget(bytes: &[u8]) -> usize {
     bytes.len().saturating_mul(4)
 }
 
-/// Whether conversion knows functions that the module's own table does not: those of `.eh_frame` by
-/// the sorted table of `.eh_frame_hdr`, which is much faster to go through than `.eh_frame` itself.
+/// Whether conversion finds functions that the module's own table lacks. The functions of
+/// `.eh_frame` come from the search table of `.eh_frame_hdr`, which is much faster to read than
+/// `.eh_frame` itself.
 fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
     let Ok(section) = Section::parse(&own.data, own.address) else {
         return true;
@@ -334,7 +335,7 @@ fn lacks_functions(image: &Image<'_>, own: &SectionData<'_>) -> bool {
     !starts.is_some_and(|starts| starts.into_iter().all(knows))
 }
 
-/// Puts the module's own functions in the place of those that were converted.
+/// Replaces converted functions by the module's own ones.
 fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
     own.sort_by_key(|function| function.start);
     let end = |function: &FunctionRows| function.start.saturating_add(u64::from(function.size));
@@ -346,11 +347,12 @@ fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
     converted.functions.sort_by_key(|function| function.start);
 }
 
-/// Two files may have one build id; what their tables say, and where, tells them apart.
+/// Two files may have the same build ID; the contents and addresses of their tables distinguish
+/// them.
 fn source_crc(image: &Image<'_>, sections: [Option<&SectionData<'_>>; 4]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    // Some rows are made from code that only a symbol names, which a stripped copy of the file has
-    // not.
+    // Some rows are made from code that only a symbol names, and a stripped copy of the file lacks
+    // the symbol.
     for name in [".symtab", ".dynsym"] {
         let size = image.section_header(name).map_or(0, |section| section.size);
         crc.update(&size.to_le_bytes());
@@ -367,7 +369,7 @@ fn read_entry(path: &Path, source: u32, abi: Abi) -> Option<Table> {
     let (head, crc) = file.bytes().split_last_chunk::<4>()?;
     let split = head.len().checked_sub(TRAILER_BYTES - 4)?;
     let trailer = Bytes::new(&head[split..], Endian::Little);
-    // What this program has written needs no second look at every row.
+    // This program wrote the entry: its rows need no second check.
     let fits = u32::from_le_bytes(*crc) == crc32fast::hash(head) && trailer.u32(8) == Ok(source);
     let is_ours = |section: Section<'_>| section.abi() == abi && section.num_fdes() > 0;
     if !fits || !Section::parse(&head[..split], 0).is_ok_and(is_ours) {

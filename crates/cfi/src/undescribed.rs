@@ -1,4 +1,4 @@
-//! Code of which call frame information says nothing, and what others say of it.
+//! Code that call frame information does not describe, and the rows that other tables have for it.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use backtrail_sframe::write::FunctionRows;
 
 use crate::eh_frame::{self, Converted};
 
-/// All code that some FDE describes, in order, joined where it touches.
+/// All code that some FDE describes, in order; adjacent ranges are joined.
 pub(crate) fn described(converted: &Converted) -> Vec<Range<u64>> {
     let functions = converted.functions.iter();
     let functions = functions.map(|function| function.start..eh_frame::end_of(function));
@@ -29,7 +29,7 @@ pub(crate) fn described(converted: &Converted) -> Vec<Range<u64>> {
     ranges
 }
 
-/// The parts of `own` outside `described`, none twice.
+/// The parts of `own` outside `described`, each only once.
 pub(crate) fn not_described(
     mut own: Vec<FunctionRows>,
     described: &[Range<u64>],
@@ -59,14 +59,14 @@ pub(crate) fn not_described(
     kept
 }
 
-/// Whether a piece of a function is what a linker or a compiler puts before the next one to align
-/// it. Tables in which neighbours were joined have rows for that.
+/// Whether a piece of a function is padding that a linker or a compiler puts before the next one to
+/// align it. Tables that join neighbours have rows for padding.
 fn is_padding(len: u64, function: &FunctionRows, next: u64) -> bool {
     const USUAL_ALIGNMENT: u64 = 16;
     len < u64::from(function.size) && len < USUAL_ALIGNMENT && len < 1 << next.trailing_zeros().min(63)
 }
 
-/// A part of a function; nothing of one of repeated blocks, unless it is all of it.
+/// A part of a function; `None` for part of a function that is one repeated block.
 fn part(function: &FunctionRows, range: Range<u64>) -> Option<FunctionRows> {
     let whole = function.start..eh_frame::end_of(function);
     if range == whole {
@@ -119,7 +119,7 @@ mod tests {
         let described = [0x1000..0x1040, 0x2040..0x2080, 0x20c0..0x2100];
         let kept = not_described(own, &described, std::slice::from_ref(&(0x1000..0x5000)));
         assert_eq!(places(&kept), [(0x2000, 0x40), (0x2080, 0x40), (0x3000, 0x20)]);
-        // The part behind begins with the row in force there, and has the next one at its own
+        // The second part begins with the row in force there, and the next row is at its own
         // offset.
         let offsets: Vec<(u32, i32)> = kept[1]
             .rows

@@ -1,5 +1,5 @@
-//! The one table that a linked file should have: what `.eh_frame` says, and rows that only its
-//! present table has.
+//! The one table of a linked file: the rows of `.eh_frame`, and rows that only the file's present
+//! table has.
 
 use backtrail_elf::{Image, Kind};
 use backtrail_sframe::Section;
@@ -12,8 +12,8 @@ use crate::plt;
 use crate::tables;
 use crate::undescribed::{described, not_described};
 
-/// What the table, or those of a relocatable file, are made of; it can be written more than once,
-/// since where it will lie may depend on its length.
+/// The contents of the table, or of the tables of a relocatable file. It can be written more than
+/// once, since the table's address may depend on its length.
 #[derive(Clone, Debug)]
 pub struct Whole {
     converted: Converted,
@@ -21,11 +21,11 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Reads all that `image` says. Linkers that know nothing of the format put tables of several
-    /// object files behind each other: each of them is read.
+    /// Reads all unwind information of `image`. Linkers that do not know the format concatenate the
+    /// tables of several object files: each of them is read.
     ///
-    /// Fails where there is neither `.eh_frame` nor a table, and where `.eh_frame` makes no sense
-    /// to its end: half a table would hide the damage.
+    /// Fails if there is neither `.eh_frame` nor a table, or if `.eh_frame` is not valid to its
+    /// end: half a table would hide the damage.
     pub fn of_image(image: &Image<'_>) -> Result<Whole, Error> {
         let section = image.eh_frame()?;
         let mut converted = match &section {
@@ -37,13 +37,14 @@ impl Whole {
         }
         let code = image.code_ranges();
         plt::add(&mut converted, image);
-        // What nobody describes but the table that is there.
+        // Code that only the present table describes.
         let kept = not_described(own_functions(image), &described(&converted), &code);
         if section.is_none() && kept.is_empty() {
             return Err(Error::NoEhFrame);
         }
         let count = kept.len();
-        // Joined with neighbours they could not be told from padding the next time.
+        // If they were joined with neighbours, the next run could not distinguish them from
+        // padding.
         let ranges = kept.iter().map(|function| function.start..eh_frame::end_of(function));
         converted.unsaid.extend(ranges);
         converted.functions.extend(kept);
@@ -51,12 +52,12 @@ impl Whole {
         Ok(Whole { converted, kept: count })
     }
 
-    /// Functions of the present table that `.eh_frame` says nothing of.
+    /// Number of functions in the present table that `.eh_frame` does not describe.
     pub fn kept(&self) -> usize {
         self.kept
     }
 
-    /// Whether there is anything to make a table of.
+    /// Whether there are no functions to write.
     pub fn is_empty(&self) -> bool {
         self.converted.functions.is_empty()
     }
@@ -81,7 +82,7 @@ fn own_functions(image: &Image<'_>) -> Vec<FunctionRows> {
                 break;
             };
             if image.kind() == Kind::Relocatable {
-                // So relocations count, whether a flag says it or not.
+                // Relocations count from the field, whether or not a flag says so.
                 table = table.starts_relative_to_field();
             }
             if table.abi() == tables::abi(image)

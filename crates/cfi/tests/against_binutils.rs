@@ -1,5 +1,5 @@
-//! Programs fresh from the assemblers and linkers that write SFrame: the table that is built from
-//! `.eh_frame` has the rows of the file's own at every pc, but for the producers' known errors.
+//! Programs built by the assemblers and linkers that write SFrame: the table built from `.eh_frame`
+//! has the same rows as the file's own at every pc, except for the producers' known errors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use backtrail_sframe::{Base, Rule, Section, Version};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{TempDir, scratch, skip};
 
-/// What each pc of a table is told: the rule, whether in a signal trampoline, whether signed with
-/// key B.
+/// The facts that a table gives for each pc: the rule, whether the frame is a signal trampoline,
+/// and whether its return address is signed with key B.
 type Told = BTreeMap<u64, (Option<Rule>, bool, bool)>;
 
-/// Functions of the sources here; others come from start files that were made without tables.
+/// Functions in the test sources; others come from start files that were assembled without tables.
 const OWN: [&str; 9] = [
     "aligned", "many", "early", "huge", "variadic", "floating", "leaf", "address", "main",
 ];
@@ -51,7 +51,7 @@ impl Compiler {
         }
     }
 
-    /// The file that gcc makes with this release's assembler and linker.
+    /// Builds a file with gcc and this release's assembler and linker.
     fn make(&self, sources: &[&str], flags: &[&str]) -> PathBuf {
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         let made = self.folder.path().join("made");
@@ -69,16 +69,16 @@ impl Compiler {
     }
 }
 
-/// A file's own table, and the one that is built from its `.eh_frame` in the same version.
+/// A file's own table, and the table built from its `.eh_frame` in the same version.
 struct Pair {
     file: MappedFile,
 }
 
-/// What comparing both showed.
+/// The result of comparing both.
 struct Compared {
     version: Version,
     pcs: usize,
-    /// Where the rows differ.
+    /// Pcs at which the rows differ.
     differ: Vec<u64>,
     /// Names of functions that only the built table has, and of those that only the file's own has.
     only_built: Vec<String>,
@@ -138,7 +138,7 @@ impl Pair {
         }
     }
 
-    /// The names of the functions that these pcs are in.
+    /// The names of the functions at these pcs.
     fn names(&self, pcs: &[u64]) -> Vec<String> {
         let symbols = Symbols::new(&self.image());
         let mut names: Vec<String> = pcs
@@ -160,7 +160,7 @@ fn told(section: &Section<'_>) -> Told {
         for offset in 0..function.size {
             let within = function.repeat.map_or(offset, |block| offset % u32::from(block));
             let row = function.rows.iter().rev().find(|row| row.start <= within).unwrap();
-            // The key is told of functions that sign nothing, too.
+            // The table gives the key for functions that sign nothing, too.
             let signed = row.rule.is_some_and(|rule| rule.mangled_ra);
             told.insert(
                 function.start + u64::from(offset),
@@ -171,15 +171,15 @@ fn told(section: &Section<'_>) -> Told {
     told
 }
 
-/// `.plt.got`: GNU ld 2.44 to 2.47 say that the CFA is sp+16 there, as after a push. The code is a
-/// jump and nothing before it: the return address is still on top of the stack.
+/// `.plt.got`: GNU ld 2.44 to 2.47 describe the CFA there as sp+16, as after a push. The code is
+/// only a jump: the return address is still on top of the stack.
 fn is_known_plt_got_error(image: &Image<'_>, compared: &Compared) -> bool {
     let Some(section) = image.section(".plt.got").unwrap() else {
         return false;
     };
     let size = section.data.len() as u64;
     let range = section.address..section.address + size;
-    // An entry is `jmp *address(%rip)`, after `endbr64` or a prefix where branches are tracked.
+    // An entry is `jmp *address(%rip)`, after `endbr64` or a prefix if branches are tracked.
     for entry in section.data.chunks(if size.is_multiple_of(16) { 16 } else { 8 }) {
         let jump = entry.windows(2).position(|bytes| bytes == [0xff, 0x25]);
         let before = &entry[..jump.expect("an entry jumps")];
@@ -206,7 +206,7 @@ fn is_known_plt_got_error(image: &Image<'_>, compared: &Compared) -> bool {
             .iter()
             .all(|pc| sp(16)(compared.own[pc].0) && sp(8)(compared.built[pc].0))
     );
-    // It is all that the check finds.
+    // The check finds nothing else.
     let found = &compared.report.mismatches;
     assert!(
         found
@@ -226,7 +226,7 @@ fn is_known_plt_got_error(image: &Image<'_>, compared: &Compared) -> bool {
     true
 }
 
-/// Why neither table has a function. Version 3 has room for every rule here.
+/// Why neither table has a function. Version 3 can express every rule here.
 fn inexpressible(version: Version) -> &'static [&'static str] {
     match version {
         // `_start` in start files, and functions that realign their stack.
@@ -260,7 +260,7 @@ fn compare_all(release: Release, machine: Machine, variants: &[&[&str]]) {
             assert_eq!(compared.report.mismatches, [], "{what}");
             assert!(compared.differ.is_empty(), "{what}: {:?}", pair.names(&compared.differ));
         }
-        // What it lacks are the start files' functions.
+        // It lacks only the start files' functions.
         let skipped = &compared.report.skipped;
         assert!(
             skipped
@@ -341,14 +341,14 @@ fn s390x() {
     );
 }
 
-/// The offset of the CFA from SP that a table tells at a pc.
+/// The offset of the CFA from SP in a table at a pc.
 fn sp_offset(told: &Told, pc: u64) -> Option<i32> {
     let cfa = told.get(&pc)?.0?.cfa;
     (cfa.base == Base::Register(7)).then_some(cfa.offset)
 }
 
-/// Rules that only hand-written assembly has, and what older assemblers make of them. The source's
-/// comments and its code say what is true: the built table always does, or leaves the function out.
+/// Rules that only hand-written assembly has, and how older assemblers convert them. The source's
+/// comments and its code show the right rule: the built table has it, or leaves the function out.
 #[test]
 fn rare_rules() {
     for release in Release::ALL {
@@ -364,9 +364,8 @@ fn rare_rules() {
         let name = |found: &check::Mismatch| symbols.lookup(found.pc).unwrap().name.into_owned();
         let mut wrong: Vec<String> = compared.report.mismatches.iter().map(name).collect();
         wrong.dedup();
-        // What the version has no way to say stays out of the built table; `escaped` stays out of
-        // that of
-        // 2.47, which says that it can't take such an expression.
+        // The built table leaves out rules that its version cannot express. The assembler's table
+        // leaves out `escaped`: 2.47 reports that it can't convert such an expression.
         let (known, only_own, only_built): (&[&str], &[&str], &[&str]) = match release {
             Release::V2_40 => (
                 &["outermost", "by_rax"],
@@ -384,14 +383,15 @@ fn rare_rules() {
         assert_eq!(compared.only_own, only_own);
         assert_eq!(compared.only_built, only_built);
         let rule = |told: &Told, name: &str, offset| told.get(&(start(name) + offset)).map(|told| told.0);
-        // The older ones tell a caller of code that nobody called.
+        // Older releases give a caller for code that nothing has called.
         let own = rule(&compared.own, "outermost", 0).flatten();
         assert_eq!(own.is_some(), release != Release::V2_47);
-        // After its first instruction rax has the CFA, and after the next rsp is on another stack.
+        // After its first instruction rax holds the CFA, and after the next rsp is on another
+        // stack.
         if release == Release::V2_40 {
             assert_eq!(sp_offset(&compared.own, start("by_rax") + 7), Some(8));
         }
-        // After `pop %rbx`, the return address is in rbx, and what lies below rsp is anybody's.
+        // After `pop %rbx`, the return address is in rbx, and the memory below rsp may change.
         if release == Release::V2_44 {
             let told = rule(&compared.own, "in_register", 1).flatten().unwrap();
             assert_eq!((told.ra.base, told.ra.offset, told.ra.deref), (Base::Cfa, -8, true));

@@ -1,5 +1,5 @@
-//! A small program, fresh from the compiler, with everything that is special: GNU readelf's own
-//! interpretation of its call frame information and the converted rows say the same.
+//! A small program with every special case, freshly compiled: GNU readelf's own interpretation of
+//! its call frame information equals the converted rows.
 
 use crate::common;
 
@@ -21,7 +21,7 @@ __attribute__((noinline)) int early(int a) { if (a == 1) return 2; int *p = mall
 int main(int argc, char **argv) { (void)argv; return aligned(argc) + many(argc, 2, 3, 4, 5, 6, 7, 8) + early(argc); }
 "#;
 
-/// As readelf writes a register: its name and the offset with its sign.
+/// A place as readelf writes it: the name of the register, and the offset with its sign.
 fn cfa_text(image: &Image<'_>, location: Location) -> String {
     let Base::Register(number) = location.base else {
         panic!("a CFA from the CFA")
@@ -106,7 +106,8 @@ fn interpreted_frames() {
                 match row.rule {
                     None => assert_eq!(cells["ra"], "u", "{line}"),
                     Some(rule) => {
-                        // An expression is just called one: a table of repeated blocks is.
+                        // readelf only prints `exp` for an expression; a table of repeated blocks
+                        // has one.
                         let cfa = if function.repeat.is_some() {
                             "exp".into()
                         } else {

@@ -1,4 +1,5 @@
-//! Callers by `backtrail_callframe`, which handlers use, beside those by gimli, on real files.
+//! Compares callers from `backtrail_callframe`, which handlers use, with those from gimli, on real
+//! files.
 
 use std::path::Path;
 
@@ -8,14 +9,14 @@ use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_elf::{Image, MappedFile};
 use backtrail_testkit::skip;
 
-/// A file as it would lie in memory at its own addresses.
+/// A file as it would be loaded at its own addresses.
 struct Loaded<'i> {
     image: &'i Image<'i>,
 }
 
 impl Source for Loaded<'_> {
     fn copy(&mut self, address: u64, words: &mut [u64]) -> usize {
-        // A page goes on where its segment ends.
+        // The last page continues after the end of its segment.
         let chunks = self.image.data_at(address).unwrap_or_default().chunks(8);
         let mut count = 0;
         for (word, chunk) in words.iter_mut().zip(chunks) {
@@ -28,12 +29,12 @@ impl Source for Loaded<'_> {
     }
 }
 
-/// A stack of which every word is another.
+/// A stack whose words all differ.
 fn word(address: u64) -> Option<u64> {
     Some(address.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
 }
 
-/// The stack pointer is 7, and the lowest.
+/// The stack pointer is register 7, and has the lowest value.
 fn value(number: u8) -> u64 {
     0x7ffe_0000_0000 + u64::from(number ^ 7) * 0x1_0000
 }
@@ -48,7 +49,7 @@ fn registers(image: &Image<'_>, pc: u64) -> Registers {
     registers
 }
 
-/// How many callers were compared, and how many of them have a place.
+/// The number of callers that were compared, and how many of them have a place.
 fn compare(image: &Image<'_>, search: &Search<'_>, starts: &[(u64, u64)]) -> (usize, usize) {
     let held = |found: Option<backtrail_elf::SectionData<'_>>| {
         found.map(|found| Held {
@@ -100,7 +101,7 @@ fn check(path: &str) {
     starts.sort_unstable();
     starts.dedup_by_key(|(start, _)| *start);
     assert!(starts.len() > 50, "{path}: {}", starts.len());
-    // Some thousands of a large file will do.
+    // A few thousand of a large file are enough.
     let some: Vec<(u64, u64)> = starts.iter().copied().step_by(starts.len().div_ceil(4000)).collect();
     let (compared, found) = compare(&image, &Search::List(&starts), &some);
     assert!(found * 2 > compared, "{path}: {found} of {compared}");
@@ -125,7 +126,7 @@ fn callers_are_those_of_another_reader() {
 }
 
 /// Assembly keeps its CFA in a register that functions need not preserve, and calls functions that
-/// leave it alone.
+/// do not change it.
 #[test]
 fn what_a_callee_leaves_is_doubtful() {
     let path = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3";

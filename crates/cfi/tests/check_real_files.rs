@@ -1,5 +1,5 @@
-//! Tables made from real files, held against their call frame information at every pc; and the
-//! check itself, which must see what is wrong.
+//! Tables built from real files, compared with their call frame information at every pc; and tests
+//! that the check itself finds errors.
 
 use crate::common;
 
@@ -60,8 +60,8 @@ fn tables_of_real_files_say_what_eh_frame_says() {
     assert!(pcs > 1_000_000, "only {pcs} comparisons");
 }
 
-/// A small file with what matters: a procedure linkage table of repeated blocks, and functions with
-/// frame pointers.
+/// A small file with the relevant cases: a procedure linkage table of repeated blocks, and
+/// functions with frame pointers.
 fn sample() -> Option<(MappedFile, Vec<FunctionRows>)> {
     let path = real_files()
         .into_iter()
@@ -73,7 +73,7 @@ fn sample() -> Option<(MappedFile, Vec<FunctionRows>)> {
     Some((file, functions))
 }
 
-/// What is found where `spoil` changes the table.
+/// The report of a check after `spoil` has changed the table.
 fn found(file: &MappedFile, functions: &[FunctionRows], spoil: impl FnOnce(&mut Vec<FunctionRows>)) -> Report {
     let image = Image::parse(file.bytes()).unwrap();
     let section = image.eh_frame().unwrap().unwrap();
@@ -130,8 +130,8 @@ fn what_is_wrong_is_found_where_it_is() {
     let report = found(&file, &functions, |all| all[at].rows[2].rule = None);
     assert_eq!(told(&report), [(pc, pcs, What::Ra)]);
 
-    // A row that begins a byte late, one that is missing, a function that is missing, and one too
-    // many.
+    // A row that begins one byte late, a missing row, a missing function, and an additional
+    // function.
     let report = found(&file, &functions, |all| all[at].rows[2].start += 1);
     assert_eq!(report.mismatches[0].pc, pc);
     assert!(report.mismatches.iter().all(|found| found.pcs == 1));
@@ -190,7 +190,7 @@ fn linkage_tables_are_compared_at_each_pc() {
     );
 }
 
-/// Functions that share rows without end make it give up, in time and aloud.
+/// If functions share endless rows, the check gives up in time and reports it.
 #[test]
 fn endless_rows_end() {
     let Some((file, functions)) = sample() else {

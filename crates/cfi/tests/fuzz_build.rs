@@ -1,4 +1,4 @@
-//! Damaged files: what is still built from them must say what their `.eh_frame` says.
+//! Damaged files: tables that are still built from them must agree with their `.eh_frame`.
 
 use backtrail_testkit::text::Random;
 use std::path::Path;
@@ -8,13 +8,14 @@ use backtrail_cfi::fuzz;
 use backtrail_elf::{Image, MappedFile};
 use backtrail_wire::{Bytes, Endian};
 
-/// A file cut down to its `.eh_frame`'s first bytes: the headers, and where the section is in it.
+/// A file reduced to the first bytes of its `.eh_frame`: the headers, and the section's place in
+/// it.
 struct Seed {
     bytes: Vec<u8>,
     frames: std::ops::Range<usize>,
 }
 
-/// A linked file of which only headers and a beginning of `.eh_frame` are kept, so that it is quick
+/// A linked file of which only the headers and the start of `.eh_frame` remain, so that it is quick
 /// to parse.
 fn seed(path: &Path, machine: u8) -> Option<Seed> {
     const KEPT: usize = 3000;
@@ -23,11 +24,11 @@ fn seed(path: &Path, machine: u8) -> Option<Seed> {
     let section = image.section_header(".eh_frame")?;
     let data = image.section(".eh_frame").ok()??;
     let frames = whole_entries(&data.data[..data.data.len().min(KEPT)], image.endian());
-    // One program header for everything, executable, and the sections null, .eh_frame and names.
+    // One executable program header for everything, and the sections null, .eh_frame and names.
     let mut bytes = vec![0; 64 + 56];
     bytes[..64].copy_from_slice(&file.bytes()[..64]);
     bytes[18] = machine;
-    // Room for more program headers.
+    // Space for more program headers.
     bytes.resize(bytes.len() + 4 * 56, 0);
     let start = bytes.len();
     bytes.extend(frames);
@@ -114,7 +115,7 @@ fn mutations() {
         let seed = &seeds[random.below(seeds.len())];
         let mut data = seed.bytes.clone();
         for _ in 0..1 + random.below(12) {
-            // Mostly where the rules are, sometimes in the headers.
+            // Mostly in the rules, sometimes in the headers.
             let at = match random.below(10) {
                 0 => random.below(data.len()),
                 _ => seed.frames.start + random.below(seed.frames.len()),

@@ -1,4 +1,4 @@
-//! Damaged call frame information: mutations of real sections, and their beginnings.
+//! Damaged call frame information: mutated and truncated real sections.
 
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use backtrail_cfi::fuzz;
 use backtrail_elf::{Image, MappedFile};
 
-/// Sections with everything that matters here: PLTs, signal trampolines, expressions,
-/// personalities.
+/// Sections with all relevant features: PLTs, signal trampolines, expressions, personalities.
 fn seeds() -> Vec<Vec<u8>> {
     let own = std::env::current_exe().unwrap();
     let candidates = ["/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"];
@@ -37,8 +36,8 @@ fn mutations_of_real_sections() {
                 0 => 0,
                 1 => 0xff,
                 2 => data[at].wrapping_add(1),
-                // Opcodes and operators of the instructions and expressions that are taken apart
-                // here.
+                // Opcodes and operators of the instructions and expressions that the conversion
+                // interprets.
                 3 => [
                     0x0f, 0x10, 0x16, 0x0a, 0x0b, 0x2d, 0x06, 0x23, 0x77, 0x80, 0x1a, 0x2a, 0x24,
                 ][random.below(13)],
@@ -61,8 +60,7 @@ fn every_beginning() {
     }
 }
 
-/// A CIE that takes long, used by as many FDEs as there is room for, must not take the product of
-/// both.
+/// A slow CIE with as many FDEs as fit must not take the product of both.
 #[test]
 fn long_initial_instructions_do_not_multiply() {
     let mut data = Vec::new();

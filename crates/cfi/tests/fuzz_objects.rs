@@ -1,4 +1,4 @@
-//! Damaged object files and archives: what is accepted must hold together afterwards.
+//! Damaged object files and archives: the results for accepted files must be consistent.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use backtrail_testkit::text::Random;
 use backtrail_testkit::{TempDir, scratch, skip};
 
-/// Small objects by every compiler that is there, with tables of the assembler and without.
+/// Small objects from every available compiler, with and without tables of the assembler.
 fn seeds() -> (TempDir, Vec<Vec<u8>>) {
     let folder = scratch();
     let cpp = "template <class T> __attribute__((noinline)) T twice(T x) { return x + x; }\n\
@@ -28,7 +28,7 @@ fn seeds() -> (TempDir, Vec<Vec<u8>>) {
         let source = folder.path().join(source);
         let with_tables = &["-O2", "-Wa,--gsframe"][..];
         for flags in [&["-O2"][..], &["-O2", "-ffunction-sections"], with_tables] {
-            // Not every assembler makes tables, nor for every machine.
+            // Not every assembler writes tables, nor for every machine.
             if flags == with_tables && !matches!(compiler, "g++" | "aarch64-linux-gnu-gcc") {
                 continue;
             }
@@ -47,7 +47,7 @@ fn seeds() -> (TempDir, Vec<Vec<u8>>) {
 
 fn mutate(random: &mut Random, data: &mut Vec<u8>) {
     for _ in 0..1 + random.below(6) {
-        // The headers at the end, and the file's own, decide the most.
+        // The headers at the end and the file's own header matter most.
         let (start, len) = match random.below(4) {
             0 => (0, 64),
             1 | 2 => (data.len().saturating_sub(3000), 3000),

@@ -1,5 +1,5 @@
-//! Names, lines and inlined calls of stripped Go programs beside what addr2line (binutils) says of
-//! the same program with debug information.
+//! Compares names, lines and inlined calls of stripped Go programs with the output of addr2line
+//! (binutils) for the same program with debug information.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -49,7 +49,8 @@ func main() {
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The program, built with these options; both of one folder, since its path is in their lines.
+/// The program, built with these options; both in one folder, since its path is part of their
+/// lines.
 fn build(folder: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
     let program = folder.join(name);
     let mut go = Command::new("go");
@@ -105,15 +106,15 @@ fn stripped_programs_have_the_names_and_lines_of_debug_information() {
     assert!(Symbols::new(&stripped_image).is_empty());
     let names = GoNames::of_image(&stripped_image).expect("a Go program");
 
-    // Both have the same code at the same addresses. Every function, and every fifth byte of the
-    // program's own.
+    // Both have the same code at the same addresses. Compares every function, and every fifth byte
+    // of the program's own code.
     let symbols = Symbols::new(&whole_image);
     let mut wrong = Vec::new();
     let mut functions = 0;
     for symbol in symbols.iter().filter(|symbol| symbol.name.contains('.')) {
         let called = names.lookup(symbol.address);
         functions += 1;
-        // Symbols say which calling convention it has; the table leaves types out.
+        // Symbols include the calling convention; the table leaves out types.
         let plain = |name: &str| name.split('[').next().unwrap_or_default().to_owned();
         let expected = plain(symbol.name.trim_end_matches(".abi0"));
         if called.last().map(|call| plain(&call.function)) != Some(expected) {
@@ -151,7 +152,7 @@ fn stripped_programs_have_the_names_and_lines_of_debug_information() {
             false => different.push((*address, calls, told)),
         }
     }
-    // At calls' edges debug information and the table differ by an instruction.
+    // At the edges of calls, debug information and the table differ by one instruction.
     assert!(
         inlined > 20,
         "{inlined} of {} addresses are in inlined calls",

@@ -1,5 +1,5 @@
-//! Stacks that begin in code which call frame information does not describe as such: real files
-//! have outermost rows there.
+//! Stacks that begin in code which call frame information does not describe as outermost: the
+//! tables of real files have outermost rows there.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use backtrail_sframe::{Base, Location, Section};
 use backtrail_testkit::command::run;
 use backtrail_testkit::{available, skip};
 
-/// Files of which at least one is on most systems, with what stack begins in them.
+/// Files of which most systems have at least one, with the code of the stack that begins in them.
 const LIBRARIES: [(&str, &str, &[u8]); 2] = [
     // `mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi`: `__start_context`.
     (
@@ -19,7 +19,7 @@ const LIBRARIES: [(&str, &str, &[u8]); 2] = [
         "makecontext",
         &[0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff],
     ),
-    // `xor rdi, rdi; call _exit`: where the first function of a fibre returns to.
+    // `xor rdi, rdi; call _exit`: the code to which the first function of a fibre returns.
     (
         "/usr/lib/x86_64-linux-gnu/libboost_context.so.1.74.0",
         "make_fcontext",
@@ -61,7 +61,7 @@ fn is_outermost(section: &Section<'_>, svma: u64) -> bool {
     found.is_some_and(|found| found.row.rule.is_none())
 }
 
-/// DWARF's number of `rbp`.
+/// The DWARF number of `rbp`.
 const RBP: u8 = 6;
 
 #[test]
@@ -92,10 +92,10 @@ fn go_is_followed_by_the_frame_pointer_and_ends_where_a_goroutine_is_left() {
         let rows = range.map(|svma| section.lookup(svma).unwrap().map(|found| found.row.rule));
         rows.collect::<Vec<_>>()
     };
-    // Where a goroutine is left for good, and where it begins.
+    // The code that leaves a goroutine for good, and the code in which one begins.
     assert!(rules("runtime.mcall").contains(&Some(None)));
     assert!(rules("runtime.goexit.abi0").iter().all(|row| *row == Some(None)));
-    // The frame of what is compiled stands on the frame pointer for the most part.
+    // Most frames of compiled code count from the frame pointer.
     let by_fp = |location: Location| location.base == Base::Register(RBP);
     let compiled = rules("runtime.mallocgc");
     let linked = compiled.iter().filter(|row| {
@@ -103,7 +103,7 @@ fn go_is_followed_by_the_frame_pointer_and_ends_where_a_goroutine_is_left() {
             .is_some_and(|rule| by_fp(rule.cfa) && rule.fp == Some(Location::saved(-16)))
     });
     assert!(linked.count() > compiled.len() / 2);
-    // `morestack` has left the stack, and nothing in the new one leads back.
+    // `morestack` has left the stack, and nothing on the new one leads back.
     let lost = rules("runtime.morestack.abi0").into_iter().flatten().flatten();
     assert!(lost.into_iter().any(|rule| rule.cfa.base == Base::Register(16)));
 }

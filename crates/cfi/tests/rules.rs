@@ -1,4 +1,4 @@
-//! Call frame information built byte by byte: each rule, on each CPU, and what it becomes.
+//! Call frame information built byte by byte: each rule, on each CPU, and its conversion.
 
 use backtrail_arch::{Arch, aarch64, s390x, x86_64};
 use backtrail_cfi::eh_frame::{self, Converted, EhFrame, ErrorKind, Reason, Skipped};
@@ -137,12 +137,12 @@ fn registers_offsets_and_expressions() {
     assert_eq!(one(&[VAL_OFFSET, 6, 2]), fp(location(Base::Cfa, -16, false)));
     assert_eq!(one(&[REGISTER, 6, 12]), fp(location(Base::Register(12), 0, false)));
     assert_eq!(one(&[SAME_VALUE, 6]), Ok(rule(plain, Location::saved(-8), None)));
-    // *(rbp + 0), as realigned stacks save it.
+    // *(rbp + 0), as in functions that realign their stack.
     assert_eq!(
         one(&[EXPRESSION, 6, 2, 0x76, 0]),
         fp(location(Base::Register(6), 0, true))
     );
-    // The CFA is on the stack first: *(CFA - 24), and CFA + 8 as a value.
+    // The stack starts with the CFA: *(CFA - 24), and CFA + 8 as a value.
     assert_eq!(one(&[EXPRESSION, 6, 2, 0x48, 0x1c]), fp(Location::saved(-24)));
     assert_eq!(one(&[VAL_EXPRESSION, 6, 2, 0x23, 8]), fp(location(Base::Cfa, 8, false)));
     assert_eq!(one(&[REGISTER, 16, 5]), Ok(rule(plain, Location::register(5, 0), None)));
@@ -194,8 +194,8 @@ fn what_rows_cannot_say_has_a_reason() {
     assert_eq!(one(&[RESTORE_STATE]), Err(Reason::Damaged));
 }
 
-/// glibc's longjmp: SP, frame pointer and return address are in registers, and have nothing to do
-/// with the CFA.
+/// glibc's longjmp: SP, frame pointer and return address are in registers, and do not depend on the
+/// CFA.
 #[test]
 fn another_stack_pointer_becomes_the_cfa() {
     let expected = rule(
@@ -207,7 +207,7 @@ fn another_stack_pointer_becomes_the_cfa() {
         one(&[DEF_CFA, 5, 0, REGISTER, 7, 8, REGISTER, 6, 9, REGISTER, 16, 1]),
         Ok(expected)
     );
-    // What is still counted from the CFA counts from its register.
+    // Offsets from the CFA become offsets from its register.
     let expected = rule(Location::register(8, 0), location(Base::Register(5), 16, true), None);
     assert_eq!(one(&[DEF_CFA, 5, 24, REGISTER, 7, 8]), Ok(expected));
     assert_eq!(one(&[UNDEFINED, 7]), Err(Reason::SpRule));
@@ -340,7 +340,7 @@ fn aarch64_signs_return_addresses() {
     }
 }
 
-/// An FDE says where its CIE is, which need not be an entry that one meets on the way.
+/// An FDE points to its CIE, which need not be at an entry found by walking the section.
 #[test]
 fn a_cie_within_another_entry() {
     let hidden = [
@@ -360,7 +360,7 @@ fn a_cie_within_another_entry() {
     );
 }
 
-/// glibc's rawmemchr on AArch64: the return address waits in x15, which is the column; no rule is
+/// glibc's rawmemchr on AArch64: the return address is in x15, which is the column; no rule is
 /// needed.
 #[test]
 fn another_column_for_the_return_address() {
@@ -485,7 +485,7 @@ fn entries_that_describe_no_code() {
 #[test]
 fn damage_ends_the_section_and_says_where() {
     let mut section = x86().fde(0x1000, 16, &[]);
-    // A terminator inside is passed over.
+    // A terminator inside the section is skipped.
     section.bytes.extend([0; 4]);
     section = section.fde(0x2000, 16, &[]);
     let end = section.bytes.len() as u64;
@@ -498,7 +498,7 @@ fn damage_ends_the_section_and_says_where() {
     section.bytes.extend([1, 2]);
     let damage = section.convert().damage.unwrap();
     assert_eq!((damage.kind, damage.offset), (ErrorKind::Truncated, end));
-    // An FDE whose CIE is none.
+    // An FDE whose CIE is not a CIE.
     let mut section = x86().fde(0x1000, 16, &[]);
     section.cie += 4;
     let converted = section.fde(0x2000, 16, &[]).convert();

@@ -1,5 +1,5 @@
-//! Tables made of real files, as GNU readelf of each release prints them: shared rows are not seen
-//! at all, and ranges that are no functions say the same of every address of every function.
+//! Tables built from real files, as each release of GNU readelf prints them: sharing rows does not
+//! change the output, and ranges of several functions give the same rules for every address.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use backtrail_sframe::write::Options;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{scratch, skip};
 
-/// What readelf of `binutils` prints for a section with these bytes at address 0.
+/// The output of readelf from `binutils` for a section with these bytes at address 0.
 fn printed(binutils: &Binutils, bytes: &[u8]) -> String {
     let folder = scratch();
     let (raw, source, object) = (
@@ -21,7 +21,7 @@ fn printed(binutils: &Binutils, bytes: &[u8]) -> String {
         folder.path().join("p.o"),
     );
     std::fs::write(&raw, bytes).unwrap();
-    // From V3 on the section has a type of its own.
+    // From V3 on the section has its own type.
     let kind = match binutils.release() {
         Release::V2_47 => "0x6ffffff4",
         _ => "progbits",
@@ -47,7 +47,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What is printed of the code from `start` to `end`.
+/// The printed rules for the code from `start` to `end`.
 #[derive(Debug, PartialEq)]
 struct Printed {
     start: u64,
@@ -55,8 +55,8 @@ struct Printed {
     rule: String,
 }
 
-/// The rows of all functions but those of repeated blocks, which are printed from the block's
-/// start.
+/// The rows of all functions except those of repeated blocks, which are printed from the start of
+/// the block.
 fn rows(text: &str) -> Vec<Printed> {
     let mut rows: Vec<Printed> = Vec::new();
     let mut function_end = 0;
@@ -127,7 +127,7 @@ fn readelf_sees_the_same() {
             });
             assert!(merged.bytes.len() < shared.bytes.len() && shared.bytes.len() < apart.bytes.len());
             let [apart, shared, merged] = [&apart, &shared, &merged].map(|output| printed(&binutils, &output.bytes));
-            // What precedes the functions counts rows and bytes.
+            // The lines before the functions contain the numbers of rows and bytes.
             let body = |text: &str| text[text.find("func idx").unwrap()..].to_owned();
             assert!(
                 body(&apart) == body(&shared),

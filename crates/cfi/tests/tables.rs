@@ -1,4 +1,4 @@
-//! Tables of real files: what is written reads back as what was converted, with and without the
+//! Tables of real files: a written table reads back as it was converted, with and without the
 //! cache.
 
 use crate::common;
@@ -47,7 +47,7 @@ fn the_written_table_says_what_was_converted() {
     }
 }
 
-/// Asked for at its ends, in between, and behind.
+/// Looked up at its ends, in between, and after it.
 #[test]
 fn the_table_of_a_function_says_what_that_of_its_module_does() {
     for path in real_files() {
@@ -179,7 +179,7 @@ fn the_cache_is_private_checked_and_repaired() {
     let entry = &entries[0];
     assert_eq!(fs::metadata(entry).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
-    // What other SFrame readers see.
+    // The section as other SFrame readers see it.
     let bytes = fs::read(entry).unwrap();
     assert!(bytes.starts_with(&first.bytes));
 
@@ -190,7 +190,7 @@ fn the_cache_is_private_checked_and_repaired() {
         assert_eq!(tables.load(&image).unwrap().origin, TableOrigin::Converted);
         assert_eq!(tables.load(&image).unwrap().origin, TableOrigin::Cached);
     }
-    // Another file with the same build id.
+    // Another file with the same build ID.
     let mut other = file.bytes().to_vec();
     let section = image.section_header(".eh_frame").unwrap();
     let end = (section.offset + section.size) as usize;
@@ -246,7 +246,7 @@ fn without_a_place_for_the_cache_it_works() {
 
 const PROGRAM: &str = "int f(int a){return a+1;} int main(void){return f(1);}";
 
-/// What gcc makes of this source.
+/// The output of gcc for this source.
 fn gcc(folder: &Path, name: &str, text: &str, options: &[&str]) -> Option<PathBuf> {
     let (source, program) = (folder.join(name), folder.join("a"));
     fs::write(&source, text).unwrap();
@@ -260,7 +260,7 @@ fn gcc(folder: &Path, name: &str, text: &str, options: &[&str]) -> Option<PathBu
     Some(program)
 }
 
-/// Written into a file of its own, a section is preferred to .eh_frame; a damaged one is not.
+/// A section that was added to a file is preferred to .eh_frame; a damaged one is not.
 #[test]
 fn a_shipped_table_is_used_where_it_is_sound() {
     let dir = backtrail_testkit::scratch();
@@ -271,7 +271,7 @@ fn a_shipped_table_is_used_where_it_is_sound() {
     let image = Image::parse(file.bytes()).unwrap();
     let converted = convert(&image).unwrap();
     let abi = backtrail_cfi::tables::abi(&image);
-    // objcopy gives a section that is not loaded the address 0.
+    // objcopy sets the address of a section that is not loaded to 0.
     let written = write::section(&converted.functions, &Options::new(Version::V3, abi, 0)).unwrap();
     let mut origins = Vec::new();
     for bytes in [written.bytes.clone(), written.bytes[..written.bytes.len() - 9].to_vec()] {
@@ -294,7 +294,8 @@ fn a_shipped_table_is_used_where_it_is_sound() {
     assert_eq!(origins, [TableOrigin::Shipped, TableOrigin::Converted]);
 }
 
-/// What the machine's assembler and linker leave: rows for the program, none for the start files.
+/// The output of the machine's assembler and linker: rows for the program, none for the start
+/// files.
 #[test]
 fn a_shipped_table_is_completed() {
     let dir = backtrail_testkit::scratch();
@@ -316,7 +317,7 @@ fn a_shipped_table_is_completed() {
             let found = section.lookup(pc).unwrap().unwrap();
             assert_eq!(found.row.rule, own.lookup(pc).unwrap().unwrap().row.rule);
         }
-        // The start file says where stacks end; .sframe knows nothing of it.
+        // The start file marks the ends of stacks; .sframe does not cover it.
         assert!(own.lookup(image.entry() + 4).unwrap().is_none());
         assert_eq!(section.lookup(image.entry() + 4).unwrap().unwrap().row.rule, None);
         for function in convert(&image).unwrap().functions {
@@ -345,7 +346,7 @@ fn the_entry_point_is_outermost_even_without_an_fde() {
     let image = Image::parse(file.bytes()).unwrap();
     let converted = convert(&image).unwrap();
     let start = converted.find(image.entry()).unwrap();
-    // `call f` is 5 bytes, `hlt` 1; f follows at once.
+    // `call f` is 5 bytes, `hlt` 1; f follows directly.
     assert_eq!((start.start, start.size), (image.entry(), 6));
     assert_eq!(start.rows.len(), 1);
     assert_eq!(start.rows[0].rule, None);
@@ -367,7 +368,7 @@ fn a_file_without_tables_says_so() {
     assert_eq!(error, Error::NoUnwindInformation);
 }
 
-/// The vdso has no file: it is read as it lies in this process.
+/// The vdso has no file: it is read from this process's memory.
 #[test]
 fn the_vdso_as_it_lies_in_memory() {
     use std::io::{Read, Seek, SeekFrom};
@@ -396,8 +397,8 @@ fn the_vdso_as_it_lies_in_memory() {
     assert!(found.is_some_and(|found| found.row.rule.is_some()), "{time:?}");
 }
 
-/// What no FDE describes: objdump tells where in the linkage table the pair is on the stack, from
-/// behind its push to the jump.
+/// Code without an FDE: objdump shows where in the linkage table the register pair is on the stack,
+/// from the end of its push to the jump.
 #[test]
 fn linkage_tables_of_aarch64_have_rows() {
     let dir = tempfile::tempdir().unwrap();
@@ -435,7 +436,7 @@ fn linkage_tables_of_aarch64_have_rows() {
         let Ok(pc) = u64::from_str_radix(address, 16) else {
             continue;
         };
-        // Padding behind the first entry's jump.
+        // Padding after the first entry's jump.
         if instruction.starts_with("nop") {
             continue;
         }
@@ -476,7 +477,7 @@ fn linkage_tables_of_aarch64_have_rows() {
     }
 }
 
-/// What Go's linker writes into `.debug_frame` it takes from `.gopclntab`.
+/// Go's linker takes the contents of `.debug_frame` from `.gopclntab`.
 #[test]
 fn go_without_debug_information_says_what_it_says_with_it() {
     let folder = backtrail_testkit::scratch();
@@ -506,8 +507,8 @@ fn go_without_debug_information_says_what_it_says_with_it() {
             let rule = |table: &Section<'_>| Some(table.lookup(svma).unwrap()?.row.rule);
             match (rule(&with), rule(&without)) {
                 (None, Some(_)) => only_without += 1,
-                // The first functions of stacks, of which `.debug_frame` tells what they return
-                // with, though nothing has called them.
+                // The first functions of stacks: `.debug_frame` gives a return address for them,
+                // though nothing has called them.
                 (Some(Some(_)), Some(None)) => first += 1,
                 (with, without) => {
                     assert_eq!(without, with, "{architecture} {svma:#x}");

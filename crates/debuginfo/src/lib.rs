@@ -1,9 +1,9 @@
-//! Debug information: everything of DWARF but call frame information.
+//! Debug information: all of DWARF except call frame information.
 //!
 //! - [`lines`] finds functions, inlined calls and source lines.
-//! - [`types`] makes compact C types.
-//! - [`arguments`] makes the table of where arguments are at calls.
-//! - [`split`] finds the rest of units that is in other files.
+//! - [`types`] builds compact C types.
+//! - [`arguments`] builds the table that locates arguments at calls.
+//! - [`split`] finds the parts of units that are in other files.
 
 pub mod arguments;
 #[doc(hidden)]

@@ -12,21 +12,21 @@ use crate::reader::{Slice, run_time};
 
 pub(crate) type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
 
-/// Sections by what they are.
+/// Sections by id.
 pub(crate) struct Loaded<'a>(Vec<(SectionId, Cow<'a, [u8]>)>);
 
 impl<'a> Loaded<'a> {
-    /// Those of a file.
+    /// Loads sections of a file.
     pub(crate) fn load(file: &File<'a>, ids: &[SectionId]) -> Result<Loaded<'a>, Error> {
         Loaded::named(file, ids, |id| Some(id.name()))
     }
 
-    /// Those of split units, in a file of some or in a package.
+    /// Loads sections of split units, from their own file or from a package.
     pub(crate) fn load_split(file: &File<'a>, ids: &[SectionId]) -> Result<Loaded<'a>, Error> {
         Loaded::named(file, ids, SectionId::dwo_name)
     }
 
-    /// In parallel: to decompress them takes longer than most of what is done with them.
+    /// In parallel: decompressing sections takes longer than most of what follows.
     fn named(
         file: &File<'a>,
         ids: &[SectionId],
@@ -41,14 +41,14 @@ impl<'a> Loaded<'a> {
         sections.map(Loaded)
     }
 
-    /// What is not there is empty.
+    /// The contents of a section; empty if it is missing.
     pub(crate) fn get(&self, id: SectionId) -> &[u8] {
         let section = self.0.iter().find(|(found, _)| *found == id);
         section.map_or(&[], |(_, data)| data)
     }
 }
 
-/// The sections that `get` gives, with those of the supplementary file.
+/// The sections that `get` returns, with those of the supplementary file.
 pub(crate) fn dwarf<'d>(
     get: impl Fn(SectionId) -> &'d [u8],
     supplementary: Option<&'d Loaded<'_>>,
@@ -62,7 +62,7 @@ pub(crate) fn dwarf<'d>(
     Ok(dwarf)
 }
 
-/// How a file's numbers are written.
+/// The byte order of a file.
 pub(crate) fn endian(file: &File<'_>) -> RunTimeEndian {
     run_time(file.endian())
 }

@@ -1,6 +1,6 @@
-//! Split units: a file has skeletons, and the rest of each is elsewhere (DWARF 5, 3.1.2 and 3.1.3;
-//! GNU's extension of DWARF 4). It is in a file of its own (`.dwo`), or in a package of all of a
-//! program's (`.dwp`; 7.3.5).
+//! Split units: a file contains skeletons, and the rest of each unit is elsewhere (DWARF 5, 3.1.2
+//! and 3.1.3; GNU's extension of DWARF 4). The rest is in its own file (`.dwo`), or in a package
+//! with the rests of all units of a program (`.dwp`; 7.3.5).
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -16,16 +16,16 @@ use crate::sections::{Dwarf, Loaded, endian};
 /// The rest of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SplitUnit {
-    /// What the unit and its rest have in common (`DW_AT_GNU_dwo_id`, or the headers' `dwo_id`).
+    /// The id that the unit and its rest share (`DW_AT_GNU_dwo_id`, or the headers' `dwo_id`).
     pub id: u64,
-    /// The file into which it was written (`DW_AT_dwo_name`).
+    /// The file that the compiler wrote it to (`DW_AT_dwo_name`).
     pub path: Vec<u8>,
     /// The folder in which the unit was compiled.
     pub folder: Vec<u8>,
 }
 
-/// What a unit leaves to another one, if it is a skeleton; a split unit may say its own file's name
-/// too.
+/// The rest of a unit, if the unit is a skeleton; a split unit may also contain the name of its own
+/// file.
 pub(crate) fn rest_of<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::Result<Option<SplitUnit>> {
     if dwarf.file_type == DwarfFileType::Dwo {
         return Ok(None);
@@ -44,14 +44,14 @@ pub(crate) fn rest_of<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::R
     }))
 }
 
-/// The files with the rests of units, open.
+/// The open files with the rests of units.
 #[derive(Debug, Default)]
 pub struct SplitFiles(Vec<(PathBuf, MappedFile)>);
 
 impl SplitFiles {
-    /// Looks for the package beside the file with the skeletons, and beside the program that it was
-    /// split from (`places`); and for what it does not have, where it was written, or else
-    /// beside that file.
+    /// Looks for a package next to the file with the skeletons, and next to the program that it was
+    /// split from (`places`). Rests that no package contains are searched for where they were
+    /// written, or else next to the first of these files.
     pub fn find(units: &[SplitUnit], places: &[&Path]) -> SplitFiles {
         let mut found = SplitFiles::default();
         let mut missing: Vec<&SplitUnit> = units.iter().collect();
@@ -84,13 +84,13 @@ impl SplitFiles {
         found
     }
 
-    /// Each file, and its place.
+    /// Each file, with its path.
     pub fn iter(&self) -> impl Iterator<Item = (&Path, &MappedFile)> {
         self.0.iter().map(|(path, file)| (path.as_path(), file))
     }
 }
 
-/// Leaves those that a package does not have.
+/// Keeps only the units that a package does not contain.
 fn forget_packed(missing: &mut Vec<&SplitUnit>, package: &MappedFile) {
     let Ok(file) = File::parse(package.bytes()) else { return };
     let Ok(loaded) = Loaded::load_split(&file, &[SectionId::DebugCuIndex]) else {

@@ -1,4 +1,4 @@
-//! Damaged debug information: types are made of what is left of it, or there is an error.
+//! Damaged debug information: either types are built from the intact rest, or there is an error.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use backtrail_elf::File;
 use backtrail_testkit::text::Random;
 use backtrail_testkit::{place, scratch, skip};
 
-/// An object, and where in it the sections are that types are made of.
+/// An object, and the places in it of the sections that types are built from.
 fn seed(compiler: &str, flags: &[&str]) -> Option<(Vec<u8>, Vec<std::ops::Range<usize>>)> {
     let folder = scratch();
     let object = folder.path().join("object");
@@ -40,7 +40,7 @@ fn mutations() {
         ("gcc", &["-gdwarf-5"]),
         ("gcc", &["-gdwarf-4", "-fdebug-types-section"]),
         ("gcc", &["-gdwarf-2", "-gstrict-dwarf"]),
-        // Of 32 bits, with relocations.
+        // A 32-bit object, with relocations.
         ("gcc", &["-g", "-m32", "-c", "-D__int128=long long"]),
         ("clang", &["-gdwarf-5"]),
     ];

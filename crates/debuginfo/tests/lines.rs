@@ -215,7 +215,7 @@ fn names_in_a_supplementary_file() {
     };
     assert_eq!(name(Some(&supplementary)).as_deref(), Some("shared_name"));
     assert_eq!(name(None), None);
-    // One with another build id is not that file.
+    // A file with another build ID is not accepted.
     assert!(
         assemble(
             ALT,
@@ -234,7 +234,7 @@ fn damaged_debug_information_does_no_harm() {
     assert!(answers_of_damaged(&["-g", "-gz"]).is_none_or(|answers| answers > 0));
 }
 
-/// How many frames come of damaged debug information in two seconds.
+/// The number of frames from damaged debug information in two seconds.
 fn answers_of_damaged(options: &[&str]) -> Option<usize> {
     let dir = tempfile::tempdir().unwrap();
     let program = compile(dir.path(), "a", options)?;
@@ -275,12 +275,12 @@ fn answers_of_damaged(options: &[&str]) -> Option<usize> {
     Some(answers)
 }
 
-/// What the addr2line crate, which reads all units beforehand, says of an address.
+/// The frames of an address from the addr2line crate, which reads all units first.
 fn by_library(context: &addr2line::Context<EndianSlice<'_, LittleEndian>>, svma: u64) -> Vec<Frame> {
     let mut found = Vec::new();
     let location = |location: Option<addr2line::Location<'_>>| {
         let file = location.as_ref().and_then(|location| location.file);
-        // File 0 of older versions is none.
+        // In older versions, file 0 does not exist.
         let file = file.filter(|file| !file.is_empty()).map(str::to_owned);
         (file, location.and_then(|location| location.line))
     };
@@ -310,7 +310,7 @@ fn by_library(context: &addr2line::Context<EndianSlice<'_, LittleEndian>>, svma:
     found
 }
 
-/// Holds about `count` addresses of a file's code against the other reader.
+/// Compares about `count` addresses of a file's code with the other reader.
 fn as_the_library(path: &Path, count: u64) {
     let file = MappedFile::open(path).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
@@ -341,8 +341,8 @@ fn as_the_library(path: &Path, count: u64) {
     in_part_as_in_whole(&image, &lines, text.address..text.address + text.size, 24);
 }
 
-/// Loads the sections for one address, and asks for it and for others; returns how often only parts
-/// of them were unpacked at first.
+/// Loads the sections for one address, and looks up that address and others; returns how often only
+/// parts of the sections were unpacked at first.
 fn in_part_as_in_whole(image: &Image<'_>, whole: &Lines<'_>, code: Range<u64>, count: u64) -> usize {
     let step = ((code.end - code.start) / count).max(1) as usize;
     let mut parts = 0;
@@ -359,7 +359,8 @@ fn in_part_as_in_whole(image: &Image<'_>, whole: &Lines<'_>, code: Range<u64>, c
     parts
 }
 
-/// Compressed, and of several units; link-time optimization makes them refer to each other.
+/// Compressed sections of several units; link-time optimization makes the units refer to each
+/// other.
 #[test]
 fn what_is_unpacked_in_part_answers_as_the_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -418,7 +419,7 @@ fn what_is_unpacked_in_part_answers_as_the_whole() {
 
 #[test]
 fn every_kind_of_program_as_a_reader_of_all_units_has_it() {
-    // Rust's, with thousands of units, most of them of the standard library.
+    // A Rust program with thousands of units, most of them from the standard library.
     as_the_library(&std::env::current_exe().unwrap(), 20_000);
     for program in [program::PARKED, program::PARKED_CPP, program::PARKED_STATIC] {
         if let Some(path) = available(program.build()) {

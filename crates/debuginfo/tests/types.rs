@@ -1,4 +1,4 @@
-//! Types made from debug information, held against those that gcc -gctf makes in the same run.
+//! Types built from debug information, compared with those that gcc -gctf writes in the same run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl Tools {
         }
     }
 
-    /// objdump's text of the file's own types, and of those that are made from its debug
+    /// objdump's text of the file's own types, and of the types that are built from its debug
     /// information.
     fn both(&self, object: &Path) -> (Dicts, Dicts, LeftOut) {
         let bytes = fs::read(object).unwrap();
@@ -73,7 +73,7 @@ impl Tools {
         (theirs, self.shown(object, &section), left_out)
     }
 
-    /// objdump's text of a section in the place of a file's own.
+    /// objdump's text of a section that replaces a file's own.
     fn shown(&self, object: &Path, section: &[u8]) -> Dicts {
         let (path, other) = (self.folder.path().join("section"), self.folder.path().join("other.o"));
         fs::write(&path, section).unwrap();
@@ -94,8 +94,8 @@ impl Tools {
     }
 }
 
-/// For DWARF up to 4, gcc says of a bit field where its storage is and which bits of that it has;
-/// otherwise where its bits are. The text with the latter in either case.
+/// For DWARF up to 4, gcc describes a bit field by its storage and its bits in that storage; for
+/// later versions by the position of its bits. Returns the text with the latter in either case.
 fn with_bits_at_members(text: &str) -> String {
     let line = |line: &str| -> Option<String> {
         let (before, slice) = line.split_once("[slice 0x")?;
@@ -151,9 +151,9 @@ fn sources() -> Vec<PathBuf> {
     sources
 }
 
-/// What gcc 12 says otherwise than its debug information, which is right.
+/// Known differences between gcc 12 and its debug information, which is right.
 fn is_known(text: &str) -> bool {
-    // Arrays of arrays the wrong way round, and so what they consist of; see `what_gcc_gets_wrong`.
+    // Arrays of arrays in the wrong order, and types that contain them; see `what_gcc_gets_wrong`.
     let inner = [": (kind 4) int [2] (size 0x8)", ": (kind 4) int [3] (size 0xc)"];
     let nested = text.contains("][") || inner.iter().any(|inner| text.starts_with(inner));
     nested || text.contains("nonrepresentable")
@@ -169,7 +169,7 @@ fn same_types(machine: Machine, flags: &[&str]) {
         };
         let (theirs, ours, _) = tools.both(&object);
         let missing = ours.missing(&theirs);
-        // gcc also tells the types of symbols that the unit only declares.
+        // gcc also writes the types of symbols that the unit only declares.
         let bytes = fs::read(&object).unwrap();
         let image = Image::parse(&bytes).unwrap();
         let (symbols, _) = image.symbol_table(Table::Full).unwrap();
@@ -211,7 +211,7 @@ fn as_gcc_big_endian() {
     same_types(Machine::S390x, &["-gdwarf-4"]);
 }
 
-/// What the types of a file look like, as objdump has it.
+/// The types of a file, as objdump prints them.
 fn text_of(tools: &Tools, compiler: &str, flags: &[&str], source: &str) -> Option<(Dicts, LeftOut)> {
     let path = tools.folder.path().join("source.c");
     fs::write(&path, source).unwrap();
@@ -230,7 +230,7 @@ typedef float vector __attribute__((vector_size(16))); vector v;
 _Complex int complex_int;
 ";
 
-/// Right where gcc is wrong; and what can't be said is counted.
+/// The types are right where gcc is wrong; anything that cannot be expressed is counted.
 #[test]
 fn what_gcc_gets_wrong() {
     let Some(tools) = Tools::get(Machine::X86_64) else {
@@ -265,7 +265,7 @@ fn what_gcc_gets_wrong() {
     }
 }
 
-/// clang's types of the same source, of either version, are gcc's.
+/// clang's types of the same source, in either version, equal gcc's.
 #[test]
 fn clang_says_the_same() {
     let Some(tools) = Tools::get(Machine::X86_64) else {
@@ -281,8 +281,8 @@ fn clang_says_the_same() {
             let Some((clang, _)) = text_of(&tools, "clang", flags, &text) else {
                 return;
             };
-            // Compilers name some numbers otherwise: structs are compared by their members' names
-            // and places.
+            // Compilers give some numbers different names: structs are compared by their members'
+            // names and offsets.
             let layouts = |dicts: &Dicts| {
                 let structs = dicts.get("").unwrap().types.iter().filter(|text| {
                     ["(kind 6) struct ", "(kind 7) union "]
@@ -303,8 +303,8 @@ fn clang_says_the_same() {
     }
 }
 
-/// The types of a file and of what was split off from it, and what was left out; `found` gets the
-/// places of what was opened.
+/// The types of a file and of the units split off from it, and what was left out; `found` receives
+/// the paths of the opened files.
 fn made_with_split(file: &Path, found: &mut Vec<PathBuf>) -> (Vec<u8>, LeftOut) {
     let bytes = fs::read(file).unwrap();
     let image = Image::parse(&bytes).unwrap();
@@ -323,8 +323,8 @@ fn made_with_split(file: &Path, found: &mut Vec<PathBuf>) -> (Vec<u8>, LeftOut) 
     (linked(&made, image.endian()), made.left_out)
 }
 
-/// Whether `ours` has all of `whole`, but for types that nothing refers to, which are left over in
-/// one of them.
+/// Whether `ours` contains all of `whole`, except for types that nothing refers to, which remain in
+/// only one of them.
 fn has_all(ours: &Dicts, whole: &Dicts, what: &str) {
     assert!(whole.types() > 50, "{what}: {}", whole.types());
     let mut missing = ours.missing(whole);
@@ -336,7 +336,7 @@ fn has_all(ours: &Dicts, whole: &Dicts, what: &str) {
     assert_eq!(missing, Vec::<String>::new(), "{what}");
 }
 
-/// What is in files of its own is what would be in the object; without them, it is named.
+/// Split units give the same types as the unsplit object; without their files, they are named.
 #[test]
 fn split_units() {
     let Some(tools) = Tools::get(Machine::X86_64) else {
@@ -378,8 +378,8 @@ fn split_units() {
     }
 }
 
-/// A package has what the files had that it was put together from. Files that were written for
-/// another build are none.
+/// A package contains the same as the files that it was built from. Files that were written for
+/// another build are not used.
 #[test]
 fn packages() {
     let Some(tools) = Tools::get(Machine::X86_64) else {
@@ -405,7 +405,7 @@ fn packages() {
         let (section, left_out) = made_with_split(&program, found);
         (tools.shown(&program, &section), left_out)
     };
-    // That of 2.40 ends on DWARF 5, and LLVM's of version 14 never does on gcc's.
+    // dwp 2.40 aborts on DWARF 5, and version 14 of LLVM's never terminates on gcc's.
     let gnu = || old.tool(Machine::X86_64, "dwp").command();
     let llvm = || Command::new("llvm-dwp");
     let all: [(&str, &str, &dyn Fn() -> Command); 4] = [
@@ -439,8 +439,8 @@ fn packages() {
                 "{what}"
             );
             has_all(&packed, &whole, &what);
-            // Other code is another build, which the package does not have; the other unit has no
-            // code.
+            // Different code makes another build, which the package does not contain; the other
+            // unit has no code.
             let Some(()) = build(compiler, &[&[version, "-gsplit-dwarf", "-O0"], more].concat()) else {
                 return;
             };
@@ -461,7 +461,7 @@ fn packages() {
     }
 }
 
-/// Units in other languages are named, not guessed at.
+/// Units in other languages are reported by name, not guessed at.
 #[test]
 fn other_languages() {
     let Some(tools) = Tools::get(Machine::X86_64) else {
@@ -484,8 +484,7 @@ fn other_languages() {
     );
 }
 
-/// Types in units of their own, and units that refer to each other, say what units that stand alone
-/// do.
+/// Types in type units, and units that refer to each other, give the same types as separate units.
 #[test]
 fn type_units_and_shared_ones() {
     let Some(tools) = Tools::get(Machine::X86_64) else {
@@ -499,7 +498,7 @@ fn type_units_and_shared_ones() {
         run(gcc.arg("-o").arg(&library));
         tools.both(&library)
     };
-    // Qualified types and pointers that nothing refers to are left over in one of them, not in the
+    // Qualified types and pointers that nothing refers to remain in one of them, but not in the
     // other.
     let missing = |dicts: &Dicts, of: &Dicts| {
         let mut missing = dicts.missing(of);
@@ -518,7 +517,7 @@ fn type_units_and_shared_ones() {
     let (_, in_units, left_out) = build(&["-gdwarf-5", "-fdebug-types-section"]);
     assert_eq!(missing(&in_units, &plain), Vec::<String>::new());
     assert_eq!(left_out.0.get(&Reason::Reference), None);
-    // It does not know type units of DWARF 5.
+    // dwz does not know type units of DWARF 5.
     build(&["-gdwarf-5"]);
     let Ok(dwz) = Command::new("dwz").arg("-L").arg("none").arg(&library).output() else {
         return skip("no dwz");

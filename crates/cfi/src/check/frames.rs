@@ -1,4 +1,5 @@
-//! A way through `.eh_frame` of its own, so that a mistake of the conversion is not made twice.
+//! A reader of `.eh_frame` that is independent of the conversion, so that both do not share a
+//! mistake.
 
 use backtrail_arch::Cpu;
 use std::collections::{HashMap, HashSet};
@@ -9,7 +10,7 @@ use gimli::{BaseAddresses, CommonInformationEntry, FrameDescriptionEntry, Unwind
 use crate::eh_frame::{EhFrame, MAX_CIE_BYTES, bases};
 use crate::reader::{Slice, run_time};
 
-/// The code that an FDE describes, as far as it is the one that counts there.
+/// The code that an FDE describes, limited to the part that the FDE owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) start: u64,
@@ -17,23 +18,23 @@ pub(super) struct Frame {
     offset: usize,
 }
 
-/// `.eh_frame`, to be asked for its FDEs.
+/// `.eh_frame` and its list of FDEs.
 pub(super) struct Frames<'a> {
     pub(super) section: gimli::EhFrame<Slice<'a>>,
     pub(super) bases: BaseAddresses,
     /// Offsets of the CIEs whose return addresses are signed with key B.
     key_b: &'a HashSet<usize>,
-    /// By offset; `None` for one that can't be read.
+    /// CIEs by offset; `None` for an unreadable CIE.
     cies: HashMap<usize, Option<CommonInformationEntry<Slice<'a>>>>,
-    /// FDEs that can't be read.
+    /// The number of unreadable FDEs.
     pub(super) damaged: u64,
-    /// By start; none overlap.
+    /// Frames by start; none overlap.
     pub(super) list: Vec<Frame>,
 }
 
 impl<'a> Frames<'a> {
-    /// Finds the FDEs of the section that was given as `input`; `data` are its bytes without the
-    /// letters in augmentation strings that the library does not know.
+    /// Finds the FDEs of the section `input`; `data` contains its bytes without the augmentation
+    /// letters that the library does not know.
     pub(super) fn new(input: &EhFrame<'_>, data: &'a [u8], key_b: &'a HashSet<usize>) -> Frames<'a> {
         let mut section = gimli::EhFrame::new(data, run_time(input.endian));
         section.set_address_size(input.arch.pointer_bytes);
@@ -53,7 +54,7 @@ impl<'a> Frames<'a> {
         frames
     }
 
-    /// Entry by entry. Where one makes no sense, what follows can't be found.
+    /// Collects entry by entry. Nothing after an invalid entry can be found.
     fn collect(&mut self, input: &EhFrame<'_>, bytes: Bytes<'_>) {
         let mut offset = 0;
         while let Some((content, end)) = entry(bytes, offset) {
@@ -79,8 +80,8 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// As a search by start finds them: of those with one start the first in the section, and each
-    /// up to the next.
+    /// Keeps what a search by start finds: the first in the section of those with the same start,
+    /// each up to the start of the next.
     fn settle(&mut self) {
         self.list.sort_by_key(|frame| frame.start);
         self.list.dedup_by_key(|frame| frame.start);
@@ -91,7 +92,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The FDE at an offset; `None` where it or its CIE can't be read.
+    /// The FDE at an offset; `None` if it or its CIE is unreadable.
     fn fde(&mut self, offset: usize) -> Option<FrameDescriptionEntry<Slice<'a>>> {
         let Frames {
             section, bases, cies, ..
@@ -106,7 +107,7 @@ impl<'a> Frames<'a> {
         parsed.ok()
     }
 
-    /// The FDE of a frame, and whether it is of a signal trampoline and of code that signs with key
+    /// The FDE of a frame, whether it is a signal trampoline, and whether its code signs with key
     /// B.
     pub(super) fn open(&mut self, frame: Frame) -> Option<(FrameDescriptionEntry<Slice<'a>>, bool, bool)> {
         let fde = self.fde(frame.offset)?;

@@ -1,8 +1,8 @@
-//! What rules come to on a machine with made-up registers and memory: two ways to say the same give
-//! the same numbers.
+//! Evaluates rules on a machine with made-up registers and memory: two ways to express the same
+//! rule give the same numbers.
 //!
-//! Registers and memory hold hashes of their numbers and addresses. So no algebra of expressions is
-//! needed, and no part of the conversion to rows.
+//! Registers and memory hold hashes of their numbers and addresses. So neither an algebra of
+//! expressions nor any part of the conversion to rows is needed.
 
 use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
@@ -20,16 +20,16 @@ pub(super) enum Fp {
     Kept,
     /// It is lost.
     Lost,
-    /// This number.
+    /// It has this value.
     Is(u64),
 }
 
-/// What a rule comes to.
+/// The result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
-    /// The CFA itself, from which the other places are counted.
+    /// The CFA itself, from which offsets count.
     pub(super) cfa: u64,
-    /// The CFA that the caller's stack pointer stands for by the ABI: what SFrame calls CFA.
+    /// The CFA that the ABI derives from the caller's stack pointer: SFrame's CFA.
     pub(super) cfa_by_sp: u64,
     pub(super) ra: Ra,
     pub(super) fp: Fp,
@@ -39,22 +39,22 @@ pub(super) struct Caller {
 /// The return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ra {
-    /// Nothing says where it is, and the CPU has no register for it.
+    /// No rule gives its place, and the CPU has no register for it.
     Unsaved,
     Is(u64),
 }
 
-/// What a row of call frame information means at a pc.
+/// The meaning of a row of call frame information at a pc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// There is no caller.
     Outermost,
     Caller(Caller),
-    /// An expression that can't be carried out.
+    /// An expression can't be evaluated.
     Unclear,
 }
 
-/// An expression could not be carried out.
+/// An expression could not be evaluated.
 struct Unclear;
 
 /// Registers and memory.
@@ -72,13 +72,13 @@ impl Machine {
         x ^ (x >> 31)
     }
 
-    /// Odd, so that an expression that aligns it does not leave it as it is.
+    /// Odd, so that an expression that aligns it changes it.
     fn register(self, number: u16) -> u64 {
         self.memory(u64::from(number) << 48) | 1
     }
 
-    /// What a row of the table says. Counted from `cfa` where that is given, instead of from the
-    /// rule's own.
+    /// The result of a row of the table. Offsets count from `cfa` if it is given, instead of from
+    /// the rule's own CFA.
     pub(super) fn by_rule(self, rule: &Rule, cfa: Option<u64>) -> Caller {
         let own = self.location(rule.cfa, 0);
         let cfa = cfa.unwrap_or(own);
@@ -101,14 +101,14 @@ impl Machine {
     }
 }
 
-/// Carries out rows of call frame information.
+/// Evaluates rows of call frame information.
 pub(super) struct Evaluator<'s, 'a> {
     pub(super) section: &'s gimli::EhFrame<Slice<'a>>,
     pub(super) machine: Machine,
-    /// The column that stands for the return address.
+    /// The column of the return address.
     pub(super) ra: gimli::Register,
     pub(super) pc: u64,
-    /// Whether an expression asked for the pc: the row means something else at the next one.
+    /// Whether an expression has read the pc: the row differs at the next one.
     pub(super) by_pc: bool,
     /// Whether the row has expressions at all.
     pub(super) expressions: bool,
@@ -130,7 +130,7 @@ impl Evaluator<'_, '_> {
             }
             CfaRule::Expression(expression) => self.expression(expression, None)?,
         };
-        // On x86-64 the usual column is no register.
+        // On x86-64 the usual column is not a register.
         let no_register = !arch.link_register && self.ra.0 == u16::from(arch.ra.0);
         let ra = match row.register(self.ra) {
             None | Some(RegisterRule::SameValue) if no_register => Ra::Unsaved,
@@ -162,7 +162,7 @@ impl Evaluator<'_, '_> {
         })
     }
 
-    /// The value of a register in the caller; `None` where it is lost.
+    /// The value of a register in the caller; `None` if it is lost.
     fn value(&mut self, rule: &RegisterRule<usize>, cfa: u64) -> Result<Option<u64>, Unclear> {
         let machine = self.machine;
         Ok(Some(match rule {
@@ -184,8 +184,8 @@ impl Evaluator<'_, '_> {
 }
 
 impl evaluate::Machine for Evaluator<'_, '_> {
-    /// The column of the return address stands for the pc where calls push the address and no
-    /// register has that number.
+    /// On a CPU whose calls push the return address, its column is the pc unless a register has
+    /// that number.
     fn register(&mut self, register: gimli::Register) -> Option<u64> {
         let arch = self.machine.arch;
         if register.0 == u16::from(arch.ra.0) && !arch.link_register {
@@ -205,24 +205,24 @@ pub(super) fn rule_of(row: &Row, register: backtrail_arch::Register) -> Option<R
     row.register(gimli::Register(u16::from(register.0)))
 }
 
-/// The values of registers and memory. The second one is asked where a row has an expression, which
-/// may meet the other side's value by an accident of the first.
+/// The values of registers and memory. The second one is used if a row has an expression, whose
+/// result may equal the other side's by an accident of the first.
 pub(super) const SEEDS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x2545_f491_4f6c_dd1d];
 
-/// What `.eh_frame` says of the code at hand.
+/// The call frame information for the code that is being compared.
 pub(super) struct Said<'s, 'a> {
     pub(super) section: &'s gimli::EhFrame<Slice<'a>>,
     pub(super) row: &'s Row,
-    /// The column that stands for the return address.
+    /// The column of the return address.
     pub(super) ra: gimli::Register,
     pub(super) signal_frame: bool,
     pub(super) key_b: bool,
-    /// The row's meaning for each seed; a row without expressions needs one only.
+    /// The row's meaning for each seed; a row without expressions needs only one.
     pub(super) meanings: [Option<Meaning>; 2],
 }
 
 impl Said<'_, '_> {
-    /// Finds out what the row means at `pc`; true where it means something else at the next one.
+    /// Evaluates the row at `pc`; returns whether its meaning differs at the next pc.
     pub(super) fn evaluate(&mut self, arch: &'static Arch, pc: u64) -> bool {
         let mut by_pc = false;
         for (seed, meaning) in SEEDS.into_iter().zip(&mut self.meanings) {

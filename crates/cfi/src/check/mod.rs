@@ -1,14 +1,13 @@
-//! A table held against the call frame information that it stands for, at every pc that either of
+//! Compares a table with the call frame information that it replaces, at every pc that either of
 //! them covers.
 //!
-//! Nothing of the conversion is used: FDEs are found, their rows evaluated and compared by code of
-//! its own, by what they come to on a machine with made-up registers and memory. So a PLT's
-//! expression and the PCMASK rows for it are equal where they give the same CFA at each pc, and an
-//! offset from the CFA and one from a register are where they meet. As SFrame says nothing of the
-//! stack pointer, its CFA is compared with the one that the caller's stack pointer stands for by
-//! the ABI.
+//! It uses nothing of the conversion: its own code finds FDEs, evaluates their rows and compares
+//! the results on a machine with made-up registers and memory. So a PLT's expression and the PCMASK
+//! rows for it are equal if they give the same CFA at each pc, and so are an offset from the CFA
+//! and one from a register that lead to the same address. As SFrame does not describe the stack
+//! pointer, its CFA is compared with the one that the ABI derives from the caller's stack pointer.
 //!
-//! Intervals are compared, not single pcs, except where an expression asks for the pc.
+//! Intervals are compared, not single pcs, unless an expression reads the pc.
 
 mod frames;
 mod meaning;
@@ -30,26 +29,26 @@ use meaning::{Caller, Fp, Machine, Meaning, Ra, SEEDS, Said};
 pub use report::{Mismatch, Report, What};
 pub use stubs::Stubs;
 
-/// Comparisons for each byte of input, and those that are free: PLTs are compared pc by pc, and
-/// shared rows let a small table claim many.
+/// The limits of comparisons: for each byte of input, and a free allowance. PLTs are compared pc by
+/// pc, and shared rows let a small table claim many rows.
 const STEPS_A_BYTE: u64 = 16;
 const FREE_STEPS: u64 = 1 << 23;
 
-/// The reason of code that the table could describe and does not.
+/// The reason of code that the table could describe but does not.
 const ABSENT: &str = "absent";
-/// The reason of FDEs that can't be read.
+/// The reason of unreadable FDEs.
 const DAMAGED: &str = "damaged";
 
-/// Holds `table` against `input`. `skipped` is what building a table of this version could not say:
-/// it gives uncovered code its reasons and nothing else.
+/// Compares `table` with `input`. `skipped` lists the code that a table of this version could not
+/// express: it only supplies the reasons of uncovered code.
 ///
 /// Never panics. Time and memory are bounded by a multiple of the length of both.
 pub fn check(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped]) -> Report {
     check_linked(input, table, skipped, None)
 }
 
-/// The same for a file with code of which linkers write no call frame information, and which a
-/// table may describe all the same: its rows are held against its instructions.
+/// Like `check`, for a file with code for which linkers write no call frame information but which
+/// a table may describe: its rows are compared with its instructions.
 pub fn check_linked(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped], stubs: Option<&Stubs>) -> Report {
     let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
     let mut frames = Frames::new(input, &normalized.data, &normalized.key_b);
@@ -77,10 +76,10 @@ pub fn check_linked(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped
     report
 }
 
-/// The functions of the table, each up to the next, and the rows of the one at hand.
+/// The functions of the table, each up to the next, and the rows of the current one.
 struct Table<'a> {
     section: Section<'a>,
-    /// By start; none overlap.
+    /// Functions by start; none overlap.
     functions: Vec<(Range<u64>, u32)>,
     open: Option<Open>,
     damage: Option<backtrail_sframe::Error>,
@@ -117,8 +116,8 @@ impl<'a> Table<'a> {
         table
     }
 
-    /// As look-up finds them: of those with one start the last in the table, and each up to the
-    /// next.
+    /// Keeps what a look-up finds: the last in the table of those with the same start, each up to
+    /// the start of the next.
     fn settle(&mut self) {
         self.functions
             .sort_by_key(|(range, index)| (range.start, std::cmp::Reverse(*index)));
@@ -130,12 +129,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Index of the first function that ends after `pc`, which may begin after it too.
+    /// Index of the first function that ends after `pc`; it may also begin after `pc`.
     fn after(&self, pc: u64) -> usize {
         self.functions.partition_point(|(range, _)| range.end <= pc)
     }
 
-    /// Reads the rows of a function, unless it is the one at hand, and takes them from `steps`:
+    /// Reads the rows of a function, unless it is the current one, and subtracts them from `steps`:
     /// functions may share endless rows.
     fn open(&mut self, index: usize, steps: &mut u64) -> &Open {
         if self.open.as_ref().is_none_or(|open| open.index != index) {
@@ -158,7 +157,7 @@ impl<'a> Table<'a> {
             signal_frame: false,
             key_b: false,
         };
-        // It could be read when the functions were listed.
+        // It was readable when the functions were listed.
         let Ok(fde) = self.section.fde(*fde) else { return open };
         let function = fde.function();
         open.repeat = function.repeat;
@@ -166,7 +165,7 @@ impl<'a> Table<'a> {
         open.key_b = function.pauth_key_b;
         for row in fde.rows() {
             match row {
-                // A row that does not begin after the one before ends what look-up can find.
+                // A look-up finds nothing after a row that does not begin after the one before it.
                 Ok(row) if open.rows.last().is_none_or(|last| last.start < row.start) => open.rows.push(row),
                 Ok(_) => break,
                 Err(error) => {
@@ -180,7 +179,7 @@ impl<'a> Table<'a> {
 }
 
 impl Open {
-    /// The row that holds at `pc`, and where the next one begins, in a block the next block.
+    /// The row at `pc`, and the start of the next one; in a repeated block that is the next block.
     fn row_at(&self, pc: u64) -> (Option<Row>, Option<u64>) {
         let offset = pc - self.start;
         let (block, offset) = match self.repeat.map(u64::from) {
@@ -206,9 +205,9 @@ struct Walk<'a> {
     steps: u64,
     skipped: &'a [Skipped],
     stubs: Option<&'a Stubs>,
-    /// Where the frame at hand begins.
+    /// The start of the current frame.
     frame: u64,
-    /// Why the last piece of uncovered code is so.
+    /// The reason of the last piece of uncovered code.
     reason: &'static str,
     report: Report,
 }
@@ -258,13 +257,13 @@ impl Walk<'_> {
                 }
             }
         }
-        // From here on instructions make no sense.
+        // The instructions from here on are invalid.
         if reached < frame.end {
             self.row(None, reached..frame.end);
         }
     }
 
-    /// Compares what is said of `code`, if anything that can be read, with the table.
+    /// Compares the readable call frame information of `code`, if any, with the table.
     fn row(&mut self, mut said: Option<Said<'_, '_>>, code: Range<u64>) {
         let arch = self.arch;
         let by_pc = said.as_mut().is_some_and(|said| said.evaluate(arch, code.start));
@@ -314,7 +313,7 @@ impl Walk<'_> {
         let reason = self.skipped.get(after).filter(|skipped| skipped.start < code.end);
         let reason = reason.map_or(ABSENT, |skipped| skipped.reason);
         let last = self.report.uncovered.last_mut().filter(|last| last.end == code.start);
-        // The next row of a frame goes on with the piece before.
+        // The next row of a frame extends the piece before.
         let new = last.is_none() || code.start == self.frame || reason != self.reason;
         if new {
             *self.report.skipped.entry(reason).or_insert(0) += 1;
@@ -344,7 +343,7 @@ impl Walk<'_> {
                 }
             }
         }
-        // Older versions can't mark them.
+        // Older versions can't mark signal frames.
         if self.table.section.version() == Version::V3 && signal_frame != said.signal_frame {
             differ.push(What::SignalFrame);
         }
@@ -362,11 +361,11 @@ impl Walk<'_> {
         }
     }
 
-    /// Tells it once for all pcs of a row, which in a PLT come one by one; `function` is where the
-    /// table's begins.
+    /// Reports a mismatch once for all pcs of a row, which come one by one in a PLT; `function` is
+    /// the start of the table's function.
     fn mismatch(&mut self, function: u64, code: Range<u64>, what: What, sframe: String, eh_frame: String) {
-        /// At most so many were told since the one that this one belongs to: one for each thing
-        /// that can differ, for each of two rows.
+        /// Mismatches that are searched for the one that this one extends: one for each part of a
+        /// rule that can differ, for each of two rows.
         const NEAR: usize = 8;
         let pcs = code.end - code.start;
         let near = self.report.mismatches.iter_mut().rev().take(NEAR);
@@ -385,8 +384,8 @@ impl Walk<'_> {
         });
     }
 
-    /// Parts of the table's functions where no frame is. Between frames they are padding, which a
-    /// writer that joins neighbours covers.
+    /// Compares parts of the table's functions without frames. Between frames they are padding,
+    /// which a writer that joins neighbours covers.
     fn code_without_frames(&mut self, frames: &[Frame]) {
         for index in 0..self.table.functions.len() {
             let range = self.table.functions[index].0.clone();
@@ -440,9 +439,9 @@ impl Walk<'_> {
     }
 }
 
-/// Whether so many bytes are what aligns the code after them to its address.
+/// Whether this number of bytes is padding that aligns the code after them.
 fn is_padding(bytes: u64, next: u64) -> bool {
-    /// Functions are aligned to cache lines at the most.
+    /// Functions are aligned to cache lines at most.
     const MOST: u64 = 64;
     bytes < MOST && bytes < 1 << next.trailing_zeros().min(63)
 }
@@ -451,7 +450,7 @@ fn differences(differ: &mut Vec<What>, machine: Machine, rule: &backtrail_sframe
     let mut ours = machine.by_rule(rule, None);
     if ours.cfa_by_sp != caller.cfa_by_sp {
         differ.push(What::Cfa);
-        // What counts from the CFA is not wrong once more.
+        // The comparison counts from the correct CFA, so that one wrong CFA is reported only once.
         ours = machine.by_rule(rule, Some(caller.cfa));
     }
     if ours.ra != caller.ra || ours.mangled_ra != caller.mangled_ra || caller.ra == Ra::Unsaved {

@@ -1,25 +1,25 @@
-//! What a check finds.
+//! The result of a check.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What differs.
+/// The part of a rule that differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum What {
     /// The canonical frame address.
     Cfa,
-    /// The return address, how it is signed, or whether there is one at all.
+    /// The return address, its signature, or whether there is one at all.
     Ra,
     /// The frame pointer.
     Fp,
-    /// Whether it is a signal trampoline.
+    /// Whether the frame is a signal trampoline.
     SignalFrame,
-    /// The table has rows for code of which `.eh_frame` says nothing.
+    /// The table has rows for code that `.eh_frame` does not describe.
     Code,
 }
 
 impl What {
-    /// Its name in JSON.
+    /// The name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             What::Cfa => "cfa",
@@ -31,14 +31,14 @@ impl What {
     }
 }
 
-/// Code for which the two say different things.
+/// Code for which the table and `.eh_frame` differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The first pc (svma).
     pub pc: u64,
-    /// How many pcs; in a function of repeated blocks not all of them follow `pc`.
+    /// Number of pcs; in a function of repeated blocks not all of them follow `pc`.
     pub pcs: u64,
-    /// What differs.
+    /// The part that differs.
     pub what: What,
     /// The table's rule.
     pub sframe: String,
@@ -46,27 +46,27 @@ pub struct Mismatch {
     pub eh_frame: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Functions of the table.
+    /// Functions in the table.
     pub functions: u64,
-    /// Rows of the table; shared ones count for each function.
+    /// Rows in the table; shared rows count once for each function.
     pub rows: u64,
-    /// Pcs that either side covers; all of them were looked at unless it gave up.
+    /// Pcs that either side covers; all of them were compared unless the check gave up.
     pub pcs: u64,
     /// Code that `.eh_frame` describes and the table does not, by address.
     pub uncovered: Vec<Range<u64>>,
-    /// How many pieces of such code there are for each reason.
+    /// The number of pieces of such code, for each reason.
     pub skipped: BTreeMap<&'static str, u64>,
-    /// What differs, by address.
+    /// The mismatches, by address.
     pub mismatches: Vec<Mismatch>,
-    /// Bytes between frames that are in one function of the table with code on both sides: padding
+    /// Bytes between frames that lie in one function of the table with code on both sides: padding
     /// between joined functions.
     pub padding: u64,
-    /// The first part of the table that can't be read; it counts as not there.
+    /// The first unreadable part of the table, which is treated as missing.
     pub damage: Option<backtrail_sframe::Error>,
-    /// Where the work became out of proportion to the input, which no honest table causes.
+    /// The pc at which the work became disproportionate to the input; no honest table causes that.
     pub gave_up_at: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
-//! Code of linkers without call frame information: AArch64's procedure linkage table. What its rows
-//! should say follows from its instructions (Arm Architecture Reference Manual, C6.2): they push
-//! register pairs and jump.
+//! Linker-made code without call frame information: AArch64's procedure linkage table. The correct
+//! rows follow from its instructions (Arm Architecture Reference Manual, C6.2): they push register
+//! pairs and jump.
 
 use backtrail_arch::Cpu;
 use std::ops::Range;
@@ -22,17 +22,17 @@ pub struct Stubs {
     states: Vec<State>,
 }
 
-/// What is to be restored at a place in it.
+/// The values to restore at a place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// From SP to the CFA.
+    /// Bytes from SP to the CFA.
     pub(super) depth: i32,
-    /// Where the return address was pushed, from SP; else it still is in its register.
+    /// Offset from SP of the pushed return address; `None` if it is still in its register.
     pub(super) pushed: Option<i32>,
 }
 
 impl Stubs {
-    /// That of `image`; `None` where there is none, or where call frame information describes it.
+    /// The stubs of `image`; `None` if there are none, or if call frame information describes them.
     pub fn of_image(image: &Image<'_>) -> Option<Stubs> {
         if image.arch().cpu != Cpu::Aarch64 {
             return None;
@@ -40,14 +40,14 @@ impl Stubs {
         let section = image.section_header(".plt")?;
         let data = image.data_at(section.address)?;
         let code = data.get(..usize::try_from(section.size).ok()?)?;
-        // Instructions are little-endian in either byte order of data.
+        // Instructions are little-endian even if data is big-endian.
         Some(Stubs {
             address: section.address,
             states: states(Bytes::new(code, backtrail_wire::Endian::Little)),
         })
     }
 
-    /// Whether all of `code` is in it.
+    /// Whether all of `code` lies in it.
     pub(super) fn holds(&self, code: &Range<u64>) -> bool {
         let end = self.address.saturating_add(self.states.len() as u64 * WORD);
         self.address <= code.start && code.end <= end
@@ -69,7 +69,7 @@ fn states(code: Bytes<'_>) -> Vec<State> {
     let mut left = false;
     let mut states = Vec::with_capacity(code.len() / WORD as usize);
     while let Ok(word) = code.u32(states.len() * WORD as usize) {
-        // Behind a jump there is padding, which is never reached, and then the next entry.
+        // After a jump comes padding, which is never reached, and then the next entry.
         if left && word != NOP {
             (state, left) = (entered, false);
         }
@@ -93,7 +93,7 @@ fn states(code: Bytes<'_>) -> Vec<State> {
 }
 
 impl State {
-    /// Whether a row says this.
+    /// Whether a rule has this state.
     pub(super) fn is(&self, rule: &Rule) -> bool {
         let cfa = rule.cfa.base == Base::Register(SP) && !rule.cfa.deref && rule.cfa.offset == self.depth;
         let ra = match self.pushed {

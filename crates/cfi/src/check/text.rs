@@ -10,7 +10,7 @@ use super::meaning::{Said, rule_of};
 use super::report::What;
 use crate::reader::Slice;
 
-/// The part of a table's rule that `what` names.
+/// The text of the part of a table's rule that `what` names.
 pub(super) fn of_rule(arch: &Arch, rule: Option<&backtrail_sframe::Rule>, what: What, key_b: bool) -> String {
     let Some(rule) = rule else {
         return "outermost frame".into();
@@ -56,7 +56,7 @@ fn signature(mangled: bool, key_b: bool) -> &'static str {
     }
 }
 
-/// The part of a row of call frame information that `what` names.
+/// The text of the part of a row of call frame information that `what` names.
 pub(super) fn of_row(arch: &Arch, said: &Said<'_, '_>, what: What) -> String {
     let Said { section, row, ra, .. } = *said;
     let saved = |rule: Option<RegisterRule<usize>>| register_rule(section, arch, rule);
@@ -104,7 +104,7 @@ fn register_rule(section: &gimli::EhFrame<Slice<'_>>, arch: &Arch, rule: Option<
 }
 
 fn expression(section: &gimli::EhFrame<Slice<'_>>, expression: &UnwindExpression<usize>) -> String {
-    /// Of a longer one the beginning is told.
+    /// Only the beginning of a longer one is printed.
     const TOLD: usize = 32;
     let Ok(expression) = expression.get(section) else {
         return "an expression outside the section".into();

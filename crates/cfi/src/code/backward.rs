@@ -1,8 +1,9 @@
-//! From returns backwards: where an instruction's frame must be for the returns that follow it to
-//! work.
+//! Reads code backwards from returns: where an instruction's frame must be so that the returns
+//! after it work.
 //!
-//! At `ret` the return address is on top of the stack, whatever came before. What an instruction
-//! before it does to the registers says where the frame was then; no entry has to be known.
+//! At `ret` the return address is on top of the stack, whatever came before. The effects of earlier
+//! instructions on the registers show where the frame was at each of them; no entry has to be
+//! known.
 
 use super::instruction::{CALLER_SAVED, Effect, Flow, Number, RBP, RSP, Step};
 
@@ -10,34 +11,34 @@ use super::instruction::{CALLER_SAVED, Effect, Flow, Number, RBP, RSP, Step};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fp {
     Register(Number),
-    /// In the word at a register plus this.
+    /// In the word at a register plus an offset.
     Word(Number, i32),
     Unknown,
 }
 
-/// The frame, said in terms of the registers before an instruction.
+/// The frame in terms of the registers before an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     /// The CFA is this register plus [`Frame::offset`].
     pub(super) base: Number,
     pub(super) offset: i32,
     pub(super) fp: Fp,
-    /// A call lies between the instruction and the return; it may never come back.
+    /// A call lies between the instruction and the return; it may never return.
     pub(super) crosses_call: bool,
 }
 
-/// What is known before an instruction.
+/// The state before an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// No way to a return was found.
+    /// No path to a return was found.
     Nothing,
     Frame(Frame),
-    /// Ways to returns disagree, or one is not understood.
+    /// Paths to returns disagree, or one is not understood.
     Unclear,
 }
 
 impl State {
-    /// At a return.
+    /// The state at a return.
     pub(super) const RETURN: State = State::Frame(Frame {
         base: RSP,
         offset: 8,
@@ -45,7 +46,7 @@ impl State {
         crosses_call: false,
     });
 
-    /// What both ways agree on.
+    /// The facts that both paths agree on.
     pub(super) fn join(self, other: State) -> State {
         match (self, other) {
             (State::Nothing, state) | (state, State::Nothing) => state,
@@ -60,7 +61,7 @@ impl State {
         }
     }
 
-    /// Before the instruction, if this is so after it.
+    /// The state before the instruction, if this is the state after it.
     pub(super) fn before(self, step: &Step) -> State {
         match self {
             State::Frame(frame) => frame.before(step).map_or(State::Unclear, State::Frame),
@@ -86,7 +87,7 @@ impl Frame {
         match step.effect {
             Effect::None => {}
             Effect::Push(from) => {
-                // What is pushed there is where the return goes: this is no return of this frame.
+                // The return goes to the value that is pushed there: it is no return of this frame.
                 if (self.base, self.offset) == (RSP, 8) {
                     return None;
                 }

@@ -1,27 +1,27 @@
-//! From a function's entry onwards: where its frame is, as far as every way there agrees.
+//! Reads code forwards from a function's entry: where its frame is, if all paths agree.
 
 use super::instruction::{Effect, Flow, Number, RBP, REGISTERS, RSP, Step};
 
-/// What a register holds.
+/// The value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Unknown,
-    /// The CFA plus this.
+    /// The CFA plus an offset.
     Cfa(i32),
-    /// What the frame pointer held at the entry.
+    /// The frame pointer's value at the entry.
     EntryFp,
 }
 
-/// What is known before an instruction.
+/// The state before an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     registers: [Value; REGISTERS],
-    /// The place, counted from the CFA, of the word that holds the frame pointer of the entry.
+    /// Offset from the CFA of the word that holds the entry's frame pointer.
     saved_fp: Option<i32>,
 }
 
 impl State {
-    /// At an entry: the return address has just been pushed.
+    /// The state at an entry: the return address has just been pushed.
     pub(super) const ENTRY: State = {
         let mut registers = [Value::Unknown; REGISTERS];
         registers[RSP as usize] = Value::Cfa(-8);
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// After the instruction, on whichever way it goes on.
+    /// The state after the instruction, on every path that continues from it.
     pub(super) fn after(mut self, step: &Step, clobbered: u16) -> State {
         match step.effect {
             Effect::None => {}
@@ -109,7 +109,7 @@ impl State {
             }
         }
         self.forget(step.writes);
-        // What is above has been popped; the return address too.
+        // Everything above has been popped, including the return address.
         if matches!(self.get(RSP), Value::Cfa(offset) if offset > -8 && step.flow != Flow::Return) {
             self.lose();
         }
@@ -119,7 +119,7 @@ impl State {
         self
     }
 
-    /// The return address is no longer where it was.
+    /// Forgets everything: the return address is no longer in its place.
     fn lose(&mut self) {
         self.forget(u16::MAX);
         self.saved_fp = None;
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    /// Keeps what `other` says too; whether that is less than before.
+    /// Keeps only what `other` agrees with; returns whether that is less than before.
     pub(super) fn join(&mut self, other: &State) -> bool {
         let before = *self;
         for (value, other) in self.registers.iter_mut().zip(&other.registers) {

@@ -1,4 +1,4 @@
-//! x86-64 instructions, reduced to what they do to the stack and to registers.
+//! x86-64 instructions, reduced to their effects on the stack and on registers.
 
 use std::ops::Range;
 
@@ -11,40 +11,40 @@ pub(super) type Number = u8;
 pub(super) const RSP: Number = 4;
 pub(super) const RBP: Number = 5;
 
-/// How many general registers there are.
+/// The number of general registers.
 pub(super) const REGISTERS: usize = 16;
 
 /// The registers that a callee need not preserve (System V AMD64 ABI, section 3.2.1).
 pub(super) const CALLER_SAVED: u16 = 1 | 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7 | 0xf << 8;
 
-/// DWARF's numbers of the registers (System V AMD64 ABI, figure 3.36).
+/// DWARF numbers of the registers (System V AMD64 ABI, figure 3.36).
 const DWARF: [u8; REGISTERS] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// The register's number in DWARF.
+/// The register's DWARF number.
 pub(super) fn dwarf(number: Number) -> u8 {
     DWARF[usize::from(number) % REGISTERS]
 }
 
-/// Where execution goes from an instruction.
+/// Where execution continues after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// To the next one.
+    /// At the next one.
     Next,
-    /// To the caller.
+    /// In the caller.
     Return,
     Jump(u64),
-    /// To the next one or there.
+    /// At the next one or at the target.
     Branch(u64),
-    /// To a function, and back to the next one.
+    /// In a function, and then at the next one.
     Call(Option<u64>),
     /// Nowhere that is known.
     Stop,
 }
 
-/// What an instruction does, apart from the registers that it [overwrites](Step::writes).
+/// The effect of an instruction, apart from the registers that it [overwrites](Step::writes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing that matters.
+    /// Nothing relevant.
     None,
     /// Pushes a register, or something else.
     Push(Option<Number>),
@@ -54,7 +54,7 @@ pub(super) enum Effect {
     Move { to: Number, from: Number, offset: i32 },
     /// `to` becomes the word at `base + offset`.
     Load { to: Number, base: Number, offset: i32 },
-    /// Bytes at `base + offset` are overwritten, by a register or something else.
+    /// Overwrites bytes at `base + offset`, with a register or something else.
     Store {
         base: Number,
         offset: i32,
@@ -72,11 +72,11 @@ pub(super) struct Step {
     pub(super) len: u8,
     pub(super) flow: Flow,
     pub(super) effect: Effect,
-    /// Registers, a bit for each, whose values are lost.
+    /// Registers whose values are lost, a bit for each.
     pub(super) writes: u16,
 }
 
-/// All instructions of `code`, which lies at `range`, one after the other.
+/// Decodes all instructions of `code`, which lies at `range`, in sequence.
 pub(super) fn decode(range: Range<u64>, code: &[u8]) -> Vec<Step> {
     let mut decoder = Decoder::with_ip(64, code, range.start, DecoderOptions::NONE);
     let mut factory = InstructionInfoFactory::new();
@@ -91,7 +91,7 @@ pub(super) fn decode(range: Range<u64>, code: &[u8]) -> Vec<Step> {
 
 fn step(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Step {
     let (effect, flow) = (effect(instruction), flow(instruction));
-    // The stack pointer is what it was when a call comes back.
+    // After a call returns, the stack pointer has its old value.
     let writes = match (effect, flow) {
         (_, Flow::Call(_) | Flow::Return) => 0,
         (Effect::None | Effect::Store { .. }, _) => writes(instruction, factory),
@@ -164,7 +164,7 @@ fn effect(instruction: &Instruction) -> Effect {
     }
 }
 
-/// `add` and `sub` of a number.
+/// The effect of `add` and `sub` of an immediate.
 fn moved(instruction: &Instruction, to: Option<Number>, sign: i64) -> Effect {
     let is_number = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
     match to {
@@ -183,7 +183,7 @@ fn load(instruction: &Instruction, to: Number) -> Effect {
     }
 }
 
-/// What an instruction whose first operand is in memory overwrites there.
+/// The store of an instruction whose first operand is in memory.
 fn store(instruction: &Instruction, from: Option<Number>) -> Effect {
     if instruction.op_count() == 0 || instruction.op0_kind() != OpKind::Memory {
         return Effect::None;
@@ -205,7 +205,7 @@ fn store(instruction: &Instruction, from: Option<Number>) -> Effect {
     }
 }
 
-/// Base and displacement of the memory operand, if there is no more to it.
+/// Base and displacement of the memory operand, if it has no other parts.
 fn place(instruction: &Instruction) -> Option<(Number, i32)> {
     let plain = instruction.memory_index() == Register::None && matches!(instruction.segment_prefix(), Register::None);
     let base = general(instruction.memory_base()).filter(|_| plain)?;

@@ -1,10 +1,9 @@
-//! Rows from the code itself: for functions of which no table says where their frame is. x86-64
-//! only.
+//! Rows from the code itself, for functions whose frames no table describes; x86-64 only.
 //!
-//! Two readings of the instructions have to agree. The one from entries onwards knows where the
-//! frame is because an entry's return address was just pushed; the one from returns backwards,
-//! because a return finds its address on top of the stack. A row is made where every way through
-//! the code says the same; anything that is not understood gives none.
+//! Two readings of the instructions have to agree. Reading forwards from entries finds the frame
+//! because an entry's return address was just pushed; reading backwards from returns finds it
+//! because a return pops its address from the top of the stack. A row is written if all paths
+//! through the code agree; an instruction that is not understood gets no row.
 
 mod backward;
 mod forward;
@@ -18,19 +17,19 @@ use backtrail_sframe::{Base, Location, Row, Rule};
 
 use instruction::{CALLER_SAVED, Effect, Flow, Number, RBP, REGISTERS, RSP, Step, dwarf};
 
-/// Passes of the reading backwards, which needs as many as loops nest, and one more.
+/// Passes of the backward reading, which needs one more than the depth of nested loops.
 const MAX_PASSES: usize = 32;
-/// How often the reading onwards may come to the same place: each time it knows less.
+/// Visits of one place by the forward reading: each visit leaves fewer known facts.
 const MAX_VISITS: usize = 64;
 
-/// Whose calls the code makes.
+/// The convention of the calls in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convention {
-    /// The System V ABI's. Hand-written code does not always follow it: that a call gives the stack
-    /// pointer back as it was is not believed.
+    /// The System V ABI's. Hand-written code does not always follow it, so a call is not trusted to
+    /// restore the stack pointer.
     C,
-    /// Go's, whose functions leave only the stack pointer and the frame pointer alone; and its
-    /// runtime's, which loads the stack pointer of another stack.
+    /// Go's, whose functions preserve only the stack pointer and the frame pointer; and that of its
+    /// runtime, which loads the stack pointer of another stack.
     Go,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Input<'a> {
     pub(crate) range: Range<u64>,
     /// Its bytes.
     pub(crate) bytes: &'a [u8],
-    /// Addresses that are called, in order.
+    /// Addresses of called functions, in order.
     pub(crate) entries: &'a [u64],
     pub(crate) convention: Convention,
 }
@@ -54,13 +53,13 @@ pub(crate) fn rows(input: &Input<'_>) -> Vec<FunctionRows> {
     reading.rows(&onwards, &backwards)
 }
 
-/// How far this code, in which the frame pointer has been set at `from`, leaves it alone: all ways
-/// that lead there included.
+/// The end of the code that leaves the frame pointer, set at `from`, unchanged on all paths that
+/// lead there.
 pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 {
     let steps = instruction::decode(range.clone(), bytes);
     let from_address = from;
     let returns = |index: usize| steps.get(index + 1).is_some_and(|next| next.flow == Flow::Return);
-    // Where it was put aside, it comes back from.
+    // A slot that only ever holds the saved frame pointer restores it unchanged.
     let is_aside = |base: Number, offset: i32| {
         let mut stores = steps.iter().filter_map(|step| match step.effect {
             Effect::Store {
@@ -97,8 +96,8 @@ pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 
 struct Reading<'a> {
     convention: Convention,
     steps: &'a [Step],
-    /// The indices of the instructions at entries, in order: those that are known, and those that
-    /// this code calls.
+    /// The indices of the instructions at entries, in order: the known entries, and those that this
+    /// code calls.
     entries: Vec<usize>,
 }
 
@@ -120,7 +119,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What a call may change.
+    /// The registers that a call may change.
     fn clobbered(&self) -> u16 {
         match self.convention {
             Convention::C => CALLER_SAVED | 1 << RSP,
@@ -136,7 +135,7 @@ impl<'a> Reading<'a> {
         index_of(self.steps, address)
     }
 
-    /// What is known at the beginning of each piece of straight code that an entry leads to.
+    /// The state at the start of each piece of straight code that is reachable from an entry.
     fn onwards(&self) -> BTreeMap<usize, forward::State> {
         let mut known: BTreeMap<usize, forward::State> = BTreeMap::new();
         let mut left: Vec<usize> = self.entries.clone();
@@ -171,7 +170,7 @@ impl<'a> Reading<'a> {
         known
     }
 
-    /// The instruction of this code to which one jumps.
+    /// The index of the instruction to which this one jumps, if it is in this code.
     fn target(&self, step: &Step) -> Option<usize> {
         match step.flow {
             Flow::Jump(target) | Flow::Branch(target) => self.index(target),
@@ -201,7 +200,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What is known before each instruction by the returns that come after it.
+    /// The state before each instruction, from the returns that come after it.
     fn backwards(&self) -> Vec<backward::State> {
         let mut states = vec![backward::State::Nothing; self.steps.len()];
         for _ in 0..MAX_PASSES {
@@ -218,7 +217,7 @@ impl<'a> Reading<'a> {
         vec![backward::State::Unclear; self.steps.len()]
     }
 
-    /// What is known after an instruction.
+    /// The state after an instruction.
     fn behind(&self, index: usize, states: &[backward::State]) -> backward::State {
         let step = &self.steps[index];
         let next = || match states.get(index + 1) {
@@ -229,8 +228,8 @@ impl<'a> Reading<'a> {
         };
         let at = |address| match self.index(address) {
             Some(target) => states[target],
-            // Go's runtime leaves a stack for good by a jump; what that finds on top of the new one
-            // is no frame.
+            // Go's runtime leaves a stack for good by a jump; the top of the new stack is then no
+            // return address of this frame.
             None => backward::State::Nothing,
         };
         match step.flow {
@@ -256,8 +255,8 @@ impl<'a> Reading<'a> {
         rows
     }
 
-    /// The rule at an instruction. At a call it is asked for when the call has come back: in code
-    /// that is not sure to follow a convention, what comes after has to agree.
+    /// The rule at an instruction. The rule at a call is used after the call has returned: in code
+    /// that may not follow a convention, the code after it has to agree.
     fn rule_at(&self, step: &Step, onwards: Option<&forward::State>, backwards: &backward::State) -> Option<Rule> {
         let is_call = self.convention == Convention::C && matches!(step.flow, Flow::Call(_));
         let agree = |state: &forward::State| {
@@ -291,7 +290,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The rule that the reading from the entry gives; the frame pointer perhaps by the other one.
+    /// The rule from the forward reading; the frame pointer may come from the backward reading.
     fn by_entry(&self, state: &forward::State, found: &Found, frame: Option<&backward::Frame>) -> Option<Rule> {
         let fp = match (state.get(RBP), state.saved_fp()) {
             (forward::Value::EntryFp, _) => None,
@@ -310,8 +309,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The rule of a frame that the frame pointer `fp` points to, while the stack pointer points into
-/// another stack: all is said by the frame pointer, and nothing counts from the CFA.
+/// The rule of a frame that the frame pointer `fp` points to while the stack pointer points into
+/// another stack: everything counts from the frame pointer, and nothing from the CFA.
 fn on_other_stack(fp: u8) -> Rule {
     let word = |offset| Location {
         base: Base::Register(fp),
@@ -324,7 +323,7 @@ fn on_other_stack(fp: u8) -> Rule {
     }
 }
 
-/// The CFA as the reading from entries says it.
+/// The CFA from the forward reading.
 struct Found {
     base: Number,
     offset: i32,
@@ -346,7 +345,7 @@ impl Found {
     }
 }
 
-/// The rule that the reading from returns gives.
+/// The rule from the backward reading.
 fn by_return(frame: &backward::Frame) -> Option<Rule> {
     let fp = match frame.fp {
         backward::Fp::Register(RBP) => None,
@@ -375,7 +374,7 @@ fn index_of(steps: &[Step], address: u64) -> Option<usize> {
     steps.binary_search_by_key(&address, |step| step.address).ok()
 }
 
-/// Adds what is known of an instruction.
+/// Adds the rule of an instruction.
 fn add(pieces: &mut Vec<FunctionRows>, step: &Step, rule: Rule, begins: bool) {
     let row = |start| Row {
         start,
@@ -449,7 +448,7 @@ mod tests {
         for offset in [8, 9, 10, 14] {
             assert_eq!(at(&rows, offset), Some(on_other_stack(6)), "{offset}");
         }
-        // Only the return knows the frame here.
+        // Only the backward reading knows the frame here.
         assert_eq!(at(&rows, 18), by_sp(16, Some(Location::saved(-16))));
         assert_eq!(at(&rows, 19), by_sp(8, None));
     }
@@ -471,7 +470,7 @@ mod tests {
 
     #[test]
     fn ways_that_disagree_give_nothing() {
-        // test eax, eax; je +1; push rbx; nop; jmp rax: one way has pushed a word more.
+        // test eax, eax; je +1; push rbx; nop; jmp rax: one path has pushed one more word.
         let code = [0x85, 0xc0, 0x74, 0x01, 0x53, 0x90, 0xff, 0xe0];
         let rows = read(&code);
         assert_eq!(at(&rows, 4), by_sp(8, None));
@@ -518,14 +517,14 @@ mod tests {
 
     #[test]
     fn calls_and_moved_return_addresses_are_not_believed() {
-        // push rbx; call +0; test; jmp rax: what the call has popped nobody knows.
+        // push rbx; call +0; test; jmp rax: the call may have popped any number of bytes.
         let code = [0x53, 0xe8, 0x10, 0, 0, 0, 0x90, 0xff, 0xe0];
         let rows = read_as(Convention::C, &code);
         assert_eq!((at(&rows, 0), at(&rows, 1), at(&rows, 6)), (by_sp(8, None), None, None));
         // push rbx; call +0; pop rbx; ret: the return shows that it has popped nothing.
         let rows = read_as(Convention::C, &[0x53, 0xe8, 0x10, 0, 0, 0, 0x5b, 0xc3]);
         assert_eq!((at(&rows, 1), at(&rows, 6)), (by_sp(16, None), by_sp(16, None)));
-        // pop rax; push rbp; push rax; jmp rcx: the caller's frame is made for it.
+        // pop rax; push rbp; push rax; jmp rcx: this code makes its caller's frame.
         let rows = read_as(Convention::C, &[0x58, 0x55, 0x50, 0xff, 0xe1]);
         assert_eq!(at(&rows, 0), by_sp(8, None));
         for offset in [1, 2, 3] {

@@ -1,9 +1,9 @@
-//! Augmentation letters that the reader of call frame information does not know.
+//! Removes augmentation letters that the reader of call frame information does not know.
 //!
 //! AArch64 has two (DWARF for the Arm 64-bit Architecture, section 5): `B`, return addresses are
-//! signed with key B, and `G`, the frame tags its memory. Neither has data. They are taken out of
-//! the CIE's string, and the number that follows the string, the code alignment factor, is written
-//! longer by as many bytes, so that nothing else moves.
+//! signed with key B, and `G`, the frame tags its memory. Neither has data. They are removed from
+//! the CIE's string, and the number that follows the string, the code alignment factor, is padded
+//! by as many bytes, so that nothing else moves.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use backtrail_wire::Bytes;
 
 /// A section without these letters.
 pub(crate) struct Normalized<'a> {
-    /// The bytes, copied only where something was taken out.
+    /// The bytes, copied only if letters were removed.
     pub(crate) data: Cow<'a, [u8]>,
     /// Offsets of the CIEs that had a `B`.
     pub(crate) key_b: HashSet<usize>,
@@ -24,7 +24,7 @@ pub(crate) fn normalize(section: Bytes<'_>) -> Normalized<'_> {
         key_b: HashSet::new(),
     };
     let mut offset = 0usize;
-    // What makes no sense ends this pass; the conversion says where.
+    // An invalid entry ends this pass; the conversion reports it.
     while let Some((content, end)) = entry(section, offset) {
         if section.u32(content) == Ok(0)
             && let Some(string) = letters(section, content, end)

@@ -1,4 +1,4 @@
-//! What call frame information comes to.
+//! The result of converting call frame information.
 
 use std::ops::Range;
 
@@ -7,20 +7,21 @@ use backtrail_sframe::write::{self, FunctionRows, Options, Output, WriteError};
 
 use super::reason::{Error, Skipped};
 
-/// How much code is marked as outermost after an entry point of which nothing else is known.
+/// The size of the code that is marked as outermost after an entry point that nothing else
+/// describes.
 pub(crate) const MAX_ENTRY_BYTES: u64 = 128;
 
-/// What became of an `.eh_frame` section.
+/// The result of converting an `.eh_frame` section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
     /// By start; none overlap.
     pub functions: Vec<FunctionRows>,
-    /// What could not be said, by start.
+    /// Code that rows cannot express, by start.
     pub skipped: Vec<Skipped>,
-    /// Code of which some FDE says what could not be said, in no order; parts of it may have rows
-    /// by another FDE.
+    /// Code with an FDE that rows cannot express, in no order; parts of it may have rows by another
+    /// FDE.
     pub unsaid: Vec<Range<u64>>,
-    /// Where the section makes no sense any more; what was before it is converted.
+    /// The first invalid place in the section; everything before it is converted.
     pub damage: Option<Error>,
 }
 
@@ -32,22 +33,21 @@ impl Converted {
             .fold(0u64, |sum, skipped| sum.saturating_add(skipped.size))
     }
 
-    /// Writes a table of the functions. Code of which nothing could be said is not taken for
-    /// padding.
+    /// Writes a table of the functions. Code that rows could not express is not treated as padding.
     pub fn write(&self, options: &Options) -> Result<Output, WriteError> {
         write::section_around(&self.functions, &self.unsaid, options)
     }
 
-    /// The rows for `svma`.
+    /// The function with the rows for `svma`.
     pub fn find(&self, svma: u64) -> Option<&FunctionRows> {
         let after = self.functions.partition_point(|function| function.start <= svma);
         let found = self.functions[..after].last()?;
         (svma < end_of(found)).then_some(found)
     }
 
-    /// Marks the code from `entry`, to which nothing returns, as outermost where no FDE describes
-    /// it: ABIs say that an entry point has no caller, and not every one has an FDE that says
-    /// so. It ends at `end` where that is known, at the next function, or after 128 bytes.
+    /// Marks the code from `entry`, to which nothing returns, as outermost if no FDE describes it:
+    /// ABIs say that an entry point has no caller, but not every entry point has an FDE that says
+    /// so. The code ends at `end` if that is known, at the next function, or after 128 bytes.
     pub fn add_entry_point(&mut self, entry: u64, end: Option<u64>) {
         let next = self.functions.partition_point(|function| function.start <= entry);
         if self.find(entry).is_some() {

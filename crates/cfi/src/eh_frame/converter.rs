@@ -1,4 +1,4 @@
-//! FDEs, one after the other, to rows.
+//! Converts FDEs to rows, one after the other.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -17,7 +17,7 @@ type Cie<'a> = CommonInformationEntry<Slice<'a>>;
 
 /// A section whose FDEs are converted.
 pub(crate) struct Prepared<'a> {
-    /// Without augmentation letters that its reader does not know.
+    /// The section without augmentation letters that its reader does not know.
     pub(crate) section: gimli::EhFrame<Slice<'a>>,
     /// Offsets of the CIEs whose return addresses are signed with key B.
     pub(crate) key_b: &'a HashSet<usize>,
@@ -28,7 +28,7 @@ pub(crate) struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    /// What the FDE at `offset` says, as if there were no other.
+    /// Converts the FDE at `offset`, as if there were no other.
     pub(crate) fn one(&self, offset: usize) -> Converted {
         Converter::new(self).convert(&[offset]).settle().with_damage(None)
     }
@@ -36,10 +36,10 @@ impl Prepared<'_> {
 
 pub(super) struct Converter<'a> {
     prepared: &'a Prepared<'a>,
-    /// Whether the ranges of code, of which there are some, follow each other.
+    /// Whether there are ranges of code, and they are in order.
     code_in_order: bool,
     context: UnwindContext<usize, Storage>,
-    /// By offset; `None` for one that makes no sense.
+    /// By offset; `None` for an invalid CIE.
     cies: HashMap<usize, Option<Cie<'a>>>,
     rules: Rules,
     collector: Collector,
@@ -58,7 +58,7 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// The FDEs at these offsets.
+    /// Converts the FDEs at these offsets.
     pub(super) fn convert(mut self, offsets: &[usize]) -> Collector {
         for &offset in offsets {
             self.fde(offset);
@@ -143,7 +143,7 @@ impl<'a> Converter<'a> {
     fn is_code(&self, start: u64, end: u64) -> bool {
         let code = self.prepared.code;
         let holds = |range: &Range<u64>| range.start <= start && end <= range.end;
-        // Object files can have a section for each function, in order.
+        // Object files may have a section for each function, in order.
         if self.code_in_order {
             let after = code.partition_point(|range| range.start <= start);
             return code[..after].last().is_some_and(holds);

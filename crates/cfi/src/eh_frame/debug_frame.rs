@@ -1,9 +1,8 @@
-//! `.debug_frame` (DWARF 5, section 6.4.1) in the form of `.eh_frame`, so that what reads one reads
-//! both.
+//! Rewrites `.debug_frame` (DWARF 5, section 6.4.1) as `.eh_frame`, so that one reader reads both.
 //!
-//! Go's linker writes no `.eh_frame`, nor do assemblers for sources that ask for this section
-//! alone. The two differ in how a CIE is told (all ones, not 0) and found (from the section's
-//! start, not from the FDE).
+//! Go's linker writes no `.eh_frame`, nor do assemblers for sources that request only
+//! `.debug_frame`. The formats differ in the id of a CIE (all ones, not 0) and in the offset of an
+//! FDE's CIE (from the section's start, not from the FDE).
 
 use std::borrow::Cow;
 
@@ -13,9 +12,9 @@ use backtrail_wire::{Bytes, Endian};
 /// The id of a CIE in `.debug_frame`.
 const CIE_ID: u32 = u32::MAX;
 
-/// The section of `image`; `None` where there is none, or it begins with what makes no sense.
+/// The section of `image`; `None` if it is missing or invalid from the start.
 ///
-/// Entries of the 64-bit format, which nobody writes, end it.
+/// It ends at the first entry in the 64-bit format, which no known producer writes.
 pub fn of_image(image: &Image<'_>) -> Option<SectionData<'static>> {
     let section = image.section(".debug_frame").ok()??;
     let data = rewritten(&section.data, image.endian());
@@ -65,7 +64,7 @@ mod tests {
         let debug = words(&[8, CIE_ID, 1, 8, 0, 2, 12, 0, 3, 4, 4, CIE_ID]);
         let frames = words(&[8, 0, 1, 8, 16, 2, 12, 28, 3, 4, 4, 0]);
         assert_eq!(rewritten(&debug, Endian::Little), frames);
-        // What goes on beyond the end, or has no CIE, ends the section.
+        // An entry beyond the end, or without a CIE, ends the section.
         assert_eq!(rewritten(&debug[..debug.len() - 1], Endian::Little), frames[..40]);
         assert_eq!(rewritten(&words(&[8, CIE_ID, 1, 8, 16, 2]), Endian::Little).len(), 12);
         assert_eq!(rewritten(&words(&[3, 0]), Endian::Little), []);

@@ -1,10 +1,10 @@
-//! Expressions of call frame information (DWARF 5, sections 2.5 and 6.4.2), carried out.
+//! Evaluates expressions of call frame information (DWARF 5, sections 2.5 and 6.4.2).
 
 use gimli::{EvaluationResult, UnwindExpression, Value};
 
 use crate::reader::Slice;
 
-/// Operations of an expression that are carried out at the most; real ones have ten.
+/// The most operations of an expression that are evaluated; real ones have ten.
 const MAX_OPERATIONS: u32 = 1000;
 
 const ENCODING: gimli::Encoding = gimli::Encoding {
@@ -13,16 +13,16 @@ const ENCODING: gimli::Encoding = gimli::Encoding {
     version: 4,
 };
 
-/// What expressions ask.
+/// The registers and memory that expressions read.
 pub(crate) trait Machine {
-    /// The value of a register, where it is known.
+    /// The value of a register, if it is known.
     fn register(&mut self, register: gimli::Register) -> Option<u64>;
-    /// The word at an address, where it can be read.
+    /// The word at an address, if it is readable.
     fn word(&mut self, address: u64) -> Option<u64>;
 }
 
-/// What an expression comes to, with the CFA on its stack where that is given; `None` where it
-/// can't be carried out.
+/// The value of an expression, which starts with the CFA on its stack if one is given; `None` if it
+/// can't be evaluated.
 pub(crate) fn evaluate(
     section: &gimli::EhFrame<Slice<'_>>,
     expression: &UnwindExpression<usize>,

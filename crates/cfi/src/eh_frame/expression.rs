@@ -1,6 +1,6 @@
-//! DWARF expressions (DWARF 5, section 2.5) that a row can say: `base + offset`, the word at such
-//! an address, and the condition by which procedure linkage tables tell the two halves of an entry
-//! apart.
+//! DWARF expressions (DWARF 5, section 2.5) that a row can express: `base + offset`, the word at
+//! such an address, and the condition by which procedure linkage tables distinguish the two halves
+//! of an entry.
 
 use backtrail_arch::REGISTERS;
 use backtrail_sframe::{Base, Location};
@@ -10,7 +10,7 @@ use crate::reader::Slice;
 
 type Op<'a> = Operation<Slice<'a>>;
 
-/// More operations than this are no expression that a row can say.
+/// Rows cannot express an expression with more operations than this.
 const MAX_OPERATIONS: usize = 16;
 
 const ENCODING: gimli::Encoding = gimli::Encoding {
@@ -19,7 +19,7 @@ const ENCODING: gimli::Encoding = gimli::Encoding {
     version: 4,
 };
 
-/// What an expression leaves on the stack.
+/// The value that an expression leaves on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     /// A number.
@@ -31,7 +31,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The place that yields this value; `None` where no row can say it.
+    /// The location that yields this value; `None` if no row can express it.
     pub(crate) fn location(self) -> Option<Location> {
         let (base, offset, deref) = match self {
             Value::Constant(_) => return None,
@@ -53,7 +53,8 @@ impl Value {
         }
     }
 
-    /// The same value told without the CFA, which is `cfa`; `None` where it would need two reads.
+    /// The same value in terms of the CFA's base, if the CFA is `cfa`; `None` if it would need two
+    /// reads.
     pub(crate) fn with_cfa(self, cfa: Value) -> Option<Value> {
         match self {
             Value::Address(Base::Cfa, offset) => cfa.plus(Value::Constant(offset)),
@@ -81,7 +82,7 @@ pub(crate) fn general_register(register: gimli::Register) -> Option<u8> {
         .filter(|number| usize::from(*number) < REGISTERS)
 }
 
-/// The operations of an expression; `None` where they make no sense or are too many.
+/// The operations of an expression; `None` if they are invalid or too many.
 pub(crate) fn operations<'a>(
     section: &gimli::EhFrame<Slice<'a>>,
     expression: &UnwindExpression<usize>,
@@ -97,8 +98,8 @@ pub(crate) fn operations<'a>(
     Some(found)
 }
 
-/// Evaluates with registers as unknowns. The rules of registers begin with the CFA on the stack
-/// (DWARF 5, section 6.4.2.3), the rule of the CFA with nothing.
+/// Evaluates with registers as unknowns. Register rules start with the CFA on the stack (DWARF 5,
+/// section 6.4.2.3), the CFA rule with an empty one.
 pub(crate) fn evaluate(operations: &[Op<'_>], initial: Option<Value>) -> Option<Value> {
     let mut stack: Vec<Value> = initial.into_iter().collect();
     for operation in operations {
@@ -129,8 +130,8 @@ pub(crate) fn evaluate(operations: &[Op<'_>], initial: Option<Value>) -> Option<
     stack.pop()
 }
 
-/// The CFA of a procedure linkage table: `base + offset`, and more by `extra` from byte `threshold`
-/// of each block on.
+/// The CFA of a procedure linkage table: `base + offset`, plus `extra` from byte `threshold` of
+/// each block on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     pub(crate) base: Base,
@@ -150,7 +151,7 @@ impl Pattern {
 }
 
 /// Recognises `base + offset + (((pc & mask) >= threshold) << shift)`, which linkers write for
-/// `.plt`; `pc` is the register in which the CPU has no link.
+/// `.plt`; `pc` is the column of the return address, on a CPU without a link register.
 pub(crate) fn pattern(operations: &[Op<'_>], pc: u8) -> Option<Pattern> {
     let [
         Operation::RegisterOffset { register, offset, .. },

@@ -1,11 +1,10 @@
-//! Call frame information (`.eh_frame`; LSB 5.0, section 10.6, and DWARF 5, section 6.4) to SFrame
-//! rows.
+//! Converts call frame information (`.eh_frame`; LSB 5.0, section 10.6, and DWARF 5, section 6.4)
+//! to SFrame rows.
 //!
 //! SFrame restores three registers: the stack pointer (by the CFA), the frame pointer and the
-//! program counter. Of an FDE only those columns matter, and a row that says the same of them as
-//! the row before is left out. Where a rule cannot be said, the code under it becomes a gap: the
-//! function is split around it, and the gap is reported with its reason. Nothing else of the
-//! function is lost.
+//! program counter. Only those columns of an FDE matter, and a row that equals the row before in
+//! them is left out. If rows cannot express a rule, the code under it becomes a gap: the function
+//! is split around it, and the gap is reported with its reason. The rest of the function is kept.
 
 pub(crate) mod augmentation;
 mod converted;
@@ -38,8 +37,8 @@ use crate::reader::run_time;
 /// Converts a whole section. Never panics; time and memory are bounded by a multiple of the
 /// section's length.
 ///
-/// A large section is converted by as many threads as there are CPUs, at most four; what comes out
-/// is the same.
+/// A large section is converted by as many threads as there are CPUs, at most four; the result is
+/// the same.
 pub fn convert(input: &EhFrame<'_>) -> Converted {
     let (offsets, damage) = fdes(Bytes::new(input.data, input.endian));
     let endian = run_time(input.endian);
@@ -73,7 +72,7 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
     settled.with_damage(damage)
 }
 
-/// How many threads so many FDEs are worth.
+/// The number of threads for this number of FDEs.
 fn threads(fdes: usize) -> usize {
     const WORTH_A_THREAD: usize = 8192;
     const MOST: usize = 4;

@@ -1,5 +1,5 @@
-//! Gathers rows into functions, splits functions around what cannot be said, and settles who owns
-//! which address.
+//! Gathers rows into functions, splits functions around code that rows cannot express, and assigns
+//! each address to one FDE.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::expression::Pattern;
 use super::reason::{Error, Reason, Skipped};
 use super::rule::Verdict;
 
-/// What an FDE says of all its rows.
+/// The properties of an FDE that hold for all its rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
     /// The code that it describes.
@@ -21,33 +21,33 @@ pub(crate) struct Origin {
     pub(crate) pauth_key_b: bool,
 }
 
-/// Code whose FDE, or a part of it, gave no rows.
+/// Code for which an FDE, or a part of it, gave no rows.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     start: u64,
     end: u64,
     reason: Reason,
-    /// The FDE that it belongs to; `None` for one that describes no code.
+    /// The FDE that it belongs to; `None` if the FDE describes no code.
     fde: Option<usize>,
 }
 
-/// As many rows as a function of SFrame version 3 can have; a longer one is split.
+/// The most rows that a function of SFrame version 3 can have; a longer one is split.
 const MAX_ROWS: usize = 65535;
 
 #[derive(Default)]
 pub(crate) struct Collector {
-    /// With the FDE that each belongs to.
+    /// Functions, each with the FDE that it belongs to.
     functions: Vec<(FunctionRows, usize)>,
     gaps: Vec<Gap>,
-    /// Those that describe code, in the section's order.
+    /// FDEs that describe code, in the section's order.
     fdes: Vec<Origin>,
     origin: Origin,
     open: Option<Open>,
-    /// Empty, with room for the rows of the next function.
+    /// An empty vector with capacity for the rows of the next function.
     spare: Vec<Row>,
 }
 
-/// All that was gathered.
+/// The final result.
 pub(crate) struct Settled {
     pub(crate) functions: Vec<FunctionRows>,
     pub(crate) skipped: Vec<Skipped>,
@@ -63,7 +63,7 @@ struct Open {
 }
 
 impl Settled {
-    /// As the result of a conversion.
+    /// The result of a conversion.
     pub(super) fn with_damage(self, damage: Option<Error>) -> Converted {
         Converted {
             functions: self.functions,
@@ -82,7 +82,7 @@ impl Collector {
         self.fdes.push(origin);
     }
 
-    /// Adds what is said of the code from `start` to `end`, which follows what was added before.
+    /// Adds the verdict for the code from `start` to `end`, which follows the last addition.
     pub(crate) fn add(&mut self, start: u64, end: u64, verdict: Verdict) {
         match verdict {
             Verdict::Skip(reason) => self.skip(start, end, reason),
@@ -91,7 +91,7 @@ impl Collector {
         }
     }
 
-    /// Leaves a gap in the FDE that was begun.
+    /// Leaves a gap in the current FDE.
     pub(crate) fn skip(&mut self, start: u64, end: u64, reason: Reason) {
         self.end();
         let fde = self.fdes.len().checked_sub(1);
@@ -106,7 +106,7 @@ impl Collector {
         }
     }
 
-    /// Tells of an FDE that describes no code.
+    /// Reports an FDE that describes no code.
     pub(crate) fn skip_fde(&mut self, start: u64, reason: Reason) {
         self.end();
         self.gaps.push(Gap {
@@ -122,10 +122,10 @@ impl Collector {
         let Some(mut open) = self.open.take() else { return };
         let function = FunctionRows {
             start: open.start,
-            // An FDE is refused before where this does not fit.
+            // FDEs whose size does not fit are rejected before this.
             size: (open.end - open.start) as u32,
-            // No larger than they are: all functions' rows together are most of what a conversion
-            // holds.
+            // Exactly as large as needed: the rows of all functions take most of a conversion's
+            // memory.
             rows: open.rows.as_slice().to_vec(),
             repeat: open.pattern.map(|(pattern, _)| pattern.block),
             signal_frame: self.origin.signal_frame,
@@ -164,7 +164,7 @@ impl Collector {
         self.end();
         let mut open = Open::at(start, Some((pattern, rule)), std::mem::take(&mut self.spare));
         open.end = end;
-        // Blocks are aligned to their size, the function need not be.
+        // Blocks are aligned to their size, but the function need not be.
         for within in 0..u64::from(pattern.block) {
             let cfa = pattern.cfa_at(start.wrapping_add(within)).location();
             let rule = cfa.map(|cfa| Rule { cfa, ..rule });
@@ -178,7 +178,7 @@ impl Collector {
         self.open = Some(open);
     }
 
-    /// Adds what was gathered of FDEs that follow in the section.
+    /// Appends the result of FDEs that follow in the section.
     pub(crate) fn append(&mut self, other: Collector) {
         self.end();
         let before = self.fdes.len();
@@ -192,9 +192,9 @@ impl Collector {
         self.fdes.extend(other.fdes);
     }
 
-    /// Sorts, and gives every address to one FDE: where two begin at the same address the first in
-    /// the section keeps it, otherwise an FDE ends where the next one begins, whatever it says.
-    /// That is what a binary search by start finds, in `.eh_frame_hdr` as in SFrame.
+    /// Sorts, and assigns every address to one FDE: if two begin at the same address, the first in
+    /// the section keeps it; otherwise an FDE ends where the next one begins, whatever it says. A
+    /// binary search by start, in `.eh_frame_hdr` as in SFrame, finds the same FDE.
     pub(crate) fn settle(mut self) -> Settled {
         self.end();
         let Collector {
@@ -261,11 +261,11 @@ fn truncate(function: &mut FunctionRows, size: u32) {
     }
 }
 
-/// Which FDE counts where.
+/// The FDE that owns each address.
 struct Owners {
-    /// Where each FDE's own code ends, by its index; its start where it has none.
+    /// End of each FDE's own code, by its index; its start if it owns none.
     ends: Vec<u64>,
-    /// The code of those that have some, by start, and the bytes that are owned before each.
+    /// The code of FDEs that own some, by start, and the number of owned bytes before each.
     ranges: Vec<(u64, u64, u64)>,
 }
 
@@ -292,7 +292,7 @@ impl Owners {
         self.ends[fde]
     }
 
-    /// How many bytes below an address have an owner.
+    /// The number of owned bytes below an address.
     fn owned_before(&self, address: u64) -> u64 {
         let after = self.ranges.partition_point(|(start, ..)| *start < address);
         let Some(&(start, end, sum)) = after.checked_sub(1).map(|last| &self.ranges[last]) else {
@@ -341,17 +341,18 @@ mod tests {
             size,
             reason: Reason::Overlap,
         };
-        // The same twice: the first in the section.
+        // The same code twice: the first in the section owns it.
         assert_eq!(
             collect(&[(10, 20, 1), (10, 20, 2)]),
             (vec![(10, 20, 1)], vec![overlap(10, 0)])
         );
-        // The same start, the second longer: what only it describes is lost and told.
+        // The same start, the second longer: the rest that only the second describes is reported as
+        // lost.
         assert_eq!(
             collect(&[(10, 20, 1), (10, 26, 2)]),
             (vec![(10, 20, 1)], vec![overlap(10, 6)])
         );
-        // One within the other, and one across the end, in any order.
+        // One within the other, and one overlapping the end, in any order.
         for fdes in [[(10, 40, 1), (20, 30, 2)], [(20, 30, 2), (10, 40, 1)]] {
             assert_eq!(collect(&fdes), (vec![(10, 20, 1), (20, 30, 2)], vec![overlap(20, 10)]));
         }
@@ -361,7 +362,7 @@ mod tests {
         );
     }
 
-    /// An FDE that can't be said owns its code all the same: no other one may speak for it.
+    /// An FDE that rows cannot express still owns its code: no other FDE may describe it.
     #[test]
     fn a_gap_is_an_owner_too() {
         let mut collector = Collector::default();

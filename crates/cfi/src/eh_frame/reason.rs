@@ -1,24 +1,24 @@
-//! What could not be converted, and why.
+//! The reasons why code could not be converted.
 
 use std::fmt;
 
-/// Why rows cannot say what call frame information says.
+/// Why rows cannot express call frame information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// The FDE, its CIE or an instruction makes no sense.
+    /// The FDE, its CIE or an instruction is invalid.
     Damaged,
-    /// An instruction that is not known.
+    /// An instruction is not known.
     UnknownInstruction,
     /// The FDE describes no code.
     Empty,
-    /// The FDE lies outside the executable segments: its section was discarded, or it is damaged.
+    /// The FDE is outside the executable segments: its section was discarded, or it is damaged.
     OutsideCode,
     /// The function is larger than 4 GiB.
     TooLarge,
-    /// Another FDE describes the same code: of those that begin at one address the first holds,
+    /// Another FDE describes the same code: the first one counts if they begin at the same address,
     /// otherwise the one that begins later.
     Overlap,
-    /// The column of the return address is no register that rows can name.
+    /// The column of the return address is not a register that rows can name.
     ReturnColumn,
     /// The CFA is an expression that is neither `register + offset` nor the word there.
     CfaExpression,
@@ -28,7 +28,7 @@ pub enum Reason {
     RaExpression,
     /// The return address is in a register that rows cannot name.
     RaRegister,
-    /// Nothing says where the return address is.
+    /// Nothing gives the place of the return address.
     RaUnsaved,
     /// The frame pointer is an expression that is neither `base + offset` nor the word there.
     FpExpression,
@@ -43,7 +43,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Reason; 17] = [
         Reason::Damaged,
         Reason::UnknownInstruction,
@@ -64,7 +64,7 @@ impl Reason {
         Reason::WideOffset,
     ];
 
-    /// Its name in JSON and in reports.
+    /// The reason's name in JSON and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Damaged => "damaged",
@@ -101,18 +101,18 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Code for which an FDE exists and rows do not.
+/// Code that has an FDE and no rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Address of the first byte (svma); 0 where the FDE does not even say that.
+    /// Address of the first byte (svma); 0 if the FDE does not even give that.
     pub start: u64,
-    /// Bytes that stay without rows; 0 where other FDEs cover them all or there are none.
+    /// Bytes without rows; 0 if other FDEs cover all of them, or there are none.
     pub size: u64,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What was wrong with the section's structure.
+/// The kind of damage in the section's structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The section ends within the length of an entry.
@@ -121,10 +121,10 @@ pub enum ErrorKind {
     EntryLength(u64),
 }
 
-/// Where an `.eh_frame` section stops to make sense.
+/// The first invalid place in an `.eh_frame` section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// What was wrong.
+    /// The kind of damage.
     pub kind: ErrorKind,
     /// Offset in bytes from the start of the section.
     pub offset: u64,

@@ -1,4 +1,4 @@
-//! One row of the table that call frame information describes, as an SFrame rule.
+//! Converts one row of the table that call frame information describes to an SFrame rule.
 
 use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
@@ -12,18 +12,18 @@ use crate::reader::Slice;
 type Row = UnwindTableRow<usize, Storage>;
 type Section<'a> = gimli::EhFrame<Slice<'a>>;
 
-/// What a row says.
+/// The SFrame meaning of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// One rule; `None` for the outermost frame.
     Rule(Option<Rule>),
     /// The rule's CFA depends on the place within a block.
     Pattern(Pattern, Rule),
-    /// Nothing that SFrame can hold.
+    /// SFrame cannot express it.
     Skip(Reason),
 }
 
-/// The rules of a CPU.
+/// Converts rules of one CPU.
 pub(crate) struct Rules {
     arch: &'static Arch,
     sp: gimli::Register,
@@ -48,7 +48,8 @@ impl Rules {
         }
     }
 
-    /// `column` stands for the return address (`return_address_register` of the CIE).
+    /// Converts `row`; `column` is that of the return address (`return_address_register` of the
+    /// CIE).
     pub(crate) fn verdict(&self, section: &Section<'_>, row: &Row, column: gimli::Register) -> Verdict {
         match self.usual(row, column) {
             Some(rule) => Verdict::Rule(Some(rule)),
@@ -56,8 +57,8 @@ impl Rules {
         }
     }
 
-    /// What nearly all rows say, found in one walk over the registers: the CFA counts from a
-    /// register, and what is saved is saved at the CFA. `None` where there is more to it.
+    /// The fast path for nearly all rows, in one walk over the registers: the CFA counts from a
+    /// register, and saved values are at offsets from the CFA. `None` for any other row.
     fn usual(&self, row: &Row, column: gimli::Register) -> Option<Rule> {
         let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else {
             return None;
@@ -65,7 +66,7 @@ impl Rules {
         let Base::Register(base) = self.base(*register)? else {
             return None;
         };
-        // The column's rule then also restores that register, which the walk below would miss.
+        // The column's rule also restores that register, which the walk below would miss.
         if column == self.fp || column == self.sp {
             return None;
         }
@@ -89,7 +90,7 @@ impl Rules {
     }
 
     fn try_verdict(&self, section: &Section<'_>, row: &Row, column: gimli::Register) -> Result<Verdict, Reason> {
-        // Without a caller nothing else matters.
+        // Without a caller no other rule matters.
         if row.register(column) == Some(RegisterRule::Undefined) {
             return Ok(Verdict::Rule(None));
         }
@@ -120,9 +121,9 @@ impl Rules {
         })
     }
 
-    /// SFrame derives the caller's SP from the CFA. Where call frame information says otherwise
-    /// (`longjmp` on its way out), the rule's CFA is the address that yields that SP, and what
-    /// counted from the true CFA counts from the register from which that one is told.
+    /// SFrame derives the caller's SP from the CFA. If call frame information gives another SP
+    /// (`longjmp` on its way out), the rule's CFA is the address that yields that SP, and offsets
+    /// from the true CFA become offsets from the register that the true CFA counts from.
     fn rule_by_sp(&self, row: &Row, cfa: Value, sp: Value, ra: Value, fp: Option<Value>) -> Result<Rule, Reason> {
         let rebase = |value: Value| value.with_cfa(cfa).ok_or(Reason::SpRule);
         let sp = rebase(sp)?;
@@ -158,7 +159,7 @@ impl Rules {
     fn ra(&self, section: &Section<'_>, row: &Row, column: gimli::Register) -> Result<Value, Reason> {
         let rule = match row.register(column) {
             None | Some(RegisterRule::SameValue) => {
-                // The usual column is no register where calls push the address.
+                // The usual column is not a register on CPUs whose calls push the return address.
                 let still = Value::Address(Base::Register(general_register(column).ok_or(Reason::ReturnColumn)?), 0);
                 return self.nameable(still).ok_or(Reason::RaUnsaved);
             }
@@ -170,7 +171,7 @@ impl Rules {
         self.nameable(value).ok_or(Reason::RaRegister)
     }
 
-    /// `None` where the register still holds it.
+    /// `None` if the register still holds it.
     fn fp(&self, section: &Section<'_>, row: &Row) -> Result<Option<Value>, Reason> {
         let rule = match row.register(self.fp) {
             None | Some(RegisterRule::SameValue) => return Ok(None),
@@ -184,12 +185,12 @@ impl Rules {
         Ok(Some(self.nameable(value).ok_or(Reason::FpRegister)?))
     }
 
-    /// The caller's SP where it is not the one that the ABI derives from the CFA.
+    /// The caller's SP if it is not the one that the ABI derives from the CFA.
     fn other_sp(&self, section: &Section<'_>, row: &Row, cfa: Value) -> Result<Option<Value>, Reason> {
         let rule = match row.register(self.sp) {
             None | Some(RegisterRule::SameValue) => return Ok(None),
-            // s390x keeps the old SP among the other registers, on the stack (store multiple) or in
-            // one for floating point: the same value by its ABI.
+            // s390x saves the old SP with the other registers, on the stack (store multiple) or in
+            // a floating-point register: by its ABI that is the same value.
             Some(RegisterRule::Offset(_) | RegisterRule::Register(_)) if self.arch.sp_from_cfa != 0 => return Ok(None),
             Some(rule) => rule,
         };
@@ -200,7 +201,7 @@ impl Rules {
         Ok((!usual).then_some(value))
     }
 
-    /// The value of a register in the caller; `None` for undefined.
+    /// The value of a register in the caller; `None` if it is undefined.
     fn value(
         &self,
         section: &Section<'_>,
@@ -226,7 +227,7 @@ impl Rules {
             RegisterRule::ValExpression(found) => Some(evaluate(found).ok_or(inexpressible)?),
             _ => None,
         };
-        // A bare number is no place.
+        // A bare number is not a location.
         match value {
             Some(Value::Constant(_)) => Err(inexpressible),
             value => Ok(value),
@@ -241,7 +242,7 @@ impl Rules {
         }
     }
 
-    /// The column of the return address is no register where calls push it.
+    /// The column of the return address is not a register on CPUs whose calls push it.
     fn nameable(&self, value: Value) -> Option<Value> {
         match value {
             Value::Address(Base::Register(number), _) | Value::Word(Base::Register(number), _)
@@ -257,7 +258,7 @@ impl Rules {
         self.signs && row.register(gimli::AArch64::RA_SIGN_STATE) == Some(RegisterRule::Constant(1))
     }
 
-    /// Whether a column is not a register but says that return addresses are signed.
+    /// Whether a column is not a register but the flag that return addresses are signed.
     fn is_sign_state(&self, register: gimli::Register) -> bool {
         self.signs && register == gimli::AArch64::RA_SIGN_STATE
     }

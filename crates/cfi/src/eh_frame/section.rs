@@ -1,4 +1,4 @@
-//! An `.eh_frame` section, and where its entries are.
+//! An `.eh_frame` section and the offsets of its entries.
 
 use std::ops::Range;
 
@@ -14,27 +14,26 @@ use crate::reader::run_time;
 /// bytes; a limit keeps the work proportional to the input.
 pub(crate) const MAX_CIE_BYTES: usize = 512;
 
-/// How deep `DW_CFA_remember_state` may nest. Compilers nest once.
+/// The deepest nesting of `DW_CFA_remember_state`. Compilers nest once.
 const MAX_REMEMBERED_STATES: usize = 16;
 
-/// An `.eh_frame` section and what its pointers count from. All addresses are the file's own
-/// (svma).
+/// An `.eh_frame` section and the bases of its pointers. All addresses are the file's own (svma).
 #[derive(Clone, Debug)]
 pub struct EhFrame<'a> {
     /// The bytes of the section.
     pub data: &'a [u8],
     /// Its address: the base of `DW_EH_PE_pcrel` pointers.
     pub address: u64,
-    /// The base of `DW_EH_PE_textrel` pointers, where there is one.
+    /// The base of `DW_EH_PE_textrel` pointers, if there is one.
     pub text: Option<u64>,
-    /// The base of `DW_EH_PE_datarel` pointers, where there is one.
+    /// The base of `DW_EH_PE_datarel` pointers, if there is one.
     pub got: Option<u64>,
     /// The CPU.
     pub arch: &'static Arch,
     /// The byte order.
     pub endian: Endian,
-    /// Where code can lie. FDEs outside (of discarded sections, or damaged) are left out; empty:
-    /// anywhere.
+    /// The ranges that may contain code. FDEs outside (of discarded sections, or damaged) are left
+    /// out. If it is empty, code may be anywhere.
     pub code: Vec<Range<u64>>,
 }
 
@@ -53,7 +52,7 @@ impl<'a> EhFrame<'a> {
     }
 }
 
-/// The unwinder's working memory: as gimli's own, with room for more remembered states.
+/// The unwinder's working memory: like gimli's own, with room for more remembered states.
 pub(crate) struct Storage;
 
 impl gimli::UnwindContextStorage<usize> for Storage {
@@ -61,8 +60,8 @@ impl gimli::UnwindContextStorage<usize> for Storage {
     type Stack = Box<[gimli::UnwindTableRow<usize, Self>; MAX_REMEMBERED_STATES]>;
 }
 
-/// Where the FDEs are, up to where the section makes no sense any more. A terminator is passed
-/// over, as linkers that concatenate sections leave them inside.
+/// The offsets of the FDEs, up to the first invalid entry. Terminators are skipped, since linkers
+/// that concatenate sections leave them inside.
 pub(crate) fn fdes(bytes: Bytes<'_>) -> (Vec<usize>, Option<Error>) {
     let mut offsets = Vec::new();
     let mut offset = 0usize;
@@ -80,7 +79,7 @@ pub(crate) fn fdes(bytes: Bytes<'_>) -> (Vec<usize>, Option<Error>) {
     (offsets, None)
 }
 
-/// Where the entry at `offset` ends, and whether it is an FDE.
+/// The end of the entry at `offset`, and whether it is an FDE.
 fn entry(bytes: Bytes<'_>, offset: usize) -> Result<(usize, bool), Error> {
     let truncated = |_| Error::new(ErrorKind::Truncated, offset);
     let (len, content) = match bytes.u32(offset).map_err(truncated)? {
@@ -94,15 +93,15 @@ fn entry(bytes: Bytes<'_>, offset: usize) -> Result<(usize, bool), Error> {
     let end = usize::try_from(len).ok().and_then(|len| content.checked_add(len));
     let end = end.filter(|end| *end <= bytes.len()).ok_or(wrong)?;
     match bytes.u32(content) {
-        // A CIE, which is read when an FDE asks for it.
+        // A CIE, which is read when an FDE refers to it.
         Ok(0) => Ok((end, false)),
         Ok(_) if end - content >= 4 => Ok((end, true)),
         _ => Err(wrong),
     }
 }
 
-/// The starts of all functions by the search table of an `.eh_frame_hdr` section (LSB 5.0, section
-/// 10.6.2); `None` where it has none.
+/// The starts of all functions, from the search table of an `.eh_frame_hdr` section (LSB 5.0,
+/// section 10.6.2); `None` if it has none.
 pub fn search_table(data: &[u8], address: u64, endian: Endian) -> Option<Vec<u64>> {
     let endian = run_time(endian);
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);

@@ -1,4 +1,4 @@
-//! Sections that are made up; real programs are in `tests/go_names.rs`.
+//! Made-up sections; `tests/go_names.rs` reads real programs.
 
 use super::*;
 
@@ -17,7 +17,8 @@ fn made_up(magic: u32, text: u64) -> (Vec<u8>, Vec<u8>) {
     let (outer, inner, last) = (1u32, 12u32, 23u32);
     let files = b"/src/a.go\0/src/b.go\0".to_vec();
     let units: Vec<u8> = [0u32, 10, u32::MAX].map(u32::to_le_bytes).concat();
-    // Values by pc: the change in zigzag from -1 on, and the bytes that it is for.
+    // Values by pc: the change in zigzag, starting from -1, and the bytes for which the value
+    // holds.
     let zigzag = |change: i32| ((change << 1) ^ (change >> 31)) as u8;
     let mut tables = vec![0u8];
     let mut table = |values: &[(i32, u8)]| {
@@ -128,8 +129,8 @@ fn each_version_has_names_lines_and_inlined_calls() {
     }
 }
 
-/// From Go 1.26 on, only `moduledata` has the start of the text; where `go:func.*` is in it
-/// differs.
+/// From Go 1.26 on, only `moduledata` contains the start of the text; the place of `go:func.*` in
+/// it differs.
 #[test]
 fn the_runtimes_own_data_say_where_text_and_inlined_calls_are() {
     let (section, memory) = made_up(GO_1_20, 0);
@@ -138,7 +139,7 @@ fn the_runtimes_own_data_say_where_text_and_inlined_calls_are() {
     for index in [38, 40, 43] {
         let mut names = GoNames::parse(section.clone().into(), Endian::Little, Vec::new()).expect("a section");
         let mut module = vec![0u64; 60];
-        // A word that is by accident as the first one.
+        // A word that happens to equal the first one.
         module[1] = SECTION;
         (module[3], module[4]) = (SECTION, SECTION + names.names as u64);
         module[3 + TEXT] = TEXT_ADDRESS;

@@ -15,7 +15,7 @@ impl Around for Nothing {
     }
 }
 
-/// A function that begins, and a `ret`.
+/// Code elsewhere with the start of a function, and a `ret`.
 struct Elsewhere;
 
 impl Around for Elsewhere {
@@ -36,7 +36,7 @@ fn plain(bytes: &[u8]) -> Code<'_> {
     }
 }
 
-/// CFA from SP or FP, and where the frame pointer was saved, if anywhere, from the same register.
+/// The CFA from SP or FP, and the place of the saved frame pointer, if any, from the same register.
 fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
     let rule = rule(&ARCH, &plain(code), START + pc, false, &Elsewhere)?;
     let place = |location: Location| match location.base {
@@ -77,7 +77,7 @@ fn a_way_that_ends_is_not_the_only_one() {
     // test eax, eax; je +2; ud2; ret 0x10
     let code = [0x85, 0xc0, 0x74, 0x02, 0x0f, 0x0b, 0xc2, 0x10, 0x00];
     assert_eq!(found(&code, 0), Some((Place::Sp(24), None)));
-    // A loop without an end: jmp $.
+    // An infinite loop: jmp $.
     assert_eq!(found(&[0xeb, 0xfe], 0), None);
 }
 
@@ -93,11 +93,11 @@ fn tail_calls_find_the_return_address_on_top() {
     assert_eq!(found(&[0x48, 0x8b, 0x0c, 0xc7, 0xff, 0xe1], 0), None);
     // mov rcx, [rdi]; add rcx, rax; jmp rcx
     assert_eq!(found(&[0x48, 0x8b, 0x0f, 0x48, 0x01, 0xc1, 0xff, 0xe1], 0), None);
-    // add rsp, 0x10; jmp to a start, and to anywhere
+    // add rsp, 0x10; jmp to a function's start, and to an unknown address
     let far = |at: u32| [&[0x48, 0x83, 0xc4, 0x10, 0xe9][..], &at.to_le_bytes()].concat();
     assert_eq!(found(&far(0x1000 - 9), 0), Some((Place::Sp(24), None)));
     assert_eq!(found(&far(0x1000 - 8), 0), None);
-    // Code that is not at hand, but can be read.
+    // Code outside the piece that was passed, but readable.
     assert_eq!(found(&far(0x2000 - 9), 0), Some((Place::Sp(24), None)));
 }
 
@@ -109,8 +109,8 @@ fn a_return_address_that_is_being_moved() {
     ];
     assert_eq!(found(&code, 0), None);
     assert_eq!(found(&code, 10), Some((Place::Sp(16), None)));
-    // pop rcx; pop rax; push rcx; ret: it is on top until it is popped, and in rcx until it is
-    // pushed.
+    // pop rcx; pop rax; push rcx; ret: the return address is on top until it is popped, and in rcx
+    // until it is pushed.
     let moves = [0x59, 0x58, 0x51, 0xc3];
     assert_eq!(found(&moves, 0), Some((Place::Sp(8), None)));
     let in_register = rule(&ARCH, &plain(&moves), START + 1, false, &Nothing).unwrap();
@@ -120,7 +120,7 @@ fn a_return_address_that_is_being_moved() {
         found(&[0x59, 0x49, 0x8d, 0x67, 0x08, 0x51, 0xc3], 0),
         Some((Place::Sp(8), None))
     );
-    // xor ecx, ecx; push rcx; ret: what is returned to is made here.
+    // xor ecx, ecx; push rcx; ret: this code makes the address to which it returns.
     assert_eq!(found(&[0x31, 0xc9, 0x51, 0xc3], 0), None);
     assert!(has_left_frame(
         &ARCH,
@@ -135,7 +135,7 @@ fn a_return_address_that_is_being_moved() {
 fn what_is_not_clear_is_not_said() {
     // and rsp, -32; ret
     assert_eq!(found(&[0x48, 0x83, 0xe4, 0xe0, 0xc3], 0), None);
-    // xor ebp, ebp; ret: the caller's frame pointer is gone, but not the frame.
+    // xor ebp, ebp; ret: the caller's frame pointer is lost, but not the frame.
     let lost = rule(&ARCH, &plain(&[0x31, 0xed, 0xc3]), START, false, &Nothing).map(|rule| (rule.cfa.offset, rule.fp));
     assert_eq!(lost, Some((8, Some(LOST))));
     // push rax; push rax; jmp rax
@@ -168,18 +168,18 @@ fn a_call_before_another_function_does_not_return() {
         ..plain(&bytes)
     };
     assert!(!may_return(&ARCH, &code, START + 5) && may_return(&ARCH, &plain(&bytes), START + 5));
-    // The way from the start says what the way through the next function would get wrong.
+    // The path from the start is right; the path through the next function would be wrong.
     for pc in [5, 10] {
         let found = rule(&ARCH, &code, START + pc, true, &Nothing).expect("a start");
         assert_eq!((found.cfa, found.fp), (Location::register(ARCH.sp.0, 24), None), "{pc}");
     }
     assert_eq!(found(&bytes, 5), Some((Place::Sp(8), None)));
-    // What was interrupted there is the next function.
+    // If it was interrupted there, `pc` is in the next function.
     assert_eq!(
         rule(&ARCH, &code, START + 10, false, &Nothing).map(|found| found.cfa.offset),
         Some(8)
     );
-    // call; next: jmp rax, which goes nobody knows where.
+    // call; next: jmp rax, whose target is unknown.
     let bytes = [0x53, 0xe8, 0, 0, 0, 0, 0xff, 0xe0];
     let next = [START, START + 6];
     let code = Code {

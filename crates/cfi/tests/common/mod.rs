@@ -1,6 +1,6 @@
-//! What the test programs share.
+//! Helpers shared by the test programs.
 
-// Each test program uses its own part.
+// Each test program uses only some of them.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Calls and jumps as the code has them. gcc tells nothing of calls of what it does not know with
-//! arguments that it does not know, and of copies of functions not which is called.
+//! Calls and jumps, read from the code. gcc does not describe calls of unknown functions with
+//! unknown arguments, nor which copy of a function is called.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use backtrail_args::abi::Abi;
 use backtrail_elf::Image;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
-/// A call, or a jump that tells where it leads.
+/// A call, or a jump with a known target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
-    /// Its own address.
+    /// The address of the instruction.
     pub(super) at: u64,
-    /// The address behind it.
+    /// The address after the instruction.
     pub(super) behind: u64,
-    /// Where it leads, if it says so.
+    /// The target, if the instruction gives it.
     pub(super) to: Option<u64>,
     pub(super) is_call: bool,
 }
 
-/// Those in a piece of code, by rising addresses.
+/// The calls and jumps in a piece of code, by ascending address.
 pub(super) fn transfers(image: &Image<'_>, piece: &Range<u64>, abi: Abi) -> Vec<Transfer> {
     let len = usize::try_from(piece.end.saturating_sub(piece.start)).unwrap_or(usize::MAX);
     let code = image.data_at(piece.start).unwrap_or_default();
@@ -49,7 +49,7 @@ fn aarch64(code: &[u8], start: u64) -> Vec<Transfer> {
     let words = code.chunks_exact(4).zip((start..).step_by(4));
     let transfers = words.filter_map(|(bytes, at)| {
         let word = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
-        // `b` and `bl`; `blr`, and its forms that check the address.
+        // `b` and `bl`; `blr`, and its forms that authenticate the address.
         let is_direct = word >> 26 & 0b011111 == 0b000101;
         let is_indirect = word & 0xfeff_f000 == 0xd63f_0000;
         (is_direct || is_indirect).then(|| Transfer {

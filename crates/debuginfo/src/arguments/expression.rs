@@ -1,5 +1,5 @@
-//! Expressions (DWARF 5, section 2.5) and location descriptions (section 2.6) as places, carried
-//! out with names instead of values.
+//! Evaluates expressions (DWARF 5, section 2.5) and location descriptions (section 2.6) with
+//! symbols instead of values.
 
 use backtrail_args::table::write::Told;
 use backtrail_args::table::{Operation as Does, PARAMETERS, Value};
@@ -8,35 +8,35 @@ use gimli::{Encoding, Expression, Operation, UnitOffset};
 use super::Slice;
 use super::symbol::{Symbol, computed, two};
 
-/// Operations of an expression that are looked at; real ones have ten.
+/// Limit of operations in an expression; real ones have ten.
 const MOST_OPERATIONS: usize = 64;
-/// Parts of a value; an argument in registers has at most four.
+/// Limit of parts in a value; an argument in registers has at most four.
 const MOST_PARTS: usize = 8;
 
-/// What expressions need to know of their unit and function.
+/// The unit and function that an expression belongs to.
 #[derive(Clone)]
 pub(super) struct Context<'c, 'd> {
     pub(super) dwarf: &'c gimli::Dwarf<Slice<'d>>,
     pub(super) unit: &'c gimli::Unit<Slice<'d>>,
-    /// What `DW_OP_fbreg` counts from, where it is known.
+    /// The base of `DW_OP_fbreg`, if it is known.
     pub(super) frame_base: Option<Symbol>,
-    /// What each parameter is a copy of, in its unit.
+    /// The entry in its unit that each parameter is a copy of.
     pub(super) parameters: Vec<Option<UnitOffset>>,
 }
 
-/// What an expression comes to.
+/// The result of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     /// The value is in this register.
     InRegister(u8),
     /// The value lies at this address.
     At(Symbol),
-    /// It is the value.
+    /// The result is the value itself.
     Is(Symbol),
     Nothing,
 }
 
-/// Where a location description has a value.
+/// The location of a value, from a location description.
 pub(super) fn location(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Told {
     let encoding = context.unit.encoding();
     let mut operations = expression.operations(encoding);
@@ -70,17 +70,17 @@ pub(super) fn location(expression: Expression<Slice<'_>>, context: &Context<'_, 
     Told::LOST
 }
 
-/// The value of an expression, as call sites have them (section 3.4.2).
+/// The value of an expression in a call site (section 3.4.2).
 pub(super) fn value(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Told {
     match run(expression, context).outcome() {
         Outcome::At(symbol) | Outcome::Is(symbol) => symbol.told(),
-        // GNU as has a register's value so, against the letter.
+        // GNU as writes a register's value like this, contrary to the standard.
         Outcome::InRegister(register) => Told::One(Value::Register(register, 0)),
         Outcome::Nothing => Told::LOST,
     }
 }
 
-/// The frame base of a function: a register counts as what is in it (section 3.3.5).
+/// The frame base of a function: a register there means its contents (section 3.3.5).
 pub(super) fn frame_base(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Option<Symbol> {
     match run(expression, context).outcome() {
         Outcome::InRegister(register) => Some(Symbol::Register(register, 0)),
@@ -126,20 +126,20 @@ struct Machine<'c, 'd> {
     stack: Vec<Symbol>,
     register: Option<u8>,
     is_value: bool,
-    /// It has done something that has no name.
+    /// It has done something that no symbol expresses.
     lost: bool,
-    /// It is in the middle of what compilers choose one of two values with.
+    /// The state within the sequence with which compilers choose one of two values.
     choosing: Choosing,
 }
 
-/// `DW_OP_bra` over `DW_OP_swap`, then `DW_OP_drop`: of two values the first if a third is not
-/// zero, otherwise the second.
+/// `DW_OP_bra` over `DW_OP_swap`, then `DW_OP_drop`: chooses the first of two values if a third is
+/// not zero, otherwise the second.
 #[derive(Clone, Debug, PartialEq)]
 enum Choosing {
     No,
-    /// By this. It has branched, or not.
+    /// Depends on this symbol. It has branched, or not.
     By(Symbol),
-    /// Likewise, and has perhaps swapped them.
+    /// The same, and it may have swapped the values.
     Swapped(Symbol),
 }
 
@@ -172,13 +172,13 @@ impl<'c, 'd> Machine<'c, 'd> {
         self.stack.push(symbol);
     }
 
-    /// What `operation` makes of one symbol.
+    /// Replaces one symbol by the result of `operation`.
     fn one(&mut self, operation: Does) {
         let last = self.pop();
         self.push(computed(&[last], operation));
     }
 
-    /// Of two.
+    /// Replaces two symbols by the result of `operation`.
     fn two(&mut self, operation: Does) {
         let (second, first) = (self.pop(), self.pop());
         self.push(two(first, second, operation));
@@ -187,7 +187,7 @@ impl<'c, 'd> Machine<'c, 'd> {
     fn choose(&mut self, operation: &Operation<Slice<'_>>) -> bool {
         let choosing = std::mem::replace(&mut self.choosing, Choosing::No);
         match (operation, choosing) {
-            // It is one byte that is passed over.
+            // The branch skips one byte.
             (Operation::Bra { target: 1 }, Choosing::No) => self.choosing = Choosing::By(self.pop()),
             (Operation::Swap, Choosing::By(by)) => self.choosing = Choosing::Swapped(by),
             (Operation::Drop, Choosing::Swapped(by)) => {

@@ -1,5 +1,5 @@
-//! The table of arguments ([`backtrail_args::table`]) from debug information: parameters with their
-//! places, call sites with what they pass, of C units.
+//! Builds the table of arguments ([`backtrail_args::table`]) from debug information: the parameters
+//! of C units with their locations, and call sites with the values that they pass.
 
 mod calls;
 mod expression;
@@ -33,14 +33,14 @@ use types::{Dicts, Finder};
 
 type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 
-/// Why no table can be made.
+/// Why no table can be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The CPU's calling convention is not known.
+    /// The CPU's calling convention is not supported.
     Architecture(&'static str),
-    /// The debug information makes no sense.
+    /// The debug information is invalid.
     Debug(lines::Error),
-    /// The section of types makes no sense.
+    /// The section of types is invalid.
     Types(backtrail_ctype::Error),
 }
 
@@ -74,30 +74,30 @@ impl From<backtrail_ctype::Error> for Error {
     }
 }
 
-/// What was made.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// The table.
     pub bytes: Vec<u8>,
-    /// Functions and pieces of functions in it.
+    /// Functions and parts of functions in it.
     pub functions: usize,
     /// Calls in them.
     pub calls: usize,
-    /// Bytes of the debug information that it was made from.
+    /// Bytes of the debug information that it was built from.
     pub debug: u64,
 }
 
-/// The types of the file: the section, and what is lent to read it.
+/// The types of the file: the section, and the data that is borrowed to read it.
 #[derive(Clone, Copy, Debug)]
 pub struct TypesOfFile<'a> {
     /// The section `.ctf`.
     pub section: &'a [u8],
-    /// What it borrows.
+    /// The borrowed data.
     pub lent: Lent<'a>,
 }
 
-/// Makes the table of `image` from its debug information, which `with_dwarf` has (itself, or a
-/// separate file), and the supplementary file. `None` where there is no debug information.
+/// Builds the table of `image` from the debug information in `with_dwarf` (`image` itself, or a
+/// separate file) and in the supplementary file. `None` if there is no debug information.
 pub fn table(
     image: &Image<'_>,
     with_dwarf: &File<'_>,
@@ -160,7 +160,7 @@ fn calls_in(function: &write::Function) -> usize {
     calls.filter(|call| call.site != Site::Between).count()
 }
 
-/// What a table knows a section of types by.
+/// The checksum by which a table identifies a section of types.
 pub fn checksum(section: &[u8]) -> u32 {
     crc32fast::hash(section)
 }
@@ -204,8 +204,8 @@ fn is_in(code: &[Range<u64>], piece: &Range<u64>) -> bool {
         .any(|code| code.start <= piece.start && piece.end <= code.end)
 }
 
-/// Sorted, without those whose code another one has too: of folded copies nobody knows which was
-/// called.
+/// Sorts functions and removes those that share code: it is unknown which of several folded copies
+/// was called.
 fn apart(mut functions: Vec<write::Function>) -> Vec<write::Function> {
     functions.sort_by_key(|function| (function.start, function.end));
     let mut shared = vec![false; functions.len()];
@@ -233,22 +233,22 @@ struct Maker<'m> {
     places: Places,
 }
 
-/// A function whose calls still tell more than anybody asks for.
+/// A function whose calls still contain values that no reader needs.
 struct Unfinished {
-    /// Where it begins; of a piece, the function.
+    /// Its start; for a part of a function, the start of the function.
     start: u64,
     made: write::Function,
-    /// What each of its calls calls.
+    /// The target of each of its calls.
     targets: Vec<Target>,
 }
 
-/// What a call calls.
+/// The target of a call.
 enum Target {
-    /// The function of the file that begins here.
+    /// The function in the file that begins here.
     Function(u64),
-    /// Whatever a register says, which is still known when the called function has begun.
+    /// Any function that a register leads to, whose value is still known at the function's start.
     Any,
-    /// Whatever lies there, of which the instruction does not tell.
+    /// Any function that this value leads to; the instruction alone does not show it.
     Told(Told),
     /// Something else.
     Elsewhere,
@@ -257,11 +257,11 @@ enum Target {
 /// A function's parameters as its type has them.
 struct Typed {
     signature: write::Signature,
-    /// Where each is when the function begins, as far as the calling convention can be followed.
+    /// The place of each at the function's start, as far as the calling convention can be followed.
     pieces: Vec<Placed>,
 }
 
-/// How a parameter is passed, and where it is when its function begins.
+/// How a parameter is passed, and its place at its function's start.
 type Placed = Option<(Storage, Vec<Piece>)>;
 
 impl Maker<'_> {
@@ -301,11 +301,11 @@ impl Maker<'_> {
         let (result_address, pieces) = match is_c || known && is_plain {
             true => {
                 let result_address = result.is_some_and(|result| self.abi.passes_result_address(&result));
-                // What returns a type that is not known may have an argument more.
+                // A function whose result has an unknown type may have an additional argument.
                 let placer = known.then(|| self.abi.placer(result_address));
                 (result_address, self.placed(function, &shapes, placer, is_c))
             }
-            // Where the result goes, arguments tell by where they are.
+            // The places of the arguments show whether the address of the result is passed.
             false => {
                 let both =
                     [false, true].map(|it| (it, self.placed(function, &shapes, Some(self.abi.placer(it)), is_c)));
@@ -333,9 +333,9 @@ impl Maker<'_> {
         Typed { signature, pieces }
     }
 
-    /// Where the calling convention has parameters, as far as it can be followed. That of C passes
-    /// by a copy's address what other languages say nowhere in types, or by values; a parameter
-    /// of theirs counts if debug information has it there.
+    /// The parameters' places by the calling convention, as far as it can be followed. Other
+    /// languages pass some values by address and others directly, which their types do not show; a
+    /// parameter of theirs only counts if debug information gives the same place.
     fn placed(
         &self,
         function: &units::Function,
@@ -424,9 +424,9 @@ impl Maker<'_> {
         pieces.filter(has_something).collect()
     }
 
-    /// For how many bytes arguments are where they were passed. `None` where they are not there
-    /// when the function begins: copies that compilers make of functions have calling
-    /// conventions of their own.
+    /// The number of bytes in which the arguments stay where they were passed. `None` if they are
+    /// not there at the function's start: copies of functions that compilers make have their own
+    /// calling conventions.
     fn prefix(&self, function: &units::Function, typed: &Typed, start: u64) -> Option<u64> {
         let mut prefix = u64::MAX;
         for (parameter, pieces) in function.parameters.iter().zip(&typed.pieces) {
@@ -468,17 +468,17 @@ impl Maker<'_> {
                 self.kept(told, safe)
             }),
             entries: match target {
-                // Whose arguments they are can't be known where the called function is not.
+                // The arguments of an unknown function can't be identified.
                 Target::Elsewhere => Vec::new(),
                 _ => self.entries(call, target, |told| self.kept(told, safe)),
             },
         }
     }
 
-    /// Where own arguments are from each address on at which one of them moves.
+    /// The places of the function's own arguments, from each address at which one of them moves.
     fn between(&self, function: &units::Function, piece: &Range<u64>, safe: bool) -> Vec<(write::Call, Target)> {
         let ranges = function.parameters.iter().flat_map(|one| &one.places);
-        // gcc ends ranges a byte before the end of a call.
+        // gcc ends ranges one byte before the end of a call.
         let unit = 1 << self.abi.shift();
         let moves = ranges.flat_map(|(range, _)| [range.start, range.end]);
         let moves = moves.filter_map(|at| at.checked_next_multiple_of(unit));
@@ -495,10 +495,10 @@ impl Maker<'_> {
         told.map(|told| (told, Target::Elsewhere)).collect()
     }
 
-    /// What a jump from a function passes to another; `None` where that may be reached by other
-    /// jumps.
+    /// The values that a jump from one function passes to another; `None` if other jumps may reach
+    /// it.
     fn jump(&self, function: &units::Function, call: &units::Call, safe: bool, to: u64) -> Option<write::Call> {
-        // All registers are those of the jumping function's caller again.
+        // All registers have the values of the jumping function's caller again.
         let kept = |told: &Told| match told {
             Told::One(Value::Constant(_) | Value::Address(_)) => told.clone(),
             Told::One(Value::Entry(..)) if safe => told.clone(),
@@ -512,8 +512,8 @@ impl Maker<'_> {
         })
     }
 
-    /// What is passed in each general register, and in place of parameters that the called function
-    /// does not have any more.
+    /// The value of each general register, and of each parameter that was removed from the called
+    /// function.
     fn entries(&self, call: &units::Call, target: &Target, kept: impl Fn(&Told) -> Told) -> Vec<Told> {
         let mut entries = Vec::new();
         for (passed, told) in &call.passed {
@@ -534,7 +534,7 @@ impl Maker<'_> {
         entries
     }
 
-    /// What of it can be told of a frame that is not the innermost.
+    /// The part of a value that is known in a frame that is not the innermost.
     fn kept(&self, told: &Told, safe: bool) -> Told {
         kept_by(told, |value| match value {
             Value::Register(register, _) | Value::AtRegister(register, _) => self.is_preserved(register),
@@ -548,7 +548,7 @@ impl Maker<'_> {
     }
 }
 
-/// Where own arguments are at an address, as far as that is kept.
+/// The places of the function's own arguments at an address, as far as they are kept.
 fn places_at(function: &units::Function, address: u64, kept: impl Fn(&Told) -> Told) -> Vec<Told> {
     let place = |parameter: &units::Parameter| {
         let told = parameter.places.iter().find(|(range, _)| range.contains(&address));
@@ -561,7 +561,7 @@ fn places_at(function: &units::Function, address: u64, kept: impl Fn(&Told) -> T
     places
 }
 
-/// What of it can be told if these single values can.
+/// The part of a value that is known if `is_kept` holds for its single values.
 fn kept_by(told: &Told, is_kept: impl Fn(Value) -> bool) -> Told {
     let one = |value| if is_kept(value) { value } else { Value::Lost };
     match told {
@@ -589,7 +589,7 @@ fn is_known(graph: &Graph<'_>, id: TypeId, model: backtrail_args::shape::DataMod
     resolved.is_some_and(|(_, node)| is_void(&node.body)) || Shape::of(graph, id, model).is_some()
 }
 
-/// Whether a place is the one where the calling convention has an argument.
+/// Whether a location is the one that the calling convention gives to the argument.
 fn is_passed_so(told: &Told, storage: &Storage, pieces: &[Piece]) -> bool {
     let in_register = |value: &Value, piece: &Piece| match piece.place {
         Where::Register(register) if storage.passing == Passing::Reference => *value == Value::AtRegister(register, 0),

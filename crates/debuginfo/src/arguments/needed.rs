@@ -1,8 +1,8 @@
-//! What calls pass, as far as somebody may ask for it: a function of the file, of an argument that
-//! it does not keep itself at each of its calls.
+//! Keeps only the arguments at call sites that a reader may need: those of a function in the file
+//! that the function itself does not keep at each of its calls.
 //!
-//! Three of four values that calls pass are kept by the called function too, and are not told
-//! twice. That is the larger half of a table.
+//! The called function also keeps three of four values that calls pass, so they need not be stored
+//! twice. They are the larger half of a table.
 
 use backtrail_args::abi::{Abi, Place as Where};
 use backtrail_args::table::write::{Function, Site, Told};
@@ -11,10 +11,10 @@ use rustc_hash::FxHashMap;
 
 use super::{Target, Unfinished};
 
-/// What a call passes, by its place among the entries.
+/// The registers that a call passes: a bit for each place among the entries.
 type Registers = u64;
 
-/// What of each function's registers is needed as it was when that began.
+/// The registers of each function whose values at its start are needed.
 struct Needed(FxHashMap<u64, Registers>);
 
 impl Needed {
@@ -27,13 +27,13 @@ impl Needed {
     }
 }
 
-/// The functions, without what nobody asks for.
+/// The functions, without the values that no reader needs.
 pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
     let mut needed = Needed(FxHashMap::default());
     for one in &unfinished {
         *needed.0.entry(one.start).or_default() |= asked(&one.made, abi);
     }
-    // What is passed on was passed by somebody.
+    // A caller has to provide the values that a function passes on.
     let mut is_done = false;
     while !is_done {
         is_done = true;
@@ -55,7 +55,7 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
             while call.entries.last() == Some(&Told::LOST) {
                 call.entries.pop();
             }
-            // What is called is told of what passes something.
+            // If the call passes anything, the address of the called function is stored too.
             if let (Target::Told(told), false) = (target, call.entries.is_empty()) {
                 let at = abi.general_registers().len();
                 put(&mut call.entries, at, told.clone());
@@ -65,7 +65,7 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
     unfinished.into_iter().map(|one| one.made).collect()
 }
 
-/// The registers that a function's calls pass on, as they were when it began, to somebody who needs
+/// The registers whose values at a function's start its calls pass on to a function that needs
 /// them.
 fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
     let mut passed_on = 0;
@@ -80,7 +80,7 @@ fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
     passed_on
 }
 
-/// The registers that a function's frames need to know as they were when it began, for its own
+/// The registers whose values at a function's start its frames need for the function's own
 /// arguments.
 fn asked(function: &Function, abi: Abi) -> Registers {
     let passed = passed(function, abi);
@@ -88,7 +88,7 @@ fn asked(function: &Function, abi: Abi) -> Registers {
     for call in function.calls.iter().filter(|call| call.site != Site::Jump) {
         for (index, registers) in passed.iter().enumerate() {
             asked |= match call.places.get(index) {
-                // Between calls what is lost is not looked for.
+                // Between calls, lost values are not searched for.
                 None | Some(Told::One(Value::Lost)) if call.site == Site::Between => 0,
                 None | Some(Told::One(Value::Lost)) => *registers,
                 Some(told) => entries(told, abi),
@@ -110,13 +110,13 @@ fn bit(register: u8, abi: Abi) -> Registers {
     place(register, abi).map_or(0, |place| 1u64.unbounded_shl(place as u32))
 }
 
-/// Notes what is told at a place among entries.
+/// Stores a value at a place among entries.
 pub(super) fn put(entries: &mut Vec<Told>, place: usize, told: Told) {
     entries.resize(entries.len().max(place + 1), Told::LOST);
     entries[place] = told;
 }
 
-/// The place of a register among entries, or of a parameter that is in none.
+/// The place among entries of a register, or of a parameter that is in no register.
 pub(super) fn place(register: u8, abi: Abi) -> Option<usize> {
     let registers = abi.general_registers();
     match register.checked_sub(PARAMETERS) {
@@ -125,7 +125,7 @@ pub(super) fn place(register: u8, abi: Abi) -> Option<usize> {
     }
 }
 
-/// The registers that each parameter is passed in, where the calling convention says.
+/// The registers in which each parameter is passed, if the calling convention shows them.
 fn passed(function: &Function, abi: Abi) -> Vec<Registers> {
     let signature = &function.signature;
     let mut placer = signature.trusted.then(|| abi.placer(signature.result_address));
@@ -134,7 +134,7 @@ fn passed(function: &Function, abi: Abi) -> Vec<Registers> {
             return 0;
         };
         let mut registers = 0;
-        // What is not in registers alone is not asked for.
+        // A parameter that is partly on the stack is never searched for.
         let mut whole = true;
         let placed = placer.next(storage, &mut |piece| match piece.place {
             Where::Register(register) => registers |= bit(register, abi),

@@ -1,9 +1,9 @@
-//! What stands for values while expressions are carried out.
+//! Symbolic values, with which expressions are evaluated.
 
 use backtrail_args::table::write::Told;
 use backtrail_args::table::{Operation, Outcome, Step, Value, compute};
 
-/// Steps of a computation that is told; what needs more is given up.
+/// Steps of the longest computation that is stored; a longer one is dropped.
 const MOST_STEPS: usize = 16;
 
 /// A value on the stack of an expression.
@@ -25,7 +25,7 @@ pub(super) enum Symbol {
 }
 
 impl Symbol {
-    /// It, where one value is enough.
+    /// The symbol as a single value, if that is enough.
     fn single(&self) -> Option<Value> {
         Some(match *self {
             Symbol::Constant(number) => Value::Constant(number),
@@ -45,7 +45,7 @@ impl Symbol {
         }
     }
 
-    /// The symbol as a value.
+    /// The symbol, as it is stored in a table.
     pub(super) fn told(&self) -> Told {
         match (self.single(), self) {
             (Some(value), _) => Told::One(value),
@@ -54,7 +54,7 @@ impl Symbol {
         }
     }
 
-    /// The eight bytes at the address that the symbol is, where one value says so.
+    /// The eight bytes at the address in the symbol, if a single value expresses them.
     fn place(&self) -> Option<Value> {
         match *self {
             Symbol::Register(register, offset) => Some(Value::AtRegister(register, offset)),
@@ -64,7 +64,7 @@ impl Symbol {
         }
     }
 
-    /// The value that lies at the address that the symbol is.
+    /// The value at the address in the symbol, as it is stored in a table.
     pub(super) fn there(&self) -> Told {
         match self.place() {
             Some(value) => Told::One(value),
@@ -72,7 +72,7 @@ impl Symbol {
         }
     }
 
-    /// The eight bytes at the address that the symbol is.
+    /// The eight bytes at the address in the symbol.
     pub(super) fn loaded(&self) -> Symbol {
         match self.place() {
             Some(value) => Symbol::Loaded(value),
@@ -94,7 +94,7 @@ impl Symbol {
     }
 }
 
-/// What an operation makes of two symbols.
+/// The result of an operation on two symbols.
 pub(super) fn two(first: Symbol, second: Symbol, operation: Operation) -> Symbol {
     match (operation, &first, &second) {
         (Operation::Plus, _, &Symbol::Constant(offset)) => first.plus(offset),
@@ -110,7 +110,7 @@ pub(super) fn two(first: Symbol, second: Symbol, operation: Operation) -> Symbol
     }
 }
 
-/// What was shifted to the left and is shifted back is cut off.
+/// A left shift followed by a right shift truncates the value.
 fn shortened(steps: &[Step], by: i64, operation: Operation) -> Option<Symbol> {
     let (rest, last) = steps.split_at_checked(steps.len().checked_sub(2)?)?;
     let shifted = [Step::Push(Value::Constant(by)), Step::Do(Operation::ShiftLeft)];
@@ -126,7 +126,7 @@ fn shortened(steps: &[Step], by: i64, operation: Operation) -> Option<Symbol> {
     (last == shifted).then(|| Symbol::Computed([rest, &[Step::Do(cut)]].concat()))
 }
 
-/// What an operation makes of symbols: a constant, where they are.
+/// The result of an operation on symbols: a constant if they are constants.
 pub(super) fn computed(of: &[Symbol], operation: Operation) -> Symbol {
     let mut steps = Vec::new();
     for one in of {

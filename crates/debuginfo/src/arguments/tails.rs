@@ -1,8 +1,8 @@
-//! Functions that end in jumps to others. What a call passed is not what the innermost of them was
-//! called with, if it is reached by jumps.
+//! Functions that end in jumps to others. If a function can be reached by jumps, the arguments at a
+//! call site may not be those of the innermost function.
 //!
-//! Functions are known by where they begin: copies that compilers make of one have all the same
-//! name and description.
+//! Functions are identified by their start: all copies that compilers make of one function share a
+//! name and a description.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::types::{Parts, Place};
 /// The functions of a file, and the jumps between them.
 #[derive(Debug, Default)]
 pub(super) struct Tails {
-    /// Where each function jumps to; `None` is somewhere that is not known.
+    /// The targets of each function's jumps; `None` is an unknown target.
     to: FxHashMap<u64, Vec<Option<u64>>>,
     starts: FxHashSet<u64>,
-    /// What is described in each place: the functions that are made of it.
+    /// The functions that were compiled from each described entry.
     described: FxHashMap<Place, Vec<u64>>,
-    /// The places of those that others know by name.
+    /// The entries that other units know by name.
     named: FxHashMap<Vec<u8>, Place>,
-    /// What the parameters of each are told as.
+    /// The entries of each function's parameters.
     parameters: FxHashMap<u64, Vec<Place>>,
 }
 
@@ -32,8 +32,7 @@ impl Tails {
             let root = parts.root(function.entry);
             tails.starts.insert(function.start());
             tails.described.entry(root).or_default().push(function.start());
-            // Elsewhere functions of one name are told apart by their arguments, or by where they
-            // stand.
+            // In other languages, arguments or scopes distinguish functions of the same name.
             if parts.is_c(function.entry.0) && parts.is_external(function.entry) {
                 tails.named.insert(parts.described(function.entry).0.to_vec(), root);
             }
@@ -51,7 +50,7 @@ impl Tails {
         tails
     }
 
-    /// Where each jump of a function may lead that leaves it, by the address behind it.
+    /// The possible targets of each jump that leaves a function, by the address after the jump.
     fn found(&self, parts: &Parts<'_>, function: &Function) -> BTreeMap<u64, Vec<Option<u64>>> {
         let mut found = BTreeMap::new();
         for call in function.calls.iter().filter(|call| call.is_tail) {
@@ -66,7 +65,8 @@ impl Tails {
             };
             found.insert(call.return_address, to);
         }
-        // Those of which debug information is silent. Jumps to the own start are loops.
+        // Jumps that debug information does not describe. Jumps to the function's own start are
+        // loops.
         for jump in function.transfers.iter().filter(|one| !one.is_call) {
             if let Some(to) = jump
                 .to
@@ -78,7 +78,7 @@ impl Tails {
         found
     }
 
-    /// The functions that are made of what is described in a place, or what it declares.
+    /// The functions that were compiled from an entry, or from the entry that it declares.
     fn made_of(&self, parts: &Parts<'_>, target: Place) -> &[u64] {
         let by_name = (parts.is_c(target.0) && parts.is_external(target))
             .then(|| self.named.get(parts.described(target).0))
@@ -87,7 +87,7 @@ impl Tails {
         self.described.get(&root).map_or(&[], |made| made)
     }
 
-    /// Where the function begins that a call or jump leads to, if it is one of the file.
+    /// The start of the function that a call or jump leads to, if the file contains it.
     pub(super) fn called(&self, parts: &Parts<'_>, function: &Function, call: &Call) -> Option<u64> {
         let direct = function.leads(call).filter(|to| self.starts.contains(to));
         direct.or_else(|| match call.target.map(|target| self.made_of(parts, target)) {
@@ -96,18 +96,18 @@ impl Tails {
         })
     }
 
-    /// The place of a parameter among those of a function.
+    /// The index of a parameter among those of a function.
     pub(super) fn parameter(&self, function: u64, parameter: Place) -> Option<usize> {
         let mut parameters = self.parameters.get(&function)?.iter();
         parameters.position(|&one| one == parameter)
     }
 
-    /// Whether a function that was called is not reached once more by jumps alone.
+    /// Whether jumps alone never lead from a function back to itself.
     pub(super) fn is_safe(&self, function: u64) -> bool {
         self.is_never_reached(function, self.jumps(function).collect())
     }
 
-    /// Whether there is one jump from a function to another, and no other way by jumps alone.
+    /// Whether one jump, and no other path of jumps alone, leads from one function to another.
     pub(super) fn is_only_way(&self, from: u64, to: u64) -> bool {
         let (to_it, others): (Vec<_>, Vec<_>) = self.jumps(from).partition(|&jump| jump == Some(to));
         to_it.len() == 1 && self.is_never_reached(to, others)
@@ -117,7 +117,7 @@ impl Tails {
         self.to.get(&function).into_iter().flatten().copied()
     }
 
-    /// Whether none of these jumps leads to a function, be it by others.
+    /// Whether none of these jumps leads to a function, directly or through others.
     fn is_never_reached(&self, function: u64, mut next: Vec<Option<u64>>) -> bool {
         let mut seen = FxHashSet::default();
         while let Some(to) = next.pop() {

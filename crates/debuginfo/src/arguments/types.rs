@@ -1,4 +1,4 @@
-//! The types of a unit in a section of types that the file has.
+//! Finds a unit's types in the section of types in the file.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,10 +7,10 @@ use backtrail_ctype::link::Section;
 use backtrail_ctype::{Error, Kind, TypeId};
 use rustc_hash::{FxHashMap, FxHasher};
 
-/// Types in each other.
+/// The deepest nesting of types.
 const DEEPEST: u32 = 32;
 
-/// What finds a type without a name among those of a dict.
+/// The key of a type without a name in a dict.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Reference(Kind, u32),
@@ -18,8 +18,8 @@ enum Key {
     Function(u32, Vec<u32>, bool),
 }
 
-/// The types of a dict. Several may have one name: those of functions, and those of which each unit
-/// has its own.
+/// The types of a dict. Several may share a name: types of functions, and types with a different
+/// definition in each unit.
 #[derive(Default)]
 struct Dict<'a> {
     nameless: FxHashMap<Key, TypeId>,
@@ -30,7 +30,7 @@ struct Dict<'a> {
 #[derive(Clone, Copy)]
 struct Named {
     id: TypeId,
-    /// It is only declared.
+    /// Whether the type is only declared.
     is_declaration: bool,
     looks: u64,
 }
@@ -43,7 +43,7 @@ pub(super) struct Dicts<'a> {
 }
 
 impl<'a> Dicts<'a> {
-    /// `names` are those of the archive's members, in their order.
+    /// Reads the dicts; `names` are those of the archive's members, in their order.
     pub(super) fn read(section: &'a Section<'a>, names: Vec<&'a [u8]>) -> Result<Dicts<'a>, Error> {
         let graphs = section.types().map(Graph::read).collect::<Result<Vec<_>, Error>>()?;
         let parent = graphs.iter().rposition(|graph| !graph.is_child());
@@ -58,7 +58,7 @@ impl<'a> Dicts<'a> {
         })
     }
 
-    /// The dict of a unit, where it is not the parent.
+    /// The dict of a unit, if it is not the parent.
     fn child(&self, unit: &[u8]) -> Option<usize> {
         let named = self.names.iter().position(|&name| name == unit);
         named.filter(|&number| Some(number) != self.parent && number < self.dicts.len())
@@ -97,11 +97,11 @@ fn dict<'a>(graph: &Graph<'a>, looks: &mut Looks<'_, 'a>) -> Dict<'a> {
     dict
 }
 
-/// What values of types look like, as a number: it differs for types that differ, whatever dicts
-/// they are in. Where pointers lead does not matter.
+/// A hash of the layout of a type's values: it differs for types that differ, whatever dicts they
+/// are in. The targets of pointers do not matter.
 struct Looks<'g, 'a> {
     graph: &'g Graph<'a>,
-    /// That of the parent.
+    /// The graph of the parent.
     shared: Option<&'g Graph<'a>>,
     known: FxHashMap<TypeId, u64>,
 }
@@ -183,15 +183,15 @@ impl<'t, 'a> Finder<'t, 'a> {
         }
     }
 
-    /// The id of a type of the unit's graph in the unit's dict, or else in the parent; 0 where
-    /// neither has it.
+    /// The id in the unit's dict of a type of the unit's graph, or else in the parent; 0 if neither
+    /// contains it.
     pub(super) fn find(&mut self, graph: &Graph<'_>, id: TypeId) -> TypeId {
         let [own, shared] = self.both(graph, id, 0);
         if own.is_none() { shared } else { own }
     }
 
-    /// In the unit's own dict and in the parent. Pointers of the parent lead to declarations of
-    /// what a unit has its own of.
+    /// The ids in the unit's own dict and in the parent. The parent's pointers lead to declarations
+    /// of types that a unit defines itself.
     fn both(&mut self, graph: &Graph<'_>, id: TypeId, depth: u32) -> [TypeId; 2] {
         if let Some(&known) = self.known.get(&id) {
             return known;
@@ -205,7 +205,7 @@ impl<'t, 'a> Finder<'t, 'a> {
     }
 
     fn search(&mut self, graph: &Graph<'_>, id: TypeId, node: &Node<'_>, depth: u32) -> [TypeId; 2] {
-        // What a type refers to is in both dicts, or in one.
+        // The type that it refers to is in one of the dicts, or in both.
         let keys: Vec<Key> = match node.body {
             Body::Reference(kind, to) if kind != Kind::Typedef => {
                 let to = self.both(graph, to, depth + 1);
@@ -251,7 +251,7 @@ impl<'t, 'a> Finder<'t, 'a> {
         [self.child, self.target.parent].map(|dict| self.target.dicts.get(dict?))
     }
 
-    /// A type with a name: where there are several of this name, the one that looks like it.
+    /// Finds a type with a name: if several have this name, the one with the same layout.
     fn named(&self, graph: &Graph<'_>, id: TypeId, node: &Node<'_>) -> [TypeId; 2] {
         let lists = self.dicts().map(|dict| {
             let list = dict.and_then(|dict| dict.named.get(&(node.body.namespace(), node.name)));

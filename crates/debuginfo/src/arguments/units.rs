@@ -13,9 +13,9 @@ use backtrail_args::table::write::Told;
 
 /// A function with code.
 pub(super) struct Function {
-    /// Where it is told what it is called and what it returns.
+    /// The entry with its name and its result.
     pub(super) entry: Place,
-    /// Its code; the first piece begins with its first instruction.
+    /// Its code; the first piece begins with its entry.
     pub(super) pieces: Vec<Range<u64>>,
     pub(super) parameters: Vec<Parameter>,
     pub(super) variadic: bool,
@@ -25,12 +25,12 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Where it begins.
+    /// The function's start.
     pub(super) fn start(&self) -> u64 {
         self.pieces.first().map_or(0, |piece| piece.start)
     }
 
-    /// Where the instruction of a call leads, if that says so.
+    /// The target of a call's instruction, if the instruction gives it.
     pub(super) fn leads(&self, call: &Call) -> Option<u64> {
         let mut found = self.transfers.iter().filter(|one| one.behind == call.return_address);
         found.find_map(|one| one.to)
@@ -40,36 +40,36 @@ impl Function {
 /// A parameter.
 pub(super) struct Parameter {
     pub(super) entry: Place,
-    /// Where it is, and over which addresses.
+    /// Its locations, each with the range of addresses where it holds.
     pub(super) places: Vec<(Range<u64>, Told)>,
 }
 
 /// A call, or a jump that takes the place of one.
 pub(super) struct Call {
     pub(super) return_address: u64,
-    /// Whether that is the address behind it, and not the instruction's own.
+    /// Whether `return_address` is the address after the call, not the call's own address.
     pub(super) is_behind: bool,
-    /// What is called, where that is a known function.
+    /// The called function, if it is known.
     pub(super) target: Option<Place>,
-    /// Or what is known of the address of what is called.
+    /// Otherwise, the value of the called function's address, if it is known.
     pub(super) through: Option<Told>,
-    /// It is a jump: the caller's frame is gone.
+    /// Whether it is a jump: the caller's frame is gone.
     pub(super) is_tail: bool,
-    /// The arguments that are known, and what they are.
+    /// The known arguments, and their values.
     pub(super) passed: Vec<(Passed, Told)>,
 }
 
-/// What a call passes.
+/// The place of an argument that a call passes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passed {
     /// A register.
     Register(u8),
-    /// A parameter that the compiler has taken away from the called function.
+    /// A parameter that the compiler has removed from the called function.
     Parameter(Place),
 }
 
 impl Call {
-    /// A call of which debug information says nothing.
+    /// A call that debug information does not describe.
     pub(super) fn untold(return_address: u64) -> Call {
         Call {
             return_address,
@@ -82,12 +82,12 @@ impl Call {
     }
 }
 
-/// What an open entry is, while the ones in it are read.
+/// The kind of an open entry, while its children are read.
 #[derive(Clone, Copy, PartialEq)]
 enum Around {
     /// A function with code.
     Function,
-    /// A block, or a call that was inlined: what it calls, its function does.
+    /// A block or an inlined call: calls in it belong to its function.
     Block,
     /// A call.
     Call,
@@ -252,7 +252,7 @@ fn call<'d>(
         Some(value) => context.dwarf.attr_address(context.unit, value),
         None => Ok(None),
     };
-    // GNU's extension to DWARF 4 has the return address as the low pc.
+    // GNU's extension to DWARF 4 gives the return address as the low pc.
     let returns = match address(dw::DW_AT_call_return_pc)? {
         Some(returns) => Some(returns),
         None if entry.tag() == dw::DW_TAG_GNU_call_site => address(dw::DW_AT_low_pc)?,
@@ -261,7 +261,7 @@ fn call<'d>(
     let is = |name| matches!(entry.attr_value(name), Some(AttributeValue::Flag(true)));
     let is_tail = is(dw::DW_AT_call_tail_call) || is(dw::DW_AT_GNU_tail_call);
     let is_behind = returns.is_some();
-    // Jumps of clang have only the address of the instruction.
+    // clang's jumps give only the address of the instruction.
     let returns = match returns {
         Some(returns) => Some(returns),
         None if is_tail => address(dw::DW_AT_call_pc)?,
@@ -295,7 +295,7 @@ fn passed<'d>(context: &Context<'_, 'd>, entry: &Entry<'d>, number: u32, parts: 
     };
     let passed = match expression([dw::DW_AT_location, dw::DW_AT_location]) {
         Some(location) => Passed::Register(expression::register(location, context)?),
-        // GNU's extension to DWARF 4 has no other name for it than this.
+        // GNU's extension to DWARF 4 has no other name for it.
         None => {
             let names = [dw::DW_AT_call_parameter, dw::DW_AT_abstract_origin];
             let of = names.into_iter().find_map(|name| entry.attr_value(name))?;

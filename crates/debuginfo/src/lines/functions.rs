@@ -1,4 +1,4 @@
-//! The functions of a unit, and what is inlined into them.
+//! The functions of a unit, and the calls that are inlined into them.
 
 use std::sync::OnceLock;
 
@@ -6,10 +6,10 @@ use gimli::{Attribute, AttributeValue, EntriesRaw, Range, RangeListsOffset, Unit
 
 use crate::reader::Slice;
 
-/// More frames than this at one address are no inlining but damage.
+/// More inlined calls than this at one address mean damage.
 const MAX_INLINED: usize = 256;
 
-/// The attributes that say which code an entry stands for (DWARF 5, 2.17).
+/// The attributes that give an entry's code (DWARF 5, 2.17).
 #[derive(Debug, Default)]
 pub(super) struct Extent {
     low: Option<u64>,
@@ -19,7 +19,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Takes this attribute, if it is one of them.
+    /// Stores this attribute, if it is one of them.
     pub(super) fn note<'d>(
         &mut self,
         unit: UnitRef<'_, Slice<'d>>,
@@ -37,7 +37,7 @@ impl Extent {
         Ok(())
     }
 
-    /// The code, without what is empty.
+    /// The ranges of code that are not empty.
     pub(super) fn ranges(self, unit: UnitRef<'_, Slice<'_>>) -> gimli::Result<Vec<Range>> {
         let mut ranges = Vec::new();
         if let Some(list) = self.list {
@@ -46,8 +46,8 @@ impl Extent {
                 ranges.push(range);
             }
         } else if let Some(begin) = self.low {
-            // That of code which the linker has dropped may overflow; its end is below its
-            // beginning then.
+            // Ranges of code that the linker has dropped may overflow; their end is then below
+            // their beginning.
             let end = self.high.or(self.size.map(|size| begin.wrapping_add(size)));
             ranges.extend(end.map(|end| Range { begin, end }));
         }
@@ -60,7 +60,7 @@ impl Extent {
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     functions: Vec<Function>,
-    /// By where they begin: a range, and the index of its function.
+    /// Ranges by start, each with the index of its function.
     ranges: Vec<(Range, usize)>,
 }
 
@@ -70,31 +70,31 @@ struct Function {
     inlined: OnceLock<Inlined>,
 }
 
-/// A call that was inlined.
+/// An inlined call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
-    /// Its entry, which refers to the function that was called.
+    /// Its entry, which refers to the called function.
     pub(super) entry: UnitOffset,
-    /// The file that the call is in, by its number in the line number program.
+    /// The file of the call site, by its number in the line number program.
     pub(super) file: Option<u64>,
-    /// The call's line; 0 where it is not known.
+    /// The line of the call site; 0 if it is not known.
     pub(super) line: u32,
 }
 
-/// The calls that were inlined into a function.
+/// The calls that are inlined into a function.
 #[derive(Debug, Default)]
 struct Inlined {
     calls: Vec<Call>,
-    /// By depth and where they begin: how many inlined calls it lies in, a range, and the index of
-    /// its call.
+    /// By depth and start: the number of inlined calls around it, a range, and the index of its
+    /// call.
     ranges: Vec<(usize, Range, usize)>,
 }
 
 impl Functions {
-    /// Those of a unit, up to where it is damaged.
+    /// Reads the functions of a unit, up to the first damage.
     pub(super) fn read(unit: UnitRef<'_, Slice<'_>>) -> Functions {
         let mut functions = Functions::default();
-        // What was found before damage is kept.
+        // Functions that were found before damage are kept.
         let _ = functions.read_all(unit);
         functions.ranges.sort_unstable_by_key(|(range, _)| range.begin);
         functions
@@ -140,7 +140,7 @@ impl Functions {
 }
 
 impl Inlined {
-    /// Those of the function with this entry, up to where it is damaged.
+    /// Reads the calls inlined into the function with this entry, up to the first damage.
     fn read(unit: UnitRef<'_, Slice<'_>>, function: UnitOffset) -> Inlined {
         let mut inlined = Inlined::default();
         let _ = inlined.read_all(unit, function);
@@ -156,7 +156,7 @@ impl Inlined {
         if let Some(abbreviation) = entries.read_abbreviation()? {
             entries.skip_attributes(abbreviation.attributes())?;
         }
-        // The depths of the entries of the inlined calls that the current one lies in.
+        // The depths of the entries of the inlined calls around the current one.
         let mut within: Vec<isize> = Vec::new();
         while !entries.is_empty() && entries.next_depth() > outside {
             let (entry, depth) = (entries.next_offset(), entries.next_depth());
@@ -194,7 +194,7 @@ impl Inlined {
                     self.calls.push(call);
                     within.push(depth);
                 }
-                // A function in a function has code of its own.
+                // A nested function has its own code.
                 gimli::DW_TAG_subprogram => {
                     entries.skip_attributes(abbreviation.attributes())?;
                     skip_children(&mut entries, depth)?;
@@ -217,7 +217,7 @@ impl Inlined {
     }
 }
 
-/// A file's number, as a constant or as an index of the list of files.
+/// A file's number, from a constant or an index of the list of files.
 fn file_number(attribute: &Attribute<Slice<'_>>) -> Option<u64> {
     match attribute.value() {
         AttributeValue::FileIndex(number) => Some(number),
@@ -234,11 +234,11 @@ fn skip_children(entries: &mut EntriesRaw<'_, Slice<'_>>, depth: isize) -> gimli
     Ok(())
 }
 
-/// What an entry says of its name.
+/// The name of an entry.
 pub(super) enum Name<'d> {
-    /// It has one: the mangled one where it has two.
+    /// Its own name: the mangled one if it has both.
     Is(String),
-    /// It has that of the entry that it refers to.
+    /// The name of the entry that it refers to.
     At(AttributeValue<Slice<'d>>),
 }
 

@@ -1,8 +1,7 @@
 //! Functions, inlined calls and source lines of addresses.
 //!
-//! Of a file's units those are read that the addresses lie in: [`ranges`] tells which these are,
-//! [`unit`] keeps them, [`functions`] and [`rows`] are what is read of one. [`sections`] unpacks
-//! where they lie.
+//! Only the units that contain the addresses are read: [`ranges`] finds these units, [`unit`] keeps
+//! them, [`functions`] and [`rows`] read the contents of one. [`sections`] unpacks the sections.
 
 mod functions;
 mod ranges;
@@ -19,13 +18,13 @@ use functions::Name;
 pub use sections::DebugSections;
 use unit::{File, Unit};
 
-/// Neither do names have longer chains of references.
+/// Limit of references in a row from which a name is read; real chains are shorter.
 const MOST_REFERENCES: usize = 16;
 
-/// A function at an address, and where in it.
+/// A function at an address, with the source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The name: the mangled one where the file has it.
+    /// The name: the mangled one if the file has it.
     pub function: Option<String>,
     /// The source file as the compiler named it.
     pub file: Option<String>,
@@ -33,12 +32,12 @@ pub struct Frame {
     pub line: Option<u32>,
 }
 
-/// Why there are no lines.
+/// Why there are no source lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A section cannot be read or decompressed.
     Elf(backtrail_elf::Error),
-    /// The debug information makes no sense.
+    /// The debug information is invalid.
     Dwarf(gimli::Error),
 }
 
@@ -59,21 +58,21 @@ impl From<gimli::Error> for Error {
     }
 }
 
-/// Answers for the addresses of one module. A unit is read when an address first lies in it.
+/// Looks up the addresses of one module. A unit is read at the first address that lies in it.
 pub struct Lines<'d> {
     sections: &'d DebugSections<'d>,
     main: File<'d>,
-    /// With all of `.debug_info`, once something was asked for that does not lie in the parts that
-    /// were unpacked.
+    /// A file with all of `.debug_info`, opened at the first lookup outside the parts that were
+    /// unpacked.
     whole: OnceLock<File<'d>>,
     supplementary: Option<File<'d>>,
 }
 
-/// It does not lie in the parts of `.debug_info` that were unpacked.
+/// The address is outside the parts of `.debug_info` that were unpacked.
 struct Elsewhere;
 
 impl<'d> Lines<'d> {
-    /// Answers by these sections.
+    /// Looks up addresses in these sections.
     pub fn new(sections: &'d DebugSections<'_>) -> Result<Lines<'d>, Error> {
         let dwarf = sections.dwarf()?;
         Ok(Lines {
@@ -87,9 +86,8 @@ impl<'d> Lines<'d> {
         })
     }
 
-    /// The functions that `svma` lies in, the innermost inlined one first, the one that has the
-    /// code last. Empty where nothing is known. Damage in a unit costs what lies behind it, not
-    /// the rest.
+    /// The functions at `svma`: the innermost inlined one first, the function that contains the
+    /// code last. Empty if nothing is known. Damage in a unit only hides the entries after it.
     pub fn lookup(&self, svma: u64) -> Vec<Frame> {
         let told = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
         let found = match told(&self.main) {
@@ -116,7 +114,7 @@ impl<'d> Lines<'d> {
         })
     }
 
-    /// What the first of these units that knows the address says of it.
+    /// The frames from the first of these units that knows the address.
     fn in_units(&self, file: &File<'d>, units: Vec<usize>, svma: u64) -> Result<Vec<Frame>, Elsewhere> {
         for offset in units {
             let frames = match file.unit(offset) {
@@ -144,7 +142,7 @@ impl<'d> Lines<'d> {
             return Ok(place.map(|place| frame(None, Some(place))).into_iter().collect());
         };
         let mut frames = Vec::with_capacity(calls.len() + 1);
-        // Each was called from where the next one tells.
+        // The next frame contains the call site of each one.
         for call in calls.iter().rev() {
             frames.push(frame(self.name(file, unit, call.entry)?, place));
             place = Some((call.file, call.line));

@@ -1,4 +1,4 @@
-//! Which units have code at an address.
+//! Finds the units that have code at an address.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops;
@@ -17,13 +17,13 @@ use crate::reader::Slice;
 struct UnitRange {
     begin: u64,
     end: u64,
-    /// Where the unit begins in `.debug_info`.
+    /// The unit's offset in `.debug_info`.
     unit: usize,
     /// The greatest `end` of this range and all before it.
     reach: u64,
 }
 
-/// Ranges by where they begin.
+/// Ranges by start.
 #[derive(Debug)]
 struct Ranges(Vec<UnitRange>);
 
@@ -48,7 +48,7 @@ impl Ranges {
         Ranges(sorted)
     }
 
-    /// The units with this address; mostly there is one at the most.
+    /// The units with this address; usually one at most.
     fn at(&self, address: u64) -> Vec<usize> {
         let before = self.0.partition_point(|range| range.begin <= address);
         let reaching = self.0[..before].iter().rev().take_while(|range| range.reach > address);
@@ -64,13 +64,13 @@ impl Ranges {
 pub(super) struct UnitRanges {
     told: Ranges,
     told_units: HashSet<usize>,
-    /// Of the units that `.debug_aranges` leaves out, as clang's are; found once an address is in
-    /// none of the others.
+    /// The ranges of units that `.debug_aranges` leaves out, such as clang's; read when an address
+    /// is in none of the other units.
     untold: OnceLock<Ranges>,
 }
 
 impl UnitRanges {
-    /// Those in `.debug_aranges` (DWARF 5, 6.1.2).
+    /// Reads the ranges in `.debug_aranges` (DWARF 5, 6.1.2).
     pub(super) fn told(aranges: &gimli::DebugAranges<Slice<'_>>) -> gimli::Result<UnitRanges> {
         let (mut ranges, mut told_units) = (Vec::new(), HashSet::new());
         let mut sets = aranges.headers();
@@ -78,7 +78,7 @@ impl UnitRanges {
             let unit = set.debug_info_offset().0;
             let known = ranges.len();
             let mut entries = set.entries();
-            // An address that overflows ends nothing; what is damaged otherwise ends the set.
+            // An entry whose end overflows is skipped; other damage ends the set.
             while let Some(entry) = entries.next().transpose() {
                 ranges.extend(
                     entry
@@ -98,8 +98,8 @@ impl UnitRanges {
         })
     }
 
-    /// Where in `.debug_info`, which has `len` bytes, the units of these addresses lie; `None`
-    /// where that is not told of all, or of none.
+    /// The ranges of `.debug_info`, which has `len` bytes, that contain the units of these
+    /// addresses. `None` if `.debug_aranges` lacks one of the addresses, or there are none.
     pub(super) fn parts(&self, addresses: &[u64], len: u64) -> Option<Vec<ops::Range<u64>>> {
         let mut wanted = BTreeSet::new();
         for address in addresses {
@@ -120,12 +120,13 @@ impl UnitRanges {
         is_sound.then_some(parts)
     }
 
-    /// The units that are told to have this address.
+    /// The units that have this address according to `.debug_aranges`.
     pub(super) fn units_at(&self, address: u64) -> Vec<usize> {
         self.told.at(address)
     }
 
-    /// Those that have it and are not told. The first question reads a little of each.
+    /// The units that have this address but are not in `.debug_aranges`. The first call reads a
+    /// little of each.
     pub(super) fn untold_units_at(&self, dwarf: &gimli::Dwarf<Slice<'_>>, address: u64) -> Vec<usize> {
         self.untold.get_or_init(|| self.untold(dwarf)).at(address)
     }
@@ -140,7 +141,7 @@ impl UnitRanges {
     }
 }
 
-/// Partial units are there for references from others, and type units have no code.
+/// Partial units only exist for references from others, and type units have no code.
 fn has_code(header: &UnitHeader<Slice<'_>>) -> bool {
     !matches!(
         header.type_(),
@@ -148,7 +149,7 @@ fn has_code(header: &UnitHeader<Slice<'_>>) -> bool {
     )
 }
 
-/// What the unit says of itself, or else its line numbers; nothing where it is damaged.
+/// The ranges in the unit itself, or else in its line numbers; empty if it is damaged.
 fn code(dwarf: &gimli::Dwarf<Slice<'_>>, header: UnitHeader<Slice<'_>>) -> Vec<Range> {
     let Ok(unit) = dwarf.unit(header) else {
         return Vec::new();

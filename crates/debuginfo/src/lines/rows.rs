@@ -8,29 +8,29 @@ use crate::reader::Slice;
 #[derive(Debug, Default)]
 pub(super) struct Rows<'d> {
     header: Option<LineProgramHeader<Slice<'d>>>,
-    /// By where they begin.
+    /// Sequences by start.
     sequences: Vec<Sequence>,
 }
 
 #[derive(Debug)]
 struct Sequence {
     range: Range,
-    /// By address, each once.
+    /// Rows by address, one for each.
     rows: Vec<Row>,
 }
 
-/// From where on which line counts.
+/// A line, and the address from which it holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     address: u64,
     /// The file's number.
     pub(super) file: u64,
-    /// The line; 0 where the code belongs to none.
+    /// The line; 0 if the code belongs to no line.
     pub(super) line: u32,
 }
 
 impl<'d> Rows<'d> {
-    /// Those of a unit; what lies behind damage is missing.
+    /// Reads the rows of a unit, up to the first damage.
     pub(super) fn read(unit: UnitRef<'_, Slice<'d>>) -> Rows<'d> {
         let Some(program) = unit.line_program.clone() else {
             return Rows::default();
@@ -47,7 +47,7 @@ impl<'d> Rows<'d> {
                 file: row.file_index(),
                 line: row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0)),
             };
-            // The last one of an address is the one that counts.
+            // The last row of an address counts.
             match rows.last_mut() {
                 Some(last) if last.address == row.address => *last = row,
                 _ => rows.push(row),
@@ -75,7 +75,7 @@ impl<'d> Rows<'d> {
         rows.last().copied().filter(|_| address < sequence.range.end)
     }
 
-    /// The path of the file with this number, as the compiler was given it.
+    /// The path of the file with this number, as the compiler received it.
     pub(super) fn file(&self, unit: UnitRef<'_, Slice<'d>>, number: u64) -> Option<String> {
         let header = self.header.as_ref()?;
         let file = header.file(number)?;
@@ -83,7 +83,7 @@ impl<'d> Rows<'d> {
         let mut path = unit
             .comp_dir
             .map_or_else(String::new, |folder| folder.to_string_lossy().into_owned());
-        // Folder 0 is the unit's.
+        // Folder 0 is the unit's folder, which is not repeated.
         if let Some(folder) = file.directory(header).filter(|_| file.directory_index() != 0) {
             push(&mut path, &text(folder)?);
         }
@@ -102,8 +102,8 @@ fn end_sequence(sequences: &mut Vec<Sequence>, rows: Vec<Row>, end: u64) {
     }
 }
 
-/// Goes on from a folder to what lies in it, or to what has a root of its own. Compilers for
-/// Windows write its paths.
+/// Appends a part to a path; an absolute part replaces the path. Compilers for Windows write
+/// Windows paths.
 fn push(path: &mut String, part: &str) {
     let has_drive = |path: &str| matches!(path.as_bytes(), [_, b':', b'/' | b'\\', ..]);
     if part.starts_with(['/', '\\']) || has_drive(part) {

@@ -1,5 +1,5 @@
-//! The sections that lines, functions and inlined calls are told by. Where they are compressed, to
-//! unpack them takes longer than all that follows.
+//! The sections that contain lines, functions and inlined calls. If they are compressed, unpacking
+//! them takes longer than everything after it.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -11,12 +11,12 @@ use super::Error;
 use super::ranges::UnitRanges;
 use crate::sections::{self, Dwarf, Loaded};
 
-/// The DWARF sections of a file, decompressed: what [`Lines`](super::Lines) borrows.
+/// The DWARF sections of a file, decompressed. [`Lines`](super::Lines) borrows them.
 pub struct DebugSections<'a> {
     info: Info<'a>,
     others: Loaded<'a>,
     ranges: UnitRanges,
-    /// Of the file that `.gnu_debugaltlink` names.
+    /// The sections of the file that `.gnu_debugaltlink` names.
     supplementary: Option<Loaded<'a>>,
     endian: RunTimeEndian,
 }
@@ -25,16 +25,16 @@ pub struct DebugSections<'a> {
 enum Info<'a> {
     Whole(Cow<'a, [u8]>),
     Parts {
-        /// Those that were asked for first, by where they begin.
+        /// The parts that were requested first, by offset.
         parts: Vec<(usize, Vec<u8>)>,
         packed: Packed<'a>,
-        /// All of it, once something else was asked for; empty where it can't be unpacked.
+        /// All of it, once something else is requested; empty if it can't be unpacked.
         whole: OnceLock<Vec<u8>>,
     },
 }
 
-/// Those beside `.debug_info` and `.debug_aranges`, the largest first: whoever unpacks it does
-/// nothing else, while others do the rest.
+/// The sections other than `.debug_info` and `.debug_aranges`, the largest first: one thread
+/// unpacks only that, while others do the rest.
 const OTHERS: [SectionId; 8] = [
     SectionId::DebugLine,
     SectionId::DebugStr,
@@ -48,12 +48,11 @@ const OTHERS: [SectionId; 8] = [
 
 impl<'a> DebugSections<'a> {
     /// Reads the sections of `image`, which is the module itself or its separate debug file, and of
-    /// the supplementary file (dwz) where it has one. `None` where there is no debug
-    /// information.
+    /// the supplementary file (dwz) if it has one. `None` if there is no debug information.
     ///
-    /// Where `.debug_info` is compressed, it is unpacked no further than the units of the addresses
-    /// `asked` lie, and only these are kept, as far as `.debug_aranges` tells; the rest is
-    /// unpacked once something needs it.
+    /// If `.debug_info` is compressed, it is unpacked only up to the last unit that contains one of
+    /// the addresses `asked`, and only those units are kept, if `.debug_aranges` lists them; the
+    /// rest is unpacked when something needs it.
     pub fn load(
         image: &Image<'a>,
         supplementary: Option<&Image<'a>>,
@@ -90,8 +89,8 @@ impl<'a> DebugSections<'a> {
         }))
     }
 
-    /// Where the parts of `.debug_info` begin that are there at first, and what they hold; `None`
-    /// where all of it is.
+    /// The parts of `.debug_info` that were unpacked at first, with their offsets; `None` if all of
+    /// it was.
     pub(super) fn parts(&self) -> Option<&[(usize, Vec<u8>)]> {
         match &self.info {
             Info::Whole(_) => None,
@@ -104,12 +103,12 @@ impl<'a> DebugSections<'a> {
         self.parts().is_some()
     }
 
-    /// Which units have which addresses.
+    /// The ranges of all units.
     pub(super) fn ranges(&self) -> &UnitRanges {
         &self.ranges
     }
 
-    /// All sections; without `.debug_info` where only [parts](Self::parts) of it are there.
+    /// All sections; without `.debug_info` if only [parts](Self::parts) of it were unpacked.
     pub(super) fn dwarf(&self) -> gimli::Result<Dwarf<'_>> {
         match &self.info {
             Info::Whole(info) => self.with_info(info),
@@ -117,7 +116,7 @@ impl<'a> DebugSections<'a> {
         }
     }
 
-    /// All sections, and all of `.debug_info`, as far as it can be unpacked.
+    /// All sections, with as much of `.debug_info` as can be unpacked.
     pub(super) fn whole_dwarf(&self) -> gimli::Result<Dwarf<'_>> {
         match &self.info {
             Info::Whole(info) => self.with_info(info),
@@ -127,7 +126,7 @@ impl<'a> DebugSections<'a> {
         }
     }
 
-    /// How its numbers are written.
+    /// The byte order of the sections.
     pub(super) fn endian(&self) -> RunTimeEndian {
         self.endian
     }

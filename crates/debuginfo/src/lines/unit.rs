@@ -1,4 +1,4 @@
-//! The units of a file, each read once.
+//! The units of a file, each read only once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -9,7 +9,7 @@ use super::functions::Functions;
 use super::rows::Rows;
 use crate::reader::Slice;
 
-/// A unit, and what was read of it.
+/// A unit, with the parts of it that were read.
 pub(super) struct Unit<'d> {
     unit: gimli::Unit<Slice<'d>>,
     functions: OnceLock<Functions>,
@@ -29,12 +29,12 @@ impl<'d> Unit<'d> {
 /// A file with debug information.
 pub(super) struct File<'d> {
     pub(super) dwarf: Arc<gimli::Dwarf<Slice<'d>>>,
-    /// By where they begin: the parts of `.debug_info` that are there, each with a unit at its
-    /// start; `None` where all of it is.
+    /// The parts of `.debug_info` that are unpacked, by offset, each with a unit at its start;
+    /// `None` if all of it is.
     parts: Option<Vec<(usize, gimli::DebugInfo<Slice<'d>>)>>,
-    /// By where they begin in `.debug_info`; `None` for those that can't be read.
+    /// Units by their offset in `.debug_info`; `None` for unreadable units.
     units: Mutex<HashMap<usize, Option<Arc<Unit<'d>>>>>,
-    /// Where all units begin, in that order.
+    /// The offsets of all units, in order.
     offsets: OnceLock<Vec<usize>>,
 }
 
@@ -48,7 +48,7 @@ impl<'d> File<'d> {
         }
     }
 
-    /// One of whose `.debug_info` there are these parts, by where they begin.
+    /// A file of whose `.debug_info` only these parts are available, by offset.
     pub(super) fn of_parts(
         dwarf: Arc<gimli::Dwarf<Slice<'d>>>,
         parts: &'d [(usize, Vec<u8>)],
@@ -63,7 +63,7 @@ impl<'d> File<'d> {
         }
     }
 
-    /// Whether there are more units than it has.
+    /// Whether units of the file are missing.
     pub(super) fn is_partial(&self) -> bool {
         self.parts.is_some()
     }
@@ -72,7 +72,7 @@ impl<'d> File<'d> {
         UnitRef::new(&self.dwarf, &unit.unit)
     }
 
-    /// The unit that begins at `offset` of `.debug_info`.
+    /// The unit at `offset` of `.debug_info`.
     pub(super) fn unit(&self, offset: usize) -> Option<Arc<Unit<'d>>> {
         let read = || {
             let header = match &self.parts {
@@ -92,12 +92,12 @@ impl<'d> File<'d> {
         units.entry(offset).or_insert_with(read).clone()
     }
 
-    /// The unit of an entry, and where in it the entry is.
+    /// The unit of an entry, and the entry's offset in it.
     pub(super) fn entry(&self, offset: DebugInfoOffset) -> Option<(Arc<Unit<'d>>, UnitOffset)> {
         if let Some(parts) = &self.parts {
             let (begin, _) = part(parts, offset.0)?;
             let unit = self.unit(begin)?;
-            // The unit counts from where its part begins.
+            // The unit's offsets count from the start of its part.
             let entry = DebugInfoOffset(offset.0 - begin).to_unit_offset(&unit.unit.header)?;
             return Some((unit, entry));
         }
@@ -111,7 +111,7 @@ impl<'d> File<'d> {
     }
 }
 
-/// The last part that begins at `offset` or before.
+/// The last part that begins at or before `offset`.
 fn part<'p, 'd>(
     parts: &'p [(usize, gimli::DebugInfo<Slice<'d>>)],
     offset: usize,
@@ -121,7 +121,7 @@ fn part<'p, 'd>(
     Some((*begin, info))
 }
 
-/// The units of `.debug_info`, up to one that is damaged: where each begins, and its header.
+/// The units of `.debug_info`, up to the first damaged one, each with its offset and header.
 pub(super) fn headers<'d>(dwarf: &gimli::Dwarf<Slice<'d>>) -> Vec<(usize, UnitHeader<Slice<'d>>)> {
     let mut found = Vec::new();
     let mut units = dwarf.units();

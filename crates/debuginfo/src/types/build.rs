@@ -1,4 +1,4 @@
-//! Entries of debug information into a graph of types.
+//! Converts entries of debug information to a graph of types.
 
 use backtrail_ctype::graph::{Body, Function, Graph, Node};
 use backtrail_ctype::link::{Unit, UnitSymbol};
@@ -22,56 +22,56 @@ const FLOATS: [(dw::DwAte, u64, u8); 8] = [
     (dw::DW_ATE_complex_float, 24, 5),
 ];
 
-/// See-through types in a row; real ones are not more than two.
+/// Limit of see-through types in a row; real ones have two at most.
 const MAX_ATOMIC: usize = 64;
 
-/// An entry of some unit: the unit's number among all, and its own there.
+/// An entry: the number of its unit, and its own number there.
 pub(crate) type Place = (u32, u32);
 
-/// Makes the types of one unit.
+/// Builds the types of one unit.
 pub(super) struct Builder<'p, 'd> {
     all: &'p All<'d>,
     graph: Graph<'d>,
     ids: FxHashMap<Place, TypeId>,
-    /// Types that have an id and are still to be made.
+    /// Types that have an id but are not built yet.
     pending: Vec<(Place, TypeId)>,
     void: Option<TypeId>,
-    /// What stands for types that are not represented.
+    /// The placeholder for types that are not represented.
     unrepresented: Option<TypeId>,
     pub(super) left_out: LeftOut,
-    /// Which of them are made.
+    /// The types of the unit that are built.
     which: Which,
 }
 
-/// Which types of a unit are made.
+/// The types of a unit that are built.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
-    /// Of another language than C those of arguments and results that C has too: numbers, enums,
-    /// addresses of characters or of anything, and what consists of these. What else there is
-    /// has no representation.
+    /// Only types of arguments and results, for a language other than C, that C has too: numbers,
+    /// enums, addresses of characters or of anything, and types that consist of these. All other
+    /// types have no representation.
     Arguments,
 }
 
-/// The unit's types, its functions and its variables.
+/// Builds the unit's types, functions and variables.
 pub(super) fn unit<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
     units(all, std::iter::once(number as usize))
 }
 
-/// The same, with the id of each entry that is a type.
+/// Like `unit`, and returns the id of each entry that is a type.
 pub(super) fn unit_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
     let (unit, builder) = build(all, std::iter::once(number as usize), Which::All);
     (unit, builder.ids)
 }
 
-/// Of a unit in another language than C the types of arguments and results that C has too, with the
-/// id of each entry that is a type of them.
+/// Builds the types of arguments and results that C has too, for a unit in another language.
+/// Returns the id of each entry that is one of them.
 pub(super) fn arguments_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
     let (unit, builder) = build(all, std::iter::once(number as usize), Which::Arguments);
     (unit, builder.ids)
 }
 
-/// What several units have, as one.
+/// Builds several units as one.
 pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> (Unit<'d>, LeftOut) {
     let (unit, builder) = build(all, numbers, Which::All);
     (unit, builder.left_out)
@@ -117,7 +117,7 @@ impl<'d> Builder<'_, 'd> {
         &self.all.units[at.0 as usize]
     }
 
-    /// The entries right in another.
+    /// The direct children of an entry.
     fn children(&self, at: Place) -> Vec<(Place, Die<'d>)> {
         let parsed = self.parsed(at);
         let end = (self.die(at).end as usize).min(parsed.dies.len());
@@ -128,7 +128,7 @@ impl<'d> Builder<'_, 'd> {
             .collect()
     }
 
-    /// The id of the type that an entry has; `void` for none.
+    /// The id of the entry's type; `void` if it has none.
     fn type_of(&mut self, die: &Die<'d>, at: Place) -> TypeId {
         let Some(reference) = die.of else { return self.void() };
         match self.all.resolve(at.0, reference) {
@@ -140,7 +140,7 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
-    /// The id of the type that an entry is. It is made later if it was not yet.
+    /// The id of the type of an entry. The type is built later, unless it already is.
     fn type_at(&mut self, at: Place) -> TypeId {
         if let Some(&known) = self.ids.get(&at) {
             return known;
@@ -148,7 +148,7 @@ impl<'d> Builder<'_, 'd> {
         let mut seen_through = at;
         for _ in 0..MAX_ATOMIC {
             let die = self.die(seen_through);
-            // What a type unit has.
+            // The type is in a type unit.
             if let Some(signature @ Ref::Signature(_)) = die.origin
                 && let Some(to) = self.all.resolve(seen_through.0, signature)
             {
@@ -207,8 +207,8 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
-    /// The type of an argument or a result, unless the function is only declared, as most of a
-    /// class are.
+    /// Builds the type of an argument or a result, unless the function is only declared, as most
+    /// functions of a class are.
     fn argument(&mut self, at: Place, die: &Die<'d>) {
         let origin = die.origin.and_then(|origin| self.all.resolve(at.0, origin));
         let is_declared = |function: &Die<'_>| function.declaration;
@@ -230,7 +230,7 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
-    /// What stands for a type of another language than C; `None` where C has it too.
+    /// The substitute for a type of another language; `None` if C has the type too.
     fn foreign(&mut self, at: Place, die: &Die<'d>) -> Option<Body> {
         match die.tag {
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
@@ -241,8 +241,8 @@ impl<'d> Builder<'_, 'd> {
                 Some(Body::Reference(Kind::Pointer, to))
             }
             dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
-                // Which of its members a value has, a variant part says, and where they are, a
-                // virtual base's place.
+                // A variant part selects the members that a value has, and a virtual base has no
+                // fixed offset.
                 let is_unlike =
                     |(_, member): (Place, Die<'_>)| member.tag == dw::DW_TAG_variant_part || member.place.computed;
                 self.children(at).into_iter().any(is_unlike).then_some(Body::Unknown)
@@ -258,7 +258,7 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
-    /// The characters that an address is of, behind typedefs and qualifiers.
+    /// The character type that an address leads to, through typedefs and qualifiers.
     fn character(&self, at: Place, die: &Die<'d>) -> Option<Place> {
         let mut at = self.all.resolve(at.0, die.of?)?;
         for _ in 0..MAX_ATOMIC {
@@ -337,7 +337,7 @@ impl<'d> Builder<'_, 'd> {
         }
         let mut members = Vec::new();
         for (place, member) in self.children(at) {
-            // Without a type it is none of C's, and what is external is no part of a value.
+            // C's members have a type, and an external member is not part of a value.
             let is_part = matches!(member.tag, dw::DW_TAG_member | dw::DW_TAG_inheritance);
             if !is_part || member.of.is_none() || member.external {
                 continue;
@@ -353,7 +353,7 @@ impl<'d> Builder<'_, 'd> {
 
     fn member(&mut self, at: Place, member: &Die<'d>) -> StructMember<'d> {
         let id = self.type_of(member, at);
-        // A base has the name of its class.
+        // A base class is a member with the name of its class.
         let base = member.of.filter(|_| member.tag == dw::DW_TAG_inheritance);
         let base = base.and_then(|of| self.all.resolve(at.0, of));
         let name = base.map_or(member.name, |base| self.die(base).name);
@@ -386,7 +386,7 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
-    /// Bytes of a number behind typedefs and qualifiers.
+    /// Bytes of a number, through typedefs and qualifiers.
     fn size_of(&self, die: &Die<'d>, at: Place) -> Option<u64> {
         let mut at = self.all.resolve(at.0, die.of?)?;
         for _ in 0..MAX_ATOMIC {
@@ -427,14 +427,14 @@ impl<'d> Builder<'_, 'd> {
         let mut dimensions = Vec::new();
         for (place, dimension) in self.children(at) {
             if dimension.tag == dw::DW_TAG_subrange_type {
-                // What is left open, or computed, has no elements.
+                // An open or computed dimension has no elements.
                 let Ok(count) = u32::try_from(dimension.count.unwrap_or(0)) else {
                     return self.cannot(Reason::Elements, die);
                 };
                 dimensions.push((self.type_of(&dimension, place), count));
             }
         }
-        // The last one is the innermost.
+        // The last dimension is the innermost.
         let outermost = dimensions.first().copied();
         for &(index, count) in dimensions.iter().skip(1).rev() {
             contents = self.graph.add_nameless(Body::Array(Array { contents, index, count }));
@@ -460,7 +460,7 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
-    /// A function or variable that the unit has or declares.
+    /// Adds a function or variable that the unit defines or declares.
     fn symbol(
         &mut self,
         at: Place,
@@ -477,8 +477,7 @@ impl<'d> Builder<'_, 'd> {
         let external = die.external || declared.is_some_and(|declared| declared.external);
         let (kind, id) = match die.tag {
             dw::DW_TAG_subprogram => {
-                // A copy of the code of a function that is described elsewhere has no parameters
-                // that are typed.
+                // A copy of a function that is described elsewhere has no parameters with types.
                 let described = match (origin, declared) {
                     (Some(origin), Some(declared)) if die.of.is_none() && !die.prototyped => (origin, declared),
                     _ => (at, *die),

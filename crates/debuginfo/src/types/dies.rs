@@ -1,4 +1,4 @@
-//! The entries of a unit that types are made of, in one pass.
+//! The entries of a unit that types are built from, read in one pass.
 
 use gimli::{
     AttributeValue, DwAt, DwLang, DwTag, Unit, UnitHeader, UnitOffset, UnitSectionOffset, UnitType, constants as dw,
@@ -11,7 +11,7 @@ use crate::split::{SplitUnit, rest_of};
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// An entry elsewhere.
+/// A reference to an entry elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ref {
     /// By its offset in the unit.
@@ -24,7 +24,7 @@ pub(super) enum Ref {
     Signature(u64),
 }
 
-/// An entry, as far as types need it.
+/// The parts of an entry that types need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Die<'d> {
     /// Offset in the unit.
@@ -33,20 +33,21 @@ pub(super) struct Die<'d> {
     pub(super) name: &'d [u8],
     /// `DW_AT_type`
     pub(super) of: Option<Ref>,
-    /// `DW_AT_specification`, `DW_AT_abstract_origin` or `DW_AT_signature`: where the rest is said.
+    /// `DW_AT_specification`, `DW_AT_abstract_origin` or `DW_AT_signature`: the entry with the
+    /// rest.
     pub(super) origin: Option<Ref>,
-    /// The entry around it, and where its own end.
+    /// The enclosing entry, and the end of this one's own entries.
     pub(super) parent: u32,
     pub(super) end: u32,
     pub(super) size: Option<u64>,
     pub(super) bits: Option<u64>,
-    /// Bits from the start of what it is a member of, or what gives them.
+    /// The bits from the start of the enclosing type, or the attributes that give them.
     pub(super) place: Place,
     /// `DW_AT_encoding`
     pub(super) encoding: dw::DwAte,
     /// `DW_AT_const_value`
     pub(super) value: Option<i128>,
-    /// `DW_AT_count`, or what `DW_AT_upper_bound` makes of it.
+    /// `DW_AT_count`, or the count that follows from `DW_AT_upper_bound`.
     pub(super) count: Option<u64>,
     pub(super) declaration: bool,
     pub(super) external: bool,
@@ -54,7 +55,7 @@ pub(super) struct Die<'d> {
     pub(super) vector: bool,
 }
 
-/// Where a member is.
+/// The location of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// `DW_AT_data_member_location`
@@ -63,36 +64,36 @@ pub(super) struct Place {
     pub(super) data_bits: Option<u64>,
     /// `DW_AT_bit_offset`, from the most significant bit of the storage.
     pub(super) bits_from_top: Option<u64>,
-    /// It is an expression.
+    /// The location is an expression.
     pub(super) computed: bool,
 }
 
 /// A unit.
 pub(super) struct Parsed<'d> {
-    /// Where it begins in its section.
+    /// The unit's offset in its section.
     pub(super) start: u64,
     pub(super) name: Vec<u8>,
     pub(super) language: Option<DwLang>,
     pub(super) kind: UnitKind,
-    /// Of a skeleton, where the rest is.
+    /// For a skeleton, the reference to its rest.
     pub(super) rest: Option<SplitUnit>,
-    /// Of a skeleton and its rest, what they have in common.
+    /// The id that a skeleton and its rest share.
     pub(super) id: Option<u64>,
     pub(super) dies: Vec<Die<'d>>,
 }
 
-/// What sort of unit it is.
+/// The kind of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitKind {
     Compilation,
     Partial,
-    /// Its signature, and the type's offset.
+    /// The type's signature, and its offset.
     Type(u64, u64),
     /// The rest is in another file.
     Skeleton,
 }
 
-/// Whether the entry is one that types are made of.
+/// Whether types are built from entries with this tag.
 fn matters(tag: DwTag) -> bool {
     is_type(tag)
         || matches!(
@@ -109,7 +110,7 @@ fn matters(tag: DwTag) -> bool {
         )
 }
 
-/// Whether the entry is a type.
+/// Whether entries with this tag are types.
 pub(super) fn is_type(tag: DwTag) -> bool {
     matches!(
         tag,
@@ -169,7 +170,7 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         parsed.kind = UnitKind::Skeleton;
     }
     let mut entries = unit.entries_raw(None)?;
-    // For each depth the entry that was kept there, if its own are to be kept too.
+    // For each depth the entry that was kept there, or none if its children are not kept.
     let mut around: Vec<u32> = Vec::new();
     while !entries.is_empty() {
         let depth = usize::try_from(entries.next_depth()).unwrap_or(0);
@@ -223,7 +224,7 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
     Ok(parsed)
 }
 
-/// As GNU tools name it: with the folder in front, if it is not told from the root.
+/// The unit's name as GNU tools print it: with the folder in front, unless it is absolute.
 fn name(unit: &Unit<Slice<'_>>) -> Vec<u8> {
     let name = unit.name.map(|name| name.slice()).unwrap_or_default();
     match unit.comp_dir.map(|folder| folder.slice()) {
@@ -232,7 +233,7 @@ fn name(unit: &Unit<Slice<'_>>) -> Vec<u8> {
     }
 }
 
-/// Parameters are those of functions and function types, variables those of the unit itself.
+/// Parameters are kept in functions and function types, variables directly in the unit.
 fn is_kept(tag: DwTag, depth: usize, parent: u32) -> bool {
     match tag {
         dw::DW_TAG_variable => depth == 1,
@@ -335,7 +336,7 @@ pub(super) fn reference(value: &AttributeValue<Slice<'_>>) -> Option<Ref> {
     })
 }
 
-/// The only expression that compilers use for the place of a member (DWARF 2).
+/// The only expression that compilers use for the location of a member (DWARF 2).
 fn constant_offset(expression: gimli::Expression<Slice<'_>>, unit: &Unit<Slice<'_>>) -> Option<u64> {
     let mut operations = expression.operations(unit.encoding());
     match (operations.next().ok()??, operations.next()) {

@@ -1,31 +1,30 @@
-//! What compact C types cannot say, and why.
+//! The debug information that compact C types cannot express, and why.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use gimli::{DwAte, DwLang, DwTag};
 
-/// Why something is left out or is a type that is not represented.
+/// Why something is left out, or why a type is not represented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// A unit in a language other than C.
     Language(DwLang),
-    /// A unit whose debug information is in a file of its own or a package, and was not given.
+    /// A unit whose debug information is in its own file or a package, and was not given.
     Split,
     /// An enumerator beyond 32 bits.
     Enumerator,
     /// A vector.
     Vector,
-    /// An encoding of numbers that the format does not have: decimal floats, complex integers,
-    /// fixed point.
+    /// A number encoding that the format lacks: decimal floats, complex integers, fixed point.
     Encoding(DwAte),
-    /// An array of more elements than 32 bits count.
+    /// An array whose number of elements does not fit into 32 bits.
     Elements,
     /// A kind of type that C does not have.
     Kind(DwTag),
-    /// A reference to nothing, or to something that is no type.
+    /// A reference to nothing, or to something that is not a type.
     Reference,
-    /// A member whose place is computed at run time.
+    /// A member whose location is computed at run time.
     Place,
 }
 
@@ -45,7 +44,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How often each reason was met, and the name of the first thing.
+/// The number of cases for each reason, and the name of the first one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut(pub BTreeMap<Reason, (u64, String)>);
 

@@ -1,9 +1,10 @@
-//! Compact C types from debug information: DWARF 2 to 5 of C compilers.
+//! Builds compact C types from debug information: DWARF 2 to 5 of C compilers.
 //!
-//! Each unit becomes a graph of types ([`backtrail_ctype::link::Unit`]), which the linker takes as
-//! it takes what compilers made. It is what `gcc -gctf` writes, and what that should write: arrays
-//! of arrays have their dimensions in C's order, large structs their sizes. `_Atomic`, for which
-//! the format has no word, is seen through. What can't be said is counted with its reason.
+//! Each unit becomes a graph of types ([`backtrail_ctype::link::Unit`]), which the linker accepts
+//! like the output of a compiler. It equals the output of `gcc -gctf`, except that it is right if
+//! gcc is wrong: arrays of arrays have their dimensions in C's order, large structs their sizes.
+//! The format lacks `_Atomic`: the type under it is used. Anything that cannot be expressed is
+//! counted with its reason.
 
 mod build;
 mod dies;
@@ -25,33 +26,33 @@ pub use left_out::{LeftOut, Reason};
 pub use sections::Sections;
 pub use source::{Source, SourceError, counted, lent};
 
-/// Entries that refer to each other for what they don't say; real ones are not more than two.
+/// Limit of entries that refer to each other for missing attributes; real chains have two at most.
 const MAX_ORIGINS: usize = 8;
 
 pub(crate) use build::Place;
 
-/// Those that places and ranges of code are told by, besides.
+/// The additional sections that give locations and ranges of code.
 pub(crate) const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
 
-/// The names of units, which are put together from their parts: what [`Made`] borrows besides the
-/// sections.
+/// The parsed units, with their names, which are joined from parts. [`Made`] borrows from them and
+/// from the sections.
 pub struct Parts<'d>(All<'d>);
 
-/// What was made.
+/// The result.
 pub struct Made<'d> {
     /// Each C unit's types, functions and variables.
     pub units: Vec<Unit<'d>>,
-    /// What is not among them.
+    /// The debug information that was left out.
     pub left_out: LeftOut,
 }
 
 /// All units of a file and of its supplementary one.
 struct All<'d> {
     units: Vec<Parsed<'d>>,
-    /// Those of the file itself: the supplementary file's, and type units, follow.
+    /// The number of the file's own units; those of the supplementary file and type units follow.
     own: usize,
     supplementary: usize,
-    /// The first of those that were in files of their own.
+    /// The number of the first unit that was in its own file.
     split: usize,
     types: FxHashMap<u64, u32>,
     big: bool,
@@ -90,7 +91,7 @@ impl<'d> Parts<'d> {
         }))
     }
 
-    /// Makes the types, in parallel.
+    /// Builds the types, in parallel.
     pub fn make<'p>(&'p self) -> Made<'p>
     where
         'd: 'p,
@@ -98,8 +99,8 @@ impl<'d> Parts<'d> {
         self.make_of(false)
     }
 
-    /// Likewise, and of units in other languages than C the types of arguments and results that C
-    /// has too.
+    /// Like `Parts::make`, and adds types of units in other languages: those of arguments and
+    /// results that C has too.
     pub fn make_with_arguments<'p>(&'p self) -> Made<'p>
     where
         'd: 'p,
@@ -156,8 +157,8 @@ impl<'d> Parts<'d> {
             result.units.extend(unit);
             result.left_out.merge(left_out);
         }
-        // Units need not refer to all of them: what the variables of a function are of, is none of
-        // their types.
+        // Units need not refer to all type units: the types of a function's variables are not among
+        // the types of its unit.
         if !all.types.is_empty() {
             let numbers = (0..all.units.len()).filter(|&number| matches!(all.units[number].kind, UnitKind::Type(..)));
             let (unit, left_out) = build::units(all, numbers);
@@ -169,13 +170,13 @@ impl<'d> Parts<'d> {
 }
 
 impl<'d> Parts<'d> {
-    /// Which of the file's units there are.
+    /// The numbers of the file's own units.
     pub(crate) fn own(&self) -> std::ops::Range<u32> {
         0..self.0.own as u32
     }
 
-    /// A unit's types, and where each entry that is a type is among them; of a unit in another
-    /// language than C those of arguments and results alone. `None` for units of other sorts.
+    /// A unit's types, and the id of each entry that is a type; for a language other than C, only
+    /// those of arguments and results. `None` for units of other kinds.
     pub(crate) fn unit(&self, number: u32) -> Option<(Unit<'d>, FxHashMap<Place, TypeId>)> {
         if self.0.units[number as usize].kind != UnitKind::Compilation {
             return None;
@@ -186,7 +187,7 @@ impl<'d> Parts<'d> {
         })
     }
 
-    /// Whether a unit is in C, as far as it says.
+    /// Whether a unit is in C, or does not name its language.
     pub(crate) fn is_c(&self, number: u32) -> bool {
         self.0.units[number as usize].language.is_none_or(is_c)
     }
@@ -201,13 +202,13 @@ impl<'d> Parts<'d> {
         self.0.entry(unit, offset)
     }
 
-    /// The entry that another's attribute refers to, from where it stands.
+    /// The entry that an attribute refers to, from its unit.
     pub(crate) fn referred(&self, unit: u32, value: &gimli::AttributeValue<Slice<'_>>) -> Option<Place> {
         self.0.resolve(unit, dies::reference(value)?)
     }
 
-    /// Where the rest of an entry is said first: the entry itself, or what it is a copy or the
-    /// definition of.
+    /// The last entry in the chain of origins: the entry itself, or the one that it is a copy or
+    /// the definition of.
     pub(crate) fn root(&self, mut at: Place) -> Place {
         for _ in 0..MAX_ORIGINS {
             match self.die(at).origin.and_then(|origin| self.0.resolve(at.0, origin)) {
@@ -218,7 +219,7 @@ impl<'d> Parts<'d> {
         at
     }
 
-    /// An entry's name and the entry of its type, told there or where the rest is said.
+    /// An entry's name and the entry of its type, from itself or from its origins.
     pub(crate) fn described(&self, mut at: Place) -> (&'d [u8], Option<Place>) {
         let (mut name, mut of) = (&b""[..], None);
         for _ in 0..MAX_ORIGINS {
@@ -235,7 +236,7 @@ impl<'d> Parts<'d> {
         (name, of)
     }
 
-    /// Whether the entry is known beyond its unit.
+    /// Whether the entry is visible outside its unit.
     pub(crate) fn is_external(&self, at: Place) -> bool {
         self.die(at).external || self.die(self.root(at)).external
     }
@@ -245,8 +246,8 @@ impl<'d> Parts<'d> {
     }
 }
 
-/// Adds the rests of the first `own` units, as far as they are there, and their type units. A
-/// skeleton with its rest has no more to say.
+/// Adds the available rests of the first `own` units, and their type units. A skeleton whose rest
+/// is available has nothing to add.
 fn add_split<'d>(
     units: &mut Vec<Parsed<'d>>,
     own: usize,
@@ -266,7 +267,7 @@ fn add_split<'d>(
             .map(|&number| &mut units[number]);
         if let Some(skeleton) = skeleton {
             skeleton.kind = UnitKind::Partial;
-            // The folder is told by the part that is not here.
+            // Only the skeleton gives the folder.
             let folder = skeleton.rest.as_ref().map_or(&[][..], |rest| &rest.folder);
             if !unit.name.starts_with(b"/") {
                 unit.name = [folder, b"/", &unit.name].concat();
@@ -301,7 +302,7 @@ fn parse_types<'d>(dwarf: &Dwarf<'d>) -> gimli::Result<Vec<Parsed<'d>>> {
     parsed.collect()
 }
 
-/// Assembly among them, whose units have no types.
+/// Whether the language is C or assembly, whose units have no types.
 fn is_c(language: DwLang) -> bool {
     matches!(
         language,
@@ -315,7 +316,7 @@ fn is_c(language: DwLang) -> bool {
 }
 
 impl All<'_> {
-    /// The entry that a unit refers to.
+    /// The entry that a reference in a unit leads to.
     fn resolve(&self, unit: u32, reference: Ref) -> Option<build::Place> {
         match reference {
             Ref::Unit(offset) => self.entry(unit, offset),

@@ -1,4 +1,4 @@
-//! The sections that types are told by, of all files that have a part of them.
+//! The sections that types are read from, in all files that have a part of them.
 
 use backtrail_elf::File;
 use gimli::{EndianSlice, RunTimeEndian, Section as _, SectionId};
@@ -23,7 +23,7 @@ const SECTIONS: [SectionId; 9] = [
     SectionId::DebugTypes,
 ];
 
-/// Those of a package besides: its indexes, and what else these have parts of.
+/// The additional sections of a package: its indexes, and the other sections that these index.
 const PACKED: [SectionId; 6] = [
     SectionId::DebugCuIndex,
     SectionId::DebugLoc,
@@ -36,25 +36,25 @@ const PACKED: [SectionId; 6] = [
 /// Bytes of an index's header (DWARF 5, 7.3.5.3).
 const INDEX_HEADER: usize = 16;
 
-/// The sections of a file, decompressed and, in an object, relocated: what types borrow their names
-/// from.
+/// The sections of a file, decompressed and, in an object, relocated. Types borrow their names from
+/// them.
 pub struct Sections<'a> {
     main: Loaded<'a>,
-    /// Of the file that `.gnu_debugaltlink` names.
+    /// The sections of the file that `.gnu_debugaltlink` names.
     supplementary: Option<Loaded<'a>>,
-    /// Of split units' files, and packages of them.
+    /// The sections of split units' files, and of packages of them.
     split: Vec<Loaded<'a>>,
     pub(super) endian: RunTimeEndian,
 }
 
 impl<'a> Sections<'a> {
-    /// Reads the sections of `file`, and of the supplementary file (dwz) where it has one. `None`
-    /// where there is no debug information.
+    /// Reads the sections of `file`, and of the supplementary file (dwz) if it has one. `None` if
+    /// there is no debug information.
     pub fn load(file: &File<'a>, supplementary: Option<&File<'a>>) -> Result<Option<Sections<'a>>, Error> {
         Sections::load_more(file, supplementary, &[])
     }
 
-    /// The same with sections that types are not told by.
+    /// Like `Sections::load`, with additional sections that types do not need.
     pub(crate) fn load_more(
         file: &File<'a>,
         supplementary: Option<&File<'a>>,
@@ -73,7 +73,8 @@ impl<'a> Sections<'a> {
         }))
     }
 
-    /// What units leave to others ([`SplitFiles`](crate::split::SplitFiles) finds them).
+    /// The units whose rests are in other files ([`SplitFiles`](crate::split::SplitFiles) finds
+    /// them).
     pub fn split_units(&self) -> Result<Vec<SplitUnit>, Error> {
         let dwarf = self.main()?;
         let mut headers = dwarf.units();
@@ -85,19 +86,19 @@ impl<'a> Sections<'a> {
         Ok(found)
     }
 
-    /// Adds a file in which the rests of units are, or a package of them.
+    /// Adds a file that contains the rests of units, or a package of them.
     pub fn add_split(&mut self, file: &File<'a>) -> Result<(), Error> {
         let loaded = Loaded::load_split(file, &[&SECTIONS[..], &PACKED].concat())?;
         self.split.push(loaded);
         Ok(())
     }
 
-    /// What the file itself says.
+    /// The file's own debug information.
     pub(crate) fn main(&self) -> Result<Dwarf<'_>, Error> {
         self.dwarf(&self.main)
     }
 
-    /// What the supplementary file says.
+    /// The supplementary file's debug information.
     pub(super) fn supplementary(&self) -> Result<Option<Dwarf<'_>>, Error> {
         self.supplementary.as_ref().map(|of| self.dwarf(of)).transpose()
     }
@@ -110,7 +111,7 @@ impl<'a> Sections<'a> {
         )?)
     }
 
-    /// The units with these ids in the files that were added, and all type units there: each once.
+    /// The units with these ids in the added files, and all type units there, each only once.
     pub(super) fn split<'d>(&'d self, main: &Dwarf<'d>, ids: &[u64]) -> Result<Vec<Parsed<'d>>, Error> {
         let wanted: FxHashSet<u64> = ids.iter().copied().collect();
         let mut found: Vec<Parsed<'_>> = Vec::new();
@@ -137,7 +138,7 @@ impl<'a> Sections<'a> {
 
     fn of_package<'d>(&'d self, main: &Dwarf<'d>, of: &'d Loaded<'a>, ids: &[u64]) -> Result<Vec<Parsed<'d>>, Error> {
         let slice = |data| EndianSlice::new(data, self.endian);
-        // GNU dwp leaves the names of its columns out of the index of no units.
+        // GNU dwp leaves the column names out of an index without units.
         let section = |id| match id {
             SectionId::DebugTuIndex if of.get(id).len() <= INDEX_HEADER => &[],
             _ => of.get(id),
@@ -147,7 +148,7 @@ impl<'a> Sections<'a> {
         let units = rows.map(|row| package.cu_sections(row, main));
         let types = (1..=package.tu_index.unit_count()).map(|row| package.tu_sections(row, main));
         let parts = units.chain(types).collect::<gimli::Result<Vec<_>>>()?;
-        // Parts do not overlap: rows of a damaged index that do would be more than the file has.
+        // Parts do not overlap: in a damaged index, overlapping rows would exceed the file's size.
         let len = |dwarf: &Dwarf<'_>| dwarf.debug_info.reader().len() + dwarf.debug_types.reader().len();
         let most = of.get(SectionId::DebugInfo).len() + of.get(SectionId::DebugTypes).len();
         if parts.iter().map(len).sum::<usize>() > most {

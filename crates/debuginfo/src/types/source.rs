@@ -1,5 +1,5 @@
-//! Types that a file brings along: a section of compact C types or of BTF in an ELF file, or the
-//! bytes of one.
+//! Types that a file already contains: a section of compact C types or of BTF in an ELF file, or
+//! the bytes of such a section.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,10 +11,10 @@ use backtrail_elf::{File, SymbolEntry, Table};
 
 /// The section's name.
 const SECTION: &str = ".ctf";
-/// That of BTF, which is taken where the other one is not there.
+/// The name of the BTF section, which is read if the other one is missing.
 const BTF_SECTION: &str = ".BTF";
 
-/// A section and what is to be known of its file to read it.
+/// A section, with the facts about its file that are needed to read it.
 pub struct Source<'a> {
     file: Option<File<'a>>,
     section: Cow<'a, [u8]>,
@@ -28,7 +28,7 @@ pub enum SourceError {
     Elf(backtrail_elf::Error),
     /// BTF is damaged.
     Btf(backtrail_ctype::Error),
-    /// BTF has more than compact C types can say.
+    /// Compact C types cannot express all of the BTF.
     Write(WriteError),
     /// The ELF file has no such section.
     NoTypes,
@@ -48,7 +48,7 @@ impl fmt::Display for SourceError {
 impl std::error::Error for SourceError {}
 
 impl<'a> Source<'a> {
-    /// The section in a file's bytes. BTF is read whole, and its section is what it would be as
+    /// Finds the section in a file's bytes. BTF is read completely and converted to a section of
     /// compact C types.
     pub fn find(bytes: &'a [u8]) -> Result<Source<'a>, SourceError> {
         if !bytes.starts_with(b"\x7fELF") {
@@ -97,24 +97,24 @@ impl<'a> Source<'a> {
         self.file.as_ref()
     }
 
-    /// Values of enums that were left out: how many, and the first one's name.
+    /// Enum values that were left out: their number, and the first one's name.
     pub fn wide_values(&self) -> Option<(u64, &str)> {
         self.wide_values.as_ref().map(|(count, first)| (*count, first.as_str()))
     }
 
-    /// Whether it holds an archive, rather than dicts.
+    /// Whether the section is an archive, not plain dicts.
     pub fn is_archive(&self) -> bool {
         self.section.starts_with(&CTFA_MAGIC.to_le_bytes())
     }
 
-    /// The symbols that dicts number, in the order of the table that the first dict chooses, as GNU
-    /// tools have it. `None` where there is no such table.
+    /// The symbols that dicts number, in the order of the table that the first dict chooses, as in
+    /// GNU tools. `None` if there is no such table.
     pub fn symbols(&self) -> Option<Vec<Symbol<'_>>> {
         let (symbols, _) = self.file.as_ref()?.symbol_table(table_of(&self.section))?;
         Some(symbols.filter_map(|entry| counted(&entry)).collect())
     }
 
-    /// What the file lends to the readers of its dicts.
+    /// The parts of the file that the readers of its dicts borrow.
     pub fn lent(&self) -> Lent<'_> {
         match &self.file {
             Some(file) => lent(file, &self.section),
@@ -125,8 +125,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The same as libctf has it, to which a pointer is as large as an archive says, whatever the
-    /// file is, or else as the file's symbols have it.
+    /// Like `Source::lent`, but with libctf's pointer size: the one in the archive, whatever the
+    /// file is, or else the one of the file's symbol table.
     pub fn lent_like_libctf(&self) -> Lent<'_> {
         let lent = self.lent();
         let table = self
@@ -145,7 +145,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What a file lends to the readers of the dicts in a section of types.
+/// The parts of a file that the readers of the dicts in a section of types borrow.
 pub fn lent<'a>(file: &File<'a>, section: &[u8]) -> Lent<'a> {
     let strings = file.symbol_table(table_of(section));
     Lent {
@@ -154,7 +154,7 @@ pub fn lent<'a>(file: &File<'a>, section: &[u8]) -> Lent<'a> {
     }
 }
 
-/// The symbol for the tables of types, if it has a place there ([`Symbol::counted`]).
+/// Converts a symbol for the tables of types, if it is counted there ([`Symbol::counted`]).
 pub fn counted<'a>(entry: &SymbolEntry<'a>) -> Option<Symbol<'a>> {
     let kind = match (entry.is_object, entry.is_function) {
         (true, _) => SymbolKind::Object,
@@ -164,7 +164,7 @@ pub fn counted<'a>(entry: &SymbolEntry<'a>) -> Option<Symbol<'a>> {
     Symbol::counted(entry.name, kind, entry.is_undefined, entry.is_absolute, entry.value)
 }
 
-/// The table of symbols that the first dict chooses.
+/// The symbol table that the first dict chooses.
 fn table_of(section: &[u8]) -> Table {
     let first = Archive::parse(section).and_then(|archive| archive.member(0));
     let flags = first.ok().and_then(|first| first.bytes.get(3).copied());
