@@ -142,8 +142,14 @@ mod tests {
         let file = |name: &str, text: &str| (format!("crates/{room}/src/{name}"), text.to_owned());
         let manifest = "[dependencies]\nbacktrail.workspace = true\nbacktrail-testkit.workspace = true\n";
         let mut faults = vec![
-            (vec![file("planted.rs", &format!("// {}\n", "word ".repeat(30)))], "columns"),
-            (vec![file("planted.rs", &"// it is to\u{6c}d\n".repeat(500))], "words to avoid"),
+            (
+                vec![file("planted.rs", &format!("// {}\n", "word ".repeat(30)))],
+                "columns",
+            ),
+            (
+                vec![file("planted.rs", &"// it is to\u{6c}d\n".repeat(500))],
+                "words to avoid",
+            ),
             (vec![file("target/planted.rs", &"\n".repeat(2000))], "2000 lines"),
             (
                 vec![file("target/planted.rs", &format!("// see /{}/me/notes\n", "home"))],

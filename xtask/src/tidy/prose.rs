@@ -56,9 +56,9 @@ pub(super) fn words(files: &[(String, String)]) -> Vec<String> {
             "{room}: {count} lines with words to avoid, {left} are left; the last: {}",
             found.last().map_or("", String::as_str)
         )),
-        (count, left) if count < left => {
-            Some(format!("{room}: {count} lines with words to avoid; lower {left} to that in LEFT"))
-        }
+        (count, left) if count < left => Some(format!(
+            "{room}: {count} lines with words to avoid; lower {left} to that in LEFT"
+        )),
         _ => None,
     };
     rooms.into_iter().filter_map(finding).collect()
