@@ -102,7 +102,7 @@ impl<'a> Validator<'a, '_, '_> {
                     break;
                 }
             };
-            // Without a register, the number's bits are unused. The CFA's own value is not a location.
+            // Without a register, its number is unused. The CFA's own value is not a location.
             let unused = match control.register() {
                 Some(_) => control.0 & UNUSED,
                 None => control.0 & !FlexControl::new(None, true).0,
