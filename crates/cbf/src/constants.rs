@@ -2,7 +2,7 @@
 
 /// "General Format": the described version, in the upper six bits of the information byte.
 pub const VERSION: u8 = 0;
-/// "General Format": where the version begins in the information byte.
+/// "General Format": the lowest bit of the version in the information byte.
 pub const VERSION_SHIFT: u32 = 2;
 /// "General Format": the bits of the information byte that hold the word size.
 pub const SIZE_MASK: u8 = 0x03;

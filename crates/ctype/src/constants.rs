@@ -79,7 +79,7 @@ impl Flags {
         (Flags::DYNSTR, "CTF_F_DYNSTR"),
     ];
 
-    /// Whether all of `other`'s bits are set.
+    /// Whether all bits of `other` are set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }

@@ -74,7 +74,7 @@ impl Flags {
         }
     }
 
-    /// Whether all of `other`'s bits are set.
+    /// Whether all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0

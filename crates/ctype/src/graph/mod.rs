@@ -77,7 +77,7 @@ impl Span {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Whether the range is empty.
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
@@ -118,7 +118,7 @@ impl<'a> Graph<'a> {
         self.nodes.len()
     }
 
-    /// Whether there are none.
+    /// Whether the graph has no types.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }

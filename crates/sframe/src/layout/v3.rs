@@ -1,5 +1,5 @@
 //! Version 3: an FDE is split into an index of 16 bytes in the FDE table, and an attribute of 5
-//! bytes, which lies unaligned right before the rows.
+//! bytes, stored unaligned right before the rows.
 
 use backtrail_wire::Bytes;
 

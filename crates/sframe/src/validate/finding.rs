@@ -111,10 +111,10 @@ impl fmt::Display for Path {
     }
 }
 
-/// What is wrong.
+/// The kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FindingKind {
-    /// It can't be read.
+    /// The item can't be read.
     Unreadable(ErrorKind),
     /// The version does not define these flags.
     UnknownFlags(u8),
@@ -163,12 +163,12 @@ pub enum FindingKind {
     SavedAtCfa,
 }
 
-/// Something wrong with a section.
+/// A fault in a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Finding {
     /// The item that is wrong.
     pub path: Path,
-    /// What is wrong.
+    /// The kind of fault.
     pub kind: FindingKind,
     /// Offset in bytes from the section's start.
     pub offset: u64,
