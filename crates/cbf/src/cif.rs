@@ -1,8 +1,8 @@
-//! Compact ImageMap Format: the list of modules that a stack's addresses lie in.
+//! Compact ImageMap Format: the list of modules that contain a stack's addresses.
 //!
-//! The specification is Swift's `CompactImageMapFormat`; its later revision, read and written here,
-//! has the platform's name behind the information byte. Offsets are signed, in the fewest
-//! big-endian bytes, as in compact backtraces.
+//! The specification is Swift's `CompactImageMapFormat`. This module reads and writes its later
+//! revision, which stores the platform's name after the information byte. Offsets are signed and
+//! take the fewest big-endian bytes, as in compact backtraces.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,12 +11,12 @@ use core::fmt;
 use crate::WordSize;
 use crate::constants::{VERSION, VERSION_SHIFT};
 
-/// The most images that Swift's reader takes.
+/// The largest number of images that Swift's reader accepts.
 pub const MAX_IMAGES: u64 = 1 << 20;
-/// The longest build id that Swift's reader takes, in bytes.
+/// The longest build id that Swift's reader accepts, in bytes.
 pub const MAX_BUILD_ID: u64 = 1024;
 
-/// The prefixes that have a code without being stored ("String Encoding").
+/// The predefined prefixes: they have a code but are not stored in the data ("String Encoding").
 const FIXED_PREFIXES: [&[u8]; 12] = [
     b"/lib",
     b"/usr/lib",
@@ -31,14 +31,14 @@ const FIXED_PREFIXES: [&[u8]; 12] = [
     b"C:\\Windows\\System32",
     b"C:\\Program Files\\",
 ];
-/// The code of the first prefix of a string.
+/// The code of the first prefix that comes from a stored string.
 const FIRST_CODE: u64 = 32;
-/// The longest string of one opcode.
+/// The longest string that one opcode can hold.
 const MAX_CHUNK: usize = 63;
-/// Codes from here on take bytes of their own.
+/// Codes from this one on are stored in bytes after the opcode.
 const EXTENDED: u64 = 64;
 
-/// Header byte: the base is relative to the one before.
+/// Header byte: the base is relative to the previous image's base.
 const RELATIVE: u8 = 0x80;
 
 /// A module.
@@ -46,50 +46,50 @@ const RELATIVE: u8 = 0x80;
 pub struct Image {
     /// Address of its first byte.
     pub base: u64,
-    /// Address behind its code.
+    /// Address of the first byte after its code.
     pub end_of_text: u64,
-    /// Build id; empty where it has none.
+    /// Build id; empty if the module has none.
     pub build_id: Vec<u8>,
-    /// Path; empty where it is not told. Bytes that are no UTF-8 are replaced.
+    /// Path; empty if it is not stored. Invalid UTF-8 is replaced.
     pub path: String,
 }
 
 /// A list of modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageMap {
-    /// Bits of an address.
+    /// The width of an address.
     pub word: WordSize,
     /// The platform's name, up to 255 bytes.
     pub platform: String,
-    /// The modules, by rising base.
+    /// The modules, sorted by ascending base.
     pub images: Vec<Image>,
 }
 
-/// What was wrong with the bytes.
+/// The kind of error found in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// A version that is not known.
+    /// Unknown version.
     Version(u8),
     /// The reserved word size.
     ReservedWordSize,
     /// The data ends too early.
     Truncated,
-    /// A count above what any map has.
+    /// The number of images exceeds [`MAX_IMAGES`].
     Count(u64),
-    /// A build id longer than any.
+    /// A build id is longer than [`MAX_BUILD_ID`].
     BuildId(u64),
-    /// Code that ends before the module begins.
+    /// A module's code ends before the module begins.
     EndOfText,
-    /// The reserved bit of a header byte.
+    /// A header byte with the reserved bit set.
     Reserved(u8),
-    /// A prefix that has not been told.
+    /// A code refers to a prefix that no earlier string defined.
     Prefix(u64),
 }
 
-/// A failed read: what was wrong, and the byte where it was.
+/// A failed read: the kind of error and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// What was wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
     /// Offset in bytes from the information byte.
     pub offset: usize,
@@ -113,10 +113,10 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// Reads a list. What it takes is bounded by a small multiple of the data's length.
+/// Reads a list of modules. Time and memory are bounded by a small multiple of the data's length.
 ///
 /// # Errors
-/// At the first thing that makes no sense.
+/// Stops at the first invalid field.
 pub fn decode(data: &[u8]) -> Result<ImageMap, Error> {
     let mut reader = Reader {
         data,
@@ -175,7 +175,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Seven bits a byte, the most significant first; too large ones saturate.
+    /// Reads a number of seven bits per byte, most significant first; too large values saturate.
     fn number(&mut self) -> Result<u64, Error> {
         let mut value = 0u64;
         loop {
@@ -274,14 +274,14 @@ fn prefix<'p>(told: &[&'p [u8]], code: u64) -> Option<&'p [u8]> {
     FIXED_PREFIXES.get(code as usize).copied()
 }
 
-/// What lies before each slash but one at the start.
+/// The part before each slash, except a slash at the start.
 fn inner_prefixes(chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = chunk.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
     slashes.filter_map(|(at, _)| chunk.get(..at))
 }
 
-/// Writes a list as Swift does. Images have to be by rising base; of the platform's name the first
-/// 255 bytes count.
+/// Writes a list of modules as Swift does. Images must be sorted by ascending base; only the first
+/// 255 bytes of the platform's name are written.
 pub fn encode(map: &ImageMap) -> Vec<u8> {
     let mut out = Vec::new();
     out.push(VERSION << VERSION_SHIFT | map.word as u8);
@@ -319,7 +319,7 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// The fewest big-endian bytes that give the number back when their sign is extended.
+/// The fewest big-endian bytes that yield the number after sign extension.
 fn signed_bytes(number: u64) -> Vec<u8> {
     let bytes = number.to_be_bytes();
     let sign = if number >> 63 == 1 { 0xff } else { 0 };
@@ -328,7 +328,7 @@ fn signed_bytes(number: u64) -> Vec<u8> {
     bytes[skip..].to_vec()
 }
 
-/// The longest prefix that is known, as often as there is one; then a string.
+/// Writes the longest known prefix as long as one matches; then a string.
 fn push_path(out: &mut Vec<u8>, mut path: &[u8], prefixes: &mut Vec<Vec<u8>>) {
     while !path.is_empty() {
         let fixed = FIXED_PREFIXES

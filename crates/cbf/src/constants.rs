@@ -1,10 +1,10 @@
 //! The information byte and the opcodes, by the names of the format's description.
 
-/// "General Format": the version that is described, in the upper six bits of the information byte.
+/// "General Format": the described version, in the upper six bits of the information byte.
 pub const VERSION: u8 = 0;
-/// "General Format": where the version begins in the information byte.
+/// "General Format": the lowest bit of the version in the information byte.
 pub const VERSION_SHIFT: u32 = 2;
-/// "General Format": the bits of the information byte that tell the word size.
+/// "General Format": the bits of the information byte that hold the word size.
 pub const SIZE_MASK: u8 = 0x03;
 
 /// "`end`/`trunc`": the end of the backtrace.
@@ -22,19 +22,19 @@ pub const OMIT: u8 = 0x40;
 /// "`rep`": the previous frame again.
 pub const REP: u8 = 0x80;
 
-/// "`pc`, `ra`, `async`": the bits that tell the three apart.
+/// "`pc`, `ra`, `async`": the bits that distinguish the three opcodes.
 pub const ADDRESS_KIND_MASK: u8 = 0x30;
-/// "`pc`, `ra`, `async`": the `a` bit. The address is the value itself, not its distance to the
-/// address before.
+/// "`pc`, `ra`, `async`": the `a` bit. The value is the address itself, not its distance from the
+/// previous address.
 pub const ADDRESS_ABSOLUTE: u8 = 0x08;
-/// "`pc`, `ra`, `async`": bytes of the value, less one.
+/// "`pc`, `ra`, `async`": the length of the value in bytes, minus one.
 pub const ADDRESS_COUNT_MASK: u8 = 0x07;
-/// "`omit`": the `x` bit. The count follows, in as many bytes (less one) as the opcode's count
-/// says.
+/// "`omit`": the `x` bit. The opcode's count field holds the length of the count that follows, in
+/// bytes, minus one.
 pub const OMIT_EXTERNAL: u8 = 0x20;
-/// "`omit`": the count, less one; or the bytes of the count, less one.
+/// "`omit`": the count, or its length in bytes, minus one.
 pub const OMIT_COUNT_MASK: u8 = 0x1f;
 /// "`rep`": the `x` bit, as for `omit`.
 pub const REP_EXTERNAL: u8 = 0x08;
-/// "`rep`": the count of further copies, less one; or the bytes of that count, less one.
+/// "`rep`": the number of further copies, or the length of that number in bytes, minus one.
 pub const REP_COUNT_MASK: u8 = 0x07;

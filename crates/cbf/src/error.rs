@@ -1,52 +1,52 @@
-//! What can be wrong, and where.
+//! Errors of reading and writing, and where they occurred.
 
 use core::fmt;
 
 use crate::{Frame, WordSize};
 
-/// What was wrong with the bytes.
+/// The kind of error found in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// There is not even an information byte.
+    /// The data has no information byte.
     Empty,
-    /// The information byte tells a version that is not known.
+    /// The information byte contains an unknown version.
     Version(u8),
-    /// The information byte tells the reserved word size.
+    /// The information byte contains the reserved word size.
     ReservedWordSize,
     /// The data ends inside an instruction, this many bytes too early.
     Truncated {
-        /// Bytes that are missing.
+        /// The number of missing bytes.
         missing: u64,
     },
     /// The opcode is reserved.
     ReservedOpcode(u8),
     /// `rep` comes before any frame.
     RepWithoutFrame,
-    /// An address value has more bytes than the word (only an error to a strict reader).
+    /// An address value is longer than the word (an error only in a strict decoder).
     AddressTooLong {
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: u8,
-        /// The word.
+        /// The word size.
         word: WordSize,
     },
-    /// A count has more bytes than the word (only an error to a strict reader).
+    /// A count is longer than the word (an error only in a strict decoder).
     CountTooLong {
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: u8,
-        /// The word.
+        /// The word size.
         word: WordSize,
     },
-    /// There are more frames than the limit that the reader set.
+    /// The backtrace has more frames than the limit that the caller set.
     FrameLimit(u64),
 }
 
-/// A failed read: what was wrong, and the byte where it was.
+/// A failed read: the kind of error and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// What was wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// Offset in bytes from the information byte: of the instruction, or of its argument where that
-    /// is cut off.
+    /// Offset in bytes from the information byte to the instruction, or to its argument if that is
+    /// cut off.
     pub offset: u64,
 }
 
@@ -82,21 +82,21 @@ impl core::error::Error for Error {}
 /// The result of a read.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Why a frame could not be written. What was written before stays valid.
+/// Why a frame could not be written. Frames written before stay valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EncodeError {
-    /// There is no room for the frame and, after it, the end.
+    /// The buffer has no room for the frame and the end after it.
     BufferFull,
-    /// The lent buffer is too short to begin with.
+    /// The borrowed buffer is too short to begin a backtrace.
     BufferTooShort {
-        /// Bytes that it must have.
+        /// The length in bytes that it must have.
         needed: usize,
     },
-    /// The frame's address or count is greater than the word's greatest value.
+    /// The frame's address or count exceeds the largest value of the word.
     WiderThanWord {
         /// The frame.
         frame: Frame,
-        /// The word.
+        /// The word size.
         word: WordSize,
     },
 }

@@ -5,16 +5,16 @@ use core::str::FromStr;
 
 use crate::WordSize;
 
-/// A frame of a stack, from the leaf outwards.
+/// A frame of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Frame {
-    /// `pc`: the address of an instruction that was about to run. Look it up as it is.
+    /// `pc`: the address of an instruction that was about to run. Look it up unchanged.
     Pc(u64),
-    /// `ra`: a return address. The call lies before it.
+    /// `ra`: a return address. The call instruction is before it.
     Ra(u64),
-    /// `async`: the address at which an asynchronous function will go on.
+    /// `async`: the address at which an asynchronous function will resume.
     Async(u64),
-    /// `omit`: so many frames were left out here.
+    /// `omit`: the number of frames omitted here.
     Omit(u64),
 }
 
@@ -29,7 +29,7 @@ impl Frame {
         }
     }
 
-    /// Its address; `None` for [`Frame::Omit`].
+    /// The address; `None` for [`Frame::Omit`].
     pub const fn address(self) -> Option<u64> {
         match self {
             Frame::Pc(address) | Frame::Ra(address) | Frame::Async(address) => Some(address),
@@ -37,7 +37,7 @@ impl Frame {
         }
     }
 
-    /// Whether its address or count fits into this word.
+    /// Whether the address or count fits into this word.
     #[inline]
     pub(crate) const fn fits(self, word: WordSize) -> bool {
         match self {
@@ -46,7 +46,7 @@ impl Frame {
     }
 }
 
-/// `pc:0x1000`, `omit:5`: what [`Frame::from_str`] reads.
+/// Prints `pc:0x1000` or `omit:5`, which [`Frame::from_str`] reads.
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -56,8 +56,8 @@ impl fmt::Display for Frame {
     }
 }
 
-/// Reads `pc:ADDR`, `ra:ADDR`, `async:ADDR` and `omit:N`. A number is decimal, or hexadecimal after
-/// `0x`.
+/// Reads `pc:ADDR`, `ra:ADDR`, `async:ADDR` and `omit:N`. Numbers are decimal, or hexadecimal with
+/// a `0x` prefix.
 impl FromStr for Frame {
     type Err = ParseFrameError;
 
@@ -74,7 +74,7 @@ impl FromStr for Frame {
             Some(digits) => (digits, 16),
             None => (number, 10),
         };
-        // The standard parser takes a sign, which has no meaning here.
+        // The standard parser accepts a sign, which has no meaning here.
         if !digits.starts_with(|first: char| first.is_ascii_hexdigit()) {
             return Err(ParseFrameError::Number);
         }
@@ -83,14 +83,14 @@ impl FromStr for Frame {
     }
 }
 
-/// Why a text is no frame.
+/// Why a string is not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParseFrameError {
-    /// No `:` between kind and number.
+    /// There is no `:` between kind and number.
     NoColon,
-    /// The kind is none of `pc`, `ra`, `async`, `omit`.
+    /// The kind is not `pc`, `ra`, `async` or `omit`.
     Kind,
-    /// The number is neither decimal nor hexadecimal with `0x`, or wider than 64 bits.
+    /// The number is neither decimal nor hexadecimal with `0x`, or it is wider than 64 bits.
     Number,
 }
 
@@ -106,16 +106,16 @@ impl fmt::Display for ParseFrameError {
 
 impl core::error::Error for ParseFrameError {}
 
-/// Copies of a frame, one after the other.
+/// A frame and the number of its consecutive copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Repeated {
     /// The frame.
     pub frame: Frame,
-    /// How many copies there are in total: 1 for a frame that is not repeated, never 0.
+    /// The total number of copies: 1 for a frame that is not repeated, never 0.
     pub repeat: u64,
 }
 
-/// `ra:0x1000`, and `ra:0x1000 (300 times)` where it is repeated.
+/// Prints `ra:0x1000`, or `ra:0x1000 (300 times)` if it is repeated.
 impl fmt::Display for Repeated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.frame.fmt(f)?;

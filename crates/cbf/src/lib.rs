@@ -1,9 +1,9 @@
 //! Compact Backtrace Format: a stack in a few bytes a frame.
 //!
-//! A backtrace is an information byte (version and word size) and a series of instructions, each a
-//! frame, a repetition of the frame before, or the end. Addresses are written as the shorter of
-//! themselves and their distance to the address before; a recursion of any depth takes two to nine
-//! bytes more than its first frame.
+//! A backtrace is an information byte (version and word size) followed by instructions. Each
+//! instruction is a frame, a repetition of the previous frame, or the end. An address is written
+//! either as it is or as its distance from the previous address, whichever is shorter. A recursion
+//! of any depth takes two to nine bytes more than its first frame.
 //!
 //! ```
 //! use backtrail_cbf::{Decoder, Encoder, End, Ended, Frame, WordSize};
@@ -23,19 +23,19 @@
 //! ```
 //!
 //! # Promises
-//! Neither direction allocates, locks, calls the system or panics, whatever the bytes and frames
-//! are: this crate has no `alloc`, and both may run in a signal handler. The decoder's time is
-//! bounded by the bytes it is given, not by the frames that they stand for: it never expands a
-//! repetition, and it stops at a limit of frames ([`FRAME_LIMIT`] unless told otherwise), so that a
-//! caller may.
+//! Encoder and decoder never allocate, lock, call the system or panic, whatever the bytes and
+//! frames are: this crate does not use `alloc`, and both may run in a signal handler. The decoder's
+//! time is bounded by the bytes it is given, not by the frames that they represent: it never
+//! expands a repetition. It also stops at a limit of frames (by default [`FRAME_LIMIT`]), so that
+//! callers may expand repetitions.
 //!
-//! The companion format, a list of modules, is in `cif`, behind a feature of that name; it does
+//! The `cif` feature adds the module `cif` for the companion format, a list of modules. It does
 //! allocate.
 //!
-//! # What the format cannot say
-//! Which module, thread and time a stack belongs to, and which frame a signal interrupted: two
-//! [`Frame::Pc`] in one backtrace hint at the last. A cycle of mutual recursion is not a
-//! repetition.
+//! # Limits of the format
+//! The format does not record the module, thread or time of a stack, nor which frame a signal
+//! interrupted, though two [`Frame::Pc`] in one backtrace hint at that. A cycle of mutual recursion
+//! is not a repetition.
 #![no_std]
 #![forbid(unsafe_code)]
 

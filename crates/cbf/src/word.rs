@@ -1,6 +1,6 @@
-//! The machine word, to whose width all addresses wrap around.
+//! The machine word: all addresses wrap around at its width.
 
-/// "General Format", `size`: the machine word of the program whose stack it is.
+/// The machine word of the program that the stack belongs to ("General Format", `size`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WordSize {
     /// Two bytes.
@@ -12,10 +12,10 @@ pub enum WordSize {
 }
 
 impl WordSize {
-    /// All of them, by the number in the information byte.
+    /// All word sizes, ordered by their number in the information byte.
     pub const ALL: [WordSize; 3] = [WordSize::Bits16, WordSize::Bits32, WordSize::Bits64];
 
-    /// The word of the machine that this code runs on.
+    /// The word size of the machine that this code runs on.
     pub const NATIVE: WordSize = if cfg!(target_pointer_width = "64") {
         WordSize::Bits64
     } else if cfg!(target_pointer_width = "32") {
@@ -24,7 +24,7 @@ impl WordSize {
         WordSize::Bits16
     };
 
-    /// The word of this many bits; `None` but for 16, 32 and 64.
+    /// The word size with this many bits; `None` unless `bits` is 16, 32 or 64.
     pub const fn from_bits(bits: u32) -> Option<WordSize> {
         match bits {
             16 => Some(WordSize::Bits16),
@@ -34,7 +34,7 @@ impl WordSize {
         }
     }
 
-    /// Its width in bits.
+    /// The width in bits.
     pub const fn bits(self) -> u32 {
         match self {
             WordSize::Bits16 => 16,
@@ -43,28 +43,28 @@ impl WordSize {
         }
     }
 
-    /// Its width in bytes.
+    /// The width in bytes.
     pub const fn bytes(self) -> usize {
         self.bits() as usize / 8
     }
 
-    /// The greatest address, and the greatest count of omitted frames.
+    /// The largest address, and the largest count of omitted frames.
     pub const fn max(self) -> u64 {
         u64::MAX >> (64 - self.bits())
     }
 
-    /// The most bytes that a frame takes.
+    /// The largest encoded size of a frame, in bytes.
     pub const fn max_frame_bytes(self) -> usize {
         1 + self.bytes()
     }
 
-    /// The most bytes that a backtrace of so many pushed frames takes, with its information byte
-    /// and its end.
+    /// The largest encoded size of a backtrace of `frames` pushed frames, including the information
+    /// byte and the end instruction.
     pub const fn max_encoded_len(self, frames: usize) -> usize {
         frames.saturating_mul(self.max_frame_bytes()).saturating_add(2)
     }
 
-    /// `value` without what lies above the word.
+    /// `value` without the bits above the word.
     #[inline]
     pub(crate) const fn wrap(self, value: u64) -> u64 {
         value & self.max()

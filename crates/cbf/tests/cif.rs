@@ -1,4 +1,4 @@
-//! Lists of modules: Swift's own, and whatever bytes.
+//! Lists of modules: one that Swift wrote, and arbitrary bytes.
 
 use backtrail_cbf::WordSize;
 use backtrail_cbf::cif::{self, ErrorKind, Image, ImageMap};

@@ -1,4 +1,4 @@
-//! The fuzz targets as ordinary tests: mutated valid inputs, from a fixed seed, for a second each.
+//! The fuzz targets as ordinary tests: mutated valid inputs from a fixed seed, one second each.
 
 #[path = "targets/cbf_decode.rs"]
 mod cbf_decode;
@@ -19,7 +19,7 @@ fn run(seeds: &[&[u8]], target: fn(&[u8])) {
         let mut input = inputs[random.below(inputs.len())].clone();
         random.mutate(&mut input);
         target(&input);
-        // Mutations of mutations, but never far from what is valid.
+        // Mutations of mutations, but never far from valid input.
         let slot = seeds.len() + random.below(64);
         if slot < inputs.len() {
             inputs[slot] = input;
@@ -48,8 +48,8 @@ fn decode() {
 fn encode() {
     run(
         &[
-            // A word, sizes of buffer, head and tail; then a kind with a shift and eight bytes a
-            // frame.
+            // A word size, the sizes of buffer, head and tail; then for each frame a kind with a
+            // shift, and eight bytes.
             b"\x02\x40\x03\x02\x00\0\0\0\0\0\x40\x10\0\x01\0\0\0\0\0\x40\x10\x10\x01\0\0\0\0\0\x40\x10\x10\x03\0\0\0\0\0\0\0\x05\x02\xff\xff\xff\xff\xff\xff\xff\xff",
             b"\x01\x10\x00\x01\x81\x80\0\0\0\0\0\0\0\x81\x80\0\0\0\0\0\0\0\x81\x80\0\0\0\0\0\0\0\xff\x80\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x07",
             b"\x00\xff\x01\x00\xc1\xff\xff\0\0\0\0\0\0\xc2\x7f\xff\0\0\0\0\0\0\xc0\x7f\xff\0\0\0\0\0\0\xc3\x7f\xff\0\0\0\0\0\0",

@@ -1,13 +1,12 @@
-//! "Neither direction allocates or panics": seen in the object code of a release build, not only
-//! promised.
+//! Encoder and decoder never allocate or panic: checked in the object code of a release build.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Names that code which may panic, or may allocate, refers to.
+/// Symbol names that code refers to if it may panic or allocate.
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
-/// The object code of a `no_std` crate, compiled as a release build is.
+/// The object code of a `no_std` crate, compiled like a release build.
 fn object(name: &str, source: &Path, directory: &Path, more: &[&str]) -> Vec<u8> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let object = directory.join(format!("{name}.o"));
@@ -65,7 +64,7 @@ fn object_code_that_panics_or_allocates_is_found() {
          pub fn boxed(value: u64) -> alloc::boxed::Box<u64> { alloc::boxed::Box::new(value) }\n",
     )
     .unwrap();
-    // Not inlined into another crate, so that there is object code at all.
+    // Functions that are inlined into other crates would leave no object code.
     let control = object("control", &source, directory, &["-Clink-dead-code"]);
     for name in FORBIDDEN {
         assert!(mentions(&control, name), "{name}");

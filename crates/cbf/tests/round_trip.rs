@@ -1,4 +1,4 @@
-//! What is encoded is decoded as the same, for every word size and any size of buffer.
+//! Encoded frames decode unchanged, for every word size and any buffer size.
 
 use crate::fuzz_cbf::cbf_encode::encode_properties;
 use backtrail_cbf::{
@@ -10,7 +10,7 @@ fn word() -> impl Strategy<Value = WordSize> {
     prop::sample::select(&WordSize::ALL[..])
 }
 
-/// Addresses of all lengths, with those around the wrap-around and near to each other more often.
+/// Addresses of all lengths; those near the wrap-around and near each other are more frequent.
 fn value(word: WordSize) -> impl Strategy<Value = u64> {
     let bits = word.bits();
     prop_oneof![
@@ -108,7 +108,7 @@ fn sizes_of_recursions() {
             (Frame::Ra(0x55d4_c0de_1075), 1),
         ]
     };
-    // Information byte and end; 7 + 2 + 7 + 7 bytes of frames; an opcode and the count of further
+    // Information byte and end; 7 + 2 + 7 + 7 bytes of frames; an opcode and the number of further
     // copies.
     assert_eq!(encode(WordSize::Bits64, &stack(300)).len(), 25 + 3);
     assert_eq!(encode(WordSize::Bits64, &stack(70_000)).len(), 25 + 4);
@@ -245,7 +245,7 @@ fn what_the_word_cannot_tell_is_refused_and_the_rest_goes_on() {
     let len = encoder.finish(End::Complete);
     assert_eq!(buffer[..len], *b"\x00\x18\xff\x00");
 
-    // Nor can it tell an omission of more frames than an address has values.
+    // A count of omitted frames that exceeds the word is refused, too.
     let mut buffer = [0; 20];
     let mut encoder = EndsEncoder::new(&mut buffer, WordSize::Bits16, 1, &mut []).unwrap();
     for _ in 0..=0xffff {

@@ -1,5 +1,5 @@
-//! The shared byte strings: what a strict and a lenient reader make of them, and how stacks are
-//! written.
+//! The shared test vectors: how a strict and a lenient reader decode them, and how stacks are
+//! encoded.
 
 use backtrail_cbf::{Decoder, Encoder, End, Ended, ErrorKind, Frame, WordSize};
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn bytes(hex: &Value) -> Vec<u8> {
         .collect()
 }
 
-/// The frames as JSON tells them, and whether a "truncated" one follows.
+/// The frames that the JSON lists, and whether a "truncated" one follows.
 fn frames(list: &Value) -> (Vec<Frame>, bool) {
     let mut frames = Vec::new();
     let mut truncated = false;
@@ -44,7 +44,7 @@ fn frames(list: &Value) -> (Vec<Frame>, bool) {
     (frames, truncated)
 }
 
-/// The frames of a backtrace one by one, how it ended, and its word.
+/// The frames of a backtrace one by one, how it ended, and its word size.
 fn decode(data: &[u8], lenient: bool) -> Result<(Vec<Frame>, Ended, WordSize), backtrail_cbf::Error> {
     let mut decoder = Decoder::new(data)?;
     if lenient {
@@ -89,7 +89,7 @@ fn decodes_in_both_modes() {
     }
 }
 
-/// The error is of the kind that the vector names, at the place where the vector's bytes have it.
+/// Checks that the error has the kind that the vector names, and the right offset in its bytes.
 fn assert_error(name: &str, expected: &str, error: backtrail_cbf::Error, data: &[u8]) {
     let position = |byte: u8| data.iter().position(|&b| b == byte).unwrap() as u64;
     let (same, offset) = match (expected, error.kind) {
@@ -129,7 +129,7 @@ fn encodes() {
         let name = vector["name"].as_str().unwrap();
         let word = WordSize::from_bits(vector["word_bits"].as_u64().unwrap() as u32).unwrap();
         let (mut stack, truncated) = frames(&vector["frames"]);
-        // Long runs are listed in part; `frame_count` tells how long they are.
+        // Long runs are listed only in part; `frame_count` is the full length.
         let count = vector["frame_count"].as_u64().unwrap() as usize - usize::from(truncated);
         if let Some(&last) = stack.last() {
             stack.resize(count, last);
@@ -143,7 +143,7 @@ fn encodes() {
         let len = encoder.finish(if truncated { End::Truncated } else { End::Complete });
         assert_eq!(buffer[..len], bytes(&vector["spec_hex"]), "{name}");
 
-        // Others' encodings mean the same: without `rep`, and Swift's without `a` and `end`.
+        // Other encodings of the same frames: without `rep`, and Swift's without `a` and `end`.
         for other in ["spec_norep_hex", "swift_model_hex", "swift_6_2_3_hex"] {
             if vector[other].is_null() {
                 continue;

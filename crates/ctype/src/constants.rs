@@ -11,11 +11,11 @@ pub(crate) const CTF_MODEL_ILP32: u64 = 1;
 pub(crate) const CTF_MODEL_LP64: u64 = 2;
 /// The name of the member that is every other one's parent, and of the section (`_CTF_SECTION`).
 pub const CTF_SECTION: &[u8] = b".ctf";
-/// The magic number of Solaris, illumos and the BSDs' CTF, another format.
+/// The magic number of another format, the CTF of Solaris, illumos and the BSDs.
 pub const SUN_CTF_MAGIC: u16 = 0xcff1;
 /// `BTF_MAGIC`.
 pub const BTF_MAGIC: u16 = 0xeb9f;
-/// The upper 48 bits of the word behind the BTF header that tell CTF version 4 from BTF.
+/// The upper 48 bits of the word after the BTF header, which distinguish CTF version 4 from BTF.
 pub const CTF4_MAGIC: u64 = 0xd167_ae03_a2c5;
 
 /// The version of a dict ("CTF Preamble").
@@ -24,7 +24,7 @@ pub const CTF4_MAGIC: u64 = 0xd167_ae03_a2c5;
 pub enum Version {
     /// `CTF_VERSION_1`: ids and sizes of 16 bits.
     V1 = 1,
-    /// `CTF_VERSION_1_UPGRADED_3`: version 1 that a library of version 3 wrote again.
+    /// `CTF_VERSION_1_UPGRADED_3`: version 1, rewritten by a library of version 3.
     V1Upgraded = 2,
     /// `CTF_VERSION_2`: ids of 32 bits.
     V2 = 3,
@@ -60,7 +60,7 @@ impl Version {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// `CTF_F_COMPRESS`: all behind the header is one zlib stream.
+    /// `CTF_F_COMPRESS`: everything after the header is one zlib stream.
     pub const COMPRESS: Flags = Flags(0x1);
     /// `CTF_F_NEWFUNCINFO`: the function section has a type for each symbol.
     pub const NEWFUNCINFO: Flags = Flags(0x2);
@@ -68,7 +68,7 @@ impl Flags {
     pub const IDXSORTED: Flags = Flags(0x4);
     /// `CTF_F_DYNSTR`: external strings and symbols are those of `.dynstr` and `.dynsym`.
     pub const DYNSTR: Flags = Flags(0x8);
-    /// `CTF_F_MAX`: all of them.
+    /// `CTF_F_MAX`: all flags.
     pub const MAX: u8 = 0xf;
 
     /// The flags and the specification's names for them.
@@ -79,7 +79,7 @@ impl Flags {
         (Flags::DYNSTR, "CTF_F_DYNSTR"),
     ];
 
-    /// Whether all of `other`'s bits are set.
+    /// Whether all bits of `other` are set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -122,7 +122,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, each at its number.
+    /// All kinds, each at the index of its number.
     pub const ALL: [Kind; 15] = [
         Kind::Unknown,
         Kind::Integer,
@@ -146,7 +146,7 @@ impl Kind {
         Kind::ALL.get(number as usize).copied()
     }
 
-    /// The word for it, as in JSON.
+    /// The kind's name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Unknown => "unknown",
@@ -167,7 +167,7 @@ impl Kind {
         }
     }
 
-    /// What C writes before a name of this kind: `struct`, `union` or `enum`, or nothing.
+    /// The keyword that C requires before a name of this kind: `struct`, `union`, `enum` or none.
     pub const fn keyword(self) -> Option<&'static str> {
         match self {
             Kind::Struct | Kind::Union | Kind::Enum => Some(self.name()),
@@ -175,20 +175,20 @@ impl Kind {
         }
     }
 
-    /// Whether it is a qualifier.
+    /// Whether the kind is a qualifier.
     pub const fn is_qualifier(self) -> bool {
         matches!(self, Kind::Volatile | Kind::Const | Kind::Restrict)
     }
 }
 
-/// How an integer, a float or a slice of one is encoded ("Integer types", "Floating-point types").
+/// The encoding of an integer, a float or a slice ("Integer types", "Floating-point types").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Encoding {
-    /// Of integers bits (`CTF_INT_*`), of floats a number (`CTF_FP_*`).
+    /// For integers, bits (`CTF_INT_*`); for floats, a number (`CTF_FP_*`).
     pub format: u8,
-    /// Bits from the start of the storage to the value.
+    /// The offset of the value from the start of the storage, in bits.
     pub offset: u16,
-    /// Bits of the value.
+    /// The width of the value in bits.
     pub bits: u16,
 }
 
@@ -201,7 +201,7 @@ impl Encoding {
     pub const BOOL: u8 = 0x4;
 }
 
-/// Which of a dict's two tables has a symbol's type ("Data objects", "Functions").
+/// The kind of a symbol: which of a dict's two tables has its type ("Data objects", "Functions").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SymbolKind {
     /// `STT_OBJECT`
@@ -210,7 +210,7 @@ pub enum SymbolKind {
     Function,
 }
 
-/// Symbols that linkers make: they have no place in the tables.
+/// Symbols that linkers define; they are not in the tables.
 pub(crate) const SKIPPED_SYMBOLS: [&[u8]; 8] = [
     b"_START_",
     b"_END_",

@@ -1,4 +1,4 @@
-//! The text that GNU objdump prints for types: of binutils 2.40, of 2.44, or of 2.47.
+//! Dumping types as text, exactly as GNU objdump of binutils 2.40, 2.44 or 2.47 prints them.
 
 use std::io::{self, Write};
 
@@ -8,28 +8,28 @@ use crate::measure::{AlignmentRule, Measures};
 use crate::read::{StructMember, Symbol, Type, TypeId, Types};
 use crate::spell::{Dimensions, spell};
 
-/// Types that a line goes on to with arrows. Real ones are some dozen.
+/// The most arrows to further types on a line. Real lines have a few dozen.
 const MAX_ARROWS: usize = 256;
-/// Structs within structs whose members are shown.
+/// The deepest nesting of structs whose members are shown.
 const MAX_DEPTH: usize = 40;
-/// Lines for members at least, and how many more for each byte of the dict: a few types that
-/// contain each other twice could have any number.
+/// The limit on lines for members, to which a multiple of the dict's length is added: a few types
+/// that contain each other twice could have any number.
 const MEMBERS: usize = 1 << 20;
 const MEMBERS_A_BYTE: usize = 8;
-/// Text that is kept before it is written.
+/// The size of the output buffer.
 const BUFFER: usize = 64 << 10;
 
-/// Values of a long enum that are shown: so many at each end.
+/// The number of values shown at each end of a long enum.
 const ENDS: usize = 5;
 
-/// Which objdump's text.
+/// The release of objdump whose text to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// binutils 2.40.
     Binutils2_40,
-    /// binutils 2.44: types that look-ups by name do not see are in braces.
+    /// binutils 2.44: types that look-ups by name can't find are in braces.
     Binutils2_44,
-    /// binutils 2.47: indexed symbols are said to be, and arrays have their dimensions as in C.
+    /// binutils 2.47: indexed symbols are marked, and the dimensions of arrays are in C's order.
     Binutils2_47,
 }
 
@@ -41,14 +41,14 @@ impl Style {
         }
     }
 
-    /// The names of flags.
+    /// The names of the flags.
     fn flags(self, flags: Flags) -> String {
         let mut text = String::new();
         let mut before = 0;
         for (flag, name) in Flags::NAMES {
             let present = flags.contains(flag);
             let comma = match self {
-                // Each place between names has one where there are flags on both sides of it.
+                // There is a separator between two names if flags are set on both sides of it.
                 Style::Binutils2_40 => flags.0 & before != 0 && flags.0 & !before != 0,
                 _ => flags.0 & before != 0 && present,
             };
@@ -60,12 +60,12 @@ impl Style {
     }
 }
 
-/// What could not be shown; everything else was.
+/// The items that could not be shown; everything else was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The first thing that can't be read.
+    /// The first error.
     pub first: Error,
-    /// How many things can't be read.
+    /// The number of items that can't be read.
     pub count: u32,
 }
 
@@ -78,10 +78,10 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Writes a dict's text, from its header to its strings. `symbols` are those that
-/// [`crate::Dict::symbol_types`] asks for; `None` where the file has no symbol table.
+/// Writes a dict's text, from its header to its strings. `symbols` are those for
+/// [`crate::Dict::symbol_types`]; `None` if the file has no symbol table.
 ///
-/// What can't be read is left out, and told as the inner result.
+/// Items that can't be read are left out, and the inner result reports them.
 pub fn dump(
     types: Types<'_>,
     style: Style,
@@ -115,12 +115,12 @@ struct Dump<'d, 'o> {
     out: &'o mut dyn Write,
 }
 
-/// What is said of a type besides its name.
+/// The details to print for a type besides its name.
 #[derive(Clone, Copy)]
 enum Line {
-    /// A type in the list of types, seen by look-ups or not; all that it refers to follows.
+    /// A type in the list of types, root-visible or not; the types that it refers to follow.
     Own { root: bool },
-    /// The type of a symbol; all that it refers to follows.
+    /// The type of a symbol; the types that it refers to follow.
     Symbol,
     /// The type of a member.
     Member,
@@ -132,7 +132,7 @@ impl<'d> Dump<'d, '_> {
         let dict = self.types.dict();
         let header = dict.header();
         writeln!(self.out, "    Magic number: {:#x}", crate::constants::CTF_MAGIC)?;
-        // objdump's library rewrites version 1 as it opens it.
+        // objdump's library rewrites version 1 when it opens a dict.
         let version = match header.version {
             Version::V1 => Version::V1Upgraded,
             version => version,
@@ -166,7 +166,7 @@ impl<'d> Dump<'d, '_> {
             ("Type", &header.types),
             ("String", &header.strings),
         ] {
-            // The strings are said to be one byte longer than they are.
+            // objdump prints one byte more than the strings have.
             let more = u64::from(what == "String");
             let (start, end) = (u64::from(part.start), u64::from(part.end) + more);
             if start < end {
@@ -230,7 +230,7 @@ impl<'d> Dump<'d, '_> {
         Ok(())
     }
 
-    /// A name with its type.
+    /// Writes a name with its type.
     fn named(&mut self, named: Result<(&[u8], TypeId)>) -> io::Result<()> {
         let text = named.and_then(|(name, id)| {
             let mut text = Vec::new();
@@ -251,7 +251,7 @@ impl<'d> Dump<'d, '_> {
         self.out.write_all(b"\n")
     }
 
-    /// What can be read; the rest is counted.
+    /// Returns a successful result, and counts an error.
     fn readable<T>(&mut self, read: Result<T>) -> Option<T> {
         let first = match read {
             Ok(read) => return Some(read),
@@ -262,7 +262,7 @@ impl<'d> Dump<'d, '_> {
         None
     }
 
-    /// A type with its members or values. The inner result is of the reading.
+    /// Writes a type with its members or values. The inner result is that of reading it.
     fn own_type(&mut self, id: TypeId, text: &mut Vec<u8>) -> io::Result<Result<()>> {
         let own = match self.own_line(id, text) {
             Ok(own) => own,
@@ -308,7 +308,7 @@ impl<'d> Dump<'d, '_> {
         };
         for member in members {
             let shown = member.and_then(|member| self.member(of, member, base, indent, depth, text));
-            // What is not represented ends the list, as it does in objdump.
+            // A member that is not represented ends the list, as in objdump.
             let inner = match shown {
                 Ok(Some(inner)) => inner,
                 Ok(None) => return Ok(Ok(())),
@@ -328,7 +328,7 @@ impl<'d> Dump<'d, '_> {
         Ok(Ok(()))
     }
 
-    /// A member's line; gives its type behind typedefs, and where it begins.
+    /// Writes a member's line; returns its type without typedefs, and its offset.
     fn member(
         &mut self,
         of: &Type<'d>,
@@ -355,7 +355,7 @@ impl<'d> Dump<'d, '_> {
         Ok(Some((inner, offset)))
     }
 
-    /// A type in a line, with the types that it refers to.
+    /// Describes a type on a line, with the types that it refers to.
     fn describe(&mut self, id: TypeId, line: Line, text: &mut Vec<u8>) -> Result<()> {
         let mut next = id;
         for _ in 0..MAX_ARROWS {
@@ -388,7 +388,7 @@ impl<'d> Dump<'d, '_> {
         if matches!(line, Line::Member) {
             text.extend(b"ID ");
         }
-        // A slice has the kind of what it is a slice of.
+        // A slice has the kind of the type that is sliced.
         let kind = match of.kind() {
             Kind::Slice => self.types.get(of.slice()?.of)?.kind(),
             kind => kind,
@@ -438,7 +438,7 @@ impl<'d> Dump<'d, '_> {
     }
 }
 
-/// The values of an enum. Of slices, objdump does not leave any out.
+/// Writes the values of an enum. For slices, objdump does not leave any out.
 fn enumerators(of: &Type<'_>, indent: usize, shorten: bool, text: &mut Vec<u8>) -> Result<()> {
     let enumerators = of.enumerators()?;
     let count = enumerators.len();

@@ -1,11 +1,11 @@
-//! What can be wrong with types, and where.
+//! Errors of reading types, and where they occurred.
 
 use core::fmt;
 
 /// The result of a read.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// A related format that is not this one.
+/// A related format that this crate does not read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Foreign {
     /// The CTF of Solaris, illumos and the BSDs.
@@ -14,7 +14,7 @@ pub enum Foreign {
     Btf,
     /// CTF version 4, of a development branch.
     Ctf4,
-    /// An archive of such.
+    /// An archive of CTF version 4.
     Archive2,
 }
 
@@ -29,63 +29,62 @@ impl Foreign {
     }
 }
 
-/// What was wrong with the bytes.
+/// The kind of error found in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The data ends this many bytes too early.
     Truncated {
-        /// Bytes that are missing.
+        /// The number of missing bytes.
         missing: u64,
     },
-    /// No magic number of the format; the first two bytes as a little-endian number.
+    /// The first two bytes, here as a little-endian number, are not a magic number of the format.
     Magic(u16),
     /// Another format.
     Foreign(Foreign),
-    /// A version that is not known.
+    /// Unknown version.
     Version(u8),
-    /// A version of BTF that is not known.
+    /// Unknown version of BTF.
     BtfVersion(u8),
-    /// A flag that is not known.
+    /// Unknown flag.
     Flags(u8),
-    /// A part of the dict begins before the one in front of it, or behind the end; the offset in
+    /// A part of the dict begins before the previous part, or after the end. Contains the offset in
     /// the header.
     PartOffset(u32),
-    /// An index is not as long as its table, or a table does not consist of whole entries; the
+    /// An index and its table differ in length, or a table has an incomplete entry. Contains the
     /// length in bytes.
     PartLength(u32),
     /// The zlib stream is damaged.
     Inflate,
-    /// The zlib stream gives other than this many bytes.
+    /// The zlib stream does not inflate to this many bytes.
     InflatedSize(u64),
     /// An unknown kind of type.
     Kind(u32),
     /// There is no type with this id.
     TypeId(u32),
-    /// The id is of the parent, and there is none at hand.
+    /// The id is one of the parent's, which is not available.
     NoParent(u32),
-    /// The type is of a kind that has no such thing.
+    /// Types of this kind do not have the requested property.
     WrongKind(crate::Kind),
-    /// There is no string at this place in the table; bit 31: of the external table.
+    /// There is no string at this offset of the table; bit 31 selects the external table.
     Name(u32),
-    /// A type that must have a name has none; its id.
+    /// The type with this id must have a name but has none.
     Nameless(u32),
-    /// The type with this id consists of itself, or its references go on for too long.
+    /// The type with this id contains itself, or its chain of references is too long.
     Cycle(u32),
-    /// The type with this id has no size: it is only declared or not represented.
+    /// The type with this id has no size: it is only declared, or not represented.
     NoSize(u32),
     /// The size of the type with this id does not fit into 64 bits.
     SizeOverflow(u32),
-    /// The text for the type with this id is longer than types have it.
+    /// The text for the type with this id is longer than any plausible type's.
     TooLong(u32),
 }
 
-/// A failed read: what was wrong, and where.
+/// A failed read: the kind of error and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// What was wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// Offset in bytes from the start of the archive or of the dict, as it is after it was
-    /// inflated.
+    /// Offset in bytes from the start of the archive or of the inflated dict.
     pub offset: u64,
 }
 
@@ -98,7 +97,7 @@ impl Error {
         }
     }
 
-    /// The same error, this much further on.
+    /// The same error, at an offset that is `by` bytes larger.
     pub(crate) fn shifted(self, by: usize) -> Error {
         Error {
             offset: self.offset.saturating_add(by as u64),
@@ -112,7 +111,7 @@ impl From<backtrail_wire::Error> for Error {
     fn from(error: backtrail_wire::Error) -> Error {
         let missing = match error.kind {
             backtrail_wire::ErrorKind::Truncated { missing } => missing,
-            // A string without an end lacks its zero byte; nothing else is read here.
+            // An unterminated string lacks its zero byte; nothing else is read here.
             _ => 1,
         };
         Error {

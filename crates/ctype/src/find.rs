@@ -1,4 +1,4 @@
-//! Symbols and types by name: what they are, with the members of structs and where they lie.
+//! Finding symbols and types by name, and describing them with the offsets of struct members.
 
 use crate::constants::{Kind, SymbolKind};
 use crate::error::{Error, ErrorKind, Result};
@@ -6,26 +6,26 @@ use crate::measure::{AlignmentRule, Measures};
 use crate::print::{Name, Plain};
 use crate::read::{Symbol, Type, TypeId, Types};
 
-/// Members that are listed: nameless structs in each other could have any number.
+/// The most members to list, because nested nameless structs could have any number.
 const MAX_MEMBERS: usize = 1 << 20;
-/// Nameless structs in each other.
+/// The deepest nesting of nameless structs.
 const MAX_DEPTH: usize = 40;
 
-/// What has the name.
+/// The kind of item that has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A function.
     Function,
     /// A data object.
     Object,
-    /// A variable that is told by name only.
+    /// A variable from the variable section, which is stored by name.
     Variable,
     /// A type.
     Type(Kind),
 }
 
 impl What {
-    /// The word for it, as in JSON.
+    /// The name used in JSON.
     pub fn name(self) -> &'static str {
         match self {
             What::Function => "function",
@@ -36,27 +36,27 @@ impl What {
     }
 }
 
-/// Something of a name, and its type.
+/// An item that has the name, and its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it is.
+    /// The kind of item.
     pub what: What,
-    /// Its type, or itself.
+    /// The id of its type or, for a type, its own id.
     pub id: TypeId,
 }
 
-/// What is known of it.
+/// The description of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// The C declaration, without a semicolon; of a struct, union or enum without its body.
+    /// The C declaration without a semicolon; for a struct, union or enum, without its body.
     pub declaration: String,
-    /// Bytes; `None` of a function and where the size is not known.
+    /// The size in bytes; `None` for a function, or if the size is unknown.
     pub size: Option<u64>,
-    /// The members of a struct or union. Those of nameless members are among them.
+    /// The members of a struct or union, including those of nameless members.
     pub members: Vec<Member>,
     /// The values of an enum.
     pub values: Vec<(String, i32)>,
-    /// Of a function: what it returns, its arguments, and whether more may follow.
+    /// A function's return type, arguments, and whether it is variadic.
     pub signature: Option<Signature>,
 }
 
@@ -65,31 +65,31 @@ pub struct Description {
 pub struct Member {
     /// The name.
     pub name: String,
-    /// The C declaration, without the bits of a bit field.
+    /// The C declaration, without the width of a bit field.
     pub declaration: String,
     /// The type alone.
     pub type_name: String,
-    /// Bits from the struct's start.
+    /// The offset from the struct's start, in bits.
     pub bit_offset: u64,
-    /// Bytes of its type, where they are known.
+    /// The size of its type in bytes, if known.
     pub size: Option<u64>,
-    /// Bits of a bit field.
+    /// The width of a bit field in bits.
     pub bits: Option<u16>,
 }
 
 /// The types of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// What it returns.
+    /// The return type.
     pub returns: String,
-    /// Its arguments.
+    /// The argument types.
     pub arguments: Vec<String>,
-    /// Whether more may follow.
+    /// Whether the function is variadic.
     pub variadic: bool,
 }
 
-/// All that has a name in a dict, its parent not included: symbols, then types. What can't be read
-/// is passed over.
+/// Finds everything with a name in a dict, not in its parent: symbols, then types. Skips items that
+/// can't be read.
 pub fn find(types: Types<'_>, symbols: &[Symbol<'_>], name: Name<'_>) -> Vec<Found> {
     let dict = types.dict();
     let mut all = Vec::new();
@@ -105,7 +105,7 @@ pub fn find(types: Types<'_>, symbols: &[Symbol<'_>], name: Name<'_>) -> Vec<Fou
                 .map(|(_, id)| Found { what, id });
             all.extend(found);
         }
-        // Compilers tell objects twice.
+        // Compilers store objects twice, also as variables.
         let variables = dict.variables().flatten().filter(|(name, _)| *name == wanted);
         for (_, id) in variables {
             if !all.iter().any(|found| found.id == id) {
@@ -127,7 +127,7 @@ pub fn find(types: Types<'_>, symbols: &[Symbol<'_>], name: Name<'_>) -> Vec<Fou
     all
 }
 
-/// Describes what was found by this name.
+/// Describes an item found by this name.
 pub fn describe(types: Types<'_>, found: Found, name: &str) -> Result<Description> {
     let plain = &mut Plain::new(types);
     let of = types.get(found.id)?;

@@ -1,4 +1,4 @@
-//! What the fuzz targets and the tests call: any bytes give an answer or an error.
+//! Entry points of the fuzz targets and tests: any bytes give an answer or an error.
 
 use std::io::{self, Write};
 
@@ -12,12 +12,12 @@ use crate::write::{self, Contents};
 use crate::{AlignmentRule, Archive, Dict, Lent, Measures, Symbol, Types};
 use crate::{btf, diff, find};
 
-/// Dicts of an archive that are looked at: many may lie at one place.
+/// The most dicts of an archive to read, because many may be at one offset.
 const MAX_DICTS: usize = 8;
-/// Bytes of text that are taken.
+/// The most bytes of text to accept.
 const MAX_TEXT: usize = 1 << 20;
 
-/// Strings and symbols of a file that is not there.
+/// Strings and symbols of an imaginary file around the section.
 const STRINGS: &[u8] = b"\0external\0";
 const SYMBOLS: [Symbol<'static>; 3] = [
     Symbol {
@@ -34,7 +34,7 @@ const SYMBOLS: [Symbol<'static>; 3] = [
     },
 ];
 
-/// Reads all that dicts have, and measures every type.
+/// Reads everything in each dict, and measures every type.
 pub fn read_ctype(data: &[u8]) {
     each_dict(data, |types| {
         let dict = types.dict();
@@ -42,7 +42,7 @@ pub fn read_ctype(data: &[u8]) {
         assert!(header.body_size() >= header.types.end as usize);
         let _ = (dict.parent_name(), dict.parent_label(), dict.cu_name());
         let _ = (dict.labels().count(), dict.variables().count());
-        // Each string has its end, or the table has.
+        // Each string has a terminator, except perhaps the last.
         assert!(dict.strings().map(|(_, string)| string.len() + 1).sum::<usize>() <= header.strings.len() + 1);
         for kind in [SymbolKind::Object, SymbolKind::Function] {
             assert!(dict.symbol_types(kind, &SYMBOLS).count() <= data_words(dict));
@@ -55,7 +55,7 @@ pub fn read_ctype(data: &[u8]) {
             assert_eq!(found.id(), id);
             let _ = (found.name(), found.reference(), found.forwarded(), found.encoding());
             let _ = (found.array(), found.slice());
-            // All that a record promises lies in the dict.
+            // Everything that a record describes is inside the dict.
             for member in found.members().into_iter().flatten() {
                 assert!(!matches!(member, Err(error) if is_truncated(error)));
             }
@@ -75,7 +75,7 @@ pub fn read_ctype(data: &[u8]) {
     });
 }
 
-/// Writes the text that objdump would.
+/// Writes the text that objdump would print.
 pub fn show_ctype(data: &[u8]) {
     each_dict(data, |types| {
         for style in [Style::Binutils2_40, Style::Binutils2_47] {
@@ -86,7 +86,7 @@ pub fn show_ctype(data: &[u8]) {
     });
 }
 
-/// Prints C, and finds what has a name.
+/// Prints C, and looks up everything that has a name.
 pub fn print_ctype(data: &[u8]) {
     each_dict(data, |types| {
         let options = Options {
@@ -106,8 +106,7 @@ pub fn print_ctype(data: &[u8]) {
     });
 }
 
-/// Links what the dicts have, in every mode; what was linked is written, read again, and linked
-/// again.
+/// Links the dicts in every mode; writes the result, reads it, and links it again.
 pub fn link_ctype(data: &[u8]) {
     let lent = Lent {
         strings: STRINGS,
@@ -135,8 +134,8 @@ pub fn link_ctype(data: &[u8]) {
         };
         let read: usize = units.iter().map(|unit| unit.types.len()).sum();
         let written: usize = linked.children.iter().map(|child| child.types.len()).sum();
-        // What is ambiguous may be declared in the parent besides, and what leads to it be there
-        // too.
+        // Ambiguous types may also be declared in the parent, and types that lead to them may be
+        // there, too.
         assert!(linked.parent.types.len() + written <= 3 * read);
         let Ok(bytes) = linked.write(&write::Options::new(Endian::Little), 8) else {
             continue;
@@ -157,11 +156,11 @@ pub fn link_ctype(data: &[u8]) {
     }
 }
 
-/// Reads BTF; what it says is written, opened, and printed.
+/// Reads BTF, writes it as a dict, opens that, and prints it.
 pub fn read_btf(data: &[u8]) {
     let Ok(found) = btf::read(data) else { return };
     let (types, symbols) = (found.unit.types.len(), found.unit.symbols.len());
-    // Each has its bytes; void and the types of bit fields come besides.
+    // Each takes at least 12 bytes; void and the types of bit fields are added.
     assert!(12 * (types + symbols) <= 2 * data.len() + 12);
     let Ok(bytes) = found.to_dict() else { return };
     let dict = Dict::open(&bytes, Lent::default()).expect("what was written opens");
@@ -170,8 +169,7 @@ pub fn read_btf(data: &[u8]) {
     print_ctype(&bytes);
 }
 
-/// Compares the first half with all of it: whatever they are, nothing has changed between a file
-/// and itself.
+/// Compares the first half with the whole: every change must have a name and a description.
 pub fn diff_ctype(data: &[u8]) {
     let lent = Lent {
         strings: STRINGS,
@@ -215,12 +213,12 @@ fn is_truncated(error: crate::Error) -> bool {
     matches!(error.kind, crate::ErrorKind::Truncated { .. })
 }
 
-/// More entries than this no table of the dict can have.
+/// The most entries that a table of the dict can have.
 fn data_words(dict: &Dict<'_>) -> usize {
     dict.header().body_size() / 2
 }
 
-/// Takes no more than so many bytes of text.
+/// A writer that accepts at most this many bytes of text.
 struct Limited(usize);
 
 impl Write for Limited {

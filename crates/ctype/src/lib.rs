@@ -1,11 +1,11 @@
 //! The Compact C Type Format, versions 1, 2 and 3: read, measure, dump, print as C, find, compare;
-//! version 3: write, link. BTF is read into the same ([`btf`]).
+//! version 3: write, link. BTF is read into the same types ([`btf`]).
 //!
-//! A section holds one dict of types or an [`Archive`] of them: a parent with what units share, and
-//! a child for each unit with types of its own. A [`Dict`] is opened once, with a pass over its
-//! types that checks where each lies; all else is decoded when it is asked for, in place. [`Types`]
-//! is a dict together with its parent: it looks ids up. [`graph::Graph`] is what is written
-//! ([`write`]) and linked ([`link`]):
+//! A section holds one dict of types, or an [`Archive`]: a parent with the types that units share,
+//! and a child for each unit that has types of its own. Opening a [`Dict`] makes one pass over its
+//! types to check their bounds; everything else is decoded in place, on demand. [`Types`] is a dict
+//! together with its parent, and looks up ids. A [`graph::Graph`] is the input for writing
+//! ([`write`]) and linking ([`link`]):
 //!
 //! ```
 //! # use backtrail_ctype::{Lent, link, write};
@@ -19,10 +19,10 @@
 //! # }
 //! ```
 //!
-//! The crate knows no other format: string tables and symbols of the file around a section are lent
-//! by the caller. Reading never panics, takes no more memory than a small multiple of the
-//! (inflated) input, and inflates no further than deflate can have packed. References that go in
-//! circles are errors.
+//! The crate reads no object files: the caller passes the string tables and symbols of the file
+//! that contains the section. Reading never panics, uses at most a small multiple of the (inflated)
+//! input as memory, and inflates no further than deflate can compress. Circular references are
+//! errors.
 #![forbid(unsafe_code)]
 
 pub mod btf;

@@ -1,5 +1,5 @@
-//! Sizes and alignments, remembered: nested types would be measured again for each that contains
-//! them.
+//! Sizes and alignments of types. They are cached, because otherwise nested types would be measured
+//! again for each type that contains them.
 
 use rustc_hash::FxHashMap;
 
@@ -7,16 +7,16 @@ use crate::constants::Kind;
 use crate::error::{ErrorKind, Result};
 use crate::read::{StructMember, TypeId, Types};
 
-/// Structs and arrays within each other; real ones nest some dozens deep.
+/// The deepest nesting of structs and arrays; real ones nest a few dozen deep.
 const MAX_DEPTH: usize = 200;
 
-/// What the alignment of a struct is said to be. The format does not say; attributes may make it
-/// another.
+/// How to derive the alignment of a struct, which the format does not store. Attributes in the
+/// source may change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlignmentRule {
-    /// That of the strictest member, as in C.
+    /// The alignment of the strictest member, as in C.
     StrictestMember,
-    /// That of the first member, as GNU tools show it.
+    /// The alignment of the first member, as GNU tools print it.
     FirstMember,
 }
 
@@ -29,11 +29,11 @@ pub struct Measures<'d> {
     alignments: FxHashMap<TypeId, Result<u64>>,
 }
 
-/// The sizes of enums that are not told otherwise.
+/// The alignment of enums, and their size under [`AlignmentRule::FirstMember`].
 const ENUM: u64 = 4;
 
 impl<'d> Measures<'d> {
-    /// For the types of a dict and of its parent.
+    /// Creates a cache for the types of a dict and its parent.
     pub fn new(types: Types<'d>, rule: AlignmentRule) -> Measures<'d> {
         Measures {
             types,
@@ -43,7 +43,7 @@ impl<'d> Measures<'d> {
         }
     }
 
-    /// Bytes of a type; 0 for a function.
+    /// The size of a type in bytes; 0 for a function.
     pub fn size(&mut self, id: TypeId) -> Result<u64> {
         self.size_at(id, 0)
     }

@@ -1,16 +1,16 @@
-//! The names that GNU tools give to types: like C's, with declarators that stand alone.
+//! Type names as GNU tools print them: like C's, but with declarators without a name.
 
 use crate::constants::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::{Type, TypeId, Types};
 
-/// Functions that take functions, parts of one declarator, and the longest name. Real ones have
-/// some hundred bytes.
+/// Limits on nested function arguments, on the parts of a declarator, and on the length of a name.
+/// Real names have a few hundred bytes.
 const MAX_DEPTH: usize = 40;
 const MAX_PARTS: usize = 100;
 const MAX_BYTES: usize = 32 << 10;
 
-/// In which order the dimensions of an array are shown.
+/// The order in which to print the dimensions of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dimensions {
     /// The innermost first (binutils up to 2.44).
@@ -19,17 +19,17 @@ pub(crate) enum Dimensions {
     OuterFirst,
 }
 
-/// Where a part of a declarator stands: what binds tighter comes later.
+/// The levels of a declarator's parts: parts that bind tighter come later.
 const BASE: usize = 0;
 const POINTER: usize = 1;
 const ARRAY: usize = 2;
 const FUNCTION: usize = 3;
 
-/// The parts of a name, sorted by where they stand.
+/// The parts of a name, by level.
 #[derive(Default)]
 struct Parts<'d> {
     levels: [Vec<Type<'d>>; 4],
-    /// When each level got its first part: the declarator needs parentheses where that is not the
+    /// When each level got its first part: the declarator needs parentheses if that is not the
     /// order of binding.
     first: [Option<usize>; 4],
     levels_met: usize,
@@ -83,7 +83,7 @@ fn append(types: Types<'_>, id: TypeId, dimensions: Dimensions, depth: usize, ou
 impl<'d> Parts<'d> {
     fn collect(types: Types<'d>, id: TypeId, dimensions: Dimensions) -> Result<Parts<'d>> {
         let mut parts = Parts::default();
-        // A qualifier belongs to the pointer or, before there is one, to the base.
+        // A qualifier applies to the pointer or, before there is one, to the base.
         let mut qualifiable = BASE;
         for part in chain(types, id)?.into_iter().rev() {
             let (level, in_front) = match part.kind() {
@@ -107,14 +107,14 @@ impl<'d> Parts<'d> {
     }
 }
 
-/// The types that make up a name, from the outermost declarator to what is declared.
+/// The types that make up a name, from the outermost declarator to the base type.
 fn chain(types: Types<'_>, id: TypeId) -> Result<Vec<Type<'_>>> {
     let mut chain = Vec::new();
     let mut next = id;
     for _ in 0..MAX_PARTS {
         let part = types.get(next)?;
         next = match part.kind() {
-            // Slices have no name of their own; neither has a nameless typedef.
+            // Slices have no name of their own; neither does a nameless typedef.
             Kind::Slice => part.slice()?.of,
             Kind::Typedef if part.name()?.is_empty() => part.reference()?,
             Kind::Array => {

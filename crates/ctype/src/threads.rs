@@ -1,15 +1,15 @@
-//! Threads for the length of one call.
+//! Threads that live only as long as one call.
 //!
-//! A library must not leave threads in its caller's process: a forked child would wait for them for
-//! ever, and some system calls refuse processes with several. So whatever runs in parallel runs in
-//! its caller's pool, or in one that ends with the call; never in rayon's global pool.
+//! A library must not leave threads in its caller's process: a forked child would wait for them
+//! forever, and some system calls fail in processes with several threads. So parallel work runs in
+//! the caller's pool, or in one that ends with the call, never in rayon's global pool.
 
 use std::io;
 use std::thread;
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
-/// Runs `work` in the current rayon pool or, outside of any, with threads that have ended when this
+/// Runs `work` in the current rayon pool or, outside of any pool, with threads that end before this
 /// returns.
 pub fn scoped<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_some() {
@@ -28,20 +28,20 @@ pub fn scoped<R: Send>(work: impl FnOnce() -> R + Send) -> R {
             Err(_) => alone(work),
         };
         for worker in workers {
-            // A worker catches panics and hands them to whoever waits for the work.
+            // A worker catches panics and passes them to the thread that waits for the work.
             let _ = worker.join();
         }
         result
     })
 }
 
-/// Runs `work` where no thread can be started.
+/// Runs `work` if no thread can be started.
 fn alone<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let pool: Result<ThreadPool, ThreadPoolBuildError> =
         ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
     match pool {
         Ok(pool) => pool.install(work),
-        // This thread is a pool's already.
+        // This thread already belongs to a pool.
         Err(_) => work(),
     }
 }

@@ -1,4 +1,4 @@
-//! BTF: built by hand, made by gcc and pahole, and the running kernel's, as bpftool tells it.
+//! BTF: built by hand, from gcc and pahole, and the running kernel's, compared with bpftool.
 
 use crate::common;
 
@@ -14,7 +14,7 @@ use backtrail_elf::Image;
 use backtrail_testkit::{place, scratch, skip};
 use common::Random;
 
-/// BTF in the making, without the crate's own layouts.
+/// A builder of BTF that does not use the crate's own layouts.
 struct Maker {
     big: bool,
     types: Vec<u8>,
@@ -49,8 +49,7 @@ impl Maker {
         at
     }
 
-    /// A type: kind, whether it has the flag, how many parts, the third word, and the words behind
-    /// it.
+    /// Adds a type: kind, flag, number of parts, the third word, and the words after it.
     fn add(&mut self, kind: u32, name: &str, flag: bool, vlen: u32, word: u32, data: &[u32]) -> &mut Maker {
         let name = self.name(name);
         for word in [name, u32::from(flag) << 31 | kind << 24 | vlen, word]
@@ -79,7 +78,7 @@ impl Maker {
     }
 }
 
-/// All nineteen kinds, in both byte orders; the numbers of "Type Encoding".
+/// All nineteen kinds, in both byte orders, with the numbers in "Type Encoding".
 fn every_kind(big: bool) -> Vec<u8> {
     let mut maker = Maker::new(big);
     let names = ["a", "b", "c", "low", "wide", "p"].map(|name| maker.name(name));
@@ -103,7 +102,7 @@ fn every_kind(big: bool) -> Vec<u8> {
     maker.add(17, "tag", false, 0, 4, &[u32::MAX]);
     maker.add(18, "user", false, 0, 1, &[]);
     maker.add(19, "big", false, 2, 8, &[low, 5, 0, wide, 0, 1]);
-    // A pointer to what is tagged, and a bit field as it was before there was a flag.
+    // A pointer to a tagged type, and a bit field in the layout from before the flag.
     maker.add(2, "", false, 0, 18, &[]);
     maker.add(1, "narrow", false, 0, 4, &[5]);
     maker.add(4, "old", false, 1, 4, &[a, 21, 2]);
@@ -124,7 +123,7 @@ fn every_kind_is_read() {
         let found = btf::read(&bytes).unwrap();
         assert_eq!(found.big, big);
         let types = &found.unit.types;
-        // 22 less a function, a variable, a section and two tags; void and two bit fields besides.
+        // 22 minus a function, a variable, a section and two tags, plus void and two bit fields.
         assert_eq!(types.len(), 22 - 5 + 3);
         let get = |id: TypeId| types.get(id).unwrap();
         let int = named(types, Kind::Integer, "int");
@@ -164,7 +163,7 @@ fn every_kind_is_read() {
             get(named(types, Kind::Forward, "u_fwd")).body,
             Body::Forward(Kind::Union)
         );
-        // The last pointer sees through the tag.
+        // The last pointer refers to the type without the tag.
         assert!(
             types
                 .nodes()
@@ -224,8 +223,7 @@ fn damage_is_told() {
     assert!(!btf::is_btf(&ctf4));
 }
 
-/// Structs and unions with a name: bytes, and each member's name, place in bits, and bits of a bit
-/// field.
+/// Named structs and unions: size, and each member's name, bit offset, and width of a bit field.
 type Layouts = BTreeMap<String, (u64, Vec<(String, u64, u64)>)>;
 
 fn layouts(graph: &Graph<'_>) -> Layouts {
@@ -248,7 +246,7 @@ fn layouts(graph: &Graph<'_>) -> Layouts {
     layouts
 }
 
-/// The same from bpftool's text.
+/// The same, parsed from bpftool's text.
 fn layouts_of_bpftool(file: &Path) -> Option<Layouts> {
     let tool = ["bpftool", "/usr/sbin/bpftool"].into_iter().find_map(|tool| {
         let output = Command::new(tool)
@@ -292,7 +290,7 @@ fn layouts_of_bpftool(file: &Path) -> Option<Layouts> {
     Some(layouts)
 }
 
-/// The running kernel's types, as bpftool has them.
+/// The running kernel's types are the same as in bpftool's output.
 #[test]
 fn the_running_kernel() {
     let path = Path::new("/sys/kernel/btf/vmlinux");
@@ -314,8 +312,8 @@ fn the_running_kernel() {
     println!("{} types of {} bytes", dict.len(), bytes.len());
 }
 
-/// The program that gcc has compiled, of a machine in either byte order: its BTF says what its
-/// compact C types say.
+/// A program compiled by gcc, for machines of both byte orders: its BTF and its compact C types
+/// have the same contents.
 #[test]
 fn gcc_says_the_same() {
     let folder = scratch();
@@ -342,7 +340,7 @@ fn gcc_says_the_same() {
             let dict = Dict::open(&of_ctf, Lent::default()).unwrap();
             let ours = layouts(&found.unit.types);
             let expected = layouts(&Graph::read(dict.types()).unwrap());
-            // gcc 12 leaves members out of BTF whose types it can't say.
+            // gcc 12 leaves out members whose types it can't express in BTF.
             let same = ours
                 .iter()
                 .filter(|(name, layout)| expected.get(*name) == Some(*layout))
@@ -365,13 +363,13 @@ fn gcc_says_the_same() {
     }
 }
 
-/// What pahole makes of DWARF.
+/// BTF that pahole generates from DWARF.
 #[test]
 fn paholes_btf() {
     let folder = scratch();
     let (object, made) = (folder.path().join("kinds.so"), folder.path().join("btf"));
     let source = folder.path().join("source.c");
-    // It drops or refuses _Atomic and complex numbers, so the test programs are not for it.
+    // It drops or rejects _Atomic and complex numbers, so it can't process the test programs.
     let text = "
         enum colour { RED = -1, GREEN = 7 }; union number { int i; double d; char bytes[16]; };
         struct inner { unsigned a : 3, b : 13; signed long c : 40; struct { int x, y; }; union number n[2][3]; };

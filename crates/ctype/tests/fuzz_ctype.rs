@@ -1,4 +1,4 @@
-//! Damaged sections: mutations and beginnings of sound ones, and some that are damaged with care.
+//! Damaged sections: mutations and prefixes of valid ones, and some with deliberate damage.
 
 use crate::common;
 
@@ -32,8 +32,8 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The section of a library that gcc and GNU ld made; small enough for ld to leave it uncompressed,
-/// where damage does most.
+/// The section of a library built with gcc and GNU ld. It is small enough for ld to leave it
+/// uncompressed, and so more sensitive to damage.
 fn linked() -> Option<Vec<u8>> {
     let folder = backtrail_testkit::scratch();
     let library = folder.path().join("kinds.so");
@@ -51,7 +51,7 @@ fn linked() -> Option<Vec<u8>> {
     Some(library[section].to_vec())
 }
 
-/// What real tools made, damaged anywhere.
+/// Sections from real tools, damaged anywhere.
 #[test]
 fn mutations_of_a_linked_library() {
     let Some(section) = linked() else { return };
@@ -177,10 +177,10 @@ fn circles() {
     }
 }
 
-/// A few types that would make endless text.
+/// A few types that would produce endless text.
 #[test]
 fn explosions() {
-    // Structs, arrays and functions, each made of two of the one before.
+    // Structs, arrays and functions, each with two of the previous one.
     let data = dict(|maker| {
         for level in 0..60 {
             let last = 1 + 3 * level;
@@ -218,8 +218,8 @@ fn lies_about_sizes() {
     assert_eq!(open(&[0xf2, 0xdf, 4, 0x10]), ErrorKind::Flags(0x10));
     assert_eq!(open(&[0xdf, 0xf2, 9, 0]), ErrorKind::Version(9));
 
-    // A small stream that gives a lot, as it announces or not; and one that announces more than it
-    // can give.
+    // A small stream that inflates to a lot, with a right or wrong length in the header; and one
+    // whose header claims more than it can hold.
     let bomb = |announced: u32, real: usize| {
         use std::io::Write;
         let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
@@ -227,7 +227,7 @@ fn lies_about_sizes() {
         let mut maker = Maker::new(4, false);
         maker.flags |= 1;
         let (mut data, _) = maker.parts();
-        // All strings.
+        // Everything is strings.
         data[44..52].copy_from_slice(&[0u32.to_le_bytes(), announced.to_le_bytes()].concat());
         data[8..44].fill(0);
         data.extend(packer.finish().unwrap());
@@ -244,7 +244,7 @@ fn lies_about_sizes() {
     assert_eq!(open(&no_stream), ErrorKind::Inflate);
     assert!(Dict::open(&bomb(1_000_000, 1_000_000), Lent::default()).is_ok());
 
-    // An archive that promises more members than it has bytes for.
+    // An archive that claims more members than it has bytes for.
     let mut section = archive(&[(".ctf", sound.clone())]);
     section[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
     assert!(matches!(

@@ -1,4 +1,4 @@
-//! Linking: the talk's example, GNU ld's results, equal children, threads.
+//! Linking: an example from a talk, comparison with GNU ld, equal children, threads.
 
 use crate::common;
 
@@ -23,7 +23,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Objects that gcc made of some sources.
+/// Objects that gcc compiled from some sources.
 struct Objects {
     binutils: Binutils,
     folder: TempDir,
@@ -41,7 +41,7 @@ impl Objects {
             sections: Vec::new(),
         };
         for source in sources {
-            // So that units have short names, the same everywhere.
+            // Relative paths give units short names that are the same everywhere.
             let name = source.file_name().unwrap();
             fs::copy(source, objects.folder.path().join(name)).unwrap();
             let object = objects.folder.path().join(name).with_extension("o");
@@ -62,7 +62,7 @@ impl Objects {
         gcc
     }
 
-    /// What GNU ld makes of them.
+    /// The file that GNU ld links from them.
     fn linked(&self, flags: &[&str]) -> PathBuf {
         let output = self.folder.path().join("linked");
         run(self.gcc().args(flags).args(&self.paths).arg("-o").arg(&output));
@@ -78,7 +78,7 @@ impl Objects {
         run(objdump.arg("--ctf").arg(file))
     }
 
-    /// objdump's text of a file with a section in the place of its own.
+    /// objdump's text of a file whose section is replaced by another.
     fn objdump_of(&self, file: &Path, section: &[u8]) -> String {
         let (bytes, other) = (self.folder.path().join("section"), self.folder.path().join("other"));
         fs::write(&bytes, section).unwrap();
@@ -128,13 +128,13 @@ fn names(section: &[u8]) -> Vec<String> {
     let members = archive
         .members()
         .map(|member| String::from_utf8_lossy(member.unwrap().name).into_owned());
-    // gcc puts the folder in front.
+    // gcc prefixes the folder.
     members
         .map(|name| name.rsplit('/').next().unwrap().to_owned())
         .collect()
 }
 
-/// The talk: a struct of two units that refers to itself.
+/// The talk's example: a struct of two units that refers to itself.
 #[test]
 fn the_talks_layout() {
     let Some(sources) = corpus("talk") else { return };
@@ -164,7 +164,7 @@ fn the_talks_layout() {
                 .unwrap()
                 .contains("[0x20] zebar:")
         );
-        // All that GNU ld has, and in a section that is smaller.
+        // Everything that GNU ld has, in a smaller section.
         let theirs = objects.objdump(&program);
         assert_eq!(dicts.missing(&Dicts::parse(&theirs)), Vec::<String>::new());
         let file = fs::read(&program).unwrap();
@@ -189,7 +189,7 @@ fn the_talks_layout() {
     }
 }
 
-/// Static functions of one name are no reason to tell types twice.
+/// Static functions with the same name do not duplicate types.
 #[test]
 fn names_of_functions_are_not_types() {
     let Some(sources) = corpus("names") else { return };
@@ -213,7 +213,7 @@ fn names_of_functions_are_not_types() {
     );
 }
 
-/// Symbols of the linked file: which have types, numbered or by name, with names in its own table.
+/// Symbols of the linked file: those with types, numbered or by name, with names in its own table.
 #[test]
 fn symbols_of_the_linked_file() {
     let Some(sources) = corpus("talk") else { return };
@@ -256,10 +256,10 @@ fn symbols_of_the_linked_file() {
     }
 }
 
-/// GNU ld makes this struct two bytes larger than gcc and than it is: it ends with a bit field.
+/// GNU ld makes this struct two bytes larger than it is in gcc, because it ends with a bit field.
 const LD_GROWS: &str = "struct bits (size 0xa)";
 
-/// Types of every kind, and the C library's: nothing that GNU ld has is missing.
+/// Types of every kind, and those of the C library: everything that GNU ld has is there.
 #[test]
 fn nothing_is_missing() {
     let programs = place::programs();
@@ -274,7 +274,7 @@ fn nothing_is_missing() {
             let section = objects.ours(mode, Symbols::Named, &plain());
             let ours = Dicts::parse(&objects.objdump_of(&library, &section));
             for object in &objects.paths {
-                // Declarations may be definitions now.
+                // Declarations may have become definitions.
                 let missing = ours.missing(&Dicts::parse(&objects.objdump(object)));
                 let missing = missing
                     .iter()
@@ -295,7 +295,7 @@ fn nothing_is_missing() {
     }
 }
 
-/// A unit with an int, a struct of so many ints, and a pointer to it.
+/// A unit with an int, a struct of `ints` ints, and a pointer to the struct.
 fn unit(name: &'static str, ints: u32) -> Vec<u8> {
     let mut maker = Maker::new(4, false);
     maker.add(1, "int", &Body::Number(4, 1 << 24 | 32));
@@ -306,7 +306,7 @@ fn unit(name: &'static str, ints: u32) -> Vec<u8> {
     maker.finish()
 }
 
-/// Units of equal types share a dict, and each finds it under its name.
+/// Units with equal types share a dict, and each unit's name finds it.
 #[test]
 fn equal_children_are_one() {
     let sections: Vec<Vec<u8>> = [1, 2, 2, 2, 1, 3].iter().map(|&ints| unit("t", ints)).collect();
@@ -328,7 +328,7 @@ fn equal_children_are_one() {
         let child = open(name);
         let types = Types::with_parent(&child, Some(&parent));
         assert_eq!(types.get(TypeId(0x8000_0001)).unwrap().size(), size);
-        // Shared ones do not say whose they are.
+        // Shared dicts do not name a unit.
         assert_eq!(child.cu_name().unwrap().is_some(), size == 12);
     }
     // The pointer and the typedef are shared, and lead to the declaration.
@@ -336,8 +336,8 @@ fn equal_children_are_one() {
     assert_eq!(kinds, [Kind::Integer, Kind::Pointer, Kind::Typedef, Kind::Forward]);
 }
 
-/// What takes its alignment from an ambiguous struct is in the children too, with all that leads
-/// there: in the parent it would have none.
+/// A type that takes its alignment from an ambiguous struct is in the children, too, with all types
+/// in between: in the parent it would have no alignment.
 #[test]
 fn alignment_comes_from_what_is_there() {
     let unit = |ints: u64| {
@@ -376,8 +376,8 @@ fn alignment_comes_from_what_is_there() {
     }
 }
 
-/// A unit with some of another's own types shares its dict; not so one that means something else by
-/// a name in it, or declares it.
+/// A unit whose types are a subset of another unit's shares its dict, unless it defines a further
+/// name in it differently, or declares it.
 #[test]
 fn some_of_anothers_types() {
     let unit = |structs: &[(&'static str, u64)], declared: Option<&'static str>| {
@@ -409,7 +409,7 @@ fn some_of_anothers_types() {
     assert_eq!(places.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
 }
 
-/// Linking what was linked gives the same types.
+/// Linking the result of linking gives the same types.
 #[test]
 fn linked_again() {
     let Some(sources) = corpus("talk") else { return };
@@ -462,7 +462,7 @@ fn circles_and_wild_references_are_errors() {
     assert_eq!(wild, LinkErrorKind::NoType(TypeId(7)));
     let child = failed(&|maker| _ = maker.add(10, "t", &Body::Refers(0x8000_0001)));
     assert_eq!(child, LinkErrorKind::NoType(TypeId(0x8000_0001)));
-    // A struct with a name may contain itself as far as names go.
+    // A named struct may seem to contain itself, because references use only its name.
     let mut maker = Maker::new(4, false);
     maker.add(6, "s", &Body::Struct(8, vec![("again", 0, 1)]));
     let bytes = maker.finish();

@@ -1,4 +1,4 @@
-//! Dicts built by hand, held against objdump: every version, both byte orders, archives, parents
+//! Dicts built by hand, compared with objdump: every version, both byte orders, archives, parents
 //! and children.
 
 use crate::common;
@@ -26,12 +26,12 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What objdump says of a section, from its "Contents".
+/// objdump's text of a section, starting with "Contents".
 fn objdump(binutils: &Binutils, section: &[u8], big: bool, folder: &Path) -> String {
     let machine = if big { Machine::S390x } else { Machine::X86_64 };
     let path = |name: &str| folder.join(name);
     fs::write(path("section"), section).unwrap();
-    // libctf takes version 1 only where there is no symbol table, so where there are no symbols.
+    // libctf accepts version 1 only without a symbol table, and so only without symbols.
     let source = if has_symbols(section) { "symbol:\n" } else { "" };
     fs::write(path("symbol.s"), source).unwrap();
     let assembler = &mut binutils.tool(machine, "as").command();
@@ -76,7 +76,7 @@ fn compare(section: &[u8], big: bool, types: usize) {
     compare_with(section, section, big, types);
 }
 
-/// Our text of one section with theirs of another.
+/// Compares our text of one section with objdump's text of another.
 fn compare_with(section: &[u8], for_them: &[u8], big: bool, types: usize) {
     let folder = scratch();
     for (release, style) in STYLES {
@@ -86,7 +86,7 @@ fn compare_with(section: &[u8], for_them: &[u8], big: bool, types: usize) {
         let theirs = objdump(&binutils, for_them, big, folder.path());
         assert!(theirs.matches("    0x").count() >= types, "{theirs}");
         let ours = ours(section, style);
-        // Of version 1, objdump shows where the parts are after libctf rewrote it.
+        // For version 1, objdump prints the offsets after libctf has rewritten the dict.
         let begin = match for_them[2] {
             1 => "  Labels:",
             _ => "Contents",
@@ -104,8 +104,8 @@ fn compare_with(section: &[u8], for_them: &[u8], big: bool, types: usize) {
     }
 }
 
-/// Older versions in the other byte order are more than libctf can take: big-endian ones are held
-/// against what it says of the little-endian ones.
+/// libctf can't read older versions in the other byte order, so big-endian dicts are compared with
+/// its text of the little-endian ones.
 fn compare_old(version: u8) {
     let little = every_kind(version, false).finish();
     compare(&little, false, 18);

@@ -1,5 +1,5 @@
-//! What no other tool shows of dicts built by hand: ids and names across dicts, and what goes wrong
-//! with them.
+//! Properties of dicts built by hand that no other tool shows: ids and names across dicts, and
+//! their errors.
 
 use crate::common;
 
@@ -8,7 +8,7 @@ use backtrail_ctype::{
 };
 use common::{Body, Maker, archive, every_kind};
 
-/// A child of each version; the bit of its own ids differs.
+/// A child of each version; the bit that marks its own ids differs.
 fn child(version: u8, big: bool) -> Vec<u8> {
     let own = if version < 3 { 0x8000 } else { 0x8000_0000 };
     let mut maker = Maker::new(version, big);
@@ -56,7 +56,7 @@ fn children_of_every_version() {
                 (Ok(16), Ok(8))
             );
 
-            // Alone, it knows that something is missing; and a child is nobody's parent.
+            // Alone, it reports that its parent is missing; and a child can't be a parent.
             assert_eq!(dict.types().get(TypeId(3)).unwrap_err().kind, ErrorKind::NoParent(3));
             let wrong = Types::with_parent(&dict, Some(&dict));
             assert_eq!(wrong.get(TypeId(3)).unwrap_err().kind, ErrorKind::NoParent(3));
@@ -79,7 +79,7 @@ fn labels_and_external_strings() {
         let labels: Vec<_> = dict.labels().map(|label| label.unwrap()).collect();
         assert_eq!(labels, [(&b"up_to_here"[..], TypeId(12)), (b"and_here", TypeId(20))]);
 
-        // The first variable's name comes from elsewhere.
+        // The first variable's name is in the external table.
         let mut section = every_kind(4, big).finish();
         let word = |at: usize| <[u8; 4]>::try_from(&section[at..at + 4]).unwrap();
         let variables = if big {
@@ -101,7 +101,7 @@ fn labels_and_external_strings() {
         };
         assert_eq!(name(b"\0ab\0outside\0").unwrap(), b"");
         assert_eq!(name(b"\0a\0outside\0").unwrap(), b"outside");
-        // Past its end, and without an end.
+        // Past the table's end, and unterminated.
         for strings in [&b""[..], b"\0a\0outside"] {
             let error = name(strings).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Name(reference));
@@ -139,7 +139,7 @@ fn symbols_by_place_and_by_name() {
     assert_eq!(typed(SymbolKind::Function), [(&b"f"[..], TypeId(6))]);
     assert_eq!(dict.symbol_types(SymbolKind::Object, &[]).count(), 0);
 
-    // Without the flag the function section is of another layout.
+    // Without the flag, the function section has another layout.
     let mut old = section.clone();
     old[3] = 0;
     let old = Dict::open(&old, Lent::default()).unwrap();
@@ -153,7 +153,7 @@ fn symbols_by_place_and_by_name() {
     assert!(!counted(b"", false, false, 0) && !counted(b"_GLOBAL_OFFSET_TABLE_", false, false, 0));
 }
 
-/// 32-bit machines' pointers are as long as whoever opens the dict says.
+/// The caller that opens a dict determines the size of pointers, as for 32-bit machines.
 #[test]
 fn pointers_of_four_bytes() {
     let mut maker = Maker::new(4, true);

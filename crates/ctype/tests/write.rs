@@ -1,4 +1,4 @@
-//! What is read is written, and read again: by this crate, by libctf (objdump), by gdb.
+//! Dicts are read and rewritten, and the result is read by this crate, libctf (objdump) and gdb.
 
 use crate::common;
 
@@ -21,7 +21,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The section of a file, read and written: with or without the file's strings, compressed or not.
+/// Reads and rewrites a file's section: with or without the file's strings, compressed or not.
 fn rewritten(file: &[u8], lend: bool, compress_from: usize) -> Vec<u8> {
     let image = Image::parse(file).unwrap();
     let section = image.section(".ctf").unwrap().unwrap().data;
@@ -59,8 +59,7 @@ fn rewritten(file: &[u8], lend: bool, compress_from: usize) -> Vec<u8> {
     }
 }
 
-/// What objdump says of a file's types but for where things are: strings have other places, and
-/// indexes are sorted.
+/// objdump's text of a file's types without offsets: strings move, and indexes get sorted.
 fn contents(binutils: &Binutils, machine: Machine, file: &Path) -> String {
     let mut objdump = binutils.tool(machine, "objdump").command();
     let text = run(objdump.arg("--ctf").arg(file));
@@ -124,7 +123,7 @@ fn sources(part: &str) -> Vec<PathBuf> {
     sources
 }
 
-/// Each file's section in the place of itself must show the same types, in every way to write it.
+/// Each file's section, rewritten in every way, must show the same types as before.
 fn round_trips(gcc: &Gcc, folder: &Path, file: &Path, readers: &[Binutils]) {
     let bytes = fs::read(file).unwrap();
     for (lend, compress_from) in [(true, 0), (false, 0), (true, usize::MAX)] {
@@ -184,7 +183,7 @@ fn s390x_is_big_endian() {
     everything(Release::V2_40, Machine::S390x);
 }
 
-/// Structs of more than 512 MiB, and what is beyond it.
+/// Structs of more than 512 MiB, and members past that size.
 #[test]
 fn large_structs() {
     let Some(gcc) = Gcc::get(Release::V2_47, Machine::X86_64) else {
@@ -199,7 +198,7 @@ fn large_structs() {
     round_trips(&gcc, folder.path(), &object, &readers);
 }
 
-/// gdb reads what was written.
+/// gdb reads the rewritten section.
 #[test]
 fn gdb_knows_the_types() {
     let Some(gcc) = Gcc::get(Release::V2_40, Machine::X86_64) else {
@@ -231,8 +230,7 @@ fn gdb_knows_the_types() {
     );
 }
 
-/// Everything that a hand-made dict has is in what is written of it, whatever version and byte
-/// order it had.
+/// Rewriting a hand-made dict of any version and byte order keeps everything in it.
 #[test]
 fn dicts_by_hand() {
     for (version, big) in [(1, false), (2, false), (3, true), (4, false), (4, true)] {
@@ -251,7 +249,7 @@ fn dicts_by_hand() {
     }
 }
 
-/// The format's limits are errors.
+/// Exceeding the format's limits is an error.
 #[test]
 fn limits() {
     let options = Options::new(Endian::Little);
@@ -293,7 +291,7 @@ fn limits() {
         graph.add_nameless(graph::Body::Aggregate(Kind::Struct, 8, members));
     };
     assert_eq!(write(&far), Err(WriteError::Number(TypeId(1))));
-    // An empty dict is one.
+    // An empty dict is valid.
     let empty = Maker::new(4, false).finish();
     assert!(Dict::open(&empty, Lent::default()).unwrap().is_empty());
     assert_eq!(write(&|_| ()), Ok(()));

@@ -6,7 +6,7 @@ use backtrail_wire::Endian;
 /// `SFRAME_MAGIC` (section 1.1).
 pub const SFRAME_MAGIC: u16 = 0xdee2;
 
-/// Bytes of the header without the auxiliary header (section 1.2).
+/// Size of the header in bytes, without the auxiliary header (section 1.2).
 pub const HEADER_SIZE: usize = 28;
 
 /// The version of a section (section 1.1.2).
@@ -22,7 +22,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// All of them.
+    /// All versions.
     pub const ALL: [Version; 3] = [Version::V1, Version::V2, Version::V3];
 
     /// The version with this number.
@@ -54,7 +54,7 @@ impl Flags {
     pub const FDE_SORTED: Flags = Flags(0x1);
     /// `SFRAME_F_FRAME_POINTER`: all functions keep a frame pointer (withdrawn in version 3).
     pub const FRAME_POINTER: Flags = Flags(0x2);
-    /// `SFRAME_F_FDE_FUNC_START_PCREL`: a start field counts from itself, not from the section's
+    /// `SFRAME_F_FDE_FUNC_START_PCREL`: a start field is relative to itself, not to the section's
     /// start (version 2, errata; version 3).
     pub const FDE_FUNC_START_PCREL: Flags = Flags(0x4);
 
@@ -65,7 +65,7 @@ impl Flags {
         (Flags::FDE_FUNC_START_PCREL, "SFRAME_F_FDE_FUNC_START_PCREL"),
     ];
 
-    /// The bits that mean something in a version.
+    /// The flags that are defined in a version.
     pub const fn known(version: Version) -> Flags {
         match version {
             Version::V1 => Flags(0x3),
@@ -74,7 +74,7 @@ impl Flags {
         }
     }
 
-    /// Whether all of `other`'s bits are set.
+    /// Whether all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -96,7 +96,7 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// All of them.
+    /// All ABIs.
     pub const ALL: [Abi; 4] = [Abi::Aarch64Big, Abi::Aarch64Little, Abi::Amd64Little, Abi::S390xBig];
 
     /// The ABI with this number.
@@ -120,7 +120,7 @@ impl Abi {
         }
     }
 
-    /// The byte order that the name says.
+    /// The ABI's byte order, as its name states.
     pub const fn endian(self) -> Endian {
         match self {
             Abi::Aarch64Big | Abi::S390xBig => Endian::Big,
@@ -138,8 +138,8 @@ impl Abi {
         }
     }
 
-    /// `sfh_cfa_fixed_ra_offset` that producers write: bytes from the CFA to the return address, 0
-    /// where it has no fixed place (section 1.2).
+    /// `sfh_cfa_fixed_ra_offset` as producers write it: bytes from the CFA to the return address,
+    /// or 0 if that has no fixed location (section 1.2).
     pub const fn fixed_ra_offset(self) -> i8 {
         match self {
             Abi::Amd64Little => -8,
@@ -148,7 +148,7 @@ impl Abi {
     }
 }
 
-/// `fretype`: bytes of a row's start offset (section 1.3.3).
+/// `fretype`: the width of a row's start offset (section 1.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FreType {
@@ -179,14 +179,14 @@ impl FreType {
         }
     }
 
-    /// Bytes of the start offset.
+    /// The width of the start offset in bytes.
     #[inline]
     pub const fn bytes(self) -> usize {
         1 << self as usize
     }
 }
 
-/// How the words of an FDE's rows are to be read (version 3).
+/// How to decode the words of an FDE's rows (version 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FdeType {
@@ -205,7 +205,7 @@ impl FdeInfo {
     const PAUTH_KEY_B: u8 = 0x20;
     const SIGNAL: u8 = 0x80;
 
-    /// Puts the parts together.
+    /// Builds the info byte from its parts.
     pub const fn new(fre_type: FreType, pcmask: bool, pauth_key_b: bool, signal: bool) -> FdeInfo {
         let mut bits = fre_type as u8;
         if pcmask {
@@ -220,7 +220,7 @@ impl FdeInfo {
         FdeInfo(bits)
     }
 
-    /// `fretype`, bits 0 to 3; `None` where the number is not known.
+    /// `fretype`, bits 0 to 3; `None` if the number is unknown.
     #[inline]
     pub const fn fre_type(self) -> Option<FreType> {
         match self.0 & 0xf {
@@ -231,31 +231,31 @@ impl FdeInfo {
         }
     }
 
-    /// The same with another `fretype`.
+    /// The same info byte with another `fretype`.
     pub const fn with_fre_type(self, fre_type: FreType) -> FdeInfo {
         FdeInfo(self.0 & !0xf | fre_type as u8)
     }
 
-    /// `fdetype` is `SFRAME_FDE_TYPE_PCMASK`, bit 4.
+    /// Whether `fdetype` is `SFRAME_FDE_TYPE_PCMASK`, bit 4.
     #[inline]
     pub const fn pcmask(self) -> bool {
         self.0 & Self::PCMASK != 0
     }
 
-    /// `pauth_key` is `SFRAME_AARCH64_PAUTH_KEY_B`, bit 5.
+    /// Whether `pauth_key` is `SFRAME_AARCH64_PAUTH_KEY_B`, bit 5.
     #[inline]
     pub const fn pauth_key_b(self) -> bool {
         self.0 & Self::PAUTH_KEY_B != 0
     }
 
-    /// Signal frame, bit 7 (version 3).
+    /// Whether this is a signal frame, bit 7 (version 3).
     #[inline]
     pub const fn signal(self) -> bool {
         self.0 & Self::SIGNAL != 0
     }
 }
 
-/// Bytes of a row's words (`fre_offset_size`, section 1.4.1).
+/// The width of a row's words (`fre_offset_size`, section 1.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum WordSize {
@@ -268,7 +268,7 @@ pub enum WordSize {
 }
 
 impl WordSize {
-    /// How many bytes.
+    /// The width in bytes.
     #[inline]
     pub const fn bytes(self) -> usize {
         1 << self as usize
@@ -285,7 +285,7 @@ impl FreInfo {
     /// The most words that a row can have: `fre_offset_count` has four bits.
     pub const MAX_COUNT: usize = 15;
 
-    /// Puts the parts together; `count` is at most [`FreInfo::MAX_COUNT`].
+    /// Builds the info byte from its parts; `count` is at most [`FreInfo::MAX_COUNT`].
     pub const fn new(base_sp: bool, count: usize, size: WordSize, mangled_ra: bool) -> FreInfo {
         let mut bits = ((count & Self::MAX_COUNT) as u8) << 1 | (size as u8) << 5;
         if base_sp {
@@ -297,19 +297,19 @@ impl FreInfo {
         FreInfo(bits)
     }
 
-    /// `fre_cfa_base_reg_id`, bit 0: SP, not FP.
+    /// `fre_cfa_base_reg_id`, bit 0: whether the CFA's base is SP rather than FP.
     #[inline]
     pub const fn base_sp(self) -> bool {
         self.0 & Self::BASE_SP != 0
     }
 
-    /// `fre_offset_count`, bits 1 to 4: words that follow.
+    /// `fre_offset_count`, bits 1 to 4: the number of words that follow.
     #[inline]
     pub const fn count(self) -> usize {
         (self.0 >> 1) as usize & Self::MAX_COUNT
     }
 
-    /// `fre_offset_size`, bits 5 and 6; `None` where the number is not known.
+    /// `fre_offset_size`, bits 5 and 6; `None` if the number is unknown.
     #[inline]
     pub const fn word_size(self) -> Option<WordSize> {
         match self.0 >> 5 & 3 {
@@ -336,10 +336,10 @@ impl FlexControl {
     const DEREF_P: u32 = 2;
     const REGISTER_SHIFT: u32 = 3;
 
-    /// No control word but padding, which has no offset word.
+    /// Padding in place of a control word; no offset word follows it.
     pub const PADDING: FlexControl = FlexControl(0);
 
-    /// Puts the parts together; without a register the base is the CFA.
+    /// Builds the control word from its parts; without a register, the base is the CFA.
     pub const fn new(register: Option<u8>, deref: bool) -> FlexControl {
         let base = match register {
             Some(number) => (number as u32) << Self::REGISTER_SHIFT | Self::REG_P,
@@ -348,7 +348,7 @@ impl FlexControl {
         FlexControl(if deref { base | Self::DEREF_P } else { base })
     }
 
-    /// `reg_p`, bit 0, and the DWARF register from bit 3 up; `None`: the base is the CFA.
+    /// `reg_p`, bit 0, and the DWARF register from bit 3 up; `None` if the base is the CFA.
     #[inline]
     pub const fn register(self) -> Option<u32> {
         if self.0 & Self::REG_P != 0 {
@@ -365,7 +365,8 @@ impl FlexControl {
     }
 }
 
-/// Bytes of a repeated block in version 1, which stores none: its only PCMASK FDEs are x86-64 PLTs.
+/// Size of a repeated block in version 1, which does not store it: its only PCMASK FDEs are x86-64
+/// PLTs.
 pub const V1_REPEAT: u8 = 16;
 
 /// s390x: the CFA offset is stored as `(offset - 160) / 8` (version 2, errata; version 3).
@@ -373,5 +374,5 @@ pub const S390X_CFA_ADJUSTMENT: i64 = 160;
 /// s390x: see [`S390X_CFA_ADJUSTMENT`].
 pub const S390X_CFA_ALIGNMENT: i64 = 8;
 
-/// The most rows of a function in version 3, where `num_fres` has 16 bits.
+/// The largest number of rows of a function in version 3, where `num_fres` has 16 bits.
 pub const V3_MAX_ROWS: usize = 0xffff;

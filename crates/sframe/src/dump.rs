@@ -1,5 +1,7 @@
-//! The text that GNU objdump and readelf of the section's version print for it: 2.40 for version 1,
-//! 2.44 for version 2 (2.45 and later where it has the errata), 2.47 for version 3.
+//! Dumping a section as text, exactly as GNU objdump and readelf print it.
+//!
+//! The text depends on the section's version: binutils 2.40 for version 1, 2.44 for version 2 (2.45
+//! and later with the errata), 2.47 for version 3.
 
 use core::fmt::{self, Write};
 
@@ -9,14 +11,14 @@ use crate::read::{Fde, RawRow, Section};
 use crate::row::{Base, Location};
 use crate::validate::Finding;
 
-/// Why a dump is not whole.
+/// Why a dump is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpError {
-    /// Functions can't be read, or not all of their rows; everything else was written.
+    /// Some functions or rows can't be read; everything else was written.
     Damaged {
-        /// The first thing that can't be read.
+        /// The first unreadable function or row.
         first: Finding,
-        /// How many things can't be read.
+        /// The number of unreadable items.
         count: u32,
     },
     /// The text could not be written.
@@ -42,10 +44,10 @@ impl From<fmt::Error> for DumpError {
 }
 
 /// Writes the section's text, from "Contents of the SFrame section" to the last row. `name` is the
-/// section's.
+/// section's name.
 ///
-/// What can't be read is left out, and told at the end: a function, or its rows from the bad one
-/// on.
+/// A function that can't be read is left out, and so are a function's rows from the first
+/// unreadable one on. The error at the end reports them.
 pub fn dump(section: &Section<'_>, name: &str, out: &mut dyn Write) -> Result<(), DumpError> {
     writeln!(out, "Contents of the SFrame section {name}:")?;
     header(section, out)?;
@@ -92,7 +94,7 @@ fn header(section: &Section<'_>, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "  Function Index :")
 }
 
-/// The flags that a tool of the version knows. That of version 1 shows one at most.
+/// The flags that the version's tool knows. The tool for version 1 prints at most one.
 fn flags_shown(section: &Section<'_>) -> Flags {
     let version = section.version();
     let flags = Flags(section.flags().0 & Flags::known(version).0);
@@ -102,7 +104,7 @@ fn flags_shown(section: &Section<'_>) -> Flags {
     }
 }
 
-/// The inner result is of the reading.
+/// Writes one function; the inner result is that of reading it.
 fn function(
     section: &Section<'_>,
     index: u32,
@@ -170,7 +172,7 @@ fn columns(section: &Section<'_>, fde: &Fde<'_>, raw: &RawRow) -> Result<Line, E
         FdeType::Flex => place(&mut cfa, section, rule.cfa),
     }
     match rule.fp {
-        // The tool for version 1 knows no fixed offset of FP.
+        // The tool for version 1 does not know a fixed offset of FP.
         Some(_) if section.version() == Version::V1 && section.fixed_fp_offset() != 0 => fp.push(format_args!("u")),
         Some(location) => slot(&mut fp, section, fde, location),
         None => fp.push(format_args!("u")),
@@ -192,7 +194,7 @@ fn columns(section: &Section<'_>, fde: &Fde<'_>, raw: &RawRow) -> Result<Line, E
     })
 }
 
-/// What a row has for RA, of which the rule only tells the result.
+/// The RA word of a row; the decoded rule no longer contains it.
 enum RaWord {
     None,
     Padding,
@@ -214,14 +216,14 @@ fn ra_word(section: &Section<'_>, fde: &Fde<'_>, raw: &RawRow) -> Result<RaWord,
     })
 }
 
-/// The CFA of the DEFAULT type, whose offset has a plus sign before its own.
+/// The CFA of the DEFAULT type: the tools print the plus sign even before a negative offset.
 fn default_cfa(out: &mut Text, section: &Section<'_>, location: Location) {
     let sp = location.base == Base::Register(section.abi().arch().sp.0);
     let register = if sp { "sp" } else { "fp" };
     out.push(format_args!("{register}+{}", location.offset));
 }
 
-/// Where RA or FP is. In rows of the DEFAULT type a register stands alone.
+/// The location of RA or FP. In DEFAULT rows, a register is printed without an offset.
 fn slot(out: &mut Text, section: &Section<'_>, fde: &Fde<'_>, location: Location) {
     match location.base {
         Base::Register(number) if fde.fde_type() == FdeType::Default => out.push(format_args!("r{number}")),
@@ -229,8 +231,8 @@ fn slot(out: &mut Text, section: &Section<'_>, fde: &Fde<'_>, location: Location
     }
 }
 
-/// A place as the tools write it: `c-16` is what lies at CFA - 16, `sp+8` is SP + 8, `(fp-8)` what
-/// lies at FP - 8.
+/// A location as the tools print it: `c-16` is the word at CFA - 16, `sp+8` is SP + 8, `(fp-8)` the
+/// word at FP - 8.
 fn place(out: &mut Text, section: &Section<'_>, location: Location) {
     let arch = section.abi().arch();
     let (base, offset) = (location.base, location.offset);
@@ -257,7 +259,7 @@ impl Text {
 }
 
 impl Text {
-    /// What does not fit is cut off, which no column needs.
+    /// Drops anything that does not fit; all columns fit.
     fn push(&mut self, text: fmt::Arguments<'_>) {
         let _ = self.write_fmt(text);
     }

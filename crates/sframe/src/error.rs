@@ -1,49 +1,48 @@
-//! What can be wrong with a section, and where.
+//! Errors of reading a section, and where they occurred.
 
 use core::fmt;
 
 /// The result of a read.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// What was wrong with the bytes.
+/// The kind of error found in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The data ends this many bytes too early.
     Truncated {
-        /// Bytes that are missing.
+        /// The number of missing bytes.
         missing: u64,
     },
-    /// Not `SFRAME_MAGIC` in either byte order; the first two bytes as a little-endian number.
+    /// The first two bytes, here as a little-endian number, are not `SFRAME_MAGIC` in either order.
     Magic(u16),
-    /// A version that is not known.
+    /// Unknown version.
     Version(u8),
-    /// An ABI that is not known.
+    /// Unknown ABI.
     Abi(u8),
     /// The info byte of an FDE has an unknown row type.
     FreType(u8),
     /// The second info byte of an FDE has an unknown FDE type.
     FdeType(u8),
-    /// A PCMASK FDE repeats every 0 bytes.
+    /// The repeat size of a PCMASK FDE is 0.
     RepeatOfZero,
     /// The info byte of a row has an unknown word size.
     WordSize(u8),
     /// The CFA's control word has no register.
     FlexCfaBase(u32),
-    /// A FLEX row ends where the offset of this control word should be.
+    /// A FLEX row ends before the offset that belongs to this control word.
     FlexOffset(u32),
-    /// A register number above 255, or below 0.
+    /// A register number is above 255 or below 0.
     Register(i64),
-    /// The CFA's offset does not fit into 32 bits once it is scaled.
+    /// The CFA's offset, after scaling, does not fit into 32 bits.
     CfaOffset(i64),
-    /// Functions claim more rows than this, which is more than they can share in a section of this
-    /// length.
+    /// The functions claim more rows than this, the limit for a section of this length.
     TooManyRows(u64),
 }
 
-/// A failed read: what was wrong, and where.
+/// A failed read: the kind of error and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// What was wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
     /// Offset in bytes from the section's start.
     pub offset: u64,
@@ -64,7 +63,7 @@ impl From<backtrail_wire::Error> for Error {
     fn from(error: backtrail_wire::Error) -> Error {
         let missing = match error.kind {
             backtrail_wire::ErrorKind::Truncated { missing } => missing,
-            // Only fixed-size integers are read here, and they can only be cut off.
+            // Only fixed-size integers are read here; the only error is that they are cut off.
             _ => 0,
         };
         Error {

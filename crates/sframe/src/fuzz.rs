@@ -1,4 +1,4 @@
-//! What the fuzz targets and the property tests call: any bytes give an answer or an error.
+//! Entry points of the fuzz targets and property tests: any bytes give an answer or an error.
 
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
@@ -6,13 +6,13 @@ use core::ops::ControlFlow;
 use crate::validate::{FindingKind, validate};
 use crate::{Index, Section};
 
-/// Rows that are looked at: shared blocks let a small file claim many.
+/// Limit on the rows to read, because shared blocks let a small file claim many.
 const MAX_ROWS: usize = 10_000;
 
-/// Where sections are read.
+/// The address at which sections are read.
 const ADDRESS: u64 = 0x40_0000;
 
-/// Reads every function and row; what was read is written, and read again.
+/// Reads every function and row, writes them, and reads them again.
 pub fn read_sframe(data: &[u8]) {
     let Ok((section, missing)) = Section::parse_lenient(data, ADDRESS) else {
         return;
@@ -30,7 +30,7 @@ pub fn read_sframe(data: &[u8]) {
     rewrite(&section);
 }
 
-/// Looks up where functions begin and end, and where there may be none.
+/// Looks up addresses at the ends of functions, and addresses that may have no function.
 pub fn lookup_sframe(data: &[u8]) {
     let Ok(section) = Section::parse(data, ADDRESS) else {
         return;
@@ -70,15 +70,15 @@ pub fn lookup_sframe(data: &[u8]) {
     }
 }
 
-/// Writes the text of a section, whole or not.
+/// Dumps a section as text, even if it is incomplete.
 pub fn show_sframe(data: &[u8]) {
     if let Ok((section, _)) = Section::parse_lenient(data, ADDRESS) {
         let _ = crate::dump::dump(&section, ".sframe", &mut Limited(1 << 20));
     }
 }
 
-/// Looks for everything that is wrong. Where there is nothing, all of it can be read, and look-up
-/// finds each row.
+/// Validates a section. If there are no findings, all of it must be readable, and look-up must
+/// find each row.
 pub fn validate_sframe(data: &[u8]) {
     let mut findings = 0usize;
     validate(data, ADDRESS, &mut |finding| {
@@ -108,7 +108,7 @@ pub fn validate_sframe(data: &[u8]) {
     }
 }
 
-/// What was read can be written, and reads as the same again.
+/// Checks that the functions of a section can be written, and read back unchanged.
 #[cfg(feature = "write")]
 fn rewrite(section: &Section<'_>) {
     use crate::{Row, write};
@@ -154,8 +154,8 @@ fn rewrite(section: &Section<'_>) {
     }
 }
 
-/// Converts `data` into every version and byte order: what comes out says the same, and lacks only
-/// what it tells.
+/// Converts `data` into every version and byte order; checks that the result has the same functions
+/// except those reported as skipped.
 #[cfg(feature = "write")]
 pub fn convert_sframe(data: &[u8]) {
     use crate::write::{self, FunctionRows, Options};
@@ -190,7 +190,7 @@ pub fn convert_sframe(data: &[u8]) {
     }
 }
 
-/// Takes no more than so many bytes of text.
+/// A writer that accepts at most this many bytes of text.
 struct Limited(usize);
 
 impl Write for Limited {

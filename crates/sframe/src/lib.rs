@@ -1,9 +1,9 @@
 //! SFrame stack-trace tables, versions 1, 2 and 3: read, look up, validate, write, dump.
 //!
-//! All versions decode into one [`Row`]. Reading ([`Section`]) allocates nothing, copies nothing
-//! and never panics, and its time is bounded by the bytes it is given: it may be called from a
-//! signal handler and with untrusted bytes. Writing (`write`) is the default feature of that name
-//! and needs an allocator.
+//! All versions decode into one [`Row`]. Reading ([`Section`]) never allocates, copies or panics,
+//! and its time is bounded by the bytes it is given: it is safe in a signal handler and with
+//! untrusted bytes. Writing (module `write`) needs an allocator; the `write` feature, enabled by
+//! default, adds it.
 //!
 //! ```
 //! # #[cfg(feature = "write")] {

@@ -1,42 +1,42 @@
-//! What a version cannot say.
+//! Why a version of the format cannot express a function.
 
 use core::fmt;
 
-/// Why a function can't be said in the chosen version.
+/// Why the chosen version can't express a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// It has no rows; in version 3 that would say "outermost frame".
+    /// It has no rows, which in version 3 would mean "outermost frame".
     NoRows,
-    /// The rows' starts don't ascend.
+    /// The starts of its rows don't ascend.
     RowOrder,
-    /// More rows than the version can count (65,535 in version 3).
+    /// It has more rows than the version can count (65,535 in version 3).
     TooManyRows,
-    /// It lies farther from the section than the start field reaches.
+    /// It is farther from the section than the start field can express.
     StartOutOfRange,
-    /// The size of its repeated blocks has no place in the version, or is 0.
+    /// The version can't store the size of its repeated blocks, or the size is 0.
     Repeat,
-    /// A signal frame; only version 3 can mark it.
+    /// It is a signal frame, which only version 3 can mark.
     SignalFrame,
-    /// A row marks the outermost frame, which version 1 can't.
+    /// A row marks the outermost frame, which version 1 can't do.
     Outermost,
-    /// The CFA counts from a register other than SP and FP, which needs version 3.
+    /// The CFA is relative to a register other than SP and FP, which needs version 3.
     CfaRegister,
     /// The CFA is read from memory, which needs version 3.
     CfaInMemory,
-    /// The CFA is said to count from the CFA.
+    /// The CFA is relative to itself.
     CfaFromCfa,
-    /// The CFA's offset is not one that s390x's scaling can hold.
+    /// The scaled offset that s390x stores can't represent the CFA's offset.
     CfaOffset,
-    /// The return address is where the version can't say it is.
+    /// The version can't express the location of the return address.
     RaPlace,
-    /// The frame pointer is where the version can't say it is.
+    /// The version can't express the location of the frame pointer.
     FpPlace,
     /// The frame pointer is saved and the return address is not, which needs version 3.
     FpWithoutRa,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Reason; 14] = [
         Reason::NoRows,
         Reason::RowOrder,
@@ -54,7 +54,7 @@ impl Reason {
         Reason::FpWithoutRa,
     ];
 
-    /// Its name in JSON.
+    /// The reason's name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::NoRows => "no_rows",

@@ -1,6 +1,6 @@
-//! One row for all versions: how to get from a frame to its caller.
+//! The row type for all versions: how to get from a frame to its caller.
 
-/// What an offset counts from.
+/// The base of an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Base {
     /// The canonical frame address.
@@ -9,14 +9,14 @@ pub enum Base {
     Register(u8),
 }
 
-/// A value: `base + offset`, or with `deref` the word in memory there.
+/// A value: `base + offset`, or with `deref` the word in memory at that address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
-    /// What the offset counts from.
+    /// The base of the offset.
     pub base: Base,
     /// Signed bytes from the base.
     pub offset: i32,
-    /// Whether the value is what lies in memory at that address.
+    /// Whether the value is the word in memory at that address.
     pub deref: bool,
 }
 
@@ -31,7 +31,7 @@ impl Location {
         }
     }
 
-    /// What lies in memory `offset` bytes from the CFA.
+    /// The word in memory `offset` bytes from the CFA.
     #[inline]
     pub const fn saved(offset: i32) -> Location {
         Location {
@@ -42,14 +42,14 @@ impl Location {
     }
 }
 
-/// The rule of a row. The stack pointer of the caller follows from the CFA by the ABI.
+/// The rule of a row. Under the ABI, the CFA determines the caller's stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rule {
     /// The canonical frame address; its base is always a register.
     pub cfa: Location,
     /// The return address.
     pub ra: Location,
-    /// The caller's frame pointer; `None`: the register still holds it.
+    /// The caller's frame pointer; `None` if the register still holds it.
     pub fp: Option<Location>,
     /// AArch64: the return address carries a pointer authentication code.
     pub mangled_ra: bool,
@@ -72,26 +72,25 @@ impl Rule {
 /// or the function's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row {
-    /// Where the row begins, in bytes from the function's start; in a repeated pattern, from the
-    /// pattern's.
+    /// The row's start in bytes from the function's start or, in a repeated pattern, from the
+    /// pattern's start.
     pub start: u32,
     /// The rule; `None` marks the outermost frame, which has no caller.
     pub rule: Option<Rule>,
 }
 
-/// What a function's table says beside its rows (SFrame function descriptor entry, FDE).
+/// The properties of a function other than its rows (SFrame function descriptor entry, FDE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// Address of the first byte, in the address space in which the section's own address was
-    /// given.
+    /// Address of the first byte, in the same address space as the section's address.
     pub start: u64,
-    /// Bytes of code.
+    /// The size of its code in bytes.
     pub size: u32,
-    /// How many rows it has.
+    /// The number of its rows.
     pub rows: u32,
     /// The code is repeated blocks of this many bytes, each with the same rows (PCMASK; PLTs).
     pub repeat: Option<u8>,
-    /// A trampoline to which signal handlers return (V3).
+    /// The function is a trampoline to which signal handlers return (V3).
     pub signal_frame: bool,
     /// AArch64: return addresses are signed with key B.
     pub pauth_key_b: bool,

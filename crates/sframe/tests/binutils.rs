@@ -1,5 +1,5 @@
-//! What the assembler and the linker of each release make: its text as its readelf prints it, and
-//! its rows and look-ups as the second reader has them.
+//! Sections from the assembler and linker of each release: our text equals that of its readelf, and
+//! rows and look-ups equal those of the second reader.
 
 use crate::common;
 
@@ -38,8 +38,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The section, its address and the text of readelf, of a program made with the C compiler's
-/// options.
+/// The section, its address and readelf's text, for a program built with the C compiler's options.
 fn linked(binutils: &Binutils, machine: Machine, folder: &Path, options: &[&str]) -> (Vec<u8>, u64, String) {
     let (source, program, raw) = (folder.join("p.c"), folder.join("p"), folder.join("sframe"));
     std::fs::write(&source, PROGRAM).unwrap();
@@ -124,7 +123,8 @@ fn agrees_with_the_second_reader(section: &Section<'_>, bytes: &[u8], address: u
     }
 }
 
-/// The section in every version says the same, and is not larger in its own.
+/// Rewriting the section in every version keeps its contents, and in its own version the size does
+/// not grow.
 fn survives_rewriting(section: &Section<'_>) {
     let functions: Vec<write::FunctionRows> = section
         .functions()
@@ -135,8 +135,8 @@ fn survives_rewriting(section: &Section<'_>) {
     for version in versions.filter(|version| *version != Version::V1 || section.abi() != Abi::S390xBig) {
         let options = Options::new(version, section.abi(), section.address());
         let output = write::section(&functions, &options).unwrap();
-        // Version 1 has no size of repeated blocks; they have 16 bytes, and those of .plt.got have
-        // 8.
+        // Version 1 does not store the size of repeated blocks: they have 16 bytes, but those of
+        // .plt.got have 8.
         let unsaid = |skipped: &write::Skipped| version == Version::V1 && skipped.reason == Reason::Repeat;
         assert!(output.skipped.iter().all(unsaid), "{:?}", output.skipped);
         if version == section.version() {

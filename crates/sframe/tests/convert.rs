@@ -1,5 +1,5 @@
-//! Tables in another version or byte order: each pc is told the same, or its function is named as
-//! left out.
+//! Tables in another version or byte order: each pc has the same rule, or its function is reported
+//! as left out.
 
 use crate::common;
 
@@ -9,7 +9,8 @@ use backtrail_sframe::fuzz::convert_sframe;
 use backtrail_sframe::write::{self, ConvertError, FunctionRows, Options, Reason};
 use backtrail_sframe::{Abi, Base, Location, Row, Rule, Section, Version};
 
-/// Every section of the corpus into every version and byte order, read back by the second reader.
+/// Every section of the corpus, converted to every version and byte order, and read back by the
+/// second reader.
 #[test]
 fn the_corpus_in_every_version_and_byte_order() {
     let Some(cases) = common::corpus() else { return };
@@ -52,8 +53,8 @@ fn function(start: u64, rule: Option<Rule>) -> FunctionRows {
     FunctionRows::new(start, 0x40, vec![Row { start: 0, rule }])
 }
 
-/// A version 3 section with one function of each kind that older versions lack, and one that they
-/// have.
+/// A version 3 section with one function of each kind that older versions lack, and one of a kind
+/// that they have.
 fn rich() -> Vec<u8> {
     let saved = Location::saved(-8);
     let rule = |cfa, ra| {

@@ -1,5 +1,5 @@
-//! The shared corpus: every section's text, function and row as binutils prints it, and as a second
-//! reader reads it.
+//! The shared corpus: every section's text equals that of binutils, and its functions and rows
+//! equal those of a second reader.
 
 use crate::common;
 

@@ -8,7 +8,7 @@ use backtrail_sframe::fuzz;
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Abi, Base, Location, Row, Rule, Section, Version};
 
-/// Every fuzz target. Gives the number of rows that both readers agree on.
+/// Runs every fuzz target. Returns the number of rows on which both readers agree.
 fn everything(data: &[u8]) -> usize {
     fuzz::read_sframe(data);
     fuzz::lookup_sframe(data);
@@ -17,7 +17,7 @@ fn everything(data: &[u8]) -> usize {
     common::differential::compare(data)
 }
 
-/// A small section of each version and ABI, in which every kind of row is that the version has.
+/// A small section of each version and ABI, with every kind of row that the version has.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for version in Version::ALL {
@@ -30,7 +30,7 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// And those that binutils made.
+/// The same, plus sections that binutils wrote.
 fn seeds_and_corpus() -> Vec<Vec<u8>> {
     let corpus = common::corpus().unwrap_or_default().into_iter();
     let corpus = corpus.map(|case| case.bytes).filter(|bytes| !bytes.is_empty());
@@ -156,7 +156,7 @@ fn random_damage() {
     println!("{inputs} inputs");
 }
 
-/// Numbers in the header and in an FDE that are not true take no time.
+/// Wrong numbers in the header or in an FDE cost no time.
 #[test]
 fn lies_about_numbers() {
     for seed in seeds() {

@@ -1,4 +1,4 @@
-//! Bytes made by hand from the format's description, and what they mean.
+//! Bytes written by hand from the format's specification, and their meaning.
 
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Abi, Base, Error, ErrorKind, Location, Row, Rule, Section, Version, dump};
@@ -161,7 +161,7 @@ fn functions_of_size_zero_and_gaps() {
 #[test]
 fn repeated_blocks_and_a_signal_frame() {
     let plt: &[u8] = &[2, 0, 0x10, 0, 16, 0x00, 0x03, 0x08, 0x0b, 0x03, 0x10];
-    // PLT0's size of a block means nothing, because it is not PCMASK.
+    // The block size of PLT0 is ignored, because its FDE is not PCMASK.
     let plt0: &[u8] = &[2, 0, 0, 0, 16, 0x00, 0x03, 0x10, 0x06, 0x03, 0x18];
     let signal: &[u8] = &[1, 0, 0x80, 0, 0, 0x00, 0x03, 0x08];
     let bytes = version_3(3, 1, &[(0x100, 32, plt0), (0x120, 0x40, plt), (0x200, 9, signal)]);
@@ -184,8 +184,7 @@ fn repeated_blocks_and_a_signal_frame() {
 #[test]
 fn s390x_of_version_2() {
     // CFA = r15+160; then RA in f0 (register 16) and FP at CFA-72; then RA not saved, FP in
-    // register
-    // 17.
+    // register 17.
     let rows: &[u8] = &[0, 0x03, 0, 4, 0x07, 20, 33, 0xb8, 8, 0x06, 20, 0, 35];
     let mut bytes = vec![0xde, 0xe2, 2, 1, 4, 0, 0, 0];
     for number in [1, 3, rows.len() as u32, 0, 20] {
@@ -293,7 +292,7 @@ fn errors_say_what_and_where() {
     assert_eq!(section.lookup(ADDRESS + 0x100), Err(Error { kind, offset: 51 }));
 }
 
-/// A block that begins another one has no bytes of its own where the FDE counts the rows.
+/// A block that is a prefix of another has no bytes of its own if the FDE holds the row count.
 #[test]
 fn prefixes_are_shared_in_versions_1_and_2() {
     let row = |start, offset| Row {

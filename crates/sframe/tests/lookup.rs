@@ -1,5 +1,4 @@
-//! Look-up in tables that are large, uneven, and not what they say, compared with looking at every
-//! function.
+//! Look-up in large, uneven and wrongly flagged tables, compared with checking every function.
 
 use crate::common;
 
@@ -9,7 +8,7 @@ use common::naive;
 
 const ADDRESS: u64 = 0x7fff_0000;
 
-/// Functions whose sizes and gaps span many orders of magnitude, so that their places are hard to
+/// Functions whose sizes and gaps span many orders of magnitude, so that their indexes are hard to
 /// guess.
 fn uneven(random: &mut backtrail_testkit::text::Random, count: usize) -> Vec<FunctionRows> {
     let mut start = 0x4000_0000;
@@ -91,7 +90,7 @@ fn uneven_tables_of_every_length() {
     println!("{count} program counters");
 }
 
-/// A table that says it is sorted and isn't gives an answer: the right function or none.
+/// A table that is wrongly flagged as sorted still yields the right function or none.
 #[test]
 fn a_false_flag_gives_no_wrong_function() {
     let mut random = backtrail_testkit::text::Random::new(0x2002);
@@ -122,7 +121,7 @@ fn a_false_flag_gives_no_wrong_function() {
     }
 }
 
-/// In relocatable files of old binutils the fields count from themselves and no flag says so.
+/// In relocatable files of old binutils, the fields are relative to themselves without a flag.
 #[test]
 fn starts_relative_to_the_field_without_a_flag() {
     let mut random = backtrail_testkit::text::Random::new(0x3003);
@@ -140,7 +139,7 @@ fn starts_relative_to_the_field_without_a_flag() {
     compare(&section, &naive, functions.iter().map(|function| function.start + 1));
 }
 
-/// An index is made of whatever is sorted, also in the least memory, and of nothing else.
+/// An index can be built for any sorted table, even in the least memory, and for no other.
 #[test]
 fn an_index_needs_functions_that_are_sorted_and_the_memory_it_says() {
     let mut random = backtrail_testkit::text::Random::new(0x3003);

@@ -1,5 +1,5 @@
-//! Neighbouring functions under one FDE: which may be joined, that it is smaller, and that nothing
-//! but padding says anything else afterwards.
+//! Neighbouring functions under one FDE: which ones may be joined, that the result is smaller, and
+//! that only padding gets other rules.
 
 use crate::common;
 
@@ -32,7 +32,7 @@ fn options(version: Version, merge: u8) -> Options {
     }
 }
 
-/// Offset and size of each FDE, and the starts of its rows.
+/// Start and size of each FDE, and the starts of its rows.
 fn written(functions: &[FunctionRows], barriers: &[Range<u64>], merge: u8) -> Vec<(u64, u32, Vec<u32>)> {
     let output = write::section_around(functions, barriers, &options(Version::V3, merge)).unwrap();
     let section = Section::parse(&output.bytes, ADDRESS).unwrap();
@@ -52,8 +52,8 @@ fn rows_that_meet_fall_together() {
         function(48..64, &[32]),
     ];
     assert_eq!(written(&functions, &[], 1).len(), 3);
-    // The second function goes on where the first one ends, and the padding before the third gets
-    // the row before it.
+    // The second function begins with the rule with which the first one ends, and the padding
+    // before the third gets the row before it.
     assert_eq!(written(&functions, &[], 8), [(0, 64, vec![0, 4, 8, 20, 48])]);
     // Two at most.
     let lens = written(&functions, &[], 2);
@@ -95,7 +95,7 @@ fn barriers_are_no_padding() {
         (9..10, 2),
         (15..17, 2),
         (0..40, 2),
-        // Nor is a function joined that one lies in: it has a reason to stand alone.
+        // A function that contains a barrier is not joined either: it has a reason to be alone.
         (0..9, 2),
         (16..20, 2),
         (40..44, 1),
@@ -105,7 +105,7 @@ fn barriers_are_no_padding() {
         let barriers = [far.clone(), CODE + barrier.start..CODE + barrier.end, far];
         assert_eq!(written(&functions, &barriers, 8).len(), fdes, "{barrier:?}");
     }
-    // A function that can't be said is none either.
+    // A function that can't be expressed is not padding either.
     let mut unsaid = function(10..12, &[8]);
     unsaid.rows.clear();
     let [first, second] = functions;
@@ -114,7 +114,7 @@ fn barriers_are_no_padding() {
 
 #[test]
 fn the_rows_of_a_joined_range_are_few() {
-    // Functions of a byte, all of which narrow starts could reach.
+    // Functions of one byte; narrow starts could reach all of them.
     let functions: Vec<FunctionRows> = (0..200).map(|at| function(at..at + 1, &[8 * at as i32])).collect();
     let lens: Vec<usize> = written(&functions, &[], 200)
         .iter()
@@ -122,17 +122,17 @@ fn the_rows_of_a_joined_range_are_few() {
         .collect();
     assert_eq!((lens.len(), lens.iter().sum::<usize>()), (2, 200));
     assert!(lens.iter().all(|rows| *rows <= 128));
-    // One that is alone may have more.
+    // A function that is alone may have more.
     let many: Vec<i32> = (0..500).collect();
     assert_eq!(written(&[function(0..2000, &many)], &[], 200)[0].2.len(), 500);
 }
 
 #[test]
 fn functions_that_share_their_rows_stay_apart() {
-    // Twenty rows that a hundred functions share are worth more than ninety-nine FDEs.
+    // Sharing twenty rows among a hundred functions saves more than ninety-nine FDEs.
     let offsets: Vec<i32> = (0..20).map(|index| 8 + 8 * index).collect();
     let functions: Vec<FunctionRows> = (0..100)
-        // No two neighbours lie to each other as two others do.
+        // No two pairs of neighbours have the same distance.
         .scan(0u64, |start, index| {
             let range = *start..*start + 80 + index;
             *start = range.end.next_multiple_of(16);
@@ -165,8 +165,8 @@ fn functions_are_cut_where_the_pieces_are_shared() {
         .collect();
     let [whole, cut] = [1, 2].map(|merge| write::section(&functions, &options(Version::V3, merge)).unwrap());
     assert_eq!((whole.functions, whole.rows), (50, 650));
-    // From one function's epilogue to the end of the next one's prologue is the same everywhere:
-    // their FDEs are nearly all.
+    // The code from one function's epilogue to the end of the next one's prologue is the same
+    // everywhere, so the section consists almost only of FDEs.
     assert!(cut.bytes.len() < whole.bytes.len() / 3);
     let section = Section::parse(&cut.bytes, ADDRESS).unwrap();
     let inside = section.functions().filter(|fde| {
@@ -184,7 +184,8 @@ fn functions_are_cut_where_the_pieces_are_shared() {
     }
 }
 
-/// Code as compilers lay it out, every version: the same at every program counter, by both readers.
+/// Code with a compiler's layout, every version: both readers find the same at every program
+/// counter.
 #[test]
 fn every_program_counter_of_a_larger_table() {
     let mut random = backtrail_testkit::text::Random::new(0x5eed);
@@ -229,8 +230,8 @@ fn every_program_counter_of_a_larger_table() {
     }
 }
 
-/// As the second reader finds it; program counters ascend, so that it need not look at every
-/// function each time.
+/// The second reader's result; program counters ascend, so it need not check every function each
+/// time.
 fn current(functions: &[naive::NaiveFunction], index: &mut usize, pc: u64) -> Option<Option<Rule>> {
     while functions
         .get(*index)

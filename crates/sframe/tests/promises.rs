@@ -1,14 +1,14 @@
-//! "Reading and look-up allocate nothing, never panic and have no unsafe code": seen in a release
-//! build's object code of just what they reach, not only promised.
+//! "Reading and look-up allocate nothing, never panic and have no unsafe code": checked in the
+//! object code of a release build, for just the functions that they reach.
 
 use std::path::Path;
 
 use backtrail_testkit::reached::{Compiler, FRAME, mentions};
 
-/// Names that code which may panic, or may allocate, refers to.
+/// Symbol names that code refers to if it may panic or allocate.
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
-/// What a signal handler may call, and validation besides. Each becomes a function of its own that
+/// Calls that are safe in a signal handler, and validation. Each becomes a separate function that
 /// nothing else needs.
 const CALLS: &str = r#"
 use backtrail_sframe::{Abi, ErrorKind, Flags, Index, Row, Rule, Section, Version};
@@ -99,7 +99,7 @@ pub fn audited_validate(bytes: &[u8], address: u64) -> u64 {
 }
 "#;
 
-/// May panic: seen that the search finds it.
+/// May panic, to check that the search finds it.
 const PANICS: [&str; 2] = [
     "#[no_mangle]\npub fn audited_index(bytes: &[u8], at: usize) -> u8 { bytes[at] }\n",
     "#[no_mangle]\npub fn audited_unwrap(bytes: &[u8]) -> u32 {\n\
@@ -107,7 +107,7 @@ const PANICS: [&str; 2] = [
      }\n",
 ];
 
-/// Allocates: seen that the search finds it.
+/// Allocates, to check that the search finds it.
 const ALLOCATES: &str = "#[no_mangle]\npub fn audited_box(value: u64) -> Box<u64> { Box::new(value) }\n";
 
 fn compiler(name: &str) -> Compiler {

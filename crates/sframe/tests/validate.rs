@@ -1,5 +1,5 @@
-//! Each kind of finding, with its path and its place, in sections made by hand; and none where
-//! there is nothing wrong.
+//! Each kind of finding, with its path and offset, in sections built by hand; and no findings in
+//! valid sections.
 
 use crate::common;
 
@@ -27,8 +27,8 @@ fn expect(bytes: &[u8], expected: &[&str]) {
     assert_eq!(found, expected);
 }
 
-/// Header of a little-endian section with these functions of 16 bytes each, 32 bytes apart, in
-/// version 2 (FDEs from offset 28, of 20 bytes) or 3 (of 16).
+/// A little-endian section with these functions of 16 bytes each, 32 bytes apart, in version 2
+/// (FDEs of 20 bytes, from offset 28) or 3 (FDEs of 16 bytes).
 fn section(version: u8, abi: u8, functions: &[(u8, u16, &[u8])]) -> Vec<u8> {
     let (mut table, mut rows) = (Vec::new(), Vec::new());
     for (index, &(info, count, bytes)) in functions.iter().enumerate() {
@@ -62,7 +62,7 @@ fn section(version: u8, abi: u8, functions: &[(u8, u16, &[u8])]) -> Vec<u8> {
 
 const ROWS: (u8, u16, &[u8]) = (0, 2, &[0, 0x03, 8, 1, 0x05, 16, 0xf0]);
 
-/// Two functions with the same rows, and changes: (where, bytes).
+/// Two functions with the same rows, and changes: (offset, bytes).
 fn changed(version: u8, changes: &[(usize, &[u8])]) -> Vec<u8> {
     let mut bytes = section(version, 3, &[ROWS, ROWS]);
     for (at, new) in changes {
@@ -135,8 +135,8 @@ fn header() {
 
 #[test]
 fn sub_sections() {
-    // Rows that begin in the middle of the last FDE make no sense; what is said of the header is
-    // enough.
+    // Rows that begin in the middle of the last FDE make no sense; the finding about the header
+    // is enough.
     let found = findings(&changed(2, &[(24, &[36])]));
     assert_eq!(
         found[0].to_string(),
@@ -168,7 +168,7 @@ fn functions() {
             44,
         )],
     );
-    // Flagged as unsorted, only that is told.
+    // If flagged as unsorted, only that is reported.
     expect(
         &changed(3, &[(3, &[0]), (44, &[0xf0, 0])]),
         &["header.flags: functions are not flagged as sorted at offset 0x3"],
@@ -250,7 +250,7 @@ fn rows() {
     );
 }
 
-/// A strict reader has nothing against what binutils links.
+/// A strict reader accepts sections that binutils links.
 #[test]
 fn the_corpus() {
     let Some(cases) = common::corpus() else { return };
@@ -259,7 +259,7 @@ fn the_corpus() {
     }
 }
 
-/// The search ends when its caller has seen enough.
+/// The search ends when the callback breaks.
 #[test]
 fn one_finding_is_enough() {
     let bytes = changed(3, &[(3, &[0x40]), (12, &[9])]);

@@ -1,5 +1,5 @@
-//! What is written is read again: every shape of rule, every version, ABI and byte order; and
-//! looked up at every address as a second reader finds it.
+//! Written sections read back unchanged, for every shape of rule, version, ABI and byte order, and
+//! look-up at every address finds the same as a second reader.
 
 use crate::common;
 
@@ -44,7 +44,7 @@ fn default_ra(abi: Abi) -> Location {
     }
 }
 
-/// Mostly what compilers make, sometimes anything.
+/// Mostly rules that compilers emit, sometimes any rule.
 fn rule(abi: Abi) -> impl Strategy<Value = Option<Rule>> {
     let arch = abi.arch();
     let usual_cfa = (any::<bool>(), offset())
@@ -74,8 +74,7 @@ fn rows(abi: Abi) -> impl Strategy<Value = Vec<Row>> {
     })
 }
 
-/// Functions in the order of their addresses, none overlapping another, some of size 0, some with
-/// the same rows.
+/// Functions in address order without overlaps, some of size 0, some with the same rows.
 fn functions(abi: Abi) -> impl Strategy<Value = Vec<FunctionRows>> {
     let gap = prop_oneof![3 => Just(0u64), 2 => 1u64..64, 1 => 1u64..0x10_0000];
     let size = prop_oneof![1 => Just(0u32), 8 => 1u32..90, 1 => 1u32..70_000];
@@ -89,7 +88,7 @@ fn functions(abi: Abi) -> impl Strategy<Value = Vec<FunctionRows>> {
         any::<bool>(),
         any::<bool>(),
     );
-    // The other CPUs sign nothing, and their bit means nothing.
+    // Other CPUs do not sign return addresses, and their bit is unused.
     let signs = matches!(abi, Abi::Aarch64Big | Abi::Aarch64Little);
     prop::collection::vec(function, 0..12).prop_map(move |parts| {
         let mut address = ADDRESS - 0x800;
@@ -127,7 +126,7 @@ fn options() -> impl Strategy<Value = Options> {
     })
 }
 
-/// Whether version 3 can say the rule, from the format's description.
+/// Whether version 3 can express the rule, according to the format's specification.
 fn version_3_says(abi: Abi, rule: &Rule) -> bool {
     let value_from_cfa = |location: Location| location.base == Base::Cfa && !location.deref;
     let cfa = match abi {
@@ -170,7 +169,7 @@ proptest! {
             }
         }
 
-        // The same functions, in order, each as it was given.
+        // The same functions, sorted, each as it was passed.
         let kept: Vec<usize> = (0..functions.len())
             .filter(|&index| !output.skipped.iter().any(|skipped| shuffled[skipped.index] == index))
             .collect();
@@ -196,7 +195,7 @@ proptest! {
         expected.sort_by_key(by_all);
         prop_assert_eq!(&read, &expected);
 
-        // The second reader reads the same bytes the same way.
+        // The second reader decodes the same bytes to the same functions.
         let naive = naive::read(&output.bytes, ADDRESS);
         for (fde, naive) in section.functions().zip(&naive) {
             let fde = fde.unwrap();
@@ -219,7 +218,7 @@ proptest! {
         }
     }
 
-    /// Sharing changes the size only.
+    /// Sharing changes only the size.
     #[test]
     fn sharing_is_not_seen(
         (options, functions) in options().prop_flat_map(|options| (Just(options), functions(options.abi)))
@@ -232,7 +231,7 @@ proptest! {
         prop_assert_eq!(naive::read(&shared.bytes, ADDRESS), naive::read(&apart.bytes, ADDRESS));
     }
 
-    /// Joining neighbours changes the size, and what is said of the padding between them.
+    /// Joining neighbours changes only the size, and the rules of the padding between them.
     #[test]
     fn joining_is_seen_in_padding_only(
         (options, functions) in options().prop_flat_map(|options| (Just(options), functions(options.abi))),
@@ -257,7 +256,7 @@ proptest! {
     }
 }
 
-/// Every reason can occur, and each is told apart.
+/// Every reason can occur, and each has its own case.
 #[test]
 fn reasons() {
     let at = |base, offset, deref| Location { base, offset, deref };
@@ -404,7 +403,7 @@ fn reasons() {
     assert_eq!(write::section(&[plain], &options), Err(write::WriteError::PcrelInV1));
 }
 
-/// A start field that counts from itself reaches less far down, by its own place in the section.
+/// A start field that is relative to itself reaches less far down, by its offset in the section.
 #[test]
 fn the_lowest_start_of_narrow_fields() {
     let function = FunctionRows::new(ADDRESS.wrapping_sub(1 << 31), 16, vec![Row { start: 0, rule: None }]);

@@ -1,9 +1,9 @@
-//! "Instructions": what an opcode asks for.
+//! Parsing opcodes ("Instructions").
 
 use crate::Frame;
 use crate::constants::*;
 
-/// An opcode, taken apart.
+/// A parsed opcode.
 #[derive(Clone, Copy)]
 pub(super) enum Instruction {
     End,
@@ -18,7 +18,7 @@ pub(super) enum Instruction {
     Reserved,
 }
 
-/// A count: inside the opcode, or in so many bytes after it.
+/// A count: inside the opcode, or in the given number of bytes after it.
 #[derive(Clone, Copy)]
 pub(super) enum Count {
     Internal(u64),

@@ -8,9 +8,10 @@ use crate::constants::{SIZE_MASK, VERSION, VERSION_SHIFT};
 use crate::{Error, ErrorKind, Frame, Repeated, Result, WordSize};
 use instruction::{Count, Instruction};
 
-/// The most frames that a [`Decoder`] gives unless it is told otherwise: as many as Swift's reader
-/// allows, and more than the 8 MB stack of a Linux thread holds. It protects callers that expand
-/// repetitions from twelve bytes that stand for 10^12 frames.
+/// The default limit on the frames that a [`Decoder`] yields.
+///
+/// It is the limit of Swift's reader, and more than fit on the 8 MB stack of a Linux thread. It
+/// protects callers that expand repetitions: twelve bytes can represent 10^12 frames.
 pub const FRAME_LIMIT: u64 = 1 << 20;
 
 /// How a backtrace ended.
@@ -20,7 +21,7 @@ pub enum Ended {
     End,
     /// With `trunc`: the stack went on.
     Truncated,
-    /// With the data, between two instructions: as `end`, for data whose length is known.
+    /// With the data, between two instructions: the same as `end` if the data's length is known.
     EndOfData,
 }
 
@@ -35,33 +36,33 @@ impl Ended {
     }
 }
 
-/// An iterator over the frames of one backtrace, from the leaf outwards. Copies of a frame are one
-/// item, however many.
+/// An iterator over the frames of one backtrace, from the leaf outwards. All copies of a frame are
+/// one item.
 ///
-/// Errors come as the last item: the frames before it are as sure as they would be without it. To a
-/// strict reader (what [`Decoder::new`] makes) they should count for nothing,
-/// `collect::<Result<…>>()` does that. A [lenient](Self::lenient) one may use them; it also accepts
-/// values that are longer than the word. Both accept values in more bytes than needed, and a first
-/// address that is relative (to 0), which the description forbids and Swift writes.
+/// An error is the last item; the frames before it are as reliable as they would be without it. A
+/// strict reader (see [`Decoder::new`]) should discard them, as `collect::<Result<…>>()` does. A
+/// [lenient](Self::lenient) reader may use them; it also accepts values that are longer than the
+/// word. Both accept values that are longer than necessary, and a first address that is relative
+/// (to 0), which the specification forbids and Swift writes.
 ///
-/// The backtrace need not fill the data: [`Decoder::consumed`] tells where the next one may begin.
+/// The backtrace need not fill the data: the next one may begin at [`Decoder::consumed`].
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     cursor: Cursor<'a>,
     word: WordSize,
     lenient: bool,
     limit: u64,
-    /// Frames that were given, each copy counted.
+    /// The number of frames yielded so far, counting each copy.
     frames: u64,
     /// The last computed address.
     base: u64,
-    /// Found in a `rep` after the frame that was given last.
+    /// The error found in a `rep` after the last frame that was yielded.
     pending: Option<Error>,
     outcome: Option<Result<Ended>>,
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads the information byte; strict, and with a limit of [`FRAME_LIMIT`] frames.
+    /// Reads the information byte. The decoder is strict and has a limit of [`FRAME_LIMIT`] frames.
     pub fn new(data: &'a [u8]) -> Result<Decoder<'a>> {
         let mut cursor = Bytes::new(data, Endian::Big).cursor(0);
         let failed = |kind| Err(Error { kind, offset: 0 });
@@ -87,33 +88,33 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Accepts values that are longer than the word: addresses are cut to the word, counts to 64
-    /// bits.
+    /// Accepts values that are longer than the word: addresses are truncated to the word, counts to
+    /// 64 bits.
     pub fn lenient(mut self) -> Self {
         self.lenient = true;
         self
     }
 
-    /// Gives at most `frames` frames, each copy and each omission counted; one more is an error.
+    /// Yields at most `frames` frames, counting each copy and each omission; one more is an error.
     pub fn limit(mut self, frames: u64) -> Self {
         self.limit = frames;
         self
     }
 
-    /// The word that the information byte tells.
+    /// The word size in the information byte.
     pub fn word(&self) -> WordSize {
         self.word
     }
 
-    /// Bytes that were read, from the information byte. After the last item: all of the backtrace,
-    /// up to its `end` or `trunc` and with it; after an error, what comes before the
-    /// instruction at fault.
+    /// The number of bytes read, counted from the information byte. After the last item, it covers
+    /// the whole backtrace including its `end` or `trunc`; after an error, everything before the
+    /// faulty instruction.
     pub fn consumed(&self) -> usize {
         self.cursor.offset()
     }
 
-    /// How it ended, or why it could not be read; `None` before [`Iterator::next`] has returned
-    /// `None` or an error.
+    /// How the backtrace ended, or why it could not be read; `None` until [`Iterator::next`] has
+    /// returned `None` or an error.
     pub fn outcome(&self) -> Option<Result<Ended>> {
         self.outcome
     }
@@ -146,8 +147,8 @@ impl<'a> Decoder<'a> {
         Ok(Some(Repeated { frame, repeat }))
     }
 
-    /// How many copies of a frame there are: 1, and what the `rep` instructions that follow add.
-    /// An error in them waits for its turn, so that the frame itself is given.
+    /// The number of copies of a frame: 1 plus what the following `rep` instructions add. An error
+    /// in them is kept for the next call, so that the frame itself is still yielded.
     fn repeat(&mut self) -> u64 {
         let room = self.limit - self.frames;
         let mut repeat = 1u64;
@@ -180,7 +181,7 @@ impl<'a> Decoder<'a> {
         None
     }
 
-    /// The error of the instruction that begins `at`, to which the cursor goes back.
+    /// The error of the instruction at `at`; moves the cursor back to it.
     #[cold]
     fn fail(&mut self, at: Cursor<'a>, failure: Failure) -> Error {
         self.cursor = at;
@@ -193,7 +194,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The address whose value is in the next bytes.
+    /// Computes an address from the value in the next bytes.
     fn address(&mut self, absolute: bool, bytes: usize) -> Result<u64, Failure> {
         let value = self.value(bytes)?;
         if bytes > self.word.bytes() && !self.lenient {
@@ -238,7 +239,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// What is wrong with an instruction: as a whole, or at a place inside it.
+/// An error in an instruction: in the whole instruction, or at an offset inside it.
 enum Failure {
     Instruction(ErrorKind),
     Argument(Error),

@@ -1,34 +1,34 @@
-//! Both ends of a stack that is too deep to keep whole.
+//! Encoding both ends of a stack that is too deep to keep whole.
 
 use super::{Encoder, End};
 use crate::{EncodeError, Frame, WordSize};
 
-/// Writes the first frames and the last ones of a stack whose depth is not known before it was
-/// walked, with an `omit` between them that tells how many are missing. A stack that fits is
-/// written whole.
+/// Writes the first and last frames of a stack whose depth is unknown until it has been walked.
 ///
-/// The last frames wait in a lent ring until [`EndsEncoder::finish`]. Room for them is kept free in
-/// the buffer from the start, so a short buffer costs frames of the middle, never the outermost
+/// An `omit` between them holds the number of missing frames. A stack that fits is written whole.
+///
+/// The last frames wait in a borrowed ring until [`EndsEncoder::finish`]. The buffer reserves room
+/// for them from the start, so a short buffer loses frames in the middle, never the outermost
 /// ones.
 ///
 /// No call allocates, locks or panics.
 #[derive(Debug)]
 pub struct EndsEncoder<'a> {
     encoder: Encoder<'a>,
-    /// How many frames may still go to the first ones.
+    /// How many more frames may join the first ones.
     head: u64,
     tail: &'a mut [Frame],
-    /// Frames in `tail`, and where the next goes.
+    /// The number of frames in `tail`; `next` is the slot of the next one.
     kept: usize,
     next: usize,
     omitted: u64,
 }
 
 impl<'a> EndsEncoder<'a> {
-    /// Keeps the first `head` frames and the last `tail.len()`. What `tail` holds does not matter.
+    /// Keeps the first `head` frames and the last `tail.len()`. The contents of `tail` are ignored.
     ///
     /// # Errors
-    /// [`EncodeError::BufferTooShort`]: `out` must have room for `tail.len()` frames and the
+    /// [`EncodeError::BufferTooShort`] unless `out` has room for `tail.len()` frames and the
     /// omission.
     pub fn new(
         out: &'a mut [u8],
@@ -50,8 +50,8 @@ impl<'a> EndsEncoder<'a> {
     /// Adds a frame.
     ///
     /// # Errors
-    /// [`EncodeError::WiderThanWord`], for the frame or for the count of what would be omitted; the
-    /// frame is not kept.
+    /// [`EncodeError::WiderThanWord`] if the frame, or the count of omitted frames, does not fit
+    /// into the word. The frame is then not kept.
     pub fn push(&mut self, frame: Frame) -> Result<(), EncodeError> {
         if self.head > 0 {
             match self.encoder.push(frame) {
@@ -65,15 +65,15 @@ impl<'a> EndsEncoder<'a> {
         self.keep(frame)
     }
 
-    /// Ends the backtrace and returns its length in bytes. There is always room for that.
+    /// Ends the backtrace and returns its length in bytes. There is always room for the end.
     pub fn finish(mut self, end: End) -> usize {
         self.encoder.reserved = 1;
         let (newer, older) = self.tail.split_at_checked(self.next).unwrap_or((&[], &[]));
         let older = if self.kept == self.tail.len() { older } else { &[] };
         let omission = (self.omitted > 0).then_some(Frame::Omit(self.omitted));
         for &frame in omission.iter().chain(older).chain(newer) {
-            // There was room for every frame; should that ever be wrong, the backtrace must still
-            // not claim to be whole.
+            // There is room for every frame. Should that ever be wrong, the backtrace must not
+            // claim to be complete.
             if self.encoder.push(frame).is_err() {
                 return self.encoder.finish(End::Truncated);
             }
@@ -81,7 +81,7 @@ impl<'a> EndsEncoder<'a> {
         self.encoder.finish(end)
     }
 
-    /// Puts a frame into the ring; the oldest there is omitted for it.
+    /// Puts a frame into the ring. If the ring is full, the oldest frame in it is omitted.
     fn keep(&mut self, frame: Frame) -> Result<(), EncodeError> {
         let word = self.encoder.word;
         if !frame.fits(word) {
@@ -111,7 +111,7 @@ impl<'a> EndsEncoder<'a> {
     }
 }
 
-/// How many frames of the stack a frame stands for.
+/// How many frames of the stack a frame represents.
 fn frames(frame: Frame) -> u64 {
     match frame {
         Frame::Omit(count) => count,

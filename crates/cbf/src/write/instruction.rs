@@ -1,4 +1,4 @@
-//! Instructions in the fewest bytes.
+//! Encoding instructions in the fewest bytes.
 
 use crate::WordSize;
 use crate::constants::*;
@@ -10,8 +10,8 @@ pub(super) struct Instruction {
 }
 
 impl Instruction {
-    /// `pc`, `ra`, `async`: the address itself where it is shorter than its distance from `base`,
-    /// or where there is no base.
+    /// `pc`, `ra`, `async`: the address itself if it is shorter than its distance from `base`, or
+    /// if there is no base.
     pub(super) fn address(opcode: u8, address: u64, base: Option<u64>, word: WordSize) -> Instruction {
         let absolute = word.sign_extend(address);
         let absolute_bytes = signed_bytes(absolute);
@@ -30,7 +30,7 @@ impl Instruction {
         Self::with_count(OMIT, OMIT_EXTERNAL, OMIT_COUNT_MASK, count)
     }
 
-    /// `rep`: so many further copies.
+    /// `rep`: `count` further copies.
     pub(super) fn rep(count: u64) -> Instruction {
         Self::with_count(REP, REP_EXTERNAL, REP_COUNT_MASK, count)
     }
@@ -39,7 +39,7 @@ impl Instruction {
         self.bytes.get(..self.len).unwrap_or(&self.bytes)
     }
 
-    /// A count goes into the opcode, less one, if it can: 0 cannot.
+    /// Stores `count - 1` in the opcode if it fits. 0 does not.
     fn with_count(opcode: u8, external: u8, mask: u8, count: u64) -> Instruction {
         match count.checked_sub(1) {
             Some(less_one) if less_one <= u64::from(mask) => Instruction {
@@ -50,8 +50,7 @@ impl Instruction {
         }
     }
 
-    /// The opcode, to which the number of bytes less one is added, and the low `bytes` (1 to 8)
-    /// bytes of `value`.
+    /// The opcode plus `bytes - 1`, followed by the low `bytes` (1 to 8) bytes of `value`.
     fn with_value(opcode: u8, value: u64, bytes: u32) -> Instruction {
         let [a, b, c, d, e, f, g, h] = value.wrapping_shl(64 - bytes * 8).to_be_bytes();
         Instruction {
@@ -61,7 +60,7 @@ impl Instruction {
     }
 }
 
-/// The fewest bytes (1 to 8) from which sign extension gives `value`.
+/// The fewest bytes (1 to 8) that yield `value` after sign extension.
 fn signed_bytes(value: i64) -> u32 {
     let sign_bits = value.leading_zeros().max(value.leading_ones());
     (65 - sign_bits).div_ceil(8)

@@ -1,4 +1,4 @@
-//! Encoding into a lent buffer.
+//! Encoding into a borrowed buffer.
 
 mod ends;
 mod instruction;
@@ -8,7 +8,7 @@ use crate::{EncodeError, Frame, WordSize};
 pub use ends::EndsEncoder;
 use instruction::Instruction;
 
-/// The most copies that one `rep` adds. Swift's reader takes no more; a longer run gets several.
+/// The most copies that one `rep` adds: Swift's reader accepts no more. Longer runs use several.
 pub const MAX_REP: u64 = 1 << 20;
 
 /// How the backtrace ends.
@@ -22,26 +22,26 @@ pub enum End {
 
 /// Writes a backtrace, frame by frame, from the leaf outwards.
 ///
-/// At any moment the buffer holds a valid backtrace of the frames so far, in which only the end is
-/// missing; the byte for it is kept free. So a full buffer loses nothing: call [`Encoder::finish`]
-/// with [`End::Truncated`] and what fitted is there. To keep the outermost frames as well, see
+/// The buffer always holds a valid backtrace of the frames so far that lacks only its end
+/// instruction, for which one byte is reserved. So a full buffer loses no written frame: call
+/// [`Encoder::finish`] with [`End::Truncated`]. To keep the outermost frames as well, use
 /// [`EndsEncoder`].
 ///
-/// No call allocates, locks or panics, and none takes longer than the bytes that it writes.
+/// No call allocates, locks or panics. Each call's time is bounded by the bytes that it writes.
 #[derive(Debug)]
 pub struct Encoder<'a> {
     out: &'a mut [u8],
     len: usize,
-    /// Bytes at the end of `out` that frames must leave free.
+    /// The number of bytes at the end of `out` that frames must leave free.
     reserved: usize,
     word: WordSize,
-    /// The last written address; `None` before the first, which must be absolute.
+    /// The last written address; `None` before the first, which must be written as absolute.
     base: Option<u64>,
     last: Option<Frame>,
     rep: Rep,
 }
 
-/// The `rep` at the end of what is written, which further copies lengthen.
+/// The `rep` at the end of the written bytes; further copies lengthen it.
 #[derive(Clone, Copy, Debug)]
 struct Rep {
     start: usize,
@@ -49,13 +49,13 @@ struct Rep {
 }
 
 impl<'a> Encoder<'a> {
-    /// Begins a backtrace at the start of `out`, which needs room for two bytes at least;
-    /// [`WordSize::max_encoded_len`] tells what certainly suffices.
+    /// Begins a backtrace at the start of `out`, which must hold at least two bytes.
+    /// [`WordSize::max_encoded_len`] returns a length that always suffices.
     pub fn new(out: &'a mut [u8], word: WordSize) -> Result<Encoder<'a>, EncodeError> {
         Self::with_reserve(out, word, 1)
     }
 
-    /// As [`Encoder::new`], but frames leave `reserved` bytes free.
+    /// Like [`Encoder::new`], but frames leave `reserved` bytes free.
     fn with_reserve(out: &'a mut [u8], word: WordSize, reserved: usize) -> Result<Encoder<'a>, EncodeError> {
         let needed = reserved.saturating_add(1);
         if out.len() < needed {
@@ -78,18 +78,18 @@ impl<'a> Encoder<'a> {
     /// Adds a frame.
     ///
     /// # Errors
-    /// [`EncodeError::BufferFull`] and [`EncodeError::WiderThanWord`]; the frame is not written,
-    /// and after the latter others may follow.
+    /// [`EncodeError::BufferFull`] and [`EncodeError::WiderThanWord`]. The frame is not written;
+    /// after `WiderThanWord`, other frames may still be pushed.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), EncodeError> {
         self.push_repeated(frame, 1)
     }
 
-    /// Adds `count` copies of a frame; none is nothing. It takes as long as for a single one, up to
-    /// [`MAX_REP`] copies.
+    /// Adds `count` copies of a frame; does nothing if `count` is 0. Up to [`MAX_REP`] copies take
+    /// as long as a single frame.
     ///
     /// # Errors
-    /// As [`Encoder::push`]; where the buffer is full, as many copies as fitted are written.
+    /// As [`Encoder::push`]. If the buffer gets full, the copies that fit have been written.
     pub fn push_repeated(&mut self, frame: Frame, count: u64) -> Result<(), EncodeError> {
         if !frame.fits(self.word) {
             return Err(EncodeError::WiderThanWord { frame, word: self.word });
@@ -105,7 +105,7 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// Ends the backtrace and returns its length in bytes. There is always room for that.
+    /// Ends the backtrace and returns its length in bytes. There is always room for the end.
     pub fn finish(self, end: End) -> usize {
         if let Some(last) = self.out.get_mut(self.len) {
             *last = match end {
@@ -133,8 +133,8 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// Adds up to `wanted` copies of the last frame, as many as one `rep` takes, and returns how
-    /// many.
+    /// Adds up to `wanted` copies of the last frame, as many as one `rep` can hold, and returns
+    /// their number.
     fn write_copies(&mut self, wanted: u64) -> Result<u64, EncodeError> {
         let most = MAX_REP.min(self.word.max());
         let before = if self.rep.count < most {
@@ -155,7 +155,7 @@ impl<'a> Encoder<'a> {
         Ok(added)
     }
 
-    /// Writes an instruction at `start` as the last one, if there is room.
+    /// Writes an instruction at `start`, as the last one, if there is room.
     fn write(&mut self, start: usize, instruction: &Instruction) -> Result<(), EncodeError> {
         let bytes = instruction.bytes();
         let end = start.saturating_add(bytes.len());

@@ -1,8 +1,8 @@
-//! Any bytes: the decoder's promises hold, and what it reads is written and read again as the same.
+//! Any bytes: the decoder's promises hold, and decoded frames survive a round trip unchanged.
 
 use backtrail_cbf::{Decoder, Encoder, End, Ended, Error, ErrorKind, Repeated};
 
-/// Decodes `data` strictly and leniently with several limits, and checks what the decoder promises.
+/// Decodes `data` strictly and leniently with several limits, and checks the decoder's promises.
 pub(crate) fn cbf_decode(data: &[u8]) {
     for lenient in [false, true] {
         for limit in [0, 1, 7, backtrail_cbf::FRAME_LIMIT, u64::MAX] {
@@ -51,7 +51,7 @@ fn run(decoder: &mut Decoder<'_>, data: &[u8], limit: u64) -> (Vec<Repeated>, Re
 }
 
 fn assert_written_again(items: &[Repeated], ended: Ended, decoder: &Decoder<'_>) {
-    // A run of 2^64 takes terabytes of `rep` instructions of 2^20.
+    // A run of 2^64 frames takes terabytes, because one `rep` covers 2^20.
     if items.iter().any(|item| item.repeat > 1 << 30) {
         return;
     }
@@ -73,7 +73,7 @@ fn assert_written_again(items: &[Repeated], ended: Ended, decoder: &Decoder<'_>)
     assert_eq!(again.consumed(), len);
 }
 
-/// The items with equal neighbours put together, as the encoder writes them.
+/// The items with equal neighbours merged, as the encoder writes them.
 fn runs(items: &[Repeated]) -> Vec<Repeated> {
     let mut runs: Vec<Repeated> = Vec::new();
     for &item in items {

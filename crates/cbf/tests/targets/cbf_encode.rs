@@ -1,4 +1,4 @@
-//! Any frames into any buffer: what fitted is a valid backtrace of the first frames, or of both
+//! Any frames into any buffer: the result is a valid backtrace of the first frames, or of both
 //! ends.
 
 #[path = "encode_properties.rs"]
@@ -7,8 +7,8 @@ pub(crate) mod encode_properties;
 use backtrail_cbf::{Frame, WordSize};
 use encode_properties::{encode_ends, encode_prefix};
 
-/// Reads a word size, the sizes of buffer, head and tail, and then nine bytes a frame from `data`;
-/// encodes and decodes.
+/// Reads a word size, the sizes of buffer, head and tail, and then nine bytes per frame from
+/// `data`; encodes and decodes.
 pub(crate) fn cbf_encode(data: &[u8]) {
     let [word, buffer, head, tail, rest @ ..] = data else {
         return;
@@ -27,7 +27,7 @@ pub(crate) fn cbf_encode(data: &[u8]) {
 
 fn frame(bytes: &[u8]) -> Frame {
     let mut value = u64::from_be_bytes(bytes[1..].try_into().unwrap());
-    // Small numbers, equal frames and wide ones must all be common.
+    // Small values, equal frames and wide values must all be common.
     value >>= u32::from(bytes[0] >> 2);
     [Frame::Pc, Frame::Ra, Frame::Async, Frame::Omit][usize::from(bytes[0] & 3)](value)
 }

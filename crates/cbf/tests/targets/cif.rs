@@ -1,4 +1,4 @@
-//! Any bytes: a list of modules that can be read is written and read again as the same.
+//! Any bytes: a list of modules that can be read survives a round trip unchanged.
 
 use backtrail_cbf::cif;
 

@@ -1,9 +1,8 @@
-//! What the encoders promise, for any frames and any buffer.
+//! The promises of the encoders, checked for any frames and any buffer.
 
 use backtrail_cbf::{Decoder, EncodeError, Encoder, End, Ended, EndsEncoder, Frame, WordSize};
 
-/// The first frames that fit, and only those; checks that a decoder reads exactly what was
-/// accepted.
+/// Encodes the first frames that fit, and checks that a decoder reads exactly the accepted ones.
 pub(crate) fn encode_prefix(word: WordSize, buffer: usize, frames: &[Frame]) {
     let mut buffer = vec![0xee; buffer];
     let size = buffer.len();
@@ -40,7 +39,8 @@ pub(crate) fn encode_prefix(word: WordSize, buffer: usize, frames: &[Frame]) {
     assert_decodes(&buffer[..len], word, &accepted, end);
 }
 
-/// Both ends; checks that they are the stack's, and that the omission makes up for the rest.
+/// Encodes both ends; checks that they are those of the stack, and that the omission counts the
+/// rest.
 pub(crate) fn encode_ends(word: WordSize, buffer: usize, head: u64, tail: usize, frames: &[Frame]) {
     let mut buffer = vec![0xee; buffer];
     let mut ring = vec![Frame::Pc(0); tail];
@@ -69,7 +69,7 @@ pub(crate) fn encode_ends(word: WordSize, buffer: usize, head: u64, tail: usize,
     let outer = accepted.len() - tail;
     let inner = decoded.len() - tail;
     assert_eq!(decoded[inner..], accepted[outer..], "the outermost frames");
-    // The whole middle may have been omissions of nothing.
+    // The whole middle may have been omissions of 0 frames.
     let kept = decoded[..inner]
         .iter()
         .zip(&accepted)
@@ -80,8 +80,8 @@ pub(crate) fn encode_ends(word: WordSize, buffer: usize, head: u64, tail: usize,
         frames.map(|&frame| stands_for(frame)).fold(0, u64::saturating_add)
     };
     match decoded[kept..inner] {
-        // An omission that was pushed may look as what it was counted into: the greatest count,
-        // plus one.
+        // A pushed omission may equal the one that absorbed it: the largest count, plus one,
+        // saturates.
         [] if missing(kept) > 0 => assert_eq!(decoded[kept - 1], Frame::Omit(missing(kept - 1))),
         [] => {}
         [Frame::Omit(count)] => assert_eq!(count, missing(kept)),

@@ -1,9 +1,9 @@
 //! The names and numbers of BTF ("BPF Type Format (BTF)" of the kernel's documentation, sections
 //! cited by their titles; `btf.h`).
 
-/// The one version that there is ("BTF Type and String Encoding").
+/// The only version ("BTF Type and String Encoding").
 pub(super) const BTF_VERSION: u8 = 1;
-/// The length of the header as it was first; later ones may be longer.
+/// The length of the original header; later ones may be longer.
 pub(super) const HEADER: usize = 24;
 
 /// `BTF_INFO_KIND` ("Type Encoding").
@@ -50,7 +50,7 @@ pub(super) enum BtfKind {
 }
 
 impl BtfKind {
-    /// All of them, from the number 1 on.
+    /// All kinds, starting with number 1.
     const ALL: [BtfKind; 19] = [
         BtfKind::Int,
         BtfKind::Ptr,
@@ -79,7 +79,7 @@ impl BtfKind {
         BtfKind::ALL.get(index).copied()
     }
 
-    /// Bytes behind the three words that every type has, for `vlen` parts.
+    /// The size of the data for `vlen` parts, after the three words that every type has.
     pub(super) fn data_bytes(self, vlen: usize) -> usize {
         match self {
             BtfKind::Int | BtfKind::Var | BtfKind::DeclTag => 4,
@@ -90,14 +90,13 @@ impl BtfKind {
         }
     }
 
-    /// Whether it stands for a type that others may refer to, rather than for something that has
-    /// one.
+    /// Whether this is a type that others may refer to, rather than an item that has a type.
     pub(super) fn is_type(self) -> bool {
         !matches!(self, BtfKind::Func | BtfKind::Var | BtfKind::Datasec | BtfKind::DeclTag)
     }
 }
 
-/// `BTF_FUNC_EXTERN` and `BTF_VAR_GLOBAL_EXTERN`: what is only declared.
+/// `BTF_FUNC_EXTERN` and `BTF_VAR_GLOBAL_EXTERN`: the symbol is only declared.
 pub(super) const EXTERN: u32 = 2;
 /// `BTF_FUNC_STATIC` and `BTF_VAR_STATIC`.
 pub(super) const STATIC: u32 = 0;

@@ -1,11 +1,11 @@
-//! The BPF Type Format, read: the types of kernels and of BPF programs, as `pahole` and `gcc -gbtf`
-//! make them.
+//! Reading the BPF Type Format: the types of kernels and BPF programs, as written by `pahole` and
+//! `gcc -gbtf`.
 //!
-//! It is read whole, into the graph that compact C types become too ([`crate::graph`]): [`read`]
-//! gives a unit that can be written as a dict, linked, or opened. Most of it is the same. Type tags
-//! are seen through, declaration tags and the places of variables in sections are passed over;
-//! functions and variables become symbols. What the dict can't say (values of enums beyond 32 bits)
-//! is left out and counted.
+//! BTF is read as a whole, into the same graph as compact C types ([`crate::graph`]): [`read`]
+//! returns a unit that can be written as a dict, linked, or opened. Most types are the same in both
+//! formats. A type tag is replaced by the type it tags; declaration tags and the offsets of
+//! variables in sections are ignored; functions and variables become symbols. Enum values beyond 32
+//! bits can't be stored in a dict; they are left out and counted.
 
 mod constants;
 
@@ -19,26 +19,25 @@ use crate::read::{Array, Enumerator, MAX_REFERENCES, Slice, StructMember, TypeId
 use crate::write::{self, Contents, Table, WriteError};
 use constants::{BTF_VERSION, BtfKind, EXTERN, HEADER, STATIC};
 
-/// What BTF says.
+/// The contents of BTF data.
 #[derive(Clone, Debug, Default)]
 pub struct Btf<'a> {
     /// Its types, functions and variables.
     pub unit: Unit<'a>,
     /// The byte order.
     pub big: bool,
-    /// Values of enums beyond 32 bits: how many, and the name of the first.
+    /// Enum values beyond 32 bits: their number, and the name of the first.
     pub wide_values: Option<(u64, &'a [u8])>,
 }
 
-/// Whether bytes begin as BTF does, rather than as version 4 of compact C types, in either byte
-/// order.
+/// Whether the bytes begin like BTF, in either byte order, and not like version 4 of compact C
+/// types.
 pub fn is_btf(bytes: &[u8]) -> bool {
     matches!(Parts::bytes(bytes), Ok(bytes) if !crate::read::is_ctf4(bytes))
 }
 
 impl<'a> Btf<'a> {
-    /// The same as a dict of compact C types, with the functions and variables that it has in its
-    /// tables.
+    /// Writes the unit as a dict of compact C types, with its functions and variables in tables.
     pub fn to_dict(self) -> core::result::Result<Vec<u8>, WriteError> {
         let symbols = self.unit.symbols;
         let table = |kind| {
@@ -60,7 +59,7 @@ impl<'a> Btf<'a> {
     }
 }
 
-/// Reads BTF whole.
+/// Reads BTF data as a whole.
 pub fn read(bytes: &[u8]) -> Result<Btf<'_>> {
     let parts = Parts::header(bytes)?;
     let records = parts.records()?;
@@ -84,7 +83,7 @@ pub fn read(bytes: &[u8]) -> Result<Btf<'_>> {
     Ok(reader.btf)
 }
 
-/// Where types and strings are.
+/// The parts of the data: types and strings.
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     bytes: Bytes<'a>,
@@ -92,7 +91,7 @@ struct Parts<'a> {
     strings: (usize, usize),
 }
 
-/// A type as it lies there.
+/// A type record.
 #[derive(Clone, Copy)]
 struct Record {
     name: u32,
@@ -105,7 +104,7 @@ struct Record {
 }
 
 impl Record {
-    /// Whether a type of the graph is made of it: tags are none.
+    /// Whether it becomes a type of the graph: tags do not.
     fn becomes_type(&self) -> bool {
         self.kind.is_type() && self.kind != BtfKind::TypeTag
     }
@@ -150,7 +149,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Every type, each checked to lie in its part.
+    /// Reads all type records, and checks that each is inside its part.
     fn records(&self) -> Result<Vec<Record>> {
         let (mut at, end) = self.types;
         let mut records = Vec::new();
@@ -182,7 +181,7 @@ impl<'a> Parts<'a> {
         Ok(self.bytes.u32(at)?)
     }
 
-    /// The string at an offset; `at` is where the offset is.
+    /// The string at an offset; `at` is the position of that offset, for errors.
     fn string(&self, offset: u32, at: usize) -> Result<&'a [u8]> {
         let bad = Error::new(ErrorKind::Name(offset), at);
         let (start, end) = self.strings;
@@ -193,7 +192,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// void has the id 0 in BTF, and a type of no size in compact C types, behind all others.
+/// void has the id 0 in BTF. In compact C types it is a type of size 0, added after all others.
 const VOID: Node<'static> = Node {
     name: b"void",
     root: true,
@@ -208,7 +207,7 @@ const VOID: Node<'static> = Node {
     ),
 };
 
-/// The id in the graph of each type; of tags, that of what they are on.
+/// The id in the graph of each type; for tags, that of the tagged type.
 fn ids(parts: &Parts<'_>, records: &[Record]) -> Result<Vec<TypeId>> {
     let void = 1 + records.iter().filter(|record| record.becomes_type()).count() as u32;
     let mut ids = vec![TypeId(void)];
@@ -247,10 +246,10 @@ impl Parts<'_> {
 struct Reader<'a, 'r> {
     parts: Parts<'a>,
     records: &'r [Record],
-    /// By the ids of BTF.
+    /// Ids in the graph, by BTF id.
     ids: Vec<TypeId>,
     btf: Btf<'a>,
-    /// Bit fields' types, which follow all others.
+    /// The types of bit fields, which follow all others.
     slices: Vec<Node<'a>>,
     first_slice: u32,
 }
@@ -292,7 +291,7 @@ impl<'a> Reader<'a, '_> {
             BtfKind::Enum => Body::Enum(size, self.values(record, 8)?),
             BtfKind::Enum64 => Body::Enum(size, self.values(record, 12)?),
             BtfKind::Fwd => Body::Forward(if record.flag { Kind::Union } else { Kind::Struct }),
-            // The others are none.
+            // Only function prototypes are left: the other kinds do not become types.
             _ => Body::Function(self.function(record)?),
         })
     }
@@ -307,7 +306,7 @@ impl<'a> Reader<'a, '_> {
         for index in 0..record.vlen {
             arguments.push(self.id_at(record.data + 8 * index + 4)?);
         }
-        // An argument of type void at the end stands for more that may follow
+        // A last argument of type void means that the function is variadic
         // ("BTF_KIND_FUNC_PROTO").
         let variadic = arguments.last() == Some(&self.ids[0]);
         arguments.truncate(record.vlen - usize::from(variadic));
@@ -329,7 +328,7 @@ impl<'a> Reader<'a, '_> {
                 true => (place & 0xff_ffff, place >> 24),
                 false => (place, 0),
             };
-            // Before there was a flag, bit fields had numbers of their own.
+            // Before the flag was added, bit fields had integer types of their own.
             let (more, bits) = if bits == 0 { self.narrow(id) } else { (0, bits) };
             let offset = u64::from(offset) + u64::from(more);
             let id = if bits == 0 {
@@ -342,8 +341,8 @@ impl<'a> Reader<'a, '_> {
         Ok(self.btf.unit.types.add_members(members))
     }
 
-    /// The bits of an integer type that has fewer than its bytes, and where they begin; 0 bits of
-    /// any other type.
+    /// The bit offset and width of an integer type that is narrower than its bytes; a width of 0
+    /// for any other type.
     fn narrow(&self, id: u32) -> (u32, u32) {
         let record = (id as usize).checked_sub(1).and_then(|index| self.records.get(index));
         let Some(record) = record.filter(|record| record.kind == BtfKind::Int) else {
@@ -379,8 +378,8 @@ impl<'a> Reader<'a, '_> {
             let low = self.parts.u32(at + 4)?;
             let high = match bytes {
                 12 => self.parts.u32(at + 8)?,
-                // The flag says that the values are signed. It was added later: what older makers
-                // mean by a large value is not known.
+                // The flag means that the values are signed. It was added later, so the meaning of
+                // large values from older producers is unknown.
                 _ if record.flag => (low as i32 >> 31) as u32,
                 _ => 0,
             };
@@ -409,7 +408,7 @@ impl<'a> Reader<'a, '_> {
         self.id(self.parts.u32(at)?, at)
     }
 
-    /// The id in the graph of one in BTF, which is at `at`.
+    /// Maps a BTF id to an id in the graph; `at` is the id's position, for errors.
     fn id(&self, id: u32, at: usize) -> Result<TypeId> {
         let wrong = self.parts.no_type(id, at);
         let found = *self.ids.get(id as usize).ok_or(wrong)?;
@@ -421,8 +420,8 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// `BTF_INT_ENCODING`, `BTF_INT_OFFSET`, `BTF_INT_BITS`: they mean the same as those of compact C
-/// types ("BTF_KIND_INT").
+/// `BTF_INT_ENCODING`, `BTF_INT_OFFSET` and `BTF_INT_BITS` mean the same as in compact C types
+/// ("BTF_KIND_INT").
 fn encoding(word: u32) -> Encoding {
     Encoding {
         format: (word >> 24 & 0x7) as u8,
@@ -431,7 +430,7 @@ fn encoding(word: u32) -> Encoding {
     }
 }
 
-/// BTF has only the size of a float, and its name.
+/// BTF stores only the size and name of a float.
 fn float(name: &[u8], size: u64) -> Encoding {
     let is_complex = ["complex", "_Complex"].iter().any(|word| {
         let mut words = name.split(|&byte| byte == b' ');

@@ -1,4 +1,5 @@
-//! What users of a type rely on: its size, its members and where they lie, its values.
+//! The properties that users of a type rely on: its size, its members and their offsets, its
+//! values.
 
 use std::fmt;
 
@@ -8,14 +9,15 @@ use crate::measure::{AlignmentRule, Measures};
 use crate::print::Plain;
 use crate::read::{TypeId, Types};
 
-/// Nameless structs in each other, and members of one type with those of its nameless ones.
+/// Limits on nested nameless structs, and on the members of a type including those of nameless
+/// structs.
 const MAX_DEPTH: usize = 40;
 const MAX_MEMBERS: usize = 1 << 18;
 
 /// A type as its users see it.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// Of a typedef that names another type: that type.
+    /// For a typedef of another type, that type.
     of: Option<String>,
     size: Option<u64>,
     members: Vec<Member>,
@@ -24,7 +26,7 @@ pub(super) struct Layout {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Member {
-    /// With those that it is in, if they have a nameless type.
+    /// Includes the enclosing members, if they have a nameless type.
     path: String,
     declaration: String,
     bit_offset: u64,
@@ -39,13 +41,13 @@ pub(super) enum Aspect {
     Of(String, String),
     Moved(String, u64, u64),
     Resized(String, String, String),
-    /// It means the same to code, but is qualified otherwise (`const`, …).
+    /// The type is the same to code, but its qualifiers differ (`const`, …).
     Qualified(String, String),
     QualifiedMember(String, String, String),
     Removed(String),
-    /// Another member of that type is where it was.
+    /// Another member of the same type took its place.
     Renamed(String, String),
-    /// Whether anything else is where it was.
+    /// A new member, and its bit offset.
     Added(String, u64),
     ValueChanged(String, i32, i32),
     ValueRemoved(String),
@@ -79,7 +81,7 @@ impl Layout {
                         .push((String::from_utf8_lossy(value.name).into_owned(), value.value));
                 }
             }
-            // What it names has its own changes.
+            // Changes to the named type are reported for that type.
             _ => layout.of = Some(reader.plain.declaration(body.id(), "")?),
         }
         Ok(layout)
@@ -115,7 +117,7 @@ impl Layout {
     }
 
     fn compare_members(&self, new: &Layout, aspects: &mut Vec<Aspect>) {
-        // Names may repeat in nameless unions: the first of a name is the first of it.
+        // Names may repeat in nameless unions: the first one matches the first.
         let mut taken = vec![false; new.members.len()];
         let mut gone = Vec::new();
         for member in &self.members {
@@ -156,7 +158,7 @@ impl Layout {
     }
 }
 
-/// Whether two declarations of types are the same but for qualifiers: code does the same with both.
+/// Whether two type declarations differ only in qualifiers, so that code treats both alike.
 pub(super) fn is_requalified(before: &str, after: &str) -> bool {
     let plain = |text: &str| {
         let is_word = |byte: char| byte.is_alphanumeric() || byte == '_';
@@ -179,7 +181,7 @@ impl Member {
         }
     }
 
-    /// Whether all but the name is the same.
+    /// Whether everything except the name is the same.
     fn is_in_place_of(&self, other: &Member) -> bool {
         let all = |member: &Member| (member.bit_offset, member.bits, member.size);
         all(self) == all(other) && self.declaration == other.declaration
@@ -232,7 +234,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The nameless struct or union that a member, or each element of it, is.
+    /// The nameless struct or union that is a member's type, or its element type.
     fn nameless(&self, id: TypeId) -> Result<Option<TypeId>> {
         let mut found = self.types.get(id)?;
         for _ in 0..MAX_DEPTH {
@@ -248,9 +250,8 @@ impl Reader<'_> {
 }
 
 impl Aspect {
-    /// Whether those who were compiled before would look in the wrong place, or see other values. A
-    /// member in what was padding, a value more, other names and qualifiers are none of their
-    /// business.
+    /// Whether code compiled against the old type would read the wrong place, or see other values.
+    /// A new member in former padding, a new value, and other names and qualifiers don't affect it.
     pub(super) fn is_breaking(&self) -> bool {
         !matches!(
             self,
@@ -284,7 +285,7 @@ impl fmt::Display for Aspect {
     }
 }
 
-/// Bytes, and bits where it is not whole ones.
+/// Prints bytes, and bits if the offset is not a whole number of bytes.
 struct Place(u64);
 
 impl fmt::Display for Place {

@@ -1,10 +1,11 @@
-//! Two files' types compared as their users see them: which functions and objects a change reaches.
+//! Comparing two files' types as their users see them, with the functions and objects that each
+//! change affects.
 //!
 //! A function or object has changed if its own declaration has. A struct, union, enum or typedef
-//! has if its layout or its values have; it matters to all functions and objects from whose types
-//! it can be reached, through pointers too: what callers allocate and look into, they were compiled
-//! for. Where the way leads to a declaration, because units give the name to different types, it
-//! goes on to each unit's own.
+//! has changed if its layout or values have. The change affects all functions and objects whose
+//! types lead to it, even through pointers, because callers are compiled for the layout of the
+//! objects that they allocate and access. If the path leads to a mere declaration, because units
+//! define the name differently, it continues to each unit's own definition.
 
 mod layout;
 mod reach;
@@ -18,13 +19,14 @@ use crate::read::{TypeId, Types};
 use layout::{Aspect, Layout, is_requalified};
 use reach::{Node, Reach};
 
-/// A file's types, and what it exports.
+/// A file's types, and the symbols that it exports.
 #[derive(Debug, Default)]
 pub struct Side<'d> {
-    /// Each dict with the name of its unit; empty for what units share, which comes first.
+    /// Each dict with the name of its unit. The dict that units share comes first, with an empty
+    /// name.
     pub units: Vec<(String, Types<'d>)>,
-    /// Functions and objects that users can refer to. Where neither side has any, every type
-    /// counts.
+    /// Functions and objects that users can refer to. If neither side has any, all types are
+    /// compared.
     pub symbols: Vec<Exported>,
 }
 
@@ -33,32 +35,32 @@ pub struct Side<'d> {
 pub struct Exported {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Whether it is a function or a data object.
     pub kind: SymbolKind,
-    /// Which of the units tells its type.
+    /// The index of the unit that stores its type.
     pub unit: usize,
     /// Its type.
     pub id: TypeId,
 }
 
-/// Something that is not as it was.
+/// A difference between the two files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
-    /// What it is: `function`, `object`, or a type's kind.
+    /// `function`, `object`, or a type's kind.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// The unit whose own it is; `None` for what units share.
+    /// The unit that owns it; `None` if units share it.
     pub unit: Option<String>,
-    /// What users can refer to and is concerned.
+    /// The affected functions and objects that users can refer to.
     pub reaches: Vec<String>,
-    /// Whether users that were compiled before may go wrong.
+    /// Whether the change may break users that were compiled before.
     pub breaking: bool,
-    /// What has changed.
+    /// A description of the change.
     pub detail: String,
 }
 
-/// Everything that has changed: functions and objects first, then types, each sorted by name.
+/// Lists all changes: functions and objects first, then types, each sorted by name.
 pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
     let mut changes = symbols(old, new);
     let blind = old.symbols.is_empty() && new.symbols.is_empty();
@@ -158,8 +160,8 @@ impl Definitions {
         Definitions(all)
     }
 
-    /// What a unit's definition is now: that of the same unit, or what is shared, or that of each
-    /// unit.
+    /// The new counterparts of a unit's definition: that of the same unit, or the shared one, or
+    /// those of all units.
     fn counterparts(&self, old: &Side<'_>, new: &Side<'_>, key: &(Kind, String), before: Node) -> Vec<Node> {
         let now = self.0.get(key).map_or(&[][..], Vec::as_slice);
         let unit = &old.units[before.unit].0;
@@ -173,14 +175,14 @@ impl Definitions {
         match (own.is_empty() || unit.is_empty(), shared.is_empty()) {
             (false, _) => own,
             (true, false) => shared,
-            // Units come with other names, or are merged: any of them may be it.
+            // Units were renamed or merged, so any of them may be the counterpart.
             (true, true) => now.to_vec(),
         }
     }
 }
 
-/// The unit of this name; else the only one whose file is called so, as builds are in other
-/// folders.
+/// The unit of this name, or else the only one with the same file name, because builds may be in
+/// different folders.
 fn same_unit(name: &str, side: &Side<'_>) -> Option<usize> {
     let exact = side.units.iter().position(|(other, _)| other == name);
     let file = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
@@ -197,12 +199,12 @@ fn same_unit(name: &str, side: &Side<'_>) -> Option<usize> {
     })
 }
 
-/// What is different, and whether what is in memory is. `None` where nothing is.
+/// The difference, and whether it affects the layout in memory; `None` if there is no difference.
 fn difference(old: &Side<'_>, before: Node, new: &Side<'_>, after: Node) -> Option<(String, bool)> {
     let of = |side: &Side<'_>, node: Node| Layout::of(side.units[node.unit].1, node.id);
     let (before, after) = match (of(old, before), of(new, after)) {
         (Ok(before), Ok(after)) => (before, after),
-        // What can't be read has no layout to compare.
+        // Types that can't be read have no layout to compare.
         _ => return None,
     };
     let aspects = before.compare(&after);

@@ -1,4 +1,4 @@
-//! From a type back to the functions and objects that lead to it.
+//! Finding the functions and objects whose types lead to a type.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -14,7 +14,7 @@ pub(super) struct Node {
     pub(super) id: TypeId,
 }
 
-/// Who refers to each type.
+/// The types and symbols that refer to each type.
 pub(super) struct Reach<'s> {
     citers: FxHashMap<Node, Vec<Node>>,
     symbols: FxHashMap<Node, Vec<&'s str>>,
@@ -39,7 +39,7 @@ impl<'s> Reach<'s> {
             for id in types.dict().ids() {
                 let Ok(found) = types.get(id) else { continue };
                 let from = Node { unit, id };
-                // What is damaged leads nowhere.
+                // Damaged types refer to nothing.
                 let _ = references(&found, &mut |to| {
                     reach.citers.entry(place(unit, to)).or_default().push(from)
                 });
@@ -78,7 +78,7 @@ impl<'s> Reach<'s> {
     }
 }
 
-/// The unit whose dict a unit's dict builds on; itself where there is none.
+/// The unit whose dict is the parent of a unit's dict; the unit itself if there is no parent.
 fn parent(side: &Side<'_>, unit: usize) -> usize {
     let wanted = side.units[unit].1.parent();
     let found = wanted.and_then(|parent| {

@@ -1,5 +1,5 @@
-//! Types as a graph in memory: what the reader, debug information and the linker fill and the
-//! writer takes.
+//! Types as a graph in memory: the output of the reader, of debug information and of the linker,
+//! and the input of the writer.
 
 mod read;
 
@@ -11,22 +11,22 @@ use crate::read::{Array, Enumerator, Slice, StructMember, TypeId};
 /// A type of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node<'a> {
-    /// The name; empty where it has none.
+    /// The name; empty if it has none.
     pub name: &'a [u8],
-    /// Whether look-ups by name see it ("root-visible").
+    /// Whether look-ups by name can find it ("root-visible").
     pub root: bool,
-    /// What it is.
+    /// The contents, which depend on the kind.
     pub body: Body,
 }
 
-/// What a type is. Sizes are in bytes.
+/// The contents of a type, by kind. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A type that the format can't represent.
     Unknown,
     /// An integer or a float: its kind, its size, its encoding.
     Number(Kind, u64, Encoding),
-    /// A pointer, a typedef or a qualifier: its kind, and what it refers to.
+    /// A pointer, a typedef or a qualifier: its kind, and the type it refers to.
     Reference(Kind, TypeId),
     /// An array.
     Array(Array),
@@ -38,22 +38,22 @@ pub enum Body {
     Enum(u64, Span),
     /// A struct, union or enum that is only declared: its kind.
     Forward(Kind),
-    /// Some bits of another type: the size of their storage, and which they are.
+    /// Some bits of another type: the size of their storage, and the bits.
     Slice(u64, Slice),
 }
 
 /// A function type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// What it returns.
+    /// The return type.
     pub returns: TypeId,
-    /// Its arguments.
+    /// The argument types.
     pub arguments: Span,
-    /// Whether more may follow.
+    /// Whether the function is variadic.
     pub variadic: bool,
 }
 
-/// Members, values or arguments in their graph.
+/// A range of members, values or arguments in a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     start: u32,
@@ -72,18 +72,18 @@ impl Span {
         self.start as usize..self.start as usize + self.len as usize
     }
 
-    /// How many.
+    /// The number of items.
     pub fn len(self) -> usize {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Whether the range is empty.
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 }
 
-/// Types that refer to each other. Their names are borrowed from what they were made of.
+/// Types that refer to each other. Their names are borrowed from the input that they came from.
 #[derive(Clone, Debug, Default)]
 pub struct Graph<'a> {
     child: bool,
@@ -99,7 +99,8 @@ impl<'a> Graph<'a> {
         Graph::default()
     }
 
-    /// One of a child: its own types' ids have the uppermost bit set, all others are of the parent.
+    /// An empty graph of a child: its own types' ids have the highest bit set, all other ids are
+    /// the parent's.
     pub fn of_child() -> Graph<'a> {
         Graph {
             child: true,
@@ -107,17 +108,17 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Whether it is a child's.
+    /// Whether this is the graph of a child.
     pub fn is_child(&self) -> bool {
         self.child
     }
 
-    /// How many types there are.
+    /// The number of types.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there are none.
+    /// Whether the graph has no types.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -128,7 +129,7 @@ impl<'a> Graph<'a> {
         TypeId::new(self.nodes.len() as u32, self.child)
     }
 
-    /// Adds a type without a name, which look-ups by name see.
+    /// Adds a type without a name that is root-visible.
     pub fn add_nameless(&mut self, body: Body) -> TypeId {
         self.add(Node {
             name: &[],
@@ -137,29 +138,29 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Puts another type in the place of an own one, which others may refer to already. Nothing
-    /// happens where there is none.
+    /// Replaces an own type, to which others may already refer. Does nothing if there is no such
+    /// type.
     pub fn replace(&mut self, id: TypeId, node: Node<'a>) {
         if let Some(place) = self.index(id).and_then(|index| self.nodes.get_mut(index)) {
             *place = node;
         }
     }
 
-    /// Adds members that a struct or union may have.
+    /// Adds members for a struct or union.
     pub fn add_members(&mut self, members: impl IntoIterator<Item = StructMember<'a>>) -> Span {
         let before = self.members.len();
         self.members.extend(members);
         Span::of(&self.members, self.members.len() - before)
     }
 
-    /// Adds values that an enum may have.
+    /// Adds values for an enum.
     pub fn add_values(&mut self, values: impl IntoIterator<Item = Enumerator<'a>>) -> Span {
         let before = self.values.len();
         self.values.extend(values);
         Span::of(&self.values, self.values.len() - before)
     }
 
-    /// Adds arguments that a function may have.
+    /// Adds arguments for a function.
     pub fn add_arguments(&mut self, arguments: impl IntoIterator<Item = TypeId>) -> Span {
         let before = self.arguments.len();
         self.arguments.extend(arguments);
@@ -176,14 +177,14 @@ impl<'a> Graph<'a> {
         &self.nodes
     }
 
-    /// The id of the type at this place of [`Graph::nodes`].
+    /// The id of the type at this index of [`Graph::nodes`].
     pub fn id(&self, index: usize) -> TypeId {
         TypeId::new(index as u32 + 1, self.child)
     }
 
-    /// Where in [`Graph::nodes`] an own type is.
+    /// The index in [`Graph::nodes`] of an own type.
     pub fn index(&self, id: TypeId) -> Option<usize> {
-        // A child's id may say that it is the one before the first.
+        // The index in a child's id may be 0, but the first type has the index 1.
         let index = (id.index() as usize).checked_sub(1)?;
         (id.is_child() == self.child).then_some(index)
     }
@@ -203,8 +204,7 @@ impl<'a> Graph<'a> {
         self.arguments.get(span.range()).unwrap_or_default()
     }
 
-    /// Adds a copy of another graph's type. Each type that it refers to becomes what `id` makes of
-    /// it.
+    /// Adds a copy of another graph's type. `id` maps each type that it refers to.
     pub fn add_copy(&mut self, from: &Graph<'a>, node: &Node<'a>, id: &mut dyn FnMut(TypeId) -> TypeId) -> TypeId {
         let body = match node.body {
             Body::Unknown | Body::Number(..) | Body::Forward(_) => node.body,
@@ -239,7 +239,7 @@ impl<'a> Graph<'a> {
         self.add(Node { body, ..*node })
     }
 
-    /// Every type that a type refers to.
+    /// Calls `each` for every type that a type refers to.
     pub fn references(&self, node: &Node<'a>, mut each: impl FnMut(TypeId)) {
         match node.body {
             Body::Unknown | Body::Number(..) | Body::Forward(_) | Body::Enum(..) => {}
@@ -272,8 +272,8 @@ impl Body {
         }
     }
 
-    /// The namespace in which the type has its name: struct, union or enum, or that of everything
-    /// else ("Type names").
+    /// The namespace of the type's name: struct, union or enum, or `None` for that of all other
+    /// types ("Type names").
     pub fn namespace(&self) -> Option<Kind> {
         match *self {
             Body::Aggregate(kind, ..) | Body::Forward(kind) => Some(kind),

@@ -1,4 +1,4 @@
-//! A graph of what a dict has.
+//! Reading the types of a dict into a graph.
 
 use rustc_hash::FxHashMap;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::read::{Type, TypeId, Types};
 
 impl<'a> Graph<'a> {
-    /// The own types of a dict, under the ids that they have there.
+    /// Reads a dict's own types, which keep their ids.
     pub fn read(types: Types<'a>) -> Result<Graph<'a>> {
         let dict = types.dict();
         let mut graph = if dict.is_child() {
@@ -24,8 +24,8 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    /// The own types of a dict and those of its parent that they, and `more`, need, as types of one
-    /// dict without a parent. The own ones come first, in their order.
+    /// Reads a dict's own types, and the types of its parent that they and `more` need, as types of
+    /// one dict without a parent. Its own types come first, in their order.
     pub fn read_flat(types: Types<'a>, more: impl IntoIterator<Item = TypeId>) -> Result<Flat<'a>> {
         let mut graph = Graph::read(types)?;
         let mut flat = Flat {
@@ -38,7 +38,7 @@ impl<'a> Graph<'a> {
             return Ok(flat);
         }
         graph.child = false;
-        // What is to be copied from the parent grows while it is copied.
+        // The list of types to copy from the parent grows during the copying.
         let own = graph.len() as u32;
         let mut wanted = Vec::new();
         let place = |id: TypeId, parents: &mut FxHashMap<TypeId, TypeId>, wanted: &mut Vec<TypeId>| match id {
@@ -108,19 +108,19 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// A child's types together with what they need of the parent's.
+/// A child's types, together with the types that they need from the parent.
 #[derive(Clone, Debug)]
 pub struct Flat<'a> {
     /// The types.
     pub graph: Graph<'a>,
     of_child: bool,
-    /// Where the parent's are.
+    /// The ids in the graph of the parent's types.
     parents: FxHashMap<TypeId, TypeId>,
 }
 
 impl Flat<'_> {
-    /// The id in the graph of a type by its id in the dict; `None` where the graph does not have
-    /// it.
+    /// Maps a type's id in the dict to its id in the graph; `None` if the graph does not contain
+    /// the type.
     pub fn id(&self, id: TypeId) -> Option<TypeId> {
         match (self.of_child, id.is_child()) {
             (true, true) => Some(TypeId(id.index())),

@@ -1,41 +1,42 @@
-//! Where the versions differ: widths and bits, as data. One reader goes by them.
+//! The differences between the versions, widths and bits, as data for a single reader.
 
 mod v1;
 mod v3;
 
 use crate::constants::{Kind, Version};
 
-/// How a version lays out its header and its types.
+/// The layout of a version's header and types.
 pub(crate) struct Layout {
-    /// Bytes of the header.
+    /// The size of the header in bytes.
     pub(crate) header: usize,
-    /// Bytes of a type's id, and of the info and size words of a record.
+    /// The size of a type's id, and of the info and size words of a record, in bytes.
     pub(crate) word: usize,
-    /// Where the kind begins in the info word.
+    /// The lowest bit of the kind in the info word.
     pub(crate) kind_shift: u32,
-    /// The bit of the info word that says that look-ups by name see the type.
+    /// The bit of the info word that makes a type visible to look-ups by name.
     pub(crate) root: u32,
-    /// The bits of the info word with the number of members, arguments or values.
+    /// The bits of the info word that hold the number of members, arguments or values.
     pub(crate) vlen: u32,
-    /// The bit of an id that says that the type is the child's own.
+    /// The bit of an id that marks the child's own types.
     pub(crate) child: u32,
-    /// `CTF_LSIZE_SENT`: the size is in two words more.
+    /// `CTF_LSIZE_SENT`: the size is in two further words.
     pub(crate) large_size: u32,
     /// `CTF_LSTRUCT_THRESH`: structs from this size on have members with offsets of 64 bits.
     pub(crate) large_struct: u64,
-    /// What follows the records of each kind, by its number.
+    /// The data after the records of each kind, by the kind's number.
     pub(crate) data: [Data; KINDS],
 }
 
-/// How many kinds there are.
+/// The number of kinds.
 const KINDS: usize = Kind::ALL.len();
 
-/// What follows records of a kind: so many bytes, and so many for each member, argument or value.
+/// The data after the records of a kind: a fixed size, plus a size for each member, argument or
+/// value.
 #[derive(Clone, Copy)]
 pub(crate) struct Data {
     fixed: usize,
     each: usize,
-    /// 1 where there is a pad for each odd number of these, or else 0.
+    /// 1 if an odd number of these is padded, otherwise 0.
     pad: usize,
 }
 
@@ -46,7 +47,7 @@ impl Data {
         pad: 0,
     };
 
-    /// Of all kinds, with ids of `word` bytes and members of `member`.
+    /// The data of all kinds, with ids of `word` bytes and members of `member` bytes.
     const fn of_kinds(word: usize, member: usize) -> [Data; KINDS] {
         let mut all = [Data::NONE; KINDS];
         all[Kind::Integer as usize].fixed = 4;
@@ -64,8 +65,8 @@ impl Data {
         all
     }
 
-    /// Bytes, with so many members, arguments or values. Not of structs whose members have offsets
-    /// of 64 bits.
+    /// The size in bytes with `vlen` members, arguments or values. Not for structs whose members
+    /// have offsets of 64 bits.
     pub(crate) fn bytes(self, vlen: usize) -> usize {
         self.fixed + self.each * (vlen + (vlen & self.pad))
     }
@@ -81,17 +82,17 @@ impl Layout {
         }
     }
 
-    /// Whether ids are of 32 bits.
+    /// Whether ids have 32 bits.
     pub(crate) fn wide(&self) -> bool {
         self.word == 4
     }
 
-    /// Bytes of a record without its kind's data; of one with a large size.
+    /// The size of a record without its kind's data; `large` if the record has a large size.
     pub(crate) fn record(&self, large: bool) -> usize {
         4 + 2 * self.word + if large { 8 } else { 0 }
     }
 
-    /// Bytes of a member of a struct of this size.
+    /// The size in bytes of a member of a struct of this size.
     pub(crate) fn member(&self, size: u64) -> usize {
         match (size >= self.large_struct, self.wide()) {
             (true, _) => 16,

@@ -16,7 +16,7 @@ pub(super) static LAYOUT: Layout = Layout {
 
 pub(super) static LAYOUT_2: Layout = Layout { header: 40, ..LAYOUT };
 
-/// What was version 1: the limits of its ids stayed.
+/// For dicts upgraded from version 1, which keep the limits of its ids.
 pub(super) static LAYOUT_UPGRADED: Layout = Layout {
     child: 0x8000,
     ..LAYOUT_2

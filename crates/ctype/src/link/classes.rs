@@ -1,4 +1,4 @@
-//! The same types of all units as classes, and which of them are ambiguous.
+//! Classes of equal types in all units, and which of them are ambiguous.
 
 use std::ops::Range;
 
@@ -11,30 +11,30 @@ use crate::constants::Kind;
 use crate::graph::{Body, Graph, Node};
 use crate::read::{MAX_REFERENCES, TypeId};
 
-/// A class's number, in the order in which units have them first.
+/// A class's number, in the order of first occurrence in the units.
 pub(super) type ClassId = u32;
 /// A name's number.
 pub(super) type NameId = u32;
 
-/// A type as units have it.
+/// A type that one or more units have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
-    /// The first unit that has it, and where.
+    /// The first unit that has it; `index` is the type's index there.
     pub(super) unit: u32,
     pub(super) index: u32,
-    /// How many types of units it stands for, and how many units have it.
+    /// The number of units' types in this class; `units` is the number of units that have it.
     uses: u32,
     units: u32,
     last_unit: u32,
     pub(super) name: Option<NameId>,
-    /// Whether it has no place in the parent.
+    /// Whether it can't be in the parent.
     pub(super) ambiguous: bool,
 }
 
 /// All types that have one name in one namespace.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// Whether it is the namespace of structs, unions or enums.
+    /// Whether the namespace is that of structs, unions or enums.
     tagged: bool,
     definitions: Vec<ClassId>,
     forward: Option<ClassId>,
@@ -48,19 +48,18 @@ pub(super) struct Classes {
     names: Vec<Name>,
 }
 
-/// What a reference to a struct or union that has a name means.
+/// The meaning of a reference to a named struct or union.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// This one, which there is once.
+    /// The only definition of this name.
     Shared(ClassId),
-    /// Whichever the unit has: what is shared can refer to its declaration only. The class of a
-    /// declaration, if units have one.
+    /// The unit's own definition. Shared types can refer only to a declaration: its class, if units
+    /// have one.
     Declared(Option<ClassId>),
 }
 
-/// Some units that follow each other: their classes, numbered in the order in which they have them
-/// first. So runs that follow each other make a longer one, and the numbers are the same however
-/// many there were.
+/// The classes of some consecutive units, numbered in the order of first occurrence. So consecutive
+/// runs can be joined, and the numbers do not depend on the number of runs.
 #[derive(Default)]
 struct Run {
     known: FxHashMap<u128, ClassId>,
@@ -70,10 +69,10 @@ struct Run {
 }
 
 impl Run {
-    /// Of units with these hashes; `first` is the number of the first one.
+    /// Classes of the units with these hashes; `first` is the number of the first unit.
     fn new(hashes: &[Vec<u128>], first: u32) -> Run {
         let mut run = Run::default();
-        // Of small types most are new, of large programs one in ten.
+        // In small inputs most types are new, in large programs one in ten.
         let types: usize = hashes.iter().map(Vec::len).sum();
         run.known.reserve(types / 8);
         for (unit, hashes) in (first..).zip(hashes) {
@@ -91,7 +90,7 @@ impl Run {
         run
     }
 
-    /// The class of a hash; where there is none yet, this is it.
+    /// The class of a hash; adds `class` if there is none yet.
     fn class(&mut self, hash: u128, class: Class) -> ClassId {
         let next = self.classes.len() as ClassId;
         let number = *self.known.entry(hash).or_insert(next);
@@ -102,7 +101,7 @@ impl Run {
         number
     }
 
-    /// Adds the classes of a run that follows; where each of them is now.
+    /// Adds the classes of the following run, and returns the new number of each.
     fn add(&mut self, next: &Run) -> Vec<ClassId> {
         let classes = next.hashes.iter().zip(&next.classes);
         let places = classes.map(|(&hash, class)| {
@@ -121,7 +120,7 @@ impl Run {
     }
 }
 
-/// Units that follow each other, with at least so many types together, but for the last ones.
+/// Ranges of consecutive units with at least `enough` types each, except the last range.
 fn split(hashes: &[Vec<u128>], enough: usize) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let (mut start, mut types) = (0, 0);
@@ -138,7 +137,7 @@ fn split(hashes: &[Vec<u128>], enough: usize) -> Vec<Range<usize>> {
     ranges
 }
 
-/// All names, and that of each class.
+/// All names, and the name of each class.
 #[derive(Default)]
 struct Names {
     all: Vec<Name>,
@@ -174,10 +173,10 @@ impl Names {
     }
 }
 
-/// For each class those that refer to it by more than its name, and those that are aligned as it
-/// is.
+/// For each class, the classes that refer to it by more than its name, and those that take their
+/// alignment from it.
 struct Citers {
-    /// Where in `all` those of each class begin; one more for the end of the last.
+    /// Where each class's citers begin in `all`, plus the end of the last.
     starts: Vec<u32>,
     all: Vec<ClassId>,
 }
@@ -243,7 +242,7 @@ impl Class {
 }
 
 impl Classes {
-    /// From each unit's types and their hashes.
+    /// Builds the classes from each unit's types and their hashes.
     pub(super) fn new(units: &[Unit<'_>], hashes: &[Vec<u128>], mode: Mode) -> Classes {
         let mut classes = Classes::merge(hashes);
         let (names, citers) = rayon::join(|| Names::of(&classes.all, units), || Citers::of(&classes, units));
@@ -260,7 +259,7 @@ impl Classes {
         classes
     }
 
-    /// Classes without names. Each thread has a run of units.
+    /// Builds the classes without names. Each thread processes a run of units.
     fn merge(hashes: &[Vec<u128>]) -> Classes {
         let types: usize = hashes.iter().map(Vec::len).sum();
         let enough = types.div_ceil(rayon::current_num_threads()).max(1);
@@ -283,12 +282,12 @@ impl Classes {
         }
     }
 
-    /// Classes that clash by their names: of structs, unions and enums all that share one, of other
-    /// types all but the one that is used most.
+    /// Classes whose names clash: all structs, unions and enums that share a name, and all other
+    /// types that share one except the most used.
     fn clashing(&self, citers: &Citers) -> Vec<ClassId> {
         let mut clashing = Vec::new();
         for name in self.names.iter().filter(|name| name.definitions.len() > 1) {
-            // Of those that are used alike, the one that would draw most others with it; else the
+            // Of equally used classes, the one that would make most others ambiguous wins, else the
             // first.
             let weight = |class: ClassId| (self.all[class as usize].uses, citers.get(class).len());
             let winner = name
@@ -303,12 +302,12 @@ impl Classes {
         clashing
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub(super) fn names(&self) -> usize {
         self.names.len()
     }
 
-    /// What a type's name alone means, to those who refer to it.
+    /// The meaning of a type's name to the types that refer to it.
     pub(super) fn meaning(&self, class: ClassId) -> Meaning {
         let name = self.all[class as usize].name.map(|name| &self.names[name as usize]);
         match name.map(|name| (&name.definitions[..], name.forward)) {
@@ -318,13 +317,13 @@ impl Classes {
         }
     }
 
-    /// All that one name means in its namespace.
+    /// All definitions of a class's name in its namespace.
     pub(super) fn definitions(&self, class: ClassId) -> &[ClassId] {
         let name = self.all[class as usize].name.map(|name| &self.names[name as usize]);
         name.map_or(&[], |name| &name.definitions)
     }
 
-    /// What refers to an ambiguous type is ambiguous too, unless its name is enough.
+    /// Marks types that refer to an ambiguous type as ambiguous, unless they need only its name.
     fn spread(&mut self, citers: &Citers, mut pending: Vec<ClassId>) {
         while let Some(class) = pending.pop() {
             if !std::mem::replace(&mut self.all[class as usize].ambiguous, true) {
@@ -334,9 +333,9 @@ impl Classes {
     }
 }
 
-/// The structs and unions with a name whose alignment readers take for a type's own: what an array
-/// has, what a union has, what a struct begins with. `each` gets where in the graph each is, and
-/// the types by way of which it is one (arrays, typedefs, qualifiers).
+/// The named structs and unions from which readers derive a type's alignment: an array's elements,
+/// a union's members, a struct's first member. `each` receives the index in the graph, and the
+/// types in between (arrays, typedefs, qualifiers).
 pub(super) fn aligned_by(graph: &Graph<'_>, node: &Node<'_>, each: &mut dyn FnMut(usize, &[usize])) {
     let members = match node.body {
         Body::Array(array) => return follow(graph, array.contents, each),

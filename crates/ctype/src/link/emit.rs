@@ -1,4 +1,4 @@
-//! Classes into dicts: what is shared into the parent, the rest into children.
+//! Writing classes to dicts: shared ones to the parent, the rest to children.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -9,18 +9,18 @@ use crate::constants::Kind;
 use crate::graph::{Body, Graph, Node};
 use crate::read::TypeId;
 
-/// The parent's types, and where each class is among them.
+/// The parent's types, and the id of each class among them.
 pub(super) struct Parent<'a> {
     pub(super) types: Graph<'a>,
     of_class: Vec<TypeId>,
-    /// Declarations that no unit has: of what is ambiguous.
+    /// Declarations of ambiguous types that no unit has.
     declared: FxHashMap<NameId, TypeId>,
 }
 
 /// A unit's own types.
 pub(super) struct Child<'a> {
     pub(super) types: Graph<'a>,
-    /// The classes that it has, sorted: each has its place as its id.
+    /// The unit's own classes, sorted; a class's position determines its id.
     classes: Vec<ClassId>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Parent<'a> {
                 next += 1;
             }
         }
-        // Declarations that are made up follow all of these.
+        // Made-up declarations follow all of these.
         let mut made_up = Vec::new();
         let mut seen = Seen::default();
         for &number in &emitted {
@@ -64,7 +64,7 @@ impl<'a> Parent<'a> {
         parent
     }
 
-    /// Adds the declarations that shared types refer to, and those that only children do.
+    /// Adds the declarations that shared types refer to, and those that only children refer to.
     fn declare(&mut self, units: &[Unit<'a>], classes: &Classes, mode: Mode, next: u32, mut made_up: Vec<Node<'a>>) {
         let units = units.iter().filter(|_| mode != Mode::SingleDict);
         for (unit, of) in units.zip(&classes.of) {
@@ -89,8 +89,8 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// Where the parent has what a type of a unit refers to. `make` is asked for a declaration
-    /// where there is none yet.
+    /// The parent's id for a type that a unit's type refers to. Calls `make` if a declaration is
+    /// needed and does not exist yet.
     fn place(
         &mut self,
         graph: &Graph<'a>,
@@ -122,12 +122,12 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// Where the parent has a class; the id 0 where it has not.
+    /// The parent's id for a class, or the id 0 if it does not have the class.
     pub(super) fn id(&self, class: ClassId) -> TypeId {
         self.of_class[class as usize]
     }
 
-    /// Where it is declared at least.
+    /// The parent's id for a class, or for its declaration.
     fn declared(&self, classes: &Classes, class: ClassId) -> TypeId {
         match classes.meaning(class) {
             Meaning::Shared(class) | Meaning::Declared(Some(class)) => self.id(class),
@@ -149,8 +149,8 @@ impl<'a> Child<'a> {
             .enumerate()
             .filter(|&(_, &class)| classes.all[class as usize].ambiguous);
         let mut own: Vec<(ClassId, u32)> = ambiguous.map(|(index, &class)| (class, index as u32)).collect();
-        // What leads from a struct to an ambiguous part of it leads to a mere declaration in the
-        // parent.
+        // In the parent, the types that lead from a struct to an ambiguous part of it lead only to
+        // a declaration, so the child needs its own.
         let nodes = unit.types.nodes();
         let mut added = FxHashSet::default();
         for at in 0..own.len() {
@@ -186,12 +186,12 @@ impl<'a> Child<'a> {
         self.classes.is_empty()
     }
 
-    /// The classes that it has, sorted.
+    /// The child's own classes, sorted.
     pub(super) fn classes(&self) -> &[ClassId] {
         &self.classes
     }
 
-    /// Where the unit has a type of a class: in the child itself or in the parent.
+    /// The id of a unit's type with this class, in the child itself or in the parent.
     pub(super) fn id(&self, node: &Node<'a>, class: ClassId, classes: &Classes, parent: &Parent<'a>) -> TypeId {
         if let Some(own) = self.own(class) {
             return own;
@@ -199,7 +199,7 @@ impl<'a> Child<'a> {
         if counts_by_name(node).or(forwarded(node)).is_none() {
             return parent.id(class);
         }
-        // A declaration of what the unit has too.
+        // The unit may also have the definition of a declaration.
         let own = classes.definitions(class).iter().find_map(|&class| self.own(class));
         own.unwrap_or_else(|| parent.declared(classes, class))
     }
@@ -210,7 +210,7 @@ impl<'a> Child<'a> {
     }
 }
 
-/// Whether a declaration is not needed, since the parent has what is declared.
+/// Whether a declaration is not needed, because the parent has the definition.
 fn is_needless(node: &Node<'_>, class: ClassId, classes: &Classes) -> bool {
     forwarded(node).is_some() && classes.meaning(class) != Meaning::Declared(Some(class))
 }
@@ -222,14 +222,14 @@ fn forwarded(node: &Node<'_>) -> Option<Kind> {
     }
 }
 
-/// Names that look-ups find already: no second type has one of them in a dict.
+/// Names that look-ups already find: they must not see a second type with one of them in a dict.
 #[derive(Default)]
 struct Seen<'a>(FxHashSet<(Option<Kind>, &'a [u8])>);
 
 impl<'a> Seen<'a> {
     fn once(&mut self, node: Node<'a>) -> Node<'a> {
         let named = !node.name.is_empty() && !matches!(node.body, Body::Function(_));
-        // Functions' names are those of one of them.
+        // A function type has the name of only one of its functions.
         let name = if matches!(node.body, Body::Function(_)) {
             &[]
         } else {

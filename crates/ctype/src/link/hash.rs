@@ -1,10 +1,9 @@
-//! What a type is, in 128 bits: the same in every unit that has the same type.
+//! A 128-bit hash of a type, equal in every unit that has the same type.
 //!
-//! A type's hash is of its kind, its name, its numbers, and of the hashes of what it refers to. A
-//! struct or union with a name, and one that is only declared, counts for those that refer to it by
-//! its name alone: so circles end, and a pointer to a struct is the same type whether the unit has
-//! the struct's members or not. The names of function types are those of some function, and no part
-//! of the type.
+//! The hash covers the type's kind, name and numbers, and the hashes of the types it refers to. A
+//! reference to a named or only declared struct or union covers just its name. That breaks circles,
+//! and makes a pointer to a struct the same type whether or not the unit has the struct's members.
+//! The name of a function type is that of some function, and not part of the type.
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -13,11 +12,11 @@ use crate::constants::Kind;
 use crate::graph::{Body, Graph, Node};
 use crate::read::TypeId;
 
-/// What stands for no type, and in front of what counts by its name alone.
+/// Represents no type; `BY_NAME` precedes a type that counts only by its name.
 const NONE: u8 = 0xff;
 const BY_NAME: u8 = 0xfe;
 
-/// Whether those who refer to the type mean no more than its name.
+/// The kind, if references to the type mean only its name.
 pub(super) fn counts_by_name(node: &Node<'_>) -> Option<Kind> {
     match node.body {
         Body::Aggregate(kind, ..) | Body::Forward(kind) if !node.name.is_empty() => Some(kind),
@@ -51,7 +50,7 @@ struct Hasher<'a, 'g> {
     graph: &'g Graph<'a>,
     states: Vec<State>,
     hashes: Vec<u128>,
-    /// Types that were begun, and those they wait for.
+    /// Types that have been started, and the types that they wait for.
     pending: Vec<usize>,
     buffer: Vec<u8>,
 }
@@ -177,7 +176,7 @@ impl<'a> Hasher<'a, '_> {
     }
 }
 
-/// With its length in front, so that no two lists of strings look alike.
+/// Writes the length first, so that no two lists of strings have equal bytes.
 fn string(buffer: &mut Vec<u8>, string: &[u8]) {
     buffer.extend((string.len() as u32).to_le_bytes());
     buffer.extend_from_slice(string);

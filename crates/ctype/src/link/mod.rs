@@ -1,27 +1,28 @@
-//! Linking with deduplication: the types of many units, each once.
+//! Linking with deduplication: merges the types of many units and stores each type once.
 //!
-//! A type that all units mean alike is *shared*: the parent has it. A name that units give to
-//! different types is *ambiguous*, and so is what refers to an ambiguous type: each unit has its
-//! own in a child. Three rules make that small, and they are GNU ld's but for three of its habits.
+//! A type that is the same in all units is *shared*: the parent has it. Types that units define
+//! differently under one name are *ambiguous*, and so are types that refer to them: each unit has
+//! its own version in a child. Three rules keep the children small. They follow GNU ld, except for
+//! three of its habits.
 //!
-//! 1. To refer to a struct or union is to name it. So a pointer to an ambiguous struct is shared,
-//!    and points to a declaration in the parent; ambiguity ends there, also for what has such a
-//!    struct as a member. (What unit's struct is meant, whoever looks knows from the unit at hand.)
-//!    But an array of ambiguous structs, a union with one, and a struct that begins with one are
-//!    ambiguous: readers take their alignment from it, and what is only declared has none (gdb ends
-//!    there).
-//! 2. Of structs, unions and enums of one name, all are ambiguous; of other types of one name, all
-//!    but the most used one.
-//! 3. A declaration is as good as the definition, where there is one definition.
+//! 1. A reference to a struct or union is a reference to its name. So a pointer to an ambiguous
+//!    struct is shared, and points to a declaration in the parent; ambiguity ends there, even for a
+//!    type that has such a struct as a member. (The unit that a reader is looking at determines
+//!    which unit's struct is meant.) But an array of ambiguous structs, a union with one, and a
+//!    struct that begins with one are ambiguous: readers derive their alignment from it, and a mere
+//!    declaration has none (gdb stops there).
+//! 2. If several structs, unions or enums have one name, all are ambiguous; if several other types
+//!    do, all except the most used one.
+//! 3. A declaration counts as the definition if there is only one definition.
 //!
-//! The names that compilers give to function types are no part of them: to GNU ld two static
-//! functions of one name make the less common signature ambiguous, with all that refers to it. And
-//! units share one dict under the name of each where one's own types are the other's, or some of
-//! them (`share`).
+//! The names that compilers give to function types are not part of the types. In GNU ld, two static
+//! functions of one name make the less common signature ambiguous, with all types that refer to it.
+//! Units also share one dict, under the name of each, if the types of one are a subset of the
+//! other's (`share`).
 //!
 //! Every step is linear in the types, their members and their references. Units are hashed and
-//! dicts are packed in parallel; numbers are given in the order of the units, so the result does
-//! not depend on how many threads there are.
+//! dicts are compressed in parallel. Numbers are assigned in the order of the units, so the result
+//! does not depend on the number of threads.
 
 mod classes;
 mod emit;
@@ -45,22 +46,22 @@ use emit::{Child, Parent};
 use symbols::Candidates;
 pub use symbols::{LinkedSymbol, Symbols, UnitSymbol};
 
-/// What is shared.
+/// Which types are shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// All that is not ambiguous, as GNU ld does unless told otherwise.
+    /// Share all types that are not ambiguous, like GNU ld by default.
     #[default]
     ShareUnconflicted,
-    /// What more than one unit has, and is not ambiguous.
+    /// Share types that more than one unit has and that are not ambiguous.
     ShareDuplicated,
-    /// Everything is in one dict; look-ups by name find the first of ambiguous types.
+    /// Put everything into one dict; look-ups by name find the first of several ambiguous types.
     SingleDict,
 }
 
 /// The types of one unit.
 #[derive(Clone, Debug, Default)]
 pub struct Unit<'a> {
-    /// Its name, as the compiler was given it.
+    /// Its name, as passed to the compiler.
     pub name: &'a [u8],
     /// Its types, without a parent.
     pub types: Graph<'a>,
@@ -71,8 +72,8 @@ pub struct Unit<'a> {
 }
 
 impl<'a> Unit<'a> {
-    /// What a dict has, with what it needs of its parent. Every function and object counts as one
-    /// that others may refer to.
+    /// Reads the contents of a dict, with the types that it needs from its parent. Every function
+    /// and object is treated as global.
     pub fn read(types: Types<'a>, name: &'a [u8], symbols: &'a [Symbol<'a>]) -> Result<Unit<'a>, Error> {
         let dict = types.dict();
         let told = UnitSymbol::read(dict, symbols)?;
@@ -98,15 +99,15 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// The dicts of a section, open: what units are read from.
+/// The opened dicts of a section, from which units are read.
 #[derive(Debug)]
 pub struct Section<'a> {
     dicts: Vec<(&'a [u8], Dict<'a>, Option<usize>)>,
 }
 
 impl<'a> Section<'a> {
-    /// Opens every dict of an archive, or the one that there is, or all that a linker which does
-    /// not know the format has put behind each other.
+    /// Opens every dict of an archive, a lone dict, or all dicts that a linker without support for
+    /// the format has concatenated.
     pub fn open(bytes: &'a [u8], lent: Lent<'a>) -> Result<Section<'a>, Error> {
         let archive = Archive::parse(bytes)?;
         let units = concatenated(bytes);
@@ -134,17 +135,17 @@ impl<'a> Section<'a> {
         Ok(Section { dicts })
     }
 
-    /// How many dicts there are.
+    /// The number of dicts.
     pub fn len(&self) -> usize {
         self.dicts.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no dicts.
     pub fn is_empty(&self) -> bool {
         self.dicts.is_empty()
     }
 
-    /// A dict by its number, with its parent; and its name in the archive.
+    /// A dict by its number: its name in the archive, and the dict with its parent.
     pub fn get(&self, number: usize) -> Option<(&'a [u8], Types<'_>)> {
         let (name, dict, parent) = self.dicts.get(number)?;
         let parent = parent
@@ -158,7 +159,7 @@ impl<'a> Section<'a> {
         (0..self.len()).filter_map(|number| Some(self.get(number)?.1))
     }
 
-    /// A unit for each dict. `symbols` are those of the file, as [`Dict::symbol_types`] wants them.
+    /// A unit for each dict. `symbols` are those of the file, as for [`Dict::symbol_types`].
     pub fn units<'s>(&'s self, symbols: &'s [Symbol<'s>]) -> Result<Vec<Unit<'s>>, Error> {
         let units = self.dicts.iter().zip(self.types());
         units
@@ -167,8 +168,8 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Dicts behind each other, with zeros between them: where each begins, and its bytes. What is
-/// compressed does not tell where it ends.
+/// The offset and bytes of each of several concatenated dicts, with zeros between them. The end of
+/// a compressed dict is not known, so it must be the last.
 fn concatenated(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -185,19 +186,19 @@ fn concatenated(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     found
 }
 
-/// Units that a thread does one after the other. Some are as large as many others, so it is few:
-/// else one thread is left with the large ones.
+/// The number of units that one thread processes in sequence. Some units are as large as many
+/// others; with a larger number, one thread would be left with the large ones.
 pub const AT_ONCE: usize = 4;
 
-/// Units, for all threads.
+/// The units, divided among all threads.
 fn runs_of<'u, 'a>(units: &'u [Unit<'a>]) -> impl IndexedParallelIterator<Item = &'u Unit<'a>> {
     units.par_iter().with_max_len(AT_ONCE)
 }
 
-/// How units are linked.
+/// Options for linking.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'s> {
-    /// What is shared.
+    /// Which types are shared.
     pub mode: Mode,
     /// Which functions and objects get types.
     pub symbols: Symbols<'s>,
@@ -205,15 +206,15 @@ pub struct Options<'s> {
     pub variables: bool,
 }
 
-/// What was linked.
+/// The result of linking.
 #[derive(Clone, Debug, Default)]
 pub struct Linked<'a> {
-    /// What units share.
+    /// The types that units share.
     pub parent: Contents<'a>,
-    /// What they do not.
+    /// The types that units do not share.
     pub children: Vec<Contents<'a>>,
-    /// The name of each unit that has types of its own, and which of the children has them, in the
-    /// order of the units.
+    /// The name of each unit that has types of its own, and the index of the child that holds them,
+    /// in the order of the units.
     pub names: Vec<(Vec<u8>, usize)>,
 }
 
@@ -281,8 +282,8 @@ fn link_in_pool<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<
 }
 
 impl Linked<'_> {
-    /// The section: a dict, or an archive of them where units have types of their own. Equal
-    /// children lie at one place. `pointer` is the size of a pointer in bytes.
+    /// Writes the section: a dict, or an archive if units have types of their own. Equal children
+    /// are stored once. `pointer` is the size of a pointer in bytes.
     pub fn write(&self, options: &write::Options<'_>, pointer: u8) -> Result<Vec<u8>, WriteError> {
         threads::scoped(|| self.write_in_pool(options, pointer))
     }
@@ -300,10 +301,10 @@ impl Linked<'_> {
         Ok(write::archive(&names, &dicts, pointer))
     }
 
-    /// The names of the units with types of their own, each with the number of its dict; and the
+    /// The names of the units with types of their own, each with the number of its dict, and the
     /// dicts.
     fn write_children(&self, options: &write::Options<'_>) -> Result<NamedDicts<'_>, WriteError> {
-        // Equal are those that are but for their unit's name: it comes back where nobody shares.
+        // Children are compared without their unit's name; a child that is not shared keeps it.
         let plain = write::Options {
             compress_from: usize::MAX,
             ..*options
@@ -352,7 +353,7 @@ impl Linked<'_> {
 /// Names of dicts, each with its number, and the dicts.
 type NamedDicts<'a> = (Vec<(&'a [u8], usize)>, Vec<Vec<u8>>);
 
-/// The names of an archive's members: units of one name are told apart by a number.
+/// The names of an archive's members. A number distinguishes units of the same name.
 #[derive(Default)]
 struct Names(FxHashMap<Vec<u8>, u32>);
 
@@ -360,7 +361,7 @@ impl Names {
     fn give(&mut self, unit: &[u8]) -> Vec<u8> {
         let mut name = unit.to_vec();
         loop {
-            // The parent has its name, and a nameless one would not be found.
+            // `.ctf` is the parent's name, and no look-up would find a nameless member.
             let taken = name == CTF_SECTION || name.is_empty() || self.0.contains_key(&name);
             if !taken {
                 self.0.insert(name.clone(), 0);
@@ -373,19 +374,19 @@ impl Names {
     }
 }
 
-/// What makes linking impossible.
+/// The kind of error that prevents linking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkErrorKind {
     /// A reference to a type that does not exist.
     NoType(TypeId),
-    /// The type with this id consists of itself.
+    /// The type with this id contains itself.
     Cycle(TypeId),
 }
 
 /// Why units can't be linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkError {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: LinkErrorKind,
     /// The number of the unit.
     pub unit: usize,

@@ -1,20 +1,20 @@
-//! Children that do with another's dict: what a unit has of its own, the other has too, and more
-//! that the unit gives no names to.
+//! Finding children that can use another child's dict: one with all types of the unit, in which
+//! every further type has a name that the unit does not use.
 //!
-//! The parent has types of every unit; a dict of a few units may have some of each as well. So a
-//! unit with `struct a` and one with `struct a` and `struct b` share one dict, unless the first one
-//! means something else by `struct b`, or only declares it.
+//! As the parent holds types of every unit, a dict may hold types of a few units. So a unit with
+//! `struct a` and one with `struct a` and `struct b` share one dict, unless the first unit has
+//! another `struct b`, or only declares it.
 
 use rustc_hash::FxHashMap;
 
 use super::classes::{ClassId, Classes};
 use super::emit::Child;
 
-/// Dicts that are tried for a unit. Most units find theirs at once.
+/// The most dicts to try for a unit. Most units find theirs at once.
 const TRIED: usize = 32;
 
-/// For each child the one whose types do for it, itself in most cases. What `is_bound` says of is
-/// kept as it is.
+/// For each child, the child whose dict it can use, which is usually itself. Children for which
+/// `is_bound` is true keep their own.
 pub(super) fn hosts(children: &[Child<'_>], classes: &Classes, is_bound: &dyn Fn(usize) -> bool) -> Vec<usize> {
     let mut hosts: Vec<usize> = (0..children.len()).collect();
     let mut order: Vec<usize> = hosts
@@ -23,7 +23,7 @@ pub(super) fn hosts(children: &[Child<'_>], classes: &Classes, is_bound: &dyn Fn
         .filter(|&unit| !children[unit].is_empty())
         .collect();
     order.sort_by_key(|&unit| std::cmp::Reverse(children[unit].classes().len()));
-    // Those that have a class and are their own hosts, the largest first.
+    // For each class, the children that have it and host themselves, the largest first.
     let mut having: FxHashMap<ClassId, Vec<usize>> = FxHashMap::default();
     let mut names = NamesOf::new(classes);
     for unit in order {
@@ -44,8 +44,8 @@ pub(super) fn hosts(children: &[Child<'_>], classes: &Classes, is_bound: &dyn Fn
     hosts
 }
 
-/// Whether all of `own` is among `host`'s, and nothing else there has a name that the unit gives to
-/// types, or declares.
+/// Whether `host` contains all of `own`, and no further class with a name that the unit defines or
+/// declares.
 fn does(host: &[ClassId], own: &[ClassId], names: &mut NamesOf<'_>, unit: usize) -> bool {
     own.iter().all(|class| host.binary_search(class).is_ok())
         && host
@@ -53,10 +53,10 @@ fn does(host: &[ClassId], own: &[ClassId], names: &mut NamesOf<'_>, unit: usize)
             .all(|class| own.binary_search(class).is_ok() || !names.has(unit, *class))
 }
 
-/// The names that a unit gives to types, or declares: of one unit at a time.
+/// The names that a unit defines or declares, for one unit at a time.
 struct NamesOf<'c> {
     classes: &'c Classes,
-    /// The last unit that was seen to have each name.
+    /// For each name, the last unit that was seen to have it.
     seen: Vec<usize>,
     unit: usize,
 }
@@ -70,7 +70,7 @@ impl<'c> NamesOf<'c> {
         }
     }
 
-    /// Whether a unit has the name of a class.
+    /// Whether a unit uses the name of a class.
     fn has(&mut self, unit: usize, class: ClassId) -> bool {
         if self.unit != unit {
             self.unit = unit;

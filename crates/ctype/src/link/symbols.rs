@@ -1,4 +1,4 @@
-//! Functions and data objects, and in which dict their types are told.
+//! Functions and data objects, and the dicts that store their types.
 
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -15,14 +15,14 @@ use crate::write::{Contents, Table};
 pub struct UnitSymbol<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// What it is.
+    /// Whether it is a function or a data object.
     pub kind: SymbolKind,
     /// Its type, in the unit's graph.
     pub id: TypeId,
-    /// Whether no other unit can mean it (`STB_LOCAL`).
+    /// Whether other units can't refer to it (`STB_LOCAL`).
     pub local: bool,
-    /// Whether the unit only declares it: its type counts where no unit has it, as that of what a
-    /// library has.
+    /// Whether the unit only declares it. Its type is used if no unit defines it, as for a symbol
+    /// of a library.
     pub declared: bool,
 }
 
@@ -50,37 +50,37 @@ impl<'a> UnitSymbol<'a> {
 pub struct LinkedSymbol<'s> {
     /// Its name.
     pub name: &'s [u8],
-    /// What it is.
+    /// Whether it is a function or a data object.
     pub kind: SymbolKind,
-    /// Of a local one, the last part of its source file's name (`STT_FILE`), empty where nothing
-    /// tells it.
+    /// For a local symbol, the last component of its source file's name (`STT_FILE`), empty if
+    /// unknown; `None` for a global symbol.
     pub file: Option<&'s [u8]>,
 }
 
-/// Which symbols get types, and how these are told.
+/// Which symbols get types, and how the types are stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Symbols<'s> {
-    /// None, as in a program that exports nothing.
+    /// No symbols, as in a program that exports nothing.
     #[default]
     None,
-    /// All of the units', by name.
+    /// All symbols of the units, by name.
     Named,
-    /// Those of the linked file, in the order of its symbol table. Only for `.dynsym`: releases of
-    /// libctf do not agree on which symbols of `.symtab` count (`_DYNAMIC` does for 2.44, not
-    /// for 2.47), and strip removes it.
+    /// The symbols of the linked file, in the order of its symbol table. Only for `.dynsym`:
+    /// releases of libctf disagree on which symbols of `.symtab` count (`_DYNAMIC` does in 2.44,
+    /// but not in 2.47), and strip removes `.symtab`.
     Numbered(&'s [LinkedSymbol<'s>]),
-    /// Those of the linked file, by name.
+    /// The symbols of the linked file, by name.
     Listed(&'s [LinkedSymbol<'s>]),
 }
 
-/// The tables of all dicts.
+/// The symbol tables of all dicts.
 #[derive(Default)]
 pub(super) struct Tables<'a> {
     pub(super) shared: Own<'a>,
     pub(super) of_unit: FxHashMap<usize, Own<'a>>,
 }
 
-/// The tables of one dict: each entry with the place that it has among all of its kind.
+/// The tables of one dict: each entry has its index among all symbols of its kind.
 #[derive(Default)]
 pub(super) struct Own<'a> {
     objects: Vec<(usize, &'a [u8], TypeId)>,
@@ -89,8 +89,8 @@ pub(super) struct Own<'a> {
     named: bool,
 }
 
-/// Of a table with more empty places than this share of all, names are told instead: four bytes
-/// more for each entry (GNU ld's `CTF_INDEX_PAD_THRESHOLD`).
+/// A table with a larger share of empty entries is stored by name instead, for four more bytes per
+/// entry (GNU ld's `CTF_INDEX_PAD_THRESHOLD`).
 const MOST_PADS: f64 = 0.75;
 
 impl<'a> Own<'a> {
@@ -121,7 +121,7 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Where a symbol's type is told: by which unit, if not by all that have it.
+/// A unit's type for a symbol.
 struct Candidate {
     unit: usize,
     id: TypeId,
@@ -131,16 +131,16 @@ struct Candidate {
 
 type Key<'a> = (SymbolKind, &'a [u8]);
 
-/// What units have of the symbols that get types, in the order of the units.
+/// The units' types for the symbols that get types, in the order of the units.
 #[derive(Default)]
 pub(super) struct Candidates<'a> {
-    /// Where in `lists` those of a symbol are.
+    /// The index in `lists` of each symbol's candidates.
     of: FxHashMap<Key<'a>, u32>,
     lists: Vec<Vec<Candidate>>,
 }
 
 impl<'a> Candidates<'a> {
-    /// With the ids that their types have in the units.
+    /// Collects candidates with the ids that their types have in the units.
     pub(super) fn of(units: &[Unit<'a>], symbols: Symbols<'a>) -> Candidates<'a> {
         let mut all = Candidates::default();
         match symbols {
@@ -180,8 +180,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// With the ids that their types have in the linked dicts, without those that these do not
-    /// have.
+    /// Replaces the units' ids by those in the linked dicts, and drops candidates whose types these
+    /// do not have.
     fn placed(mut self, place: Place<'_>) -> Candidates<'a> {
         self.lists.par_iter_mut().for_each(|candidates| {
             candidates.retain_mut(|candidate| {
@@ -198,7 +198,7 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Where the linked types have one of a unit's.
+/// Maps a unit's type to its id in the linked dicts.
 type Place<'p> = &'p (dyn Fn(usize, TypeId) -> Option<TypeId> + Sync);
 
 /// Puts each symbol into the parent's table or a child's.
@@ -225,14 +225,14 @@ pub(super) fn tables<'a>(
             }
         }
         tables.shared.variables.sort();
-        // What units declare alike; of what they do not, the first.
+        // One variable of each name: if units disagree about its type, the first.
         tables.shared.variables.dedup_by_key(|(name, _)| *name);
     }
     tables
 }
 
 impl<'a> Tables<'a> {
-    /// The tables of the dict that has a type.
+    /// The tables of the dict that contains a type.
     fn of(&mut self, unit: usize, id: TypeId) -> &mut Own<'a> {
         match id.is_child() {
             true => self.of_unit.entry(unit).or_default(),
@@ -251,8 +251,8 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Symbols by name: the parent has those that mean one thing, a child what its unit means
-/// otherwise.
+/// Stores symbols by name: in the parent if all units agree on the type and it is shared,
+/// otherwise in each unit's child.
 fn named<'a>(candidates: Candidates<'a>, tables: &mut Tables<'a>) {
     let mut all: Vec<_> = candidates.of.keys().copied().collect();
     all.sort_unstable_by_key(|key| (key.0 as u8, key.1));
@@ -273,8 +273,8 @@ fn named<'a>(candidates: Candidates<'a>, tables: &mut Tables<'a>) {
     }
 }
 
-/// The symbols of the linked file, in their places or by name. A name that the parent has for
-/// another type already is told by the unit.
+/// Stores the symbols of the linked file, by index or by name. If the parent already has the name
+/// with another type, the unit's dict stores it.
 fn of_file<'a>(
     units: &[Unit<'a>],
     candidates: Candidates<'a>,
@@ -310,12 +310,12 @@ fn of_file<'a>(
     }
 }
 
-/// Which unit's symbol it is: a global one's is not local there, a local one's source has its
-/// file's name. `None` where several units could be meant that do not agree.
+/// Finds the unit's symbol for a symbol of the linked file: for a global symbol, one that is not
+/// local; for a local symbol, one from the same source file. `None` if several match and disagree.
 fn choose<'c>(symbol: &LinkedSymbol<'_>, all: &'c [Candidate], units: &[Unit<'_>]) -> Option<&'c Candidate> {
     let Some(file) = symbol.file else {
         let mut global = all.iter().filter(|candidate| !candidate.local && !candidate.declared);
-        // What a library has and the program has a copy of is only declared.
+        // A library's object of which the program has a copy is only declared in the units.
         return global
             .next()
             .or_else(|| all.iter().find(|candidate| candidate.declared));

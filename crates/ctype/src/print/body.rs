@@ -1,31 +1,31 @@
-//! Bodies of structs, unions and enums, and assertions that a compiler lays them out as the file
-//! says.
+//! Printing bodies of structs, unions and enums, and assertions that a compiler gives them the
+//! layout in the file.
 
 use super::{Key, Printer, names};
 use crate::constants::Kind;
 use crate::error::{ErrorKind, Result};
 use crate::read::{StructMember, Type, TypeId};
 
-/// What a struct is built of, at the place where a compiler puts it.
+/// A part of a struct, at the offset where a compiler puts it.
 enum Part<'d> {
-    /// A member, of so many bits where it is a bit field.
+    /// A member, with its width if it is a bit field.
     Member(StructMember<'d>, Option<u16>),
-    /// A member that is not represented, as bytes.
+    /// A member whose type is not represented, printed as bytes.
     Bytes(&'d [u8], u64),
-    /// Bytes between members.
+    /// Padding bytes between members.
     Padding(u64),
-    /// Bits between members.
+    /// Padding bits between members.
     PaddingBits(u64),
 }
 
-/// A struct as C has it.
+/// A struct as printed in C.
 struct Plan<'d> {
     parts: Vec<Part<'d>>,
     packed: bool,
     alignment: u64,
 }
 
-/// Where the next part goes, in bits.
+/// The offset of the next part, in bits.
 struct Place {
     end: u64,
     packed: bool,
@@ -33,7 +33,7 @@ struct Place {
 }
 
 impl<'d> Printer<'d> {
-    /// `struct name { … }`; `start` is all before the brace.
+    /// `struct name { … }`; `start` is everything before the brace.
     pub(super) fn body(
         &mut self,
         unit: usize,
@@ -88,7 +88,7 @@ impl<'d> Printer<'d> {
     fn member(&mut self, unit: usize, member: &StructMember<'d>, indent: usize, depth: usize) -> Result<String> {
         let inner = self.units[unit].types.get(member.id)?;
         match inner.kind() {
-            // What has no name shares its members' names with the struct around it.
+            // The members of a nameless struct share one namespace with the struct around it.
             kind @ (Kind::Struct | Kind::Union) if member.name.is_empty() => {
                 self.body(unit, &inner, kind.name(), indent, depth)
             }
@@ -114,7 +114,7 @@ impl<'d> Printer<'d> {
         }
         text.push_str(&"\t".repeat(indent));
         text.push('}');
-        // The type of an enum is int unless it is told to be small.
+        // The type of an enum is int unless an attribute makes it smaller.
         text.push_str(if found.size() < 4 {
             " __attribute__((packed))"
         } else {
@@ -123,8 +123,8 @@ impl<'d> Printer<'d> {
         Ok(text)
     }
 
-    /// How to build a struct so that its members come to lie where the file says: as it is, packed,
-    /// or as mere bytes.
+    /// Plans a struct so that its members get their offsets in the file: as it is, packed, or as
+    /// mere bytes.
     fn plan(&mut self, unit: usize, found: &Type<'d>, depth: usize) -> Result<Plan<'d>> {
         for packed in [false, true] {
             if let Some(plan) = self.try_plan(unit, found, packed, depth)? {
@@ -190,8 +190,8 @@ impl<'d> Printer<'d> {
         }))
     }
 
-    /// Adds a member, with padding in front of it; false if it can't come to lie where it should.
-    /// `limit` is where the next one begins.
+    /// Adds a member, with padding before it; false if it can't get its offset. `limit` is the
+    /// start of the next member.
     fn place(
         &mut self,
         unit: usize,
@@ -209,7 +209,7 @@ impl<'d> Printer<'d> {
         };
         let mut size = self.units[unit].measures.size(of).ok();
         let room = limit.saturating_sub(member.offset) / 8;
-        // GNU ld writes that every enum has the size of an int.
+        // GNU ld gives every enum the size of an int.
         let is_enum = types.resolve(of).is_ok_and(|found| found.kind() == Kind::Enum);
         if is_enum && slice.is_none() && size.is_some_and(|size| size > room) {
             size = None;
@@ -283,7 +283,7 @@ impl<'d> Printer<'d> {
         Ok(alignment)
     }
 
-    /// Prints that the type has the size, and its members the places, that the file says.
+    /// Prints assertions that the type and its members have the size and offsets in the file.
     pub(super) fn assert_layout(&mut self, unit: usize, found: &Type<'d>, spelled: &str) -> Result<()> {
         if found.kind() == Kind::Enum {
             return Ok(());
@@ -319,7 +319,7 @@ impl<'d> Printer<'d> {
             }
             let (name, offset) = (names::member(member.name), offset / 8);
             let size = self.units[unit].measures.size(member.id)?;
-            // The size of a flexible array is nothing that C asks for.
+            // C has no size for a flexible array.
             let sized = match size {
                 0 => String::new(),
                 size => format!(" && sizeof((({spelled} *)0)->{name}) == {size}"),
@@ -333,13 +333,14 @@ impl<'d> Printer<'d> {
 }
 
 impl Place {
-    /// Where a compiler puts something of this alignment.
+    /// The offset at which a compiler puts a part of this alignment.
     fn aligned(&self, alignment: u64) -> Option<u64> {
         let alignment = if self.packed { 1 } else { alignment };
         self.end.checked_next_multiple_of(8 * alignment.max(1))
     }
 
-    /// Where a compiler puts a bit field of a type of `size` bits: not across a multiple of them.
+    /// The offset at which a compiler puts a bit field of a type of `size` bits: it does not cross
+    /// a multiple of `size`.
     fn bit_field(&self, size: u64, bits: u64) -> u64 {
         match self.packed || self.end / size == (self.end + bits - 1) / size {
             true => self.end,
@@ -347,7 +348,7 @@ impl Place {
         }
     }
 
-    /// Pads up to a bit; false if that is behind.
+    /// Pads up to a bit offset; false if it has already been passed.
     fn pad_to(&mut self, offset: u64, parts: &mut Vec<Part<'_>>) -> bool {
         if offset < self.end {
             return false;
@@ -368,8 +369,7 @@ impl Place {
     }
 }
 
-/// The alignment of a number of this many bytes: as many, if they are a power of two, and 16 at
-/// most.
+/// The alignment of a number of `size` bytes: `size` if it is a power of two, and 16 at most.
 fn of_number(size: u64) -> u64 {
     match size {
         0 => 1,

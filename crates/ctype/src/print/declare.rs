@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::read::{Type, TypeId};
 
 impl<'d> Printer<'d> {
-    /// The declaration of `name` as of a type, without a semicolon; of the type alone for no name.
-    /// `indent` is where a body in it stands.
+    /// The declaration of `name` with a type, without a semicolon; the type alone if `name` is
+    /// empty. `indent` is the indentation of a body in it.
     pub(super) fn declaration(
         &mut self,
         unit: usize,
@@ -18,7 +18,7 @@ impl<'d> Printer<'d> {
     ) -> Result<String> {
         let types = self.units[unit].types;
         let mut inner = name.to_owned();
-        // Qualifiers that belong to what comes next.
+        // Qualifiers that apply to the next type.
         let mut qualifiers = String::new();
         let mut next = id;
         for _ in 0..MAX_DEPTH {
@@ -52,13 +52,13 @@ impl<'d> Printer<'d> {
                 Kind::Function => {
                     let arguments = self.arguments(unit, &found, indent, depth)?;
                     inner = format!("{inner}({arguments})");
-                    // No function is const.
+                    // Functions can't be const.
                     qualifiers.clear();
                     found.reference()?
                 }
                 _ => {
                     let base = self.base(unit, &found, indent, depth)?;
-                    // Only pointers are restrict.
+                    // Only pointers can be restrict.
                     return Ok(joined(&qualifiers.replace("restrict ", ""), &base, &inner));
                 }
             };
@@ -66,7 +66,7 @@ impl<'d> Printer<'d> {
         Err(Error::new(ErrorKind::TooLong(id.0), 0))
     }
 
-    /// Appends the dimensions of an array of arrays; gives the type of its elements.
+    /// Appends the dimensions of an array of arrays, and returns the type of its elements.
     fn dimensions(&mut self, unit: usize, outermost: &Type<'d>, inner: &mut String) -> Result<TypeId> {
         let types = self.units[unit].types;
         let mut counts = Vec::new();
@@ -117,14 +117,14 @@ impl<'d> Printer<'d> {
         }
         Ok(match (texts.is_empty(), variadic) {
             (true, false) => "void".to_owned(),
-            // Nothing is known of the arguments.
+            // The arguments are unknown.
             (true, true) => String::new(),
             (false, false) => texts.join(", "),
             (false, true) => texts.join(", ") + ", ...",
         })
     }
 
-    /// What a declaration begins with.
+    /// The type specifier at the beginning of a declaration.
     fn base(&mut self, unit: usize, found: &Type<'d>, indent: usize, depth: usize) -> Result<String> {
         let key = self.key(unit, found.id());
         let given = self.names.get(key).map(str::to_owned);
@@ -158,7 +158,7 @@ impl<'d> Printer<'d> {
         }
     }
 
-    /// The typedef by which a nameless type goes.
+    /// The typedef that names a nameless type.
     pub(super) fn typedef_of(&self, unit: usize, id: TypeId) -> Option<String> {
         let typedef = self.units[unit].nameless.get(&id)?.typedef?;
         self.names.get(self.key(unit, typedef)).map(str::to_owned)

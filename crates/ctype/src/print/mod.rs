@@ -1,8 +1,8 @@
-//! Types as C that compiles: each after what it needs, with the layout that the file says.
+//! Printing types as C that compiles: each after the types it needs, with the layout in the file.
 //!
-//! What C or the format cannot say is made up for: a tag for a nameless struct that several types
-//! refer to, a number behind a name that is taken, bytes in place of padding and of members that
-//! are not represented.
+//! If C or the format can't express something, the printer substitutes: a tag for a nameless struct
+//! that several types refer to, a number after a name that is taken, bytes for padding and for
+//! members that are not represented.
 
 mod body;
 mod declare;
@@ -19,63 +19,66 @@ use crate::measure::{AlignmentRule, Measures};
 use crate::read::{TypeId, Types};
 use names::Names;
 
-/// Types that need each other, and bodies within bodies. Real ones are some hundred.
+/// The longest chain of types that need each other, and of nested bodies. Real ones have a few
+/// hundred.
 const MAX_DEPTH: usize = 400;
-/// Members that are looked at at least; as many more as the dicts have bytes.
+/// The limit on members to process, to which the length of the dicts in bytes is added.
 const STEPS: usize = 100_000;
-/// Bytes of one declaration; real ones have some kilobytes.
+/// The longest declaration in bytes; real ones have a few kilobytes.
 const MAX_DECLARATION: usize = 16 << 20;
 
-/// What is printed, and how.
+/// Options for printing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Follow each type with static assertions of its size and of its members' places.
+    /// Follow each type with static assertions of its size and of its members' offsets.
     pub assertions: bool,
-    /// Arrays of arrays have their dimensions the wrong way round, as gcc up to 13 writes them.
+    /// Arrays of arrays have their dimensions in reverse order, as gcc up to 13 writes them.
     pub inner_first: bool,
 }
 
-/// Prints the types of dicts that belong together: a parent's first, then those of its children; or
-/// those of one child first, and then its parent's.
+/// Prints the types of related dicts: those of a parent and then of its children, or those of one
+/// child and then of its parent.
 #[derive(Debug)]
 pub struct Printer<'d> {
     options: Options,
     units: Vec<Unit<'d>>,
-    /// Types go by their own names, and bodies are left out.
+    /// Types keep their own names, and bodies are left out.
     plain: bool,
     names: Names,
     states: FxHashMap<Key, State>,
-    /// Functions and objects to be declared: the unit, the name, the type.
+    /// Functions and objects to declare: the unit, the name, the type.
     symbols: Vec<(usize, String, TypeId)>,
-    /// Tags that are declared, so that a second declaration is left out.
+    /// Tags that have been declared, to leave out a second declaration.
     declared: FxHashSet<String>,
     alignments: FxHashMap<Key, u64>,
-    /// Members that may still be looked at: nameless structs stand in each place that has them.
+    /// The number of members that may still be processed: nameless structs are repeated wherever
+    /// they are used.
     steps: usize,
     out: Vec<u8>,
 }
 
-/// A dict that is printed.
+/// A dict to print.
 #[derive(Debug)]
 struct Unit<'d> {
     name: String,
     types: Types<'d>,
-    /// The unit that the parent is; beyond all units where it is none of them.
+    /// The unit of the parent; an index past all units if the parent is not among them.
     parent: usize,
     measures: Measures<'d>,
-    /// What refers to each nameless struct, union or enum: how many types, and the first typedef.
+    /// For each nameless struct, union or enum, the number of types that refer to it, and the first
+    /// typedef.
     nameless: FxHashMap<TypeId, Nameless>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Nameless {
     references: u32,
-    /// Those of them that are members.
+    /// The number of those references that are members.
     members: u32,
     typedef: Option<TypeId>,
 }
 
-/// A type among those of all units: the unit is that of the dict which has the type itself.
+/// A type among those of all units; the unit is that of the dict that contains the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     unit: usize,
@@ -88,12 +91,12 @@ enum State {
     Done,
 }
 
-/// Single declarations, in which every type goes by its own name.
+/// Prints single declarations, in which every type keeps its own name.
 #[derive(Debug)]
 pub struct Plain<'d>(Printer<'d>);
 
 impl<'d> Plain<'d> {
-    /// For the types of a dict and of its parent.
+    /// Creates a printer for the types of a dict and its parent.
     pub fn new(types: Types<'d>) -> Plain<'d> {
         let mut printer = Printer::new(Options::default());
         printer.plain = true;
@@ -107,23 +110,24 @@ impl<'d> Plain<'d> {
         Plain(printer)
     }
 
-    /// The declaration of `name` as of a type, without a semicolon; the type alone for no name.
+    /// The declaration of `name` with a type, without a semicolon; the type alone if `name` is
+    /// empty.
     pub fn declaration(&mut self, id: TypeId, name: &str) -> Result<String> {
         self.0.declaration(0, id, name, 0, 0)
     }
 }
 
-/// The text, and what is not in it.
+/// The printed text, and the types that are missing from it.
 #[derive(Debug, Default)]
 pub struct Printed {
-    /// The C.
+    /// The C text.
     pub text: Vec<u8>,
     /// Types that can't be printed: the unit, and the reason.
     pub damage: Vec<(String, Error)>,
 }
 
 impl<'d> Printer<'d> {
-    /// A printer of nothing yet.
+    /// A printer without any dicts.
     pub fn new(options: Options) -> Printer<'d> {
         Printer {
             options,
@@ -139,7 +143,7 @@ impl<'d> Printer<'d> {
         }
     }
 
-    /// Adds a dict. Its types get the names that earlier ones have left.
+    /// Adds a dict. Its types get names that earlier dicts have not taken.
     pub fn add(&mut self, unit: &str, types: Types<'d>) {
         self.steps = self.steps.saturating_add(types.dict().body_len());
         self.units.push(Unit {
@@ -151,15 +155,15 @@ impl<'d> Printer<'d> {
         });
     }
 
-    /// Adds a function or object of the dict that was added last: it is declared behind the wanted
-    /// types, and after what it needs.
+    /// Adds a function or object of the dict that was added last: it is declared after the wanted
+    /// types and the types that it needs.
     pub fn add_symbol(&mut self, name: &str, id: TypeId) {
         let unit = self.units.len().saturating_sub(1);
         self.symbols.push((unit, name.to_owned(), id));
     }
 
-    /// Prints all types that have a name, or those with one of `wanted` names and what they need.
-    /// Also told is which of the wanted ones there are.
+    /// Prints all types that have a name, or those with one of the `wanted` names and the types
+    /// that they need. Also returns which of the wanted names exist.
     pub fn print(mut self, wanted: Option<&[Name<'_>]>) -> (Printed, Vec<bool>) {
         self.find_parents();
         let children = self.units.iter().filter(|unit| unit.types.dict().is_child()).count();
@@ -182,7 +186,7 @@ impl<'d> Printer<'d> {
                 if !matched {
                     continue;
                 }
-                // What it needed and could be printed stays.
+                // Types that it needed and that could be printed stay.
                 if let Err(error) = self.print_one(unit, id) {
                     damage.push((self.units[unit].name.clone(), error));
                 }
@@ -197,7 +201,7 @@ impl<'d> Printer<'d> {
         (Printed { text, damage }, found)
     }
 
-    /// Declares a function or object, with all that is passed or accessed by value.
+    /// Declares a function or object, with all types that are passed or accessed by value.
     fn declare_symbol(&mut self, unit: usize, name: &str, id: TypeId) -> Result<()> {
         let found = self.units[unit].types.get(id)?;
         let mut storage = "extern ";
@@ -230,7 +234,7 @@ impl<'d> Printer<'d> {
         let named = !found.name()?.is_empty();
         match found.kind() {
             Kind::Struct | Kind::Union if named => self.define(unit, id, 0),
-            // A nameless enum is for its values, whether or not something is of its type.
+            // A nameless enum is printed for its values, even if nothing has its type.
             Kind::Enum if !self.stands_in_member(unit, id) => self.define(unit, id, 0),
             Kind::Typedef if named => self.complete(unit, id, 0),
             Kind::Forward => self.declare(unit, id, 0),
@@ -238,7 +242,7 @@ impl<'d> Printer<'d> {
         }
     }
 
-    /// Whether a nameless enum is printed where the one member of its type is.
+    /// Whether a nameless enum is printed inside the only member of its type.
     fn stands_in_member(&self, unit: usize, id: TypeId) -> bool {
         let nameless = self.units[unit].nameless.get(&id);
         nameless.is_some_and(|nameless| nameless.typedef.is_none() && (nameless.references, nameless.members) == (1, 1))
@@ -253,7 +257,7 @@ impl<'d> Printer<'d> {
         Key { unit, id }
     }
 
-    /// Counts a member that is looked at.
+    /// Counts a member against the limit.
     fn step(&mut self, of: &crate::read::Type<'_>) -> Result<()> {
         self.steps = self
             .steps
@@ -266,7 +270,7 @@ impl<'d> Printer<'d> {
         self.states.get(&key) == Some(&State::Done)
     }
 
-    /// Begins to print a type, unless it is printed already.
+    /// Begins to print a type, unless it has already been printed.
     fn begin(&mut self, unit: usize, id: TypeId, depth: usize) -> Result<bool> {
         let key = self.key(unit, id);
         let cycle = Error::new(ErrorKind::Cycle(id.0), 0);
@@ -282,7 +286,7 @@ impl<'d> Printer<'d> {
     }
 }
 
-/// A type's name as C has it: with `struct`, `union` or `enum`, or without, which means any.
+/// A type's name in C: with `struct`, `union` or `enum`, or without, which matches any kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'n> {
     /// The keyword.
@@ -292,7 +296,7 @@ pub struct Name<'n> {
 }
 
 impl<'n> Name<'n> {
-    /// Takes a name apart.
+    /// Splits a name into keyword and name.
     pub fn parse(text: &'n str) -> Name<'n> {
         let text = text.trim();
         for kind in [Kind::Struct, Kind::Union, Kind::Enum] {
@@ -306,7 +310,7 @@ impl<'n> Name<'n> {
         Name { kind: None, name: text }
     }
 
-    /// Whether a type has this name; one that is only declared counts by what it is declared as.
+    /// Whether a type has this name; a mere declaration counts as the kind that it declares.
     pub fn is_of(&self, types: Types<'_>, id: TypeId) -> bool {
         let Ok(found) = types.get(id) else { return false };
         let kind = match found.kind() {
@@ -330,7 +334,7 @@ fn matches(types: Types<'_>, id: TypeId, wanted: &[Name<'_>], found: &mut [bool]
     matched
 }
 
-/// Counts what refers to nameless types.
+/// Counts the references to nameless types.
 fn nameless(types: Types<'_>) -> FxHashMap<TypeId, Nameless> {
     let mut counted: FxHashMap<TypeId, Nameless> = FxHashMap::default();
     let parent_ids = types.parent().into_iter().flat_map(|parent| parent.ids());

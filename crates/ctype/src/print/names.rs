@@ -1,4 +1,4 @@
-//! Which name each type gets: its own, unless C has it for something else.
+//! Choosing each type's name: its own, unless that means something else in C.
 
 use rustc_hash::FxHashMap;
 
@@ -6,7 +6,7 @@ use super::{Key, Printer};
 use crate::constants::Kind;
 use crate::read::{Type, TypeId};
 
-/// Words that name nothing else in C or in GNU C.
+/// Keywords of C and GNU C, which can't be names.
 const KEYWORDS: [&str; 58] = [
     "auto",
     "break",
@@ -68,7 +68,7 @@ const KEYWORDS: [&str; 58] = [
     "__builtin_va_list",
 ];
 
-/// Words that make up the name of a type that needs no declaration.
+/// Words in the names of types that need no declaration.
 const BASE_WORDS: [&str; 20] = [
     "void",
     "char",
@@ -92,12 +92,12 @@ const BASE_WORDS: [&str; 20] = [
     "_Float64x",
 ];
 
-/// The names that are given away.
+/// The names that are taken.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     given: FxHashMap<Key, String>,
     tags: FxHashMap<String, Tag>,
-    /// Names of typedefs and of values of enums, which share one space.
+    /// Names of typedefs and of enum values, which share one namespace.
     ordinary: FxHashMap<String, ()>,
 }
 
@@ -123,7 +123,7 @@ impl Names {
         self.given.insert(key, name);
     }
 
-    /// A name for something of the ordinary space.
+    /// Chooses a name in the ordinary namespace.
     pub(super) fn ordinary(&mut self, name: &str) -> String {
         let name = numbered(name, |name| !self.ordinary.contains_key(name));
         self.ordinary.insert(name.clone(), ());
@@ -141,7 +141,7 @@ fn numbered(name: &str, free: impl Fn(&str) -> bool) -> String {
     candidates.find(|candidate| free(candidate)).unwrap_or(name)
 }
 
-/// The name with what C does not have in names replaced.
+/// The name with all characters replaced that C does not allow in names.
 fn identifier(name: &str) -> String {
     let fine = |c: char| c.is_alphabetic() || c.is_ascii_digit() || c == '_' || c == '$';
     let mut text: String = name.chars().map(|c| if fine(c) { c } else { '_' }).collect();
@@ -160,7 +160,7 @@ pub(super) fn member(name: &[u8]) -> String {
     name
 }
 
-/// How C writes a number type that needs no declaration; `None` for a name of another language.
+/// The C name of a number type that needs no declaration; `None` for a name of another language.
 pub(super) fn base(name: &str) -> Option<String> {
     let words: Vec<&str> = name.split(' ').collect();
     let known = !name.is_empty() && words.iter().all(|word| BASE_WORDS.contains(word));
@@ -174,8 +174,8 @@ pub(super) fn base(name: &str) -> Option<String> {
 }
 
 impl<'d> Printer<'d> {
-    /// Gives the types of a unit their names: those that look-ups see first, forwards last.
-    /// `completes`: a definition is that of what an earlier dict only declares.
+    /// Gives the types of a unit their names: first root-visible types, last forwards. With
+    /// `completes`, a definition completes a declaration of an earlier dict.
     pub(super) fn name_types(&mut self, unit: usize, completes: bool) {
         let types = self.units[unit].types;
         let sorted = |seen: bool, forward: bool| {
@@ -226,7 +226,7 @@ impl<'d> Printer<'d> {
         }
     }
 
-    /// A nameless type stands where it is used, if that is one place.
+    /// Whether a nameless type needs a tag. One that is used in a single place is printed there.
     fn needs_tag(&self, unit: usize, found: &Type<'d>, references: u32) -> bool {
         match found.kind() {
             Kind::Enum => references > 0 && !self.stands_in_member(unit, found.id()),

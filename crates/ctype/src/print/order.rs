@@ -1,4 +1,5 @@
-//! What is printed before what: a declaration suffices behind a pointer, all else must be complete.
+//! The order of printing: a declaration suffices for a pointer's target, all other types must be
+//! complete before their use.
 
 use super::{Printer, State, names};
 use crate::constants::{Encoding, Kind};
@@ -6,12 +7,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::read::{Type, TypeId};
 
 impl<'d> Printer<'d> {
-    /// Prints what a mention of the type needs.
+    /// Prints everything that a mention of the type needs.
     pub(super) fn declare(&mut self, unit: usize, id: TypeId, depth: usize) -> Result<()> {
         self.need(unit, id, false, depth)
     }
 
-    /// Prints what an object of the type needs.
+    /// Prints everything that an object of the type needs.
     pub(super) fn complete(&mut self, unit: usize, id: TypeId, depth: usize) -> Result<()> {
         self.need(unit, id, true, depth)
     }
@@ -76,7 +77,7 @@ impl<'d> Printer<'d> {
         Ok(())
     }
 
-    /// Prints a struct, union or enum whole: under its tag, or under the typedef that names it.
+    /// Prints a complete struct, union or enum: under its tag, or under the typedef that names it.
     pub(super) fn define(&mut self, unit: usize, id: TypeId, depth: usize) -> Result<()> {
         if !self.begin(unit, id, depth)? {
             return Ok(());
@@ -95,7 +96,7 @@ impl<'d> Printer<'d> {
                 Some(format!("{keyword} {tag}")),
             ),
             (None, Some(name)) => (format!("typedef {keyword}"), format!(" {name}"), Some(name)),
-            // Only enums are printed for themselves.
+            // Only enums are printed without any name.
             (None, None) => (keyword.to_owned(), String::new(), None),
         };
         let body = self.body(unit, &found, &start, 0, depth)?;
@@ -113,7 +114,7 @@ impl<'d> Printer<'d> {
         Ok(())
     }
 
-    /// What the members need. Those without a size are printed as bytes.
+    /// Prints everything that the members need. Members without a size are printed as bytes.
     fn members(&mut self, unit: usize, found: &Type<'d>, depth: usize) -> Result<()> {
         for member in found.members()? {
             let member = member?;
@@ -158,7 +159,7 @@ impl<'d> Printer<'d> {
             return Err(found.error(ErrorKind::Nameless(id.0)));
         };
         if self.is_array_of_nothing(unit, of)? {
-            // C has no arrays of what has no size.
+            // C has no arrays of types without a size.
             self.out.extend(format!("typedef struct {name} {name};\n").bytes());
         } else {
             self.declare(unit, of, depth + 1)?;
@@ -175,7 +176,7 @@ impl<'d> Printer<'d> {
         Ok(is_array && self.units[unit].measures.size(id).is_err())
     }
 
-    /// Prints a number type that C has by another name.
+    /// Prints a number type that has another name in C.
     fn number(&mut self, unit: usize, found: &Type<'d>) -> Result<()> {
         let key = self.key(unit, found.id());
         let Some(name) = self.names.get(key).map(str::to_owned) else {

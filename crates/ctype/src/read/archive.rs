@@ -1,4 +1,4 @@
-//! Archives of dicts, and lone dicts seen as such ("CTF archives").
+//! Reading archives of dicts, and lone dicts as archives ("CTF archives").
 
 use backtrail_wire::{Bytes, Endian};
 
@@ -6,18 +6,18 @@ use super::{Dict, Lent, endian_of};
 use crate::constants::*;
 use crate::error::{Error, ErrorKind, Foreign, Result};
 
-/// Bytes of an archive's header.
+/// The size of an archive's header in bytes.
 const HEADER: usize = 40;
-/// Bytes of an entry in the table of members.
+/// The size of an entry in the table of members, in bytes.
 const ENTRY: usize = 16;
 
-/// What a section holds: dicts with names.
+/// The contents of a section: dicts with names.
 #[derive(Clone, Copy, Debug)]
 pub struct Archive<'a> {
-    /// In an archive everything but the dicts themselves is little-endian.
+    /// In an archive, everything except the dicts themselves is little-endian.
     bytes: Bytes<'a>,
     table: Option<Table>,
-    /// Of the data model.
+    /// The size of a pointer in the data model.
     pointer: Option<u8>,
 }
 
@@ -31,16 +31,16 @@ struct Table {
 /// A dict in an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// Its name: `.ctf` for the parent, that of the unit for a child.
+    /// Its name: `.ctf` for the parent, the unit's name for a child.
     pub name: &'a [u8],
     /// The dict; what follows it in the archive is not part of it.
     pub bytes: &'a [u8],
-    /// Where the dict begins, in bytes from the start of the archive.
+    /// Offset of the dict in bytes from the start of the archive.
     pub offset: usize,
 }
 
 impl<'a> Archive<'a> {
-    /// Reads the header of an archive, or takes a lone dict as an archive of it alone.
+    /// Reads the header of an archive; treats a lone dict as an archive with one member.
     pub fn parse(bytes: &'a [u8]) -> Result<Archive<'a>> {
         let bytes = Bytes::new(bytes, Endian::Little);
         match bytes.u64(0) {
@@ -79,23 +79,23 @@ impl<'a> Archive<'a> {
         })
     }
 
-    /// Bytes of a pointer in the archive's data model, which a lone dict does not have. GNU ld
-    /// writes the one of 8 bytes for some machines of 32 bits.
+    /// The size of a pointer in the archive's data model, which a lone dict does not have. GNU ld
+    /// writes the model with 8 bytes even for some 32-bit machines.
     pub fn pointer_bytes(&self) -> Option<u8> {
         self.pointer
     }
 
-    /// How many dicts there are.
+    /// The number of dicts.
     pub fn len(&self) -> usize {
         self.table.map_or(1, |table| table.len)
     }
 
-    /// Whether there are none.
+    /// Whether there are no dicts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The dict at this place of the table, which is sorted by name.
+    /// The dict at this index of the table, which is sorted by name.
     pub fn member(&self, index: usize) -> Result<Member<'a>> {
         let Some(table) = self.table else {
             return Ok(Member {
@@ -108,7 +108,7 @@ impl<'a> Archive<'a> {
         let (name, dict) = (to_usize(self.bytes.u64(entry)?), to_usize(self.bytes.u64(entry + 8)?));
         let name = self.bytes.cursor(table.names.saturating_add(name)).c_str()?;
         let at = table.dicts.saturating_add(dict);
-        // The size counts its own eight bytes.
+        // The size includes its own eight bytes.
         let size = to_usize(self.bytes.u64(at)?);
         let Some(size) = size.checked_sub(8) else {
             return Err(Error::new(ErrorKind::Truncated { missing: 8 }, at));
@@ -118,18 +118,18 @@ impl<'a> Archive<'a> {
         Ok(Member { name, bytes, offset })
     }
 
-    /// All of them.
+    /// All dicts.
     pub fn members(&self) -> impl Iterator<Item = Result<Member<'a>>> {
         let archive = *self;
         (0..self.len()).map(move |index| archive.member(index))
     }
 
-    /// The dict with this name; what can't be read is passed over.
+    /// The dict with this name; skips members that can't be read.
     pub fn find(&self, name: &[u8]) -> Option<Member<'a>> {
         self.members().flatten().find(|member| member.name == name)
     }
 
-    /// The parent of a child: the member with the name that the child calls it by.
+    /// The parent of a child: the member that the child names as its parent.
     pub fn parent_of(&self, child: &Dict<'_>) -> Result<Option<Member<'a>>> {
         Ok(child.parent_name()?.and_then(|name| self.find(name)))
     }
@@ -142,7 +142,7 @@ impl<'a> Member<'a> {
     }
 }
 
-/// What does not fit is past the end of every input anyway.
+/// A value that does not fit is past the end of every input anyway.
 fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! One dict: its parts, its strings, and where its types are.
+//! Reading one dict: its parts, its strings, and the offsets of its types.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,16 +12,17 @@ use crate::constants::Flags;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 
-/// Deflate packs at most 258 bytes into two bits. What announces more is not worth the memory.
+/// Deflate packs at most 258 bytes into two bits. A header that claims more is not worth the
+/// memory.
 const MOST_INFLATED: u64 = 258 * 4;
 
-/// What the file around a section lends to its reader.
+/// Data that the reader borrows from the file around a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent<'a> {
-    /// The external string table: `.dynstr` where a dict's flags have [`Flags::DYNSTR`], else
+    /// The external string table: `.dynstr` if a dict's flags have [`Flags::DYNSTR`], otherwise
     /// `.strtab`.
     pub strings: &'a [u8],
-    /// Bytes of a pointer.
+    /// The size of a pointer in bytes.
     pub pointer: u8,
 }
 
@@ -41,12 +42,12 @@ pub struct Dict<'a> {
     header: Header,
     body: Cow<'a, [u8]>,
     lent: Lent<'a>,
-    /// Where each type's record begins, in bytes from the header's end.
+    /// Offset of each type's record, in bytes from the header's end.
     types: Vec<u32>,
 }
 
 impl<'a> Dict<'a> {
-    /// Opens a dict: inflates it where it is compressed, and finds its types.
+    /// Opens a dict: inflates it if it is compressed, and locates its types.
     pub fn open(bytes: &'a [u8], lent: Lent<'a>) -> Result<Dict<'a>> {
         let header = Header::parse(bytes)?;
         let behind = bytes.get(header.size()..).unwrap_or_default();
@@ -71,8 +72,7 @@ impl<'a> Dict<'a> {
         &self.header
     }
 
-    /// How many types it has of its own; they have the ids from 1 on, in a child with the uppermost
-    /// bit set.
+    /// The number of its own types. Their ids start at 1, in a child with the highest bit set.
     pub fn len(&self) -> usize {
         self.types.len()
     }
@@ -82,7 +82,7 @@ impl<'a> Dict<'a> {
         self.types.is_empty()
     }
 
-    /// Whether it builds on a parent ("Dictionaries").
+    /// Whether it has a parent ("Dictionaries").
     pub fn is_child(&self) -> bool {
         self.header.parent_name != 0
     }
@@ -92,7 +92,7 @@ impl<'a> Dict<'a> {
         self.optional(self.header.parent_name)
     }
 
-    /// The label in the parent up to which it is used.
+    /// The label in the parent up to which this dict uses it.
     pub fn parent_label(&self) -> Result<Option<&[u8]>> {
         self.optional(self.header.parent_label)
     }
@@ -102,7 +102,7 @@ impl<'a> Dict<'a> {
         self.optional(self.header.cu_name)
     }
 
-    /// Bytes of a pointer.
+    /// The size of a pointer in bytes.
     pub fn pointer_bytes(&self) -> u8 {
         self.lent.pointer
     }
@@ -168,12 +168,12 @@ impl<'a> Dict<'a> {
         })
     }
 
-    /// What is behind the header.
+    /// The contents after the header.
     pub(crate) fn body(&self) -> Bytes<'_> {
         Bytes::new(&self.body, self.header.endian)
     }
 
-    /// Bytes behind the header.
+    /// The number of bytes after the header.
     pub(crate) fn body_len(&self) -> usize {
         self.body.len()
     }
@@ -193,7 +193,7 @@ impl<'a> Dict<'a> {
         Record::parse(self.body(), at as usize, self.layout())
     }
 
-    /// Bytes of a part, which lies in the body as [`Header::parse`] has seen to it.
+    /// The bytes of a part, which is inside the body because [`Header::parse`] has checked it.
     fn part(&self, range: &Range<u32>) -> &[u8] {
         self.body
             .get(range.start as usize..range.end as usize)
@@ -203,7 +203,7 @@ impl<'a> Dict<'a> {
     fn find_types(&self) -> Result<Vec<u32>> {
         let range = self.header.types.clone();
         let body = Bytes::new(&self.body[..range.end as usize], self.header.endian);
-        // Most records are of 12 to 24 bytes; there is always room for half of them.
+        // Most records have 12 to 24 bytes, so there is room for at least half of them.
         let mut types = Vec::with_capacity(range.len() / 24);
         let mut at = range.start as usize;
         let layout = self.layout();
@@ -219,23 +219,23 @@ impl<'a> Dict<'a> {
         Ok(types)
     }
 
-    /// An error at a place of the body, by its place in the dict.
+    /// Converts an error's offset in the body to an offset in the dict.
     pub(crate) fn located(&self, error: Error) -> Error {
         error.shifted(self.header.size())
     }
 }
 
-/// Exactly `size` bytes from a zlib stream, if that is not more than it can have packed.
+/// Inflates exactly `size` bytes from a zlib stream, unless that is more than it can hold.
 fn inflate(packed: &[u8], size: usize) -> Result<Vec<u8>> {
     let wrong_size = Error::new(ErrorKind::InflatedSize(size as u64), 0);
     if size as u64 > (packed.len() as u64).saturating_mul(MOST_INFLATED) {
         return Err(wrong_size);
     }
     let mut body = Vec::with_capacity(size);
-    // With room for all of it, nothing goes through a buffer in between.
+    // With room for everything, no data goes through an intermediate buffer.
     match Decompress::new(true).decompress_vec(packed, &mut body, FlushDecompress::Finish) {
         Ok(Status::StreamEnd) if body.len() == size => Ok(body),
-        // It ends before, or goes on behind.
+        // The stream is shorter or longer than that.
         Ok(Status::StreamEnd) => Err(wrong_size),
         Ok(_) if body.len() == size => Err(wrong_size),
         Ok(_) => Err(Error::new(ErrorKind::Inflate, 0)),

@@ -9,8 +9,8 @@ use crate::constants::{Flags, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 
-/// A dict's header, decoded. Names are references into the string tables; all ranges count from the
-/// header's end.
+/// A decoded dict header. Names are references into the string tables; all ranges are relative to
+/// the header's end.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// The byte order of all numbers.
@@ -19,11 +19,11 @@ pub struct Header {
     pub version: Version,
     /// `ctp_flags`
     pub flags: Flags,
-    /// `cth_parlabel`: the label in the parent up to which it is used.
+    /// `cth_parlabel`: the label in the parent up to which this dict uses it.
     pub parent_label: u32,
-    /// `cth_parname`: the parent; 0 where there is none.
+    /// `cth_parname`: the name of the parent; 0 if there is no parent.
     pub parent_name: u32,
-    /// `cth_cuname`: the unit.
+    /// `cth_cuname`: the name of the unit.
     pub cu_name: u32,
     /// Labels.
     pub labels: Range<u32>,
@@ -60,7 +60,7 @@ impl Header {
         let first = words.offset();
         let mut parts = [0; 9];
         for (number, part) in parts.iter_mut().enumerate() {
-            // Without indexes both of them are as if in front of the variables.
+            // Without indexes, both of them are empty and located before the variables.
             *part = match number {
                 3 | 4 if !has_indexes => bytes.u32(first + 12)?,
                 _ => words.u32()?,
@@ -108,7 +108,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Tables have whole entries, and an index as many as its table.
+    /// Checks that tables have only whole entries, and an index as many as its table.
     fn check_lengths(&self, at: usize) -> Result<()> {
         let word = self.layout().word as u32;
         let tables = [
@@ -139,12 +139,12 @@ impl Header {
         Layout::of(self.version)
     }
 
-    /// Bytes of the header itself.
+    /// The size of the header itself in bytes.
     pub fn size(&self) -> usize {
         self.layout().header
     }
 
-    /// Bytes of everything behind the header, inflated.
+    /// The size of everything after the header in bytes, inflated.
     pub fn body_size(&self) -> usize {
         self.strings.end as usize
     }

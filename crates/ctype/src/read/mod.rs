@@ -23,8 +23,8 @@ use backtrail_wire::{Bytes, Endian};
 use crate::constants::*;
 use crate::error::{Error, ErrorKind, Foreign, Result};
 
-/// The byte order in which the first two bytes are the magic number ("CTF Preamble"); other formats
-/// are told by theirs.
+/// The byte order in which the first two bytes are the magic number ("CTF Preamble"); an error for
+/// the magic numbers of other formats.
 fn endian_of(bytes: &[u8]) -> Result<Endian> {
     let found = Bytes::new(bytes, Endian::Little).u16(0)?;
     for (magic, endian) in [(found, Endian::Little), (found.swap_bytes(), Endian::Big)] {
@@ -50,7 +50,7 @@ fn btf_or_ctf4(bytes: Bytes<'_>) -> Foreign {
     }
 }
 
-/// Version 4 begins as BTF does and has a header of its own behind the first one.
+/// Whether this is version 4, which begins like BTF and has its own header after the first one.
 pub(crate) fn is_ctf4(bytes: Bytes<'_>) -> bool {
     bytes.u64(24).is_ok_and(|word| word >> 16 == CTF4_MAGIC)
 }

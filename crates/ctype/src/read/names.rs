@@ -1,20 +1,20 @@
-//! Types by name.
+//! Looking up types by name.
 
 use rustc_hash::FxHashMap;
 
 use super::{TypeId, Types};
 use crate::constants::Kind;
 
-/// An index of a dict's own types by their names: what a look-up by name sees, in each namespace
-/// the first.
+/// An index of a dict's own types by name: the first root-visible type of each name in each
+/// namespace.
 #[derive(Clone, Debug)]
 pub struct NameIndex<'d> {
     ids: FxHashMap<(Option<Kind>, &'d [u8]), TypeId>,
 }
 
 impl<'d> NameIndex<'d> {
-    /// Indexes all types that look-ups by name see. Takes memory for each; what can't be read is
-    /// passed over.
+    /// Indexes all types that look-ups by name can find. Uses memory for each; skips types that
+    /// can't be read.
     pub fn new(types: Types<'d>) -> NameIndex<'d> {
         let dict = types.dict();
         let mut ids = FxHashMap::default();
@@ -26,7 +26,7 @@ impl<'d> NameIndex<'d> {
                 _ => None,
             };
             match found.name() {
-                // A function's name is no type's.
+                // A function's name is not the name of a type.
                 Ok(name) if !name.is_empty() && found.is_root() && found.kind() != Kind::Function => {
                     ids.entry((namespace, name)).or_insert(id);
                 }
@@ -36,17 +36,17 @@ impl<'d> NameIndex<'d> {
         NameIndex { ids }
     }
 
-    /// The struct, union or enum of a name, or for `None` the type of another kind.
+    /// The struct, union or enum with a name or, for `None`, the type of another kind.
     pub fn get(&self, namespace: Option<Kind>, name: &[u8]) -> Option<TypeId> {
         self.ids.get(&(namespace, name)).copied()
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

@@ -8,10 +8,10 @@ use crate::constants::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 
-/// The bit of an id that says that a type is the child's own, in every version.
+/// The bit of an id that marks the child's own types, in every version.
 const CHILD: u32 = 0x8000_0000;
 
-/// The id of a type; 0 is none ("Type indexes and type IDs").
+/// The id of a type; 0 means no type ("Type indexes and type IDs").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
@@ -20,7 +20,7 @@ impl TypeId {
         TypeId(index | if child { CHILD } else { 0 })
     }
 
-    /// An id as it lies in a file.
+    /// Converts an id as stored in a file.
     pub(crate) fn from_raw(raw: u32, layout: &Layout) -> TypeId {
         match raw & layout.child {
             0 => TypeId(raw),
@@ -28,7 +28,7 @@ impl TypeId {
         }
     }
 
-    /// Whether it stands for no type.
+    /// Whether the id means no type.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -49,7 +49,7 @@ impl fmt::Display for TypeId {
     }
 }
 
-/// What all types have at their start.
+/// The record at the start of every type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(super) name: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Record {
     /// The third word: an id or a size.
     pub(super) word: u32,
     pub(super) size: u64,
-    /// Where the kind's data begin, in bytes from the header's end; and how many they are.
+    /// Offset of the kind's data, in bytes from the header's end; then its length.
     pub(super) data: usize,
     pub(super) bytes: usize,
 }
@@ -98,9 +98,9 @@ impl Record {
         })
     }
 
-    /// Where the record behind the one at `at` begins. All of a dict are passed over when it is
-    /// opened, so this decodes what it must: nearly all records are narrow and small, and
-    /// nothing here depends on their kind but a number in a table.
+    /// Offset of the record after the one at `at`. Opening a dict skips over all its records, so
+    /// this decodes only what it must: nearly all records are narrow and small, and only a number
+    /// in a table depends on their kind.
     #[inline]
     pub(crate) fn next(body: Bytes<'_>, at: usize, layout: &Layout) -> Result<usize> {
         let small = || {
@@ -116,13 +116,13 @@ impl Record {
         }
     }
 
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub(crate) fn end(&self) -> usize {
         self.data + self.bytes
     }
 }
 
-/// Bytes behind the record.
+/// The number of bytes after the record.
 fn data_bytes(kind: Kind, vlen: usize, size: u64, layout: &Layout) -> usize {
     match kind {
         Kind::Struct | Kind::Union => layout.member(size) * vlen,

@@ -6,18 +6,18 @@ use super::{Dict, TypeId};
 use crate::constants::{Flags, SKIPPED_SYMBOLS, SymbolKind};
 use crate::error::Result;
 
-/// A symbol of the file around the section, one that has a place in the tables.
+/// A symbol of the file around the section that has an entry in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'s> {
     /// Its name.
     pub name: &'s [u8],
-    /// Which table it is in.
+    /// The table that it is in.
     pub kind: SymbolKind,
 }
 
 impl<'s> Symbol<'s> {
-    /// The symbol, if it has a place in the tables: not if it is undefined, has no name or one that
-    /// linkers make, or is an absolute object with the value 0.
+    /// The symbol, if it has an entry in the tables: undefined symbols, symbols without a name or
+    /// with one that linkers define, and absolute objects with the value 0 have none.
     pub fn counted(
         name: &'s [u8],
         kind: SymbolKind,
@@ -33,14 +33,15 @@ impl<'s> Symbol<'s> {
 }
 
 impl Dict<'_> {
-    /// Whether the symbols of a kind are told by name. Else they need the file's symbol table.
+    /// Whether the symbols of a kind are stored by name. If not, reading them requires the file's
+    /// symbol table.
     pub fn is_indexed(&self, kind: SymbolKind) -> bool {
         !self.index(kind).is_empty()
     }
 
     /// The symbols of a kind that have a type, in the table's order. `symbols` are those of the
-    /// file, in the order of the symbol table that [`Flags::DYNSTR`] chooses; nobody looks at
-    /// them where the dict has an index.
+    /// file, in the order of the symbol table that [`Flags::DYNSTR`] selects; they are ignored if
+    /// the dict has an index.
     pub fn symbol_types<'s>(
         &'s self,
         kind: SymbolKind,
@@ -60,7 +61,7 @@ impl Dict<'_> {
                 false => self.body().u16(at as usize).map(u32::from),
             };
             match raw {
-                // A pad: the symbol has no type.
+                // Padding: the symbol has no type.
                 Ok(0) => None,
                 Ok(raw) => Some(name.map(|name| (name, TypeId::from_raw(raw, self.layout())))),
                 Err(error) => Some(Err(self.located(error.into()))),
@@ -72,7 +73,7 @@ impl Dict<'_> {
         let header = self.header();
         match kind {
             SymbolKind::Object => header.objects.clone(),
-            // Before the flag the section had another layout, which nothing reads.
+            // Without the flag, the section has an older layout, which nothing reads.
             SymbolKind::Function if !header.flags.contains(Flags::NEWFUNCINFO) => 0..0,
             SymbolKind::Function => header.functions.clone(),
         }

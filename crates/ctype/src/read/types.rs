@@ -1,14 +1,14 @@
-//! Types: looked up by id, and what each kind has behind its record ("The type section").
+//! Looking up types by id, and decoding the data after each kind's record ("The type section").
 
 use super::dict::Dict;
 use super::record::{Record, TypeId};
 use crate::constants::{Encoding, Kind};
 use crate::error::{Error, ErrorKind, Result};
 
-/// References from type to type that are followed; real ones end after a dozen.
+/// The longest chain of references to follow; real ones end after a dozen.
 pub(crate) const MAX_REFERENCES: usize = 512;
 
-/// A dict together with its parent: where types are looked up.
+/// A dict together with its parent, for looking up types.
 #[derive(Clone, Copy, Debug)]
 pub struct Types<'d> {
     dict: &'d Dict<'d>,
@@ -16,7 +16,7 @@ pub struct Types<'d> {
 }
 
 impl Dict<'_> {
-    /// The dict alone, as a place to look types up in. A child needs [`Types::with_parent`].
+    /// Looks up types in this dict alone. A child needs [`Types::with_parent`].
     pub fn types(&self) -> Types<'_> {
         Types::new(self, None)
     }
@@ -29,7 +29,7 @@ impl<'d> Types<'d> {
         Types { dict, parent }
     }
 
-    /// `dict`, which looks ids that are not its own up in `parent`.
+    /// Looks up types in `dict`, and ids that are not its own in `parent`.
     pub fn with_parent(dict: &'d Dict<'d>, parent: Option<&'d Dict<'d>>) -> Types<'d> {
         Types::new(dict, parent)
     }
@@ -39,7 +39,7 @@ impl<'d> Types<'d> {
         self.dict
     }
 
-    /// The dict's parent, where it is at hand.
+    /// The dict's parent, if available.
     pub fn parent(&self) -> Option<&'d Dict<'d>> {
         self.parent
     }
@@ -58,7 +58,7 @@ impl<'d> Types<'d> {
         Ok(Type { dict, id, record })
     }
 
-    /// The type behind typedefs and qualifiers.
+    /// The type without typedefs and qualifiers.
     pub fn resolve(&self, id: TypeId) -> Result<Type<'d>> {
         let mut found = self.get(id)?;
         for _ in 0..MAX_REFERENCES {
@@ -88,7 +88,7 @@ pub struct Array {
     pub contents: TypeId,
     /// The type of an index.
     pub index: TypeId,
-    /// How many elements; 0 also where C leaves it open.
+    /// The number of elements; also 0 if the C declaration leaves it open.
     pub count: u32,
 }
 
@@ -97,9 +97,9 @@ pub struct Array {
 pub struct Slice {
     /// The type that is sliced.
     pub of: TypeId,
-    /// Bits in front of them.
+    /// The offset of the first bit.
     pub offset: u16,
-    /// Bits.
+    /// The number of bits.
     pub bits: u16,
 }
 
@@ -108,7 +108,7 @@ pub struct Slice {
 pub struct StructMember<'d> {
     /// Its name; empty for an anonymous struct or union.
     pub name: &'d [u8],
-    /// Bits from the struct's start.
+    /// The offset from the struct's start, in bits.
     pub offset: u64,
     /// Its type.
     pub id: TypeId,
@@ -134,23 +134,23 @@ impl<'d> Type<'d> {
         self.record.kind
     }
 
-    /// Whether look-ups by name see it ("root-visible").
+    /// Whether look-ups by name can find it ("root-visible").
     pub fn is_root(&self) -> bool {
         self.record.root
     }
 
-    /// The name; empty where it has none. Defined functions' types may have the function's.
+    /// The name; empty if it has none. The type of a defined function may have the function's name.
     pub fn name(&self) -> Result<&'d [u8]> {
         self.dict.string(self.record.name)
     }
 
-    /// Bytes, as the record says: of integers, floats, structs, unions, enums and slices.
+    /// The size in the record, in bytes: for integers, floats, structs, unions, enums and slices.
     pub fn size(&self) -> u64 {
         self.record.size
     }
 
-    /// What a pointer points to, a typedef names, a qualifier qualifies, a slice slices, or a
-    /// function returns.
+    /// The type that a pointer points to, a typedef names, a qualifier qualifies, a slice slices,
+    /// or a function returns.
     pub fn reference(&self) -> Result<TypeId> {
         match self.kind() {
             Kind::Pointer | Kind::Function | Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict => {
@@ -161,8 +161,8 @@ impl<'d> Type<'d> {
         }
     }
 
-    /// What is declared by a forward: struct, union or enum. A number that means nothing is taken
-    /// as a struct, as older makers left it open.
+    /// The kind that a forward declares: struct, union or enum. An unknown number counts as a
+    /// struct, because older producers left it open.
     pub fn forwarded(&self) -> Result<Kind> {
         match (self.kind(), Kind::from_number(self.record.word)) {
             (Kind::Forward, Some(kind @ (Kind::Union | Kind::Enum))) => Ok(kind),
@@ -182,7 +182,7 @@ impl<'d> Type<'d> {
         })
     }
 
-    /// Elements of an array.
+    /// The elements and index of an array.
     pub fn array(&self) -> Result<Array> {
         self.must_be(&[Kind::Array])?;
         let word = self.dict.layout().word;
@@ -193,7 +193,7 @@ impl<'d> Type<'d> {
         })
     }
 
-    /// Bits of a slice.
+    /// The bits of a slice.
     pub fn slice(&self) -> Result<Slice> {
         self.must_be(&[Kind::Slice])?;
         let raw = self.u32(0)?;
@@ -204,8 +204,8 @@ impl<'d> Type<'d> {
         })
     }
 
-    /// The arguments of a function, and whether more may follow: its last argument is 0 then, and
-    /// not among these.
+    /// The arguments of a function, and whether it is variadic. The terminating argument 0 of a
+    /// variadic function is not included.
     pub fn arguments(&self) -> Result<(impl ExactSizeIterator<Item = Result<TypeId>> + use<'d>, bool)> {
         self.must_be(&[Kind::Function])?;
         let (this, word) = (*self, self.dict.layout().word);

@@ -1,14 +1,14 @@
-//! Archives ("CTF archives"): a table of names and dicts. Everything but the dicts is
+//! Writing archives ("CTF archives"): a table of names and dicts. Everything except the dicts is
 //! little-endian.
 
 use crate::constants::{CTF_MODEL_ILP32, CTF_MODEL_LP64, CTFA_MAGIC};
 
-/// Bytes of an archive's header, and of an entry of its table.
+/// The size of an archive's header; `ENTRY` is that of an entry of its table.
 const HEADER: usize = 40;
 const ENTRY: usize = 16;
 
-/// An archive of dicts under their names. Several names may share a dict: each has its number in
-/// `dicts`. `pointer` is the size of a pointer in bytes.
+/// Writes an archive of dicts under their names. Each name has the index of its dict in `dicts`, so
+/// several names may share one. `pointer` is the size of a pointer in bytes.
 pub fn archive(names: &[(&[u8], usize)], dicts: &[Vec<u8>], pointer: u8) -> Vec<u8> {
     let mut sorted = names.to_vec();
     sorted.sort_by_key(|(name, _)| *name);
@@ -17,7 +17,7 @@ pub fn archive(names: &[(&[u8], usize)], dicts: &[Vec<u8>], pointer: u8) -> Vec<
     let mut places = Vec::with_capacity(dicts.len());
     for dict in dicts {
         places.push((bytes.len() - dicts_at) as u64);
-        // The size counts its own eight bytes.
+        // The size includes its own eight bytes.
         bytes.extend((dict.len() as u64 + 8).to_le_bytes());
         bytes.extend_from_slice(dict);
         bytes.resize(bytes.len().next_multiple_of(8), 0);

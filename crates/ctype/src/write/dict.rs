@@ -1,4 +1,4 @@
-//! One dict into bytes.
+//! Writing one dict.
 
 use super::pack;
 use super::sink::Sink;
@@ -9,10 +9,10 @@ use crate::graph::{Body, Graph, Node};
 use crate::layout::Layout;
 use crate::read::TypeId;
 
-/// Room for the encoding of a number: eight bits for where it begins, sixteen for how long it is.
+/// The limits of a number's encoding: eight bits for its bit offset, sixteen for its width.
 const MAX_BIT_OFFSET: u16 = 0xff;
 
-/// A dict, whole.
+/// Writes a complete dict.
 pub fn dict(contents: &Contents<'_>, options: &Options<'_>) -> Result<Vec<u8>, WriteError> {
     let (mut bytes, body, strings) = parts(contents, options)?;
     if bytes.len() + body.len() >= options.compress_from {
@@ -27,8 +27,8 @@ pub fn dict(contents: &Contents<'_>, options: &Options<'_>) -> Result<Vec<u8>, W
     Ok(bytes)
 }
 
-/// From so many bytes on, the last per cent would take as long as all the rest of linking, or twice
-/// as long (redis-server, 179 KiB). Levels 7 and 8 give next to nothing.
+/// From this size on, compressing the last per cent would take as long as the rest of linking, or
+/// twice as long (redis-server, 179 KiB). Levels 7 and 8 gain next to nothing.
 const LARGE: usize = 32 << 10;
 const LEVEL_OF_LARGE: u32 = 6;
 
@@ -37,7 +37,7 @@ fn compress(body: &[u8], strings: usize, level: u32) -> Vec<u8> {
     pack::zlib(body, strings, level.min(most)).unwrap_or_else(|| body.to_vec())
 }
 
-/// The header, what is behind it, and where in that the strings begin.
+/// The header, the body after it, and the offset of the strings in the body.
 fn parts(contents: &Contents<'_>, options: &Options<'_>) -> Result<(Vec<u8>, Vec<u8>, usize), WriteError> {
     let mut writer = Writer {
         types: &contents.types,
@@ -169,7 +169,7 @@ impl<'a> Writer<'a, '_, '_> {
         }
     }
 
-    /// A reference to a type that there is, or to none.
+    /// Writes a reference to an existing type, or to none.
     fn id(&mut self, id: TypeId) -> Result<(), WriteError> {
         let of_parent = self.types.is_child() && !id.is_child() && self.is_parent_known;
         if !id.is_none() && !of_parent && self.types.get(id).is_none() {
@@ -224,7 +224,7 @@ impl<'a> Writer<'a, '_, '_> {
                 for &argument in graph.arguments(function.arguments) {
                     self.id(argument)?;
                 }
-                // The end of variadic arguments, and a pad.
+                // The terminator of variadic arguments, and padding.
                 let zeros = usize::from(function.variadic) + vlen % 2;
                 (0..zeros).for_each(|_| self.sink.u32(0));
             }
@@ -269,7 +269,7 @@ impl<'a> Writer<'a, '_, '_> {
         Ok(())
     }
 
-    /// The third word, and the two behind it where a size does not fit.
+    /// Writes the third word, and the two after it if a size does not fit.
     fn size(&mut self, size: u64) {
         let sentinel = Layout::of(Version::V3).large_size;
         match u32::try_from(size) {

@@ -1,4 +1,4 @@
-//! Writing version 3: dicts and archives of them.
+//! Writing version 3: dicts, and archives of dicts.
 
 mod archive;
 mod dict;
@@ -19,12 +19,12 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::read::{Symbol, TypeId, Types};
 
-/// What a dict is to have.
+/// The contents of a dict to write.
 #[derive(Clone, Debug, Default)]
 pub struct Contents<'a> {
     /// Its types.
     pub types: Graph<'a>,
-    /// The name of the parent among the members of the archive; empty where there is none.
+    /// The name of the parent among the members of the archive; empty if there is no parent.
     pub parent_name: &'a [u8],
     /// The label in the parent up to which it is used; empty for none.
     pub parent_label: &'a [u8],
@@ -36,16 +36,16 @@ pub struct Contents<'a> {
     pub objects: Table<'a>,
     /// The types of functions.
     pub functions: Table<'a>,
-    /// Variables and their types. They are written sorted by name, as look-ups want them.
+    /// Variables and their types. They are written sorted by name, as look-ups require.
     pub variables: Vec<(&'a [u8], TypeId)>,
 }
 
-/// The types of symbols ("Data objects", "Functions", "Symbol indexes"); the id 0 for those without
-/// one.
+/// The types of symbols ("Data objects", "Functions", "Symbol indexes"); the id 0 for symbols
+/// without a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Table<'a> {
-    /// Of the symbols that have a place in the tables ([`Symbol::counted`]), in their order; all
-    /// behind the last have none.
+    /// For the symbols that have an entry in the tables ([`Symbol::counted`]), in their order;
+    /// symbols after the last have no type.
     Numbered(Vec<TypeId>),
     /// By name.
     Named(Vec<(&'a [u8], TypeId)>),
@@ -58,9 +58,9 @@ impl Default for Table<'_> {
 }
 
 impl<'a> Contents<'a> {
-    /// What a dict has, to be written again. `symbols` are those of its file, as
-    /// [`crate::Dict::symbol_types`] wants them. Names of external strings are written as the
-    /// dict's own unless they are lent again.
+    /// Reads the contents of a dict, to write them again. `symbols` are those of its file, as for
+    /// [`crate::Dict::symbol_types`]. Names in external strings become the dict's own strings
+    /// unless the same strings are passed for writing.
     pub fn read(types: Types<'a>, symbols: &'a [Symbol<'a>]) -> Result<Contents<'a>> {
         let dict = types.dict();
         let table = |kind| -> Result<Table<'a>> {
@@ -80,24 +80,24 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// How dicts are written.
+/// Options for writing dicts.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'s> {
     /// The byte order of the file's machine.
     pub endian: Endian,
-    /// Strings of the file, which dicts refer to.
+    /// Strings of the file, to which dicts may refer.
     pub strings: Option<&'s ExternalStrings<'s>>,
     /// Whether those strings, and the symbols of numbered tables, are those of `.dynstr` and
     /// `.dynsym` ([`Flags::DYNSTR`]).
     pub dynamic: bool,
-    /// Dicts of at least so many bytes are compressed, where that makes them smaller.
+    /// Dicts of at least this many bytes are compressed, if that makes them smaller.
     pub compress_from: usize,
-    /// How hard: 0 to 9. Large dicts are compressed at level 6 at most.
+    /// The compression level, 0 to 9. Large dicts are compressed at level 6 at most.
     pub level: u32,
 }
 
 impl Options<'_> {
-    /// Without external strings; everything that gets smaller is compressed.
+    /// Options without external strings, which compress every dict that gets smaller.
     pub fn new(endian: Endian) -> Options<'static> {
         Options {
             endian,
@@ -116,18 +116,19 @@ impl Options<'_> {
 /// Why types can't be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// More than 0xffffff members, values or arguments: how many, of the type with this id.
+    /// The type with this id has too many members, values or arguments: this number, with a limit
+    /// of 0xffffff.
     TooMany(TypeId, usize),
-    /// A type whose id does not exist, and the type, symbol or variable's number that refers to it.
+    /// A reference to a type with this id, which does not exist.
     NoType(TypeId),
-    /// A number that the format has no room for, in the type with this id.
+    /// The type with this id has a number that the format has no room for.
     Number(TypeId),
-    /// Only integers and floats are numbers, only structs and unions have members, and so on: not
-    /// this kind.
+    /// The kind does not fit the contents: only integers and floats are numbers, only structs and
+    /// unions have members, and so on.
     Kind(TypeId, Kind),
-    /// A name with a zero byte in it.
+    /// The name contains a zero byte.
     Name(TypeId),
-    /// A dict beyond 2 GiB.
+    /// The dict is larger than 2 GiB.
     TooLarge,
 }
 

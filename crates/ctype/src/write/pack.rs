@@ -1,4 +1,4 @@
-//! Packed bodies: a zlib stream (RFC 1950) of pieces, which threads pack side by side.
+//! Compressed bodies: a zlib stream (RFC 1950) of pieces that threads compress in parallel.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use rayon::prelude::*;
 
 use crate::threads;
 
-/// Bytes of a piece, at the most where the body has less than [`PIECES`] of these. Each knows the
-/// end of the one before it, and each has codes of its own: so the stream is shorter than that of
-/// one piece.
+/// The largest size of a piece, unless the body has more than [`PIECES`] of these. Each piece can
+/// refer to the end of the previous one and has its own codes, so the stream is shorter than that
+/// of a single piece.
 const PIECE: usize = 24 << 10;
-/// More pieces than this do not make the stream shorter, and readers make tables for each.
+/// More pieces than this do not make the stream shorter, and readers build tables for each.
 const PIECES: usize = 8;
 /// How far back deflate refers (RFC 1951, section 2).
 const WINDOW: usize = 32 << 10;
-/// CMF and FLG: deflate with that window; the level that FLG tells is nobody's business.
+/// CMF and FLG: deflate with that window; readers ignore the level in FLG.
 const HEADER: [u8; 2] = [0x78, 0xda];
 
-/// The stream; the same however many threads there are. What is from `second` on is of another
-/// sort: no piece has some of both. `None` where the packer fails.
+/// Compresses a body to a stream that does not depend on the number of threads. Data from `second`
+/// on is of another sort, so no piece contains some of both. `None` if compression fails.
 pub(super) fn zlib(body: &[u8], second: usize, level: u32) -> Option<Vec<u8>> {
     let second = second.min(body.len());
     let most = PIECE.max(body.len() / PIECES);
@@ -42,14 +42,14 @@ pub(super) fn zlib(body: &[u8], second: usize, level: u32) -> Option<Vec<u8>> {
     Some(stream)
 }
 
-/// Pieces of about the same length, which is `most` or less.
+/// Pieces of about the same length, at most `most`.
 fn cut(range: Range<usize>, most: usize) -> Vec<Range<usize>> {
     let count = range.len().div_ceil(most);
     let at = |number: usize| range.start + range.len() * number / count;
     (0..count).map(|number| at(number)..at(number + 1)).collect()
 }
 
-/// A piece, which ends at a whole byte.
+/// Compresses a piece, which ends at a whole byte.
 fn deflate(body: &[u8], piece: Range<usize>, is_last: bool, level: u32) -> Option<Vec<u8>> {
     let mut packer = Compress::new(Compression::new(level), false);
     let before = &body[piece.start.saturating_sub(WINDOW)..piece.start];
@@ -57,7 +57,7 @@ fn deflate(body: &[u8], piece: Range<usize>, is_last: bool, level: u32) -> Optio
         packer.set_dictionary(before).ok()?;
     }
     let mut rest = &body[piece];
-    // What does not get smaller is stored, with five bytes for each block.
+    // Incompressible data is stored, with five bytes for each block.
     let mut packed = Vec::with_capacity(rest.len() + rest.len() / 64 + 64);
     let flush = if is_last {
         FlushCompress::Finish
@@ -68,7 +68,7 @@ fn deflate(body: &[u8], piece: Range<usize>, is_last: bool, level: u32) -> Optio
         let taken = packer.total_in();
         let status = packer.compress_vec(rest, &mut packed, flush).ok()?;
         rest = &rest[(packer.total_in() - taken) as usize..];
-        // Nothing is held back where there was room for more.
+        // If there was room for more, nothing is held back.
         let flushed = rest.is_empty() && packed.len() < packed.capacity();
         match status {
             Status::StreamEnd => return Some(packed),
@@ -83,8 +83,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Streams are what another inflater takes, of every length around those of pieces, and
-    /// whatever is in them.
+    /// Another inflater accepts the streams, for lengths around those of pieces and any contents.
     #[test]
     fn streams_are_whole() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -124,8 +123,8 @@ mod tests {
         }
     }
 
-    /// Pieces know what is before them: of a text that repeats itself over their borders, none
-    /// begins anew.
+    /// Pieces refer to earlier data: in a text that repeats across their boundaries, no piece
+    /// starts afresh.
     #[test]
     fn pieces_go_on() {
         let mut body: Vec<u8> = (0..WINDOW as u32 / 8)

@@ -1,8 +1,8 @@
-//! Integers into bytes.
+//! Writing integers as bytes.
 
 use backtrail_wire::Endian;
 
-/// Bytes that grow, and the order of those of an integer.
+/// A growing buffer, and the byte order of the integers written to it.
 pub(super) struct Sink {
     bytes: Vec<u8>,
     endian: Endian,

@@ -1,25 +1,25 @@
-//! The string table of a dict, and strings that the file around it has anyway ("The string
+//! The string table of a dict, and strings that the file around it already has ("The string
 //! section").
 
 use rustc_hash::FxHashMap;
 
 use super::WriteError;
 
-/// The bit of a reference that says that the string is in the external table.
+/// The bit of a reference that selects the external table.
 const EXTERNAL: u32 = 0x8000_0000;
 
-/// Names in a string table of the file around a section: dicts refer to them there.
+/// Names in a string table of the file around a section, so that dicts can refer to them.
 #[derive(Clone, Debug, Default)]
 pub struct ExternalStrings<'s> {
     at: FxHashMap<&'s [u8], u32>,
 }
 
 impl<'s> ExternalStrings<'s> {
-    /// The strings of `.strtab` or `.dynstr`, as whole as the table has them.
+    /// Collects the strings of `.strtab` or `.dynstr`, each from its beginning in the table.
     pub fn new(table: &'s [u8]) -> ExternalStrings<'s> {
         let mut at = FxHashMap::default();
         let mut offset = 0;
-        // What is not ended is no string, and what lies behind 2 GiB can't be referred to.
+        // An unterminated string does not count, and references can't reach beyond 2 GiB.
         while let Some(len) = table
             .get(offset..)
             .and_then(|tail| tail.iter().position(|&byte| byte == 0))
@@ -38,8 +38,7 @@ impl<'s> ExternalStrings<'s> {
     }
 }
 
-/// The strings of a dict, each once, and where they will be. First all are added, then they are
-/// asked for.
+/// The strings of a dict, each once, and their offsets. Add all strings before looking any up.
 pub(super) struct Strings<'a, 's> {
     external: Option<&'s ExternalStrings<'s>>,
     at: FxHashMap<&'a [u8], u32>,
@@ -61,7 +60,7 @@ impl<'a, 's> Strings<'a, 's> {
         self.at.insert(string, at.unwrap_or(0));
     }
 
-    /// Gives each string its place. The table is sorted: that packs best.
+    /// Assigns each string its offset. The table is sorted because that compresses best.
     pub(super) fn place(&mut self) -> Result<Vec<u8>, WriteError> {
         let internal = self.at.iter_mut().filter(|(_, at)| **at == 0);
         let mut internal: Vec<(&[u8], &mut u32)> = internal.map(|(string, at)| (*string, at)).collect();
@@ -78,7 +77,7 @@ impl<'a, 's> Strings<'a, 's> {
         Ok(table)
     }
 
-    /// The reference to a string that was added.
+    /// The reference to a string that has been added.
     pub(super) fn get(&self, string: &[u8]) -> u32 {
         self.at.get(string).copied().unwrap_or(0)
     }

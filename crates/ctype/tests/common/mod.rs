@@ -1,10 +1,11 @@
-//! Dicts built by hand, without the crate's own layouts.
+//! A builder of dicts that does not use the crate's own layouts.
 #![allow(dead_code)]
 
 use backtrail_ctype::{Symbol, SymbolKind};
 use backtrail_elf::{File, Table};
 
-/// The symbols of a table that have a place in the tables of types, and the strings of their names.
+/// The symbols of a table that have an entry in the tables of types, and the strings with their
+/// names.
 pub(crate) fn symbols<'a>(file: &File<'a>, table: Table) -> (Vec<Symbol<'a>>, &'a [u8]) {
     let Some((entries, strings)) = file.symbol_table(table) else {
         return Default::default();
@@ -20,22 +21,22 @@ pub(crate) fn symbols<'a>(file: &File<'a>, table: Table) -> (Vec<Symbol<'a>>, &'
     (symbols.collect(), strings)
 }
 
-/// What a type record says; ids are those of the version, with the child's bit where it has one.
+/// The contents of a type record; ids are those of the version, including the child's bit.
 pub(crate) enum Body {
-    /// An integer or float: bytes, and its encoding.
+    /// An integer or float: its size in bytes, and its encoding.
     Number(u32, u32),
-    /// Whatever refers to one type.
+    /// Any type that refers to one other type.
     Refers(u32),
     Array(u32, u32, u32),
     Function(u32, Vec<u32>),
-    /// Bytes, and members: name, offset in bits, type.
+    /// The size in bytes, and the members: name, offset in bits, type.
     Struct(u64, Vec<(&'static str, u64, u32)>),
     Enum(u32, Vec<(&'static str, i32)>),
-    /// Bytes, type, offset in bits, bits.
+    /// The size in bytes, the type, the offset in bits, and the width in bits.
     Slice(u32, u32, u16, u16),
 }
 
-/// A dict in the making.
+/// A builder of a dict.
 pub(crate) struct Maker {
     /// `ctp_version`: 1, 3 or 4.
     pub(crate) version: u8,
@@ -44,7 +45,7 @@ pub(crate) struct Maker {
     pub(crate) parent: Option<&'static str>,
     pub(crate) labels: Vec<(&'static str, u32)>,
     pub(crate) variables: Vec<(&'static str, u32)>,
-    /// Types of objects and of functions, each with its name where the tables have indexes.
+    /// Types of objects and of functions, each with its name if the tables have indexes.
     pub(crate) symbols: [Vec<(Option<&'static str>, u32)>; 2],
     types: Vec<u8>,
     strings: Vec<u8>,
@@ -81,7 +82,7 @@ impl Maker {
         }
     }
 
-    /// A number that is of 16 bits in version 1.
+    /// Writes a number that has 16 bits in version 1.
     fn word(&self, value: u32) -> Vec<u8> {
         match self.version {
             1 => self.u16(value as u16).to_vec(),
@@ -104,7 +105,7 @@ impl Maker {
         self.add_seen(kind, name, true, body)
     }
 
-    /// Adds a type that look-ups by name see or do not.
+    /// Adds a type that is root-visible or not.
     pub(crate) fn add_seen(&mut self, kind: u32, name: &str, root: bool, body: &Body) -> &mut Maker {
         let name = self.string(name);
         let (third, large, vlen) = match body {
@@ -180,7 +181,7 @@ impl Maker {
         data
     }
 
-    /// A member behind its name.
+    /// Writes a member after its name.
     fn member(&self, size: u64, offset: u64, id: u32) -> Vec<u8> {
         let (high, low) = (self.u32((offset >> 32) as u32), self.u32(offset as u32));
         match self.version {
@@ -191,13 +192,13 @@ impl Maker {
         }
     }
 
-    /// The dict, whole.
+    /// The complete dict.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let (header, body) = self.parts();
         [header, body].concat()
     }
 
-    /// The header, and what is behind it.
+    /// The header, and the body after it.
     pub(crate) fn parts(&mut self) -> (Vec<u8>, Vec<u8>) {
         let parent = self.parent.map_or(0, |name| self.string(name));
         let unit = match self.version {
@@ -261,7 +262,7 @@ pub(crate) fn every_kind(version: u8, big: bool) -> Maker {
     maker.add(3, "", &Body::Refers(int));
     maker.add(4, "", &Body::Array(int, int, 3));
     maker.add(4, "", &Body::Array(4, int, 5));
-    // libctf aborts where it meets a function in version 1.
+    // libctf aborts at a function in version 1.
     for arguments in [vec![3, 0], vec![3, 2, int]] {
         match version {
             1 => maker.add(3, "", &Body::Refers(3)),
@@ -276,7 +277,7 @@ pub(crate) fn every_kind(version: u8, big: bool) -> Maker {
     maker.add(11, "", &Body::Refers(int));
     maker.add(12, "", &Body::Refers(3));
     maker.add(13, "", &Body::Refers(3));
-    // Beyond each version's limits: of members with short offsets, and of sizes in a word.
+    // Beyond each version's limits for short member offsets and for sizes in one word.
     maker.add(6, "wide", &Body::Struct(9000, vec![("a", 0, int), ("b", 71_936, int)]));
     maker.add(4, "", &Body::Array(2, int, 9000));
     maker.add(6, "wider", &Body::Struct(72_008, vec![("a", 0, 17), ("b", 576_000, 2)]));
@@ -299,7 +300,7 @@ pub(crate) fn every_kind(version: u8, big: bool) -> Maker {
     maker
 }
 
-/// The dict with everything behind its header compressed.
+/// The dict with everything after its header compressed.
 pub(crate) fn pack(maker: &mut Maker) -> Vec<u8> {
     use std::io::Write;
     let (mut dict, body) = maker.parts();

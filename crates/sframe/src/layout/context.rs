@@ -1,9 +1,9 @@
-//! What rows depend on beside their words.
+//! The section properties that decoding a row depends on.
 
 use crate::constants::{Abi, Version};
 use crate::row::Location;
 
-/// A section's properties that its rows depend on.
+/// The properties of a section that its rows depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     pub(crate) version: Version,
@@ -13,7 +13,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Where the return address is if a row says nothing: at the fixed offset, or still in its
+    /// The return address if a row has no word for it: at the fixed offset, or still in its
     /// register.
     #[inline]
     pub(crate) fn default_ra(&self) -> Location {
@@ -23,7 +23,7 @@ impl Context {
         }
     }
 
-    /// Where the caller's frame pointer is if a row says nothing.
+    /// The location of the caller's frame pointer if a row has no word for it.
     #[inline]
     pub(crate) fn default_fp(&self) -> Option<Location> {
         match self.fixed_fp {

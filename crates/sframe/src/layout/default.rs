@@ -1,5 +1,5 @@
-//! Rows of DEFAULT FDEs, the only ones of versions 1 and 2: offsets for CFA, RA and FP in this
-//! order (section 1.4). What has a fixed offset in the header has no word.
+//! Rows of DEFAULT FDEs, the only type in versions 1 and 2: offsets for CFA, RA and FP in this
+//! order (section 1.4). A register with a fixed offset in the header has no word.
 
 use core::hint::select_unpredictable;
 
@@ -8,24 +8,24 @@ use crate::constants::{Abi, FreInfo, S390X_CFA_ADJUSTMENT, S390X_CFA_ALIGNMENT, 
 use crate::error::{Error, ErrorKind, Result};
 use crate::row::{Location, Rule};
 
-/// The offsets of a row whose words are offsets and nothing else: all but s390x's.
+/// The offsets of a row whose words are all plain offsets, as on every ABI except s390x.
 #[derive(Clone, Copy)]
 pub(crate) struct PlainWords {
     cfa: i32,
-    /// From the CFA to where RA is saved, if it is.
+    /// Offset from the CFA to the saved RA, if it is saved.
     ra: Option<i32>,
-    /// From the CFA to where FP is saved, if it is.
+    /// Offset from the CFA to the saved FP, if it is saved.
     fp: Option<i32>,
 }
 
-/// `None` where a word can't be read quickly.
+/// `None` if a word can't be read quickly.
 #[inline(always)]
 pub(super) fn plain_words(context: &Context, words: &Words<'_>) -> Option<PlainWords> {
     let fixed = |offset: i8| (offset != 0).then_some(i32::from(offset));
     let (fixed_ra, fixed_fp) = (fixed(context.fixed_ra), fixed(context.fixed_fp));
     let fp_index = if fixed_ra.is_none() { 2 } else { 1 };
     let has_fp = fixed_fp.is_none() && fp_index < words.len();
-    // Which rows have a word for FP can't be predicted, so a word is read in any case.
+    // A branch on whether the row has a word for FP is unpredictable, so always read a word.
     let fp = words.quick(select_unpredictable(has_fp, fp_index, 0))?;
     Some(PlainWords {
         cfa: words.quick(0)?,
@@ -62,7 +62,7 @@ pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Res
         context.default_ra()
     };
     let fp = if context.fixed_fp == 0 && next < words.len() {
-        // Zero is padding for RA only, which comes before FP.
+        // Zero is padding only in place of RA, which comes before FP.
         Some(decode_slot(context, words, next)?.unwrap_or_else(|| Location::saved(0)))
     } else {
         context.default_fp()
@@ -75,7 +75,7 @@ pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Res
     })
 }
 
-/// The CFA's offset, which s390x scales; also in FLEX rows.
+/// The CFA's offset, which is scaled on s390x, also in FLEX rows.
 #[inline]
 pub(super) fn decode_cfa_offset(context: &Context, words: &Words<'_>, index: usize) -> Result<i32> {
     let word = words.signed(index)?;
@@ -86,7 +86,7 @@ pub(super) fn decode_cfa_offset(context: &Context, words: &Words<'_>, index: usi
     i32::try_from(offset).map_err(|_| Error::new(ErrorKind::CfaOffset(offset), words.offset(index)))
 }
 
-/// Where RA or FP is saved; `None` for s390x's padding.
+/// The location of RA or FP; `None` for padding on s390x.
 #[inline]
 fn decode_slot(context: &Context, words: &Words<'_>, index: usize) -> Result<Option<Location>> {
     let word = words.signed(index)?;
@@ -136,7 +136,7 @@ mod encoding {
             _ => return Err(Reason::FpPlace),
         };
         if rule.ra == context.default_ra() {
-            // FP's word comes third where RA's is second.
+            // If RA has the second word, FP needs the third.
             if fp.is_some() && context.fixed_ra == 0 {
                 if context.abi != Abi::S390xBig {
                     return Err(Reason::FpWithoutRa);

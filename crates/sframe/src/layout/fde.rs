@@ -1,12 +1,12 @@
-//! What an FDE says in every version.
+//! The fields of an FDE, independent of the version.
 
 use crate::constants::{FdeInfo, FdeType, FreType};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What an FDE says, wherever its version stores it.
+/// The fields of an FDE, wherever its version stores them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawFde {
-    /// As stored, its base not added.
+    /// The start as stored, without its base.
     pub(crate) start: i64,
     pub(crate) size: u32,
     pub(crate) num_fres: u32,
@@ -14,11 +14,11 @@ pub(crate) struct RawFde {
     pub(crate) fre_type: FreType,
     pub(crate) fde_type: FdeType,
     pub(crate) rep_size: u8,
-    /// Where `info` is, in bytes from the section's start.
+    /// Offset of `info` in bytes from the section's start.
     pub(crate) info_at: usize,
-    /// Bits of the second info byte that mean nothing (version 3).
+    /// The unused bits of the second info byte (version 3).
     pub(crate) unused_bits: u8,
-    /// Where the first row is, in bytes from the section's start.
+    /// Offset of the first row in bytes from the section's start.
     pub(crate) rows: usize,
 }
 

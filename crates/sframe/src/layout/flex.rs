@@ -1,4 +1,4 @@
-//! Rows of FLEX FDEs (version 3): pairs of control word and offset for CFA, RA and FP in this
+//! Rows of FLEX FDEs (version 3): pairs of a control word and an offset, for CFA, RA and FP in this
 //! order.
 
 use super::default::decode_cfa_offset;
@@ -30,7 +30,7 @@ pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Res
     })
 }
 
-/// The location at word `next`, which moves past it; `None` where there is none, or padding.
+/// Reads the location at word `next` and advances it; `None` for padding or if no words are left.
 #[inline]
 fn decode_location(words: &Words<'_>, next: &mut usize) -> Result<Option<Location>> {
     let index = *next;
@@ -107,7 +107,7 @@ mod encoding {
             Base::Register(number) => FlexControl::new(Some(number), location.deref),
             Base::Cfa => FlexControl::new(None, location.deref),
         };
-        // "CFA + offset" itself, not what lies there, would be the control word of padding.
+        // The control word of "CFA + offset" without a dereference would be that of padding.
         if control == FlexControl::PADDING {
             return Err(reason);
         }

@@ -1,4 +1,4 @@
-//! What differs between the versions, one file each, and how the words of a row tell its rule.
+//! The differences between the versions, one file for each, and decoding a row's words to its rule.
 
 mod context;
 pub(crate) mod default;
@@ -33,7 +33,7 @@ pub(crate) use {
     words::{Word, WordList},
 };
 
-/// Bytes of an entry in the FDE table.
+/// Size of an entry in the FDE table, in bytes.
 pub(crate) const fn fde_size(version: Version) -> usize {
     match version {
         Version::V1 => V1_FDE_SIZE,
@@ -42,7 +42,7 @@ pub(crate) const fn fde_size(version: Version) -> usize {
     }
 }
 
-/// The FDE at byte `at` of the section; `fres` ends with the FRE sub-section, which begins at
+/// Reads the FDE at byte `at` of the section; `fres` ends with the FRE sub-section, which begins at
 /// `fres_start`.
 #[inline(always)]
 pub(crate) fn read_fde(
@@ -59,7 +59,8 @@ pub(crate) fn read_fde(
     }
 }
 
-/// What the FDE at byte `at` has between its fields, which should be 0. Look-up has no time for it.
+/// The padding between the fields of the FDE at byte `at`, which should be 0. Look-up skips this
+/// check to save time.
 pub(crate) fn padding(version: Version, fdes: Bytes<'_>, at: usize) -> u16 {
     match version {
         Version::V2 => v2::padding(fdes, at),
@@ -76,7 +77,7 @@ mod writing {
     use super::{v1, v2, v3};
     use crate::constants::Version;
 
-    /// Bytes of what a version stores of the FDE right before its rows.
+    /// Size of the FDE's attribute, which version 3 stores right before the rows.
     pub(crate) const fn attribute_size(version: Version) -> usize {
         match version {
             Version::V1 | Version::V2 => 0,
@@ -84,14 +85,14 @@ mod writing {
         }
     }
 
-    /// What a version stores of the FDE right before its rows.
+    /// Writes the FDE's attribute, if the version has one, right before the rows.
     pub(crate) fn push_attribute(version: Version, sink: &mut Sink, block: &Block) {
         if version == Version::V3 {
             v3::push_attribute(sink, block);
         }
     }
 
-    /// The entry of the FDE table.
+    /// Writes the entry of the FDE table.
     pub(crate) fn push_fde(version: Version, sink: &mut Sink, entry: &Entry) {
         match version {
             Version::V1 => v1::push_fde(sink, entry),
@@ -102,7 +103,7 @@ mod writing {
 }
 
 impl Context {
-    /// The words of a row, where they are offsets and nothing else and can be read quickly.
+    /// The words of a row, if all of them are plain offsets and can be read quickly.
     #[inline(always)]
     pub(crate) fn plain_words(&self, fde_type: FdeType, words: &Words<'_>) -> Option<PlainWords> {
         match fde_type == FdeType::Default && self.abi != Abi::S390xBig && !words.is_empty() {
@@ -111,13 +112,13 @@ impl Context {
         }
     }
 
-    /// The rule that such words tell.
+    /// The rule of a row with plain words.
     #[inline(always)]
     pub(crate) fn plain(&self, info: FreInfo, words: PlainWords) -> Rule {
         default::plain(self, info, words)
     }
 
-    /// The rule that a row's words tell; `None` marks the outermost frame.
+    /// Decodes a row's words to its rule; `None` marks the outermost frame.
     #[inline]
     pub(crate) fn decode(&self, fde_type: FdeType, info: FreInfo, words: &Words<'_>) -> Result<Option<Rule>> {
         if words.is_empty() {

@@ -1,10 +1,10 @@
-//! Integers into bytes.
+//! Writing integers as bytes.
 
 use alloc::vec::Vec;
 
 use backtrail_wire::Endian;
 
-/// Bytes that grow, and the order of those of an integer.
+/// A growing buffer, and the byte order of the integers written to it.
 pub(crate) struct Sink {
     bytes: Vec<u8>,
     endian: Endian,

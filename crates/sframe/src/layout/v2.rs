@@ -1,4 +1,4 @@
-//! Version 2: FDEs of 20 bytes: those of version 1, the size of repeated blocks and padding.
+//! Version 2: FDEs of 20 bytes: the fields of version 1, the size of repeated blocks, and padding.
 
 use backtrail_wire::Bytes;
 

@@ -1,5 +1,5 @@
 //! Version 3: an FDE is split into an index of 16 bytes in the FDE table, and an attribute of 5
-//! bytes, which lies unaligned right before the rows.
+//! bytes, stored unaligned right before the rows.
 
 use backtrail_wire::Bytes;
 
@@ -53,7 +53,7 @@ pub(super) fn push_index(sink: &mut super::Sink, entry: &super::Entry) {
 
 #[cfg(feature = "write")]
 pub(super) fn push_attribute(sink: &mut super::Sink, block: &super::Block) {
-    // The encoder refuses functions with more rows than 16 bits count.
+    // The encoder rejects functions with more rows than 16 bits can count.
     sink.u16(block.num_fres as u16);
     sink.u8(block.info.0);
     sink.u8(block.fde_type as u8);

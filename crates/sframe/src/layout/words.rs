@@ -5,7 +5,7 @@ use backtrail_wire::{Bytes, Endian};
 use crate::constants::WordSize;
 use crate::error::Result;
 
-/// The words of a row, to be read.
+/// Reads the words of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words<'a> {
     bytes: Bytes<'a>,
@@ -30,7 +30,7 @@ impl<'a> Words<'a> {
         self.count == 0
     }
 
-    /// Where a word is, in bytes from the section's start.
+    /// Offset of a word in bytes from the section's start.
     #[inline]
     pub(crate) fn offset(&self, index: usize) -> usize {
         self.at + index * self.size.bytes()
@@ -49,7 +49,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// As [`Words::signed`]; `None` near the data's end.
+    /// Like [`Words::signed`]; `None` near the data's end.
     #[inline(always)]
     pub(crate) fn quick(&self, index: usize) -> Option<i32> {
         let word = self.in_highest_bits(self.offset(index))?;
@@ -69,8 +69,8 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// The word in the highest bits, by a load that is the same for all sizes: which one a row has
-    /// can't be predicted. Near the data's end there is none.
+    /// Loads the word into the highest bits, in the same way for all sizes, because a row's word
+    /// size can't be predicted. `None` near the data's end.
     #[inline]
     fn in_highest_bits(&self, at: usize) -> Option<u32> {
         let chunk = *self.bytes.data().get(at..)?.first_chunk::<4>()?;
@@ -94,7 +94,7 @@ mod list {
     use super::super::sink::Sink;
     use crate::constants::WordSize;
 
-    /// A word to be written.
+    /// A word to write.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Word {
         Signed(i32),
@@ -125,7 +125,7 @@ mod list {
     /// A control word and an offset for each of CFA, RA and FP.
     const MAX_WORDS: usize = 6;
 
-    /// The words of a row, to be written.
+    /// The words of a row to write.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct WordList {
         words: [u32; MAX_WORDS],

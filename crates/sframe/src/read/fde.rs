@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::layout::{Context, RawFde, fde_size, padding, read_fde};
 use crate::row::Function;
 
-/// A function descriptor entry: what is said of a function, and the way to its rows.
+/// A function descriptor entry: the properties of a function, and access to its rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Fde<'a> {
     pub(super) context: Context,
@@ -37,12 +37,12 @@ impl<'a> Fde<'a> {
         self.raw.fde_type == FdeType::Flex
     }
 
-    /// How wide the rows' start offsets are.
+    /// The width of the rows' start offsets.
     pub fn fre_type(&self) -> FreType {
         self.raw.fre_type
     }
 
-    /// Where its entry of the FDE table is, in bytes from the section's start.
+    /// Offset of its entry in the FDE table, in bytes from the section's start.
     pub fn offset(&self) -> usize {
         self.at
     }
@@ -69,7 +69,7 @@ impl<'a> Fde<'a> {
         self.raw.fde_type
     }
 
-    /// Version 3: a DEFAULT FDE without rows marks the outermost frame.
+    /// Whether this marks the outermost frame: in version 3, a DEFAULT FDE without rows does.
     #[inline]
     pub(crate) fn is_outermost(&self) -> bool {
         self.context.version == crate::Version::V3 && self.raw.fde_type == FdeType::Default && self.raw.num_fres == 0
@@ -96,7 +96,7 @@ impl<'a> Iterator for Functions<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The table was checked to hold as many, so this is bounded by the data.
+        // The header check ensures that the table holds that many, so the data bounds this.
         let left = self.section.held_fdes.saturating_sub(self.next) as usize;
         (left, Some(left))
     }
@@ -105,8 +105,8 @@ impl<'a> Iterator for Functions<'a> {
 impl ExactSizeIterator for Functions<'_> {}
 
 impl<'a> Section<'a> {
-    /// The functions in the order of the table. An FDE that can't be read gives an error, and the
-    /// next one follows.
+    /// The functions in the order of the table. An FDE that can't be read yields an error, and the
+    /// iteration continues.
     pub fn functions(&self) -> Functions<'a> {
         Functions {
             section: *self,
@@ -119,8 +119,8 @@ impl<'a> Section<'a> {
         padding(self.context.version, self.fdes, fde.offset())
     }
 
-    /// Where the function at `index` begins, in bytes from the section's start; needs nothing else
-    /// of its FDE.
+    /// Start of the function at `index`, in bytes from the section's start; reads nothing else of
+    /// its FDE.
     pub(super) fn start(&self, index: u32) -> Option<i64> {
         let version = self.context.version;
         let at = self
@@ -134,9 +134,9 @@ impl<'a> Section<'a> {
         Some(start.wrapping_add(field))
     }
 
-    /// The FDE at `index`, which fails at the table's end.
-    // Always inlined: copied by way of memory in other pieces than it was written in, it takes as
-    // long as a miss.
+    /// The FDE at `index`; an error past the table's end.
+    // Always inlined: a copy through memory, read in other pieces than it was written in, takes as
+    // long as a cache miss.
     #[inline(always)]
     pub fn fde(&self, index: u32) -> Result<Fde<'a>> {
         let version = self.context.version;
@@ -144,7 +144,7 @@ impl<'a> Section<'a> {
             .fdes_start
             .saturating_add((index as usize).saturating_mul(fde_size(version)));
         if at >= self.fdes.len() {
-            // Nothing may be read there; the error tells where.
+            // This read must fail; its error has the offset.
             self.fdes.u8(at)?;
         }
         let raw = read_fde(version, self.fdes, at, self.fres, self.fres_start)?;

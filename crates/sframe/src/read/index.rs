@@ -1,49 +1,50 @@
-//! An index of a section's functions, and of its rows, for those who look up often.
+//! An index of a section's functions and rows, for frequent look-ups.
 
 use super::rows::{Passed, Walk};
 use super::{Fde, Section};
 use crate::constants::Flags;
 use crate::error::Result;
 
-/// Where in a section's table the functions of each piece of the address range begin; with more
-/// memory, the rows too.
+/// An index of a section's functions and, with more memory, of their rows.
 ///
-/// A search by halves waits for memory again and again; from here it is one step to the function,
-/// in most cases, and with rows it is one or two from there to the row. Built once, in memory that
-/// the caller lends; from then on as safe in a signal handler as [`Section::lookup`], whose answers
-/// it never changes.
+/// It divides the address range into pieces, and stores where the functions of each piece begin in
+/// the table. A binary search waits for memory again and again; with the index, the function is
+/// usually one step away, and with rows, the row is one or two more. The index is built once, in
+/// memory that the caller provides. It is then as safe in a signal handler as [`Section::lookup`],
+/// and never changes its results.
 #[derive(Clone, Copy, Debug)]
 pub struct Index<'a> {
-    /// Where the first function begins, in bytes from the section's start.
+    /// Start of the first function, in bytes from the section's start.
     first: i64,
     /// Each piece has `1 << shift` bytes.
     shift: u32,
-    /// For each piece the last function that begins at or before its first byte; and behind them
-    /// the last one of all.
+    /// For each piece, the last function that begins at or before its first byte; after these, the
+    /// last function of the table.
     pieces: &'a [u32],
-    /// For each piece the rows of that function that are passed by then ([`Passed::word`]); empty
-    /// without rows.
+    /// For each piece, the rows of that function that a search can skip ([`Passed::word`]); empty
+    /// for an index without rows.
     rows: &'a [u32],
 }
 
 impl<'a> Index<'a> {
-    /// Words of memory that [`Index::build`] wants for the functions: two more than four for each,
-    /// at most.
+    /// The number of words that [`Index::build`] needs for an index of functions: at most four for
+    /// each function, plus two.
     pub fn words(section: &Section<'_>) -> usize {
         Extent::of_functions(section).map_or(0, |extent| extent.pieces() + 1)
     }
 
-    /// Words of memory that [`Index::build`] wants for the rows too: four to eight for each, which
-    /// is some times what they take in the section. Asks each function how many rows it has.
+    /// The number of words that [`Index::build`] needs for an index of functions and rows: four to
+    /// eight for each row, several times their size in the section. Reads every function's number
+    /// of rows.
     pub fn words_with_rows(section: &Section<'_>) -> usize {
         Extent::of_rows(section).map_or(0, |extent| 2 * extent.pieces() + 1)
     }
 
-    /// Makes the index of a section in `words`: of functions and rows where these are as many as
-    /// [`Index::words_with_rows`] says, and else of functions alone.
+    /// Builds the index of a section in `words`. It includes the rows if `words` has the length
+    /// [`Index::words_with_rows`] or more.
     ///
-    /// `None` where the functions are not sorted, or there are none, or the memory is less than
-    /// [`Index::words`] says: [`Section::lookup`] has to do.
+    /// Returns `None` if the section has no functions, they are not sorted, or `words` is shorter
+    /// than [`Index::words`]. Use [`Section::lookup`] then.
     pub fn build(section: &Section<'_>, words: &'a mut [u32]) -> Option<Index<'a>> {
         let of_rows = Extent::of_rows(section).filter(|extent| words.len() > 2 * extent.pieces());
         let (extent, with_rows) = match of_rows {
@@ -62,8 +63,8 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// The functions, first and last, of which one is the last that begins at or before `target`,
-    /// unless all begin later; and what is known of the rows of the first.
+    /// The first and last function to search: the last function that begins at or before `target`
+    /// is in this range, unless all begin later. Also what is known of the first one's rows.
     #[inline(always)]
     pub(super) fn range(&self, target: i64) -> (usize, usize, Known) {
         if target < self.first {
@@ -85,13 +86,13 @@ impl<'a> Index<'a> {
     }
 }
 
-/// What an index tells of the row that is looked for.
+/// What an index knows about the row of an address.
 #[derive(Clone, Copy)]
 pub(super) enum Known {
     Nothing,
-    /// It is not before this one.
+    /// The row is this one or a later one.
     From(Passed),
-    /// It is this one, and the one behind it can be read.
+    /// The row is this one, and the next row can be read.
     Row(Passed),
 }
 
@@ -106,24 +107,24 @@ impl Known {
     }
 }
 
-/// What is divided into pieces.
+/// The address range that is divided into pieces.
 struct Extent {
     first: i64,
-    /// Bytes from the first function's start to the last one's.
+    /// The distance from the first function's start to that of the last, in bytes.
     len: u64,
     shift: u32,
 }
 
 impl Extent {
-    /// In two to four times as many pieces as functions: most have one or none.
+    /// With two to four times as many pieces as functions, most pieces have at most one function.
     fn of_functions(section: &Section<'_>) -> Option<Extent> {
         Extent::of(section, section.held_fdes.into(), 1)
     }
 
-    /// In two to four times as many pieces as rows: for most pieces it is known which row it is.
+    /// With two to four times as many pieces as rows, the row is known for most pieces.
     fn of_rows(section: &Section<'_>) -> Option<Extent> {
         let rows = |fde: Result<Fde<'_>>| fde.map_or(0, |fde| u64::from(fde.raw().num_fres));
-        // A row takes two bytes at least, whatever the functions say.
+        // A row takes at least two bytes, whatever number the functions claim.
         let rows = section
             .functions()
             .map(rows)
@@ -148,13 +149,13 @@ impl Extent {
         (self.len >> self.shift) as usize + 1
     }
 
-    /// How many pieces begin before this start.
+    /// The number of pieces that begin before this start.
     fn pieces_before(&self, start: i64) -> usize {
         let len = start.wrapping_sub(self.first) as u64;
         (len >> self.shift) as usize + usize::from(len & ((1 << self.shift) - 1) != 0)
     }
 
-    /// `None` where functions are not sorted.
+    /// Returns `None` if the functions are not sorted.
     fn place_functions(&self, section: &Section<'_>, pieces: &mut [u32]) -> Option<()> {
         let mut before = self.first;
         let mut next = 0;
@@ -164,7 +165,7 @@ impl Extent {
                 return None;
             }
             before = start;
-            // A piece that has begun by now begins in the function before this one.
+            // Pieces that begin before this function begin in the previous one.
             let begun = self.pieces_before(start);
             for piece in pieces.get_mut(next..begun).unwrap_or_default() {
                 *piece = index.saturating_sub(1);
@@ -177,8 +178,7 @@ impl Extent {
         Some(())
     }
 
-    /// Of functions that can't be read, and of rows that are for a repeated pattern, nothing is
-    /// known.
+    /// Leaves functions that can't be read, and functions with a repeated pattern, unknown.
     fn place_rows(&self, section: &Section<'_>, pieces: &[u32], rows: &mut [u32]) {
         rows.fill(Passed::UNKNOWN);
         let mut walked = None;
@@ -201,7 +201,7 @@ impl Extent {
 }
 
 impl<'a> Section<'a> {
-    /// Where a function begins, in bytes from the section's start, and the walk over its rows.
+    /// A function's start, in bytes from the section's start, and the walk over its rows.
     fn walk(&self, function: u32) -> Option<(i64, Walk<'a>)> {
         let fde = self.fde(function).ok().filter(|fde| !fde.raw().info.pcmask())?;
         Some((self.start(function)?, fde.raw_rows().passed()))

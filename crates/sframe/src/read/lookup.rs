@@ -1,4 +1,4 @@
-//! From a program counter to its row.
+//! Looking up the row of a program counter.
 
 use core::hint::select_unpredictable;
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::layout::{Context, V1_FDE_SIZE, V2_FDE_SIZE, V3_FDE_SIZE};
 use crate::row::{Function, Row};
 
-/// The function that contains a program counter, and the row that holds there.
+/// The function that contains a program counter, and the row that applies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The function.
@@ -22,29 +22,29 @@ pub struct Found {
 }
 
 impl<'a> Section<'a> {
-    /// The row that holds at `pc`; `None` where no function contains it, or the function has no row
+    /// The row that applies at `pc`; `None` if no function contains it, or the function has no row
     /// for it.
     ///
-    /// Takes O(log functions + rows of the function), and O(functions) where the section isn't
-    /// flagged as sorted. Where functions overlap, the one with the greatest start counts, and
-    /// of those the last in the table; a function that lies across another one's whole range
-    /// may be missed in a sorted section. Allocates nothing, never panics: usable in a signal
-    /// handler.
+    /// Takes O(log functions + rows of the function), or O(functions) if the section isn't flagged
+    /// as sorted. If functions overlap, the one with the largest start is used, and among those the
+    /// last in the table; in a sorted section, a function that spans another one's whole range may
+    /// be missed. Never allocates or panics, so it is safe in a signal handler.
     ///
-    /// Fails where the function's FDE, or its rows up to the one after the wanted one, can't be
+    /// Fails if the function's FDE, or one of its rows up to the one after the result, can't be
     /// read.
     pub fn lookup(&self, pc: u64) -> Result<Option<Found>> {
         self.look_up(pc, None)
     }
 
-    /// As [`Section::lookup`], with the index of this section: three steps that wait for memory
-    /// instead of as many as the number of functions has binary digits. The index of another
-    /// section gives the answers of neither.
+    /// Like [`Section::lookup`], with an index of this section.
+    ///
+    /// Waits for memory three times, instead of once for each binary digit of the number of
+    /// functions. With the index of another section, the results are meaningless.
     pub fn lookup_by(&self, index: &Index<'_>, pc: u64) -> Result<Option<Found>> {
         self.look_up(pc, Some(index))
     }
 
-    // What differs is settled here, so that no read has to ask for it.
+    // Version and byte order are resolved here, so that no read has to check them.
     #[inline]
     fn look_up(&self, pc: u64, by: Option<&Index<'_>>) -> Result<Option<Found>> {
         match (self.context.version, self.endian()) {
@@ -65,7 +65,7 @@ impl<'a> Section<'a> {
         pc: u64,
         by: Option<&Index<'_>>,
     ) -> Result<Option<Found>> {
-        // Relative to the section, as the table is sorted, also where the address space wraps in
+        // Relative to the section, like the order of the table, even if the address space wraps in
         // between.
         let target = pc.wrapping_sub(self.address) as i64;
         let Some(table) = self.fdes.data().get(self.fdes_start..) else {
@@ -76,7 +76,7 @@ impl<'a> Section<'a> {
         let found = if let Some(index) = by {
             let (first, last, rows) = index.range(target);
             let found = table.search_among(first, last, target);
-            // Rows are known of the function that the piece begins in.
+            // The index knows only the rows of the function in which the piece begins.
             if found.is_some_and(|(index, _)| index as usize == first) {
                 known = rows;
             }
@@ -95,7 +95,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The same section, with a version and a byte order that the compiler knows.
+    /// The same section, with a version and byte order that are known at compile time.
     #[inline(always)]
     fn of_kind<const N: usize, const BIG: bool>(&self) -> Section<'a> {
         let endian = if BIG { Endian::Big } else { Endian::Little };
@@ -115,11 +115,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// What is at so many bytes into the FDE with that index, if the row is of the usual kind.
-    /// `None` tells nothing: neither is there no row, nor an error.
+    /// The result at `offset` bytes into the FDE at `index`, if the row is of the usual kind.
+    /// `None` means neither that there is no row nor that there is an error.
     ///
-    /// What is found is put together in one place: each copy by way of memory, in other pieces than
-    /// it was written in, would take as long as a miss in the cache.
+    /// The result is assembled in one place: each copy through memory, read in other pieces than it
+    /// was written in, would take as long as a cache miss.
     #[inline(always)]
     fn plain(&self, index: u32, offset: u32, known: Known) -> Option<Found> {
         let fde = self.fde(index).ok()?;
@@ -142,7 +142,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Start and size in an FDE of versions 1 and 2.
+/// Start and size from an FDE of versions 1 and 2.
 #[inline]
 fn narrow_little<const N: usize>(raw: &[u8; N]) -> (i64, u32) {
     (
@@ -159,7 +159,7 @@ fn narrow_big<const N: usize>(raw: &[u8; N]) -> (i64, u32) {
     )
 }
 
-/// Start and size in an index entry of version 3.
+/// Start and size from an index entry of version 3.
 #[inline]
 fn wide_little<const N: usize>(raw: &[u8; N]) -> (i64, u32) {
     (i64::from_le_bytes(field(raw, 0)), u32::from_le_bytes(field(raw, 8)))
@@ -178,10 +178,10 @@ fn field<const N: usize, const M: usize>(raw: &[u8; N], at: usize) -> [u8; M] {
     }
 }
 
-/// The FDE table as fixed-size entries, so that a probe costs one check of the bounds.
+/// The FDE table as fixed-size entries, so that a probe costs one bounds check.
 struct Table<'a, const N: usize, F> {
     entries: &'a [[u8; N]],
-    /// What to add to a start, and once more for every entry before it.
+    /// Added to every start, plus `stride` for each entry before it.
     base: i64,
     stride: i64,
     read: F,
@@ -198,11 +198,11 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         }
     }
 
-    /// Start, in bytes from the section's, and size.
+    /// Start, in bytes from the section's start, and size.
     #[inline]
     fn entry(&self, index: usize) -> (i64, u32) {
-        // No probe is past the end; a function without code instead of a panic is what the compiler
-        // must see.
+        // No probe is past the end; an empty function instead of a panic proves that to the
+        // compiler.
         let (start, size) = match self.entries.get(index) {
             Some(raw) => (self.read)(raw),
             None => (0, 0),
@@ -228,14 +228,14 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         if last.saturating_sub(first) > 3 {
             return self.found(self.last_from(target, first, last - first + 1), target);
         }
-        // Without a branch that depends on what is found, and in one wait for memory. Entries past
-        // the last one count as it does.
+        // No branch depends on the entries, and all loads wait for memory together. Entries past
+        // the last one are replaced by it.
         let begun = |nth: usize| usize::from(self.entry((first + nth).min(last)).0 <= target);
         let ahead = (begun(1) + begun(2) + begun(3)).min(last.saturating_sub(first));
         self.found(first + ahead, target)
     }
 
-    /// What contains `target`, if the last function that begins at or before it does.
+    /// The function that contains `target`, given the last one that begins at or before it.
     #[inline]
     fn found(&self, last: usize, target: i64) -> Option<(u32, u32)> {
         let (start, size) = self.entry(last);
@@ -246,8 +246,8 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
     }
 
     /// The last of `len` entries from `first` on that starts at or before `target`, or the first of
-    /// them. No branch depends on what is found: quarters while entries are far from each
-    /// other, as the three probes of a step wait for memory together, then halves.
+    /// them. No branch depends on the entries. The search splits distant entries into quarters,
+    /// because the three probes of a step wait for memory together, and then into halves.
     #[inline]
     fn last_from(&self, target: i64, mut first: usize, mut len: usize) -> usize {
         const FAR: usize = 16;
@@ -280,12 +280,11 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         first
     }
 
-    /// First index and length of a part of the table that the search can be confined to.
+    /// First index and length of the part of the table to search.
     ///
-    /// Where functions are spread evenly, their place can be guessed from the address, as well as
-    /// the square root of their number: that saves a large table the steps that find nothing in
-    /// the cache. Two probes tell whether the guess was good. A small table is searched faster
-    /// than it is guessed in.
+    /// If functions are spread evenly, their index can be guessed from the address, to within the
+    /// square root of their number. In a large table, that saves the steps that miss the cache. Two
+    /// probes check the guess. In a small table, searching is faster than guessing.
     #[inline]
     fn narrow(&self, target: i64) -> (usize, usize) {
         const WORTH_GUESSING: usize = 1 << 13;
@@ -302,15 +301,15 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
         let margin = 1 << (last.ilog2() / 2);
         let (below, above) = (guess.saturating_sub(margin), guess.saturating_add(margin));
         if above <= last && self.entry(below).0 <= target && target < self.entry(above).0 {
-            // As many steps for every target.
+            // The same number of steps for every target.
             (below, 2 * margin)
         } else {
             whole
         }
     }
 
-    /// Functions without a size say nothing and may stand behind the one that contains `target`, at
-    /// the same start or inside it; so may others with the same start.
+    /// Searches backwards from `last`: the function that contains `target` may be followed by
+    /// functions of size 0, at the same start or inside it, and by others with the same start.
     #[cold]
     fn search_before(&self, last: usize, target: i64) -> Option<(u32, u32)> {
         let (mut start, mut size) = self.entry(last);
@@ -342,7 +341,7 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
     }
 }
 
-/// `steps * part / whole`, about; below `steps` as `part` is below `whole`.
+/// Roughly `steps * part / whole`; less than `steps` because `part` is less than `whole`.
 #[inline]
 fn share(part: u64, whole: u64, steps: usize) -> usize {
     // A table has fewer than 2^32 entries: with 32 bits for the part, the product fits into 64.
@@ -351,7 +350,7 @@ fn share(part: u64, whole: u64, steps: usize) -> usize {
     (part * (steps as u64) / whole.max(1)) as usize
 }
 
-/// How many bytes into the function `target` lies.
+/// The offset of `target` in the function, if it is inside.
 #[inline]
 fn offset_in(target: i64, start: i64, size: u32) -> Option<u32> {
     let offset = target.wrapping_sub(start) as u64;
@@ -359,7 +358,7 @@ fn offset_in(target: i64, start: i64, size: u32) -> Option<u32> {
 }
 
 impl Fde<'_> {
-    /// The function, and the row that holds `offset` bytes into it.
+    /// The function, and the row that applies at `offset` bytes into it.
     #[inline(never)]
     fn found_at(&self, offset: u32) -> Result<Option<Found>> {
         let function = self.function();
@@ -377,10 +376,10 @@ impl Fde<'_> {
         Ok(Some(Found { function, row }))
     }
 
-    /// What rows are told by, of so many bytes into the function.
+    /// The offset to compare with row starts: relative to the repeated block in PCMASK FDEs.
     #[inline(always)]
     fn offset_of_row(&self, offset: u32) -> u32 {
-        // The remainder by zero was refused with the FDE.
+        // Reading the FDE rejects a repeat size of 0.
         match self.raw.info.pcmask() {
             true => offset.checked_rem(self.raw.rep_size.into()).unwrap_or(offset),
             false => offset,

@@ -1,4 +1,4 @@
-//! Reading: the header once, everything else where it lies.
+//! Reading: the header is parsed once, everything else in place.
 
 mod fde;
 mod index;
@@ -17,7 +17,7 @@ pub use lookup::Found;
 pub(crate) use rows::RawRow;
 pub use rows::Rows;
 
-/// An SFrame section whose header was checked against the data's length.
+/// An SFrame section whose header has been checked against the data's length.
 ///
 /// Never panics, whatever the bytes are. Data past what the header describes is ignored, because a
 /// segment that holds the section may be longer.
@@ -32,8 +32,8 @@ pub struct Section<'a> {
     fres_start: usize,
     address: u64,
     num_fdes: u32,
-    /// Entries that the FDE table really has: as many as the header says, unless the data is cut
-    /// off.
+    /// The number of entries that the FDE table really has: the header's number, unless the data is
+    /// cut off.
     held_fdes: u32,
     num_fres: u32,
     context: Context,
@@ -43,12 +43,12 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Reads the header (section 1.2). `address` is where the section's first byte lies, in the
-    /// address space in which functions are to be told and looked up.
+    /// Reads the header (section 1.2). `address` is the address of the section's first byte, in the
+    /// address space used to report and look up functions.
     ///
-    /// Fails where the header is cut off, names an unknown version or ABI, or describes more than
-    /// `bytes` holds. Everything else is left to who reads on: see [`Section::parse_strict`]
-    /// and [`Section::parse_lenient`].
+    /// Fails if the header is cut off, names an unknown version or ABI, or describes more than
+    /// `bytes` holds. Nothing else is checked: see [`Section::parse_strict`] and
+    /// [`Section::parse_lenient`].
     #[inline]
     pub fn parse(bytes: &'a [u8], address: u64) -> Result<Section<'a>> {
         match Self::parse_lenient(bytes, address)? {
@@ -57,10 +57,10 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reads the header as [`Section::parse`] does, and takes what is there where the data ends too
-    /// early: functions whose FDEs are whole. The second value says what is missing then.
+    /// Reads the header like [`Section::parse`], but accepts data that ends too early.
     ///
-    /// Fails where the header is cut off or names an unknown version or ABI.
+    /// The section then has only the functions with complete FDEs, and the second value reports the
+    /// missing data. Fails if the header is cut off or names an unknown version or ABI.
     pub fn parse_lenient(bytes: &'a [u8], address: u64) -> Result<(Section<'a>, Option<Error>)> {
         let data = Bytes::new(bytes, endian_of(bytes)?);
         let number = data.u8(2)?;
@@ -110,8 +110,8 @@ impl<'a> Section<'a> {
         Ok((section, missing))
     }
 
-    /// The same section with start fields that count from themselves although no flag says so: as
-    /// relocation leaves them in relocatable files of binutils up to 2.44.
+    /// The same section with start fields that are relative to themselves although no flag is set.
+    /// Relocation leaves them like that in relocatable files of binutils up to 2.44.
     pub fn starts_relative_to_field(mut self) -> Section<'a> {
         self.pcrel = true;
         self
@@ -132,49 +132,50 @@ impl<'a> Section<'a> {
         self.context.abi
     }
 
-    /// `sfp_flags`, with unknown bits.
+    /// `sfp_flags`, including unknown bits.
     pub fn flags(&self) -> Flags {
         self.flags
     }
 
-    /// `sfh_cfa_fixed_fp_offset`: bytes from the CFA to the saved frame pointer; 0 where rows say
-    /// it.
+    /// `sfh_cfa_fixed_fp_offset`: bytes from the CFA to the saved frame pointer; 0 if the rows
+    /// contain it.
     pub fn fixed_fp_offset(&self) -> i8 {
         self.context.fixed_fp
     }
 
-    /// `sfh_cfa_fixed_ra_offset`: bytes from the CFA to the return address; 0 where rows say it.
+    /// `sfh_cfa_fixed_ra_offset`: bytes from the CFA to the return address; 0 if the rows contain
+    /// it.
     pub fn fixed_ra_offset(&self) -> i8 {
         self.context.fixed_ra
     }
 
-    /// `sfh_auxhdr_len`: bytes of the auxiliary header.
+    /// `sfh_auxhdr_len`: size of the auxiliary header in bytes.
     pub fn auxiliary_header_len(&self) -> u8 {
         self.auxhdr_len
     }
 
-    /// `sfh_num_fdes`: functions, as the header says; the table holds as many unless the data is
-    /// cut off.
+    /// `sfh_num_fdes`: the number of functions; the table holds that many unless the data is cut
+    /// off.
     pub fn num_fdes(&self) -> u32 {
         self.num_fdes
     }
 
-    /// `sfh_num_fres`: rows, as the header says; nothing relies on it.
+    /// `sfh_num_fres`: the number of rows that the header claims; nothing relies on it.
     pub fn num_fres(&self) -> u32 {
         self.num_fres
     }
 
-    /// `sfh_fre_len`, `sfh_fdeoff` and `sfh_freoff`, as the header says.
+    /// `sfh_fre_len`, `sfh_fdeoff` and `sfh_freoff` from the header.
     pub(crate) fn layout(&self) -> Result<[u32; 3]> {
         Ok([self.fdes.u32(16)?, self.fdes.u32(20)?, self.fdes.u32(24)?])
     }
 
-    /// Where the section lies, as given to [`Section::parse`].
+    /// The section's address, as passed to [`Section::parse`].
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Bytes that the header describes: the section without what follows it in its segment.
+    /// The number of bytes that the header describes: the section without any data after it.
     pub fn size(&self) -> usize {
         let header_end = HEADER_SIZE + usize::from(self.auxhdr_len);
         header_end.max(self.fdes.len()).max(self.fres.len())

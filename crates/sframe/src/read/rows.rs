@@ -8,22 +8,22 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{PlainWords, RawFde, Words};
 use crate::row::Row;
 
-/// A row whose words are not yet looked at.
+/// A row whose words have not been decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRow {
     pub(crate) start: u32,
     pub(crate) info: FreInfo,
-    /// Where the row is, in bytes from the section's start.
+    /// Offset of the row in bytes from the section's start.
     pub(crate) at: usize,
     word_size: WordSize,
-    /// Where the words are, in bytes from the section's start.
+    /// Offset of the words in bytes from the section's start.
     words: usize,
 }
 
-/// In [`WORDS_BYTES`]: there is no such info byte.
+/// Entry of [`WORDS_BYTES`] for an invalid info byte.
 const NO_WORDS: u8 = u8::MAX;
 
-/// Bytes of the words behind each info byte.
+/// The size of the words after each info byte.
 static WORDS_BYTES: [u8; 256] = {
     let mut bytes = [NO_WORDS; 256];
     let mut info = 0;
@@ -36,8 +36,8 @@ static WORDS_BYTES: [u8; 256] = {
     bytes
 };
 
-/// Rows at a function's beginning that need not be looked at: how many there are before the one
-/// that holds, and where that one is.
+/// The rows at a function's beginning that a search can skip: the number of rows before the one
+/// that applies, and that row's offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passed {
     rows: u16,
@@ -45,7 +45,7 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    /// In the place of a [`Passed::word`].
+    /// Used in place of a [`Passed::word`].
     pub(super) const UNKNOWN: u32 = u32::MAX;
 
     #[inline(always)]
@@ -61,10 +61,9 @@ impl Passed {
     }
 }
 
-/// A walk over rows that stops at one offset after the other, none of which is less than the one
-/// before.
+/// A walk over rows that stops at a sequence of ascending offsets.
 pub(super) struct Walk<'a> {
-    /// From the row that is not passed yet.
+    /// The rows that are not passed yet.
     rows: RawRows<'a>,
     passed: Option<Passed>,
     first: usize,
@@ -72,9 +71,9 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The last row that begins at or before this offset, if [`RawRows::last_until`] finds it too:
-    /// it does not where that row or the one behind it can't be read. `None` also where it is
-    /// more than 64 KiB from the first.
+    /// The last row that begins at or before this offset. `None` if [`RawRows::last_until`] would
+    /// not find it, because that row or the next one can't be read, or if it is more than 64 KiB
+    /// from the first.
     pub(super) fn until(&mut self, offset: u32) -> Option<Passed> {
         loop {
             let (at, left) = (self.rows.at, self.rows.left);
@@ -114,7 +113,7 @@ impl<'a> RawRows<'a> {
         }
     }
 
-    /// The next row. After an error there is none, because only a row tells where the next one
+    /// The next row. An error ends the walk, because only a row determines where the next one
     /// begins.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<RawRow>> {
@@ -134,7 +133,7 @@ impl<'a> RawRows<'a> {
         }
     }
 
-    /// From the row on before which those are that were passed.
+    /// The rows after the passed ones.
     #[inline(always)]
     pub(super) fn after(self, passed: Passed) -> Self {
         RawRows {
@@ -144,7 +143,7 @@ impl<'a> RawRows<'a> {
         }
     }
 
-    /// Where the row before which those are that were passed is, in bytes from the section's start.
+    /// Offset of the first row after the passed ones, in bytes from the section's start.
     #[inline(always)]
     pub(super) fn at(&self, passed: Passed) -> usize {
         self.at.saturating_add(passed.bytes.into())
@@ -159,9 +158,9 @@ impl<'a> RawRows<'a> {
         }
     }
 
-    /// Where the last row is that begins at or before `offset`.
+    /// The position of the last row that begins at or before `offset`.
     ///
-    /// Fails where a row up to the one behind it can't be read.
+    /// Fails if a row up to the next one after it can't be read.
     #[inline]
     pub(super) fn last_until(&self, offset: u32) -> Result<Option<usize>> {
         match self.quick_until(offset) {
@@ -170,7 +169,7 @@ impl<'a> RawRows<'a> {
         }
     }
 
-    /// The same; `None` where start and info bytes alone don't tell.
+    /// Like [`RawRows::last_until`]; `None` if start and info bytes alone don't suffice.
     #[inline(always)]
     pub(super) fn quick_until(&self, offset: u32) -> Option<Option<usize>> {
         let rows = self.bytes.data().get(self.at..)?;
@@ -207,7 +206,7 @@ impl<'a> RawRows<'a> {
         })
     }
 
-    /// The row at byte `at` of the section.
+    /// Reads the row at byte `at` of the section.
     #[inline(always)]
     pub(super) fn read(&self, at: usize) -> Result<RawRow> {
         let (start, info) = match self.quick_head(at) {
@@ -232,7 +231,7 @@ impl<'a> RawRows<'a> {
         })
     }
 
-    /// Start and info byte by one load, which is the same for all widths; not near the data's end.
+    /// Reads start and info byte with one load for all widths; `None` near the data's end.
     #[inline(always)]
     fn quick_head(&self, at: usize) -> Option<(u32, FreInfo)> {
         let chunk = *self.bytes.data().get(at..)?.first_chunk()?;
@@ -245,26 +244,25 @@ impl<'a> RawRows<'a> {
     }
 }
 
-/// Where [`big_head`] puts the info byte.
+/// The bit at which [`big_head`] puts the info byte.
 const BIG_INFO_AT: u32 = 56;
 
-/// The beginning of a big-endian row, whose start has so many bits, with the start in the lowest
-/// bits.
+/// The first eight bytes of a big-endian row with a start of `bits` bits, rotated to put the start
+/// into the lowest bits.
 #[inline(always)]
 fn big_head(chunk: [u8; 8], bits: u32) -> u64 {
     u64::from_be_bytes(chunk).rotate_left(bits)
 }
 
-/// The bits of an info byte that tell the words' number and size.
+/// The bits of an info byte that hold the number and size of the words.
 const SHAPE: u64 = 0x7e;
 
-/// Where in `rows`, of which there are `left`, the last one begins that begins at or before
-/// `offset`, if there is one.
+/// The position of the last of `left` rows that begins at or before `offset`, if there is one.
 ///
-/// Looks at start and info byte only, as far as one load reads both: `load` puts the start, of so
-/// many bits, into the lowest bits, and the info byte at bit `info_at`. `None` where that does not
-/// tell: rows near the end of the data, and such as can't be read.
-// Not inlined: what is around it leaves no registers for the loop.
+/// Reads only start and info byte, with one load for both: `load` puts the start, `width` bytes
+/// wide, into the lowest bits, and the info byte at bit `info_at`. The outer `None` means that this
+/// does not suffice: for rows near the end of the data, and rows that can't be read.
+// Not inlined: the surrounding code leaves no registers for the loop.
 #[inline(never)]
 fn until(
     rows: &[u8],
@@ -275,7 +273,7 @@ fn until(
     load: impl Fn([u8; 8]) -> u64,
 ) -> Option<Option<usize>> {
     let start = !(u64::MAX << (8 * width as u32));
-    // So that what is above a start is above the offset.
+    // Clamped, so that bits above a start are greater than the offset.
     let offset = u64::from(offset).min(start);
     let end = |at: usize, row: u64| match WORDS_BYTES[usize::from((row >> info_at) as u8)] {
         NO_WORDS => None,
@@ -292,9 +290,9 @@ fn until(
     let (start_and_shape, shape) = (start | SHAPE << info_at, SHAPE << info_at);
     let mut at = 0;
     loop {
-        // Most rows are as long as the one before. As long as that is so, where they begin waits
-        // for no load; and one comparison tells both, as another shape leaves bits above any
-        // offset.
+        // Most rows are as long as the previous one. While that is so, the position of the next row
+        // does not wait for a load. One comparison checks both, because another shape sets bits
+        // above any offset.
         let len = end(at, row)? - at;
         let same = row & shape;
         loop {
@@ -317,7 +315,7 @@ fn until(
 
 /// The rows of a function.
 ///
-/// Ends after the first error, because only a row tells where the next one begins.
+/// Ends after the first error, because only a row determines where the next one begins.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     fde: Fde<'a>,
@@ -325,12 +323,12 @@ pub struct Rows<'a> {
     implied: bool,
 }
 
-/// What a version 3 FDE without rows stands for.
+/// The implied row of a version 3 FDE without rows.
 pub(super) const OUTERMOST: Row = Row { start: 0, rule: None };
 
 impl<'a> Fde<'a> {
-    /// Its rows, in the order in which they are stored. A version 3 FDE that marks the outermost
-    /// frame by having no rows gives one row that says so.
+    /// The function's rows in stored order. A version 3 FDE without rows that marks the outermost
+    /// frame yields one row that marks it.
     #[inline]
     pub fn rows(&self) -> Rows<'a> {
         Rows {
@@ -353,8 +351,8 @@ impl<'a> Fde<'a> {
         })
     }
 
-    /// The words of a row for [`Context::plain`](crate::layout::Context::plain), if it is of that
-    /// kind.
+    /// The words of a row for [`Context::plain`](crate::layout::Context::plain), if the row is of
+    /// that kind.
     #[inline(always)]
     pub(super) fn plain_words(&self, row: &RawRow) -> Option<PlainWords> {
         self.context.plain_words(self.raw.fde_type, &self.words(row))
@@ -382,8 +380,8 @@ impl Iterator for Rows<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The number in the file may lie: a row takes two bytes at least, and where they end there
-        // is an error.
+        // The number in the file may be wrong: a row takes at least two bytes, and an error follows
+        // the last one.
         let possible = self.rows.bytes.len().saturating_sub(self.rows.at) / 2 + 1;
         let upper = (self.rows.left as usize).min(possible) + usize::from(self.implied);
         (0, Some(upper))

@@ -1,18 +1,20 @@
-//! A finding: what is wrong, of what, and where.
+//! Findings: what is wrong, in which item, and where.
 
 use core::fmt;
 
 use crate::constants::Version;
 use crate::error::{Error, ErrorKind};
 
-/// What a finding is about. Its text is `header.flags`, `fde[3].start`, `fde[3].row[2].offset[1]`.
+/// The item that a finding is about.
+///
+/// Its text form is, for example, `header.flags`, `fde[3].start` or `fde[3].row[2].offset[1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
     /// Index of the FDE; `None` for the header.
     pub fde: Option<u32>,
     /// Index of the row in its function.
     pub row: Option<u32>,
-    /// The field, if it is about one.
+    /// The field, if the finding is about one.
     pub field: Option<Field>,
 }
 
@@ -109,66 +111,66 @@ impl fmt::Display for Path {
     }
 }
 
-/// What is wrong.
+/// The kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FindingKind {
-    /// It can't be read.
+    /// The item can't be read.
     Unreadable(ErrorKind),
-    /// Flags that the version does not have.
+    /// The version does not define these flags.
     UnknownFlags(u8),
     /// The functions are not flagged as sorted by their start.
     NotFlaggedAsSorted,
-    /// The ABI is of the other byte order than the section.
+    /// The ABI's byte order is not that of the section.
     AbiByteOrder,
     /// The version does not have this ABI.
     AbiOfVersion(Version),
-    /// A fixed offset that the ABI does not have.
+    /// The ABI does not have this fixed offset.
     FixedOffset(i8),
-    /// An auxiliary header of so many bytes, which nothing defines.
+    /// The section has an auxiliary header of this many bytes; no specification defines one.
     AuxiliaryHeader(u8),
-    /// No functions, or no rows.
+    /// The section has no functions or no rows.
     Empty,
-    /// The FDE sub-section lies behind the FRE sub-section.
+    /// The FDE sub-section comes after the FRE sub-section.
     SubSectionOrder,
-    /// The FDE sub-section goes on so many bytes into the FRE sub-section.
+    /// The FDE sub-section extends this many bytes into the FRE sub-section.
     SubSectionOverlap(u64),
-    /// All functions together have another number of rows.
+    /// All functions together have this number of rows, not the header's.
     RowSum(u64),
-    /// The function starts before the one that the table has before it.
+    /// The function starts before its predecessor in the table.
     FunctionOrder,
-    /// The function shares so many bytes with the one before it.
+    /// The function starts this many bytes before the end of an earlier one.
     FunctionOverlap(u64),
-    /// Bits that mean nothing in this version and ABI.
+    /// These bits have no meaning in this version and ABI.
     UnusedBits(u8),
-    /// Bytes that pad, and are not 0.
+    /// Padding bytes are not 0.
     Padding(u16),
-    /// A function without rows.
+    /// The function has no rows.
     NoRows,
-    /// The row does not start behind the one before it.
+    /// The row does not start after the previous one.
     RowOrder(u32),
-    /// The row starts at or behind the end of its function, or of its repeated block.
+    /// The row starts at or after the end of its function or repeated block.
     RowRange {
-        /// Where it starts.
+        /// The start of the row.
         start: u32,
-        /// Bytes of the function or block.
+        /// The size of the function or block.
         size: u32,
     },
-    /// The row has a number of words that its type and ABI do not have.
+    /// The row's type and ABI do not allow this number of words.
     WordCount(u8),
-    /// A control word with bits that mean nothing.
+    /// A control word has bits without a meaning.
     Control(u32),
-    /// A place at the CFA itself, which belongs to the caller.
+    /// A register is saved at the CFA itself, which belongs to the caller's frame.
     SavedAtCfa,
 }
 
-/// Something wrong with a section.
+/// A fault in a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Finding {
-    /// Of what.
+    /// The item that is wrong.
     pub path: Path,
-    /// What is wrong.
+    /// The kind of fault.
     pub kind: FindingKind,
-    /// Where, in bytes from the section's start.
+    /// Offset in bytes from the section's start.
     pub offset: u64,
 }
 
@@ -191,7 +193,7 @@ impl Finding {
 }
 
 impl From<Error> for Finding {
-    /// An error of the header, of which its position tells more.
+    /// An error in the header; only its offset identifies the field.
     fn from(error: Error) -> Finding {
         Finding {
             path: Path {

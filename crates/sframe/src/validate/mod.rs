@@ -1,7 +1,7 @@
-//! Everything that is wrong with a section, each with its path.
+//! Validating a section: everything that is wrong with it, with the path to each fault.
 //!
-//! A reader takes what it can use; a validator wants what the specification says, and what look-up
-//! relies on. It keeps nothing: findings are handed out one after the other, so that its memory
+//! A reader accepts everything it can use; the validator demands everything that the specification
+//! requires and look-up relies on. It reports findings one by one and stores none, so its memory
 //! does not depend on the input.
 
 mod finding;
@@ -16,15 +16,15 @@ use crate::read::{Fde, Section};
 
 pub use finding::{Field, Finding, FindingKind, Path};
 
-/// Who takes the findings; [`ControlFlow::Break`] ends the search.
+/// The callback that receives the findings; [`ControlFlow::Break`] ends the search.
 pub type Report<'r> = dyn FnMut(Finding) -> ControlFlow<()> + 'r;
 
-/// Reports everything in which a section differs from what the specification demands of a linked
-/// one, in the order of header, functions and rows. `address` is where the section lies.
+/// Reports every violation of the specification's requirements for a linked section.
 ///
-/// Takes time for each row of each function, and a constant amount of memory. Never panics.
+/// The order is header, functions, rows; `address` is the section's address. The time depends on
+/// the number of rows of all functions, the memory is constant. Never panics.
 pub fn validate(bytes: &[u8], address: u64, report: &mut Report<'_>) {
-    // Who broke the search off knows it.
+    // A caller that ended the search knows that it did.
     let _ = match Section::parse_lenient(bytes, address) {
         Ok((section, missing)) => Validator { section, report }.run(missing),
         Err(error) => report(error.into()),
@@ -32,9 +32,9 @@ pub fn validate(bytes: &[u8], address: u64, report: &mut Report<'_>) {
 }
 
 impl<'a> Section<'a> {
-    /// Reads the whole section, and accepts none of which [`validate`] finds anything.
+    /// Reads the whole section, and rejects it if [`validate`] reports anything.
     ///
-    /// Takes time for every row. Fails with the first finding.
+    /// The time depends on the number of rows. Fails with the first finding.
     pub fn parse_strict(bytes: &'a [u8], address: u64) -> Result<Section<'a>, Finding> {
         let mut first = None;
         validate(bytes, address, &mut |finding| {
@@ -136,17 +136,17 @@ impl<'a> Validator<'a, '_, '_> {
         GO_ON
     }
 
-    /// Order and overlap, where the table is flagged as sorted: in others, as assemblers make them,
-    /// functions of several sections may share addresses.
+    /// Checks order and overlap, if the table is flagged as sorted. In other tables, which
+    /// assemblers write, functions of several sections may share addresses.
     ///
-    /// `before` is of the functions before, in bytes from the section's start: the last one's
-    /// start, and the end of what they cover.
+    /// `before` describes the previous functions, in bytes from the section's start: the start of
+    /// the last one, and the end of the code that they cover.
     fn place(&mut self, index: u32, fde: &Fde<'a>, before: &mut Option<(i64, i64)>) -> Flow {
         if !self.section.flags().contains(Flags::FDE_SORTED) {
             return GO_ON;
         }
         let function = fde.function();
-        // As look-up compares them, also where the address space wraps around.
+        // Compared as look-up does, even if the address space wraps around.
         let start = function.start.wrapping_sub(self.section.address()) as i64;
         let end = start.saturating_add(function.size.into());
         let path = Path::fde(index, Some(Field::Start));

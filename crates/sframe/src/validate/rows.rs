@@ -1,4 +1,4 @@
-//! What is wrong with rows.
+//! Validating rows.
 
 use super::{Field, Finding, FindingKind, Flow, GO_ON, Path, Validator};
 use crate::constants::{Abi, FdeType, FlexControl, Version};
@@ -6,8 +6,8 @@ use crate::read::{Fde, RawRow};
 use crate::row::{Base, Location};
 
 impl<'a> Validator<'a, '_, '_> {
-    /// All rows of a function, up to the first that can't be read: only a row tells where the next
-    /// one begins.
+    /// Checks all rows of a function, up to the first that can't be read: only a row determines
+    /// where the next one begins.
     pub(super) fn rows(&mut self, index: u32, fde: &Fde<'a>) -> Flow {
         let mut rows = fde.raw_rows();
         let mut before = None;
@@ -34,7 +34,7 @@ impl<'a> Validator<'a, '_, '_> {
             Some(block) => block.into(),
             None => fde.raw().size,
         };
-        // A function without code has its first row all the same.
+        // Even a function without code has a first row.
         if start >= size && start != 0 {
             self.found(path, FindingKind::RowRange { start, size }, row.at)?;
         }
@@ -68,7 +68,8 @@ impl<'a> Validator<'a, '_, '_> {
         GO_ON
     }
 
-    /// Whether a DEFAULT row may have so many words: one for the CFA, and what has no fixed offset.
+    /// Whether a DEFAULT row may have this many words: one for the CFA, and one for each of RA and
+    /// FP without a fixed offset.
     fn default_count(&self, count: usize) -> bool {
         match self.section.abi() {
             // The outermost frame, since the errata of version 2.
@@ -78,8 +79,7 @@ impl<'a> Validator<'a, '_, '_> {
         }
     }
 
-    /// Whether the words of a FLEX row are used up by CFA, RA and FP. Tells of bits in control
-    /// words that mean nothing.
+    /// Whether CFA, RA and FP use up the words of a FLEX row. Reports unused bits in control words.
     fn flex_controls(
         &mut self,
         index: u32,
@@ -102,7 +102,7 @@ impl<'a> Validator<'a, '_, '_> {
                     break;
                 }
             };
-            // Without a register there is no number of one, and the CFA's own value is no place.
+            // Without a register, its number is unused. The CFA's own value is not a location.
             let unused = match control.register() {
                 Some(_) => control.0 & UNUSED,
                 None => control.0 & !FlexControl::new(None, true).0,
@@ -113,8 +113,8 @@ impl<'a> Validator<'a, '_, '_> {
             }
             next += if control == FlexControl::PADDING { 1 } else { 2 };
         }
-        // More words than the last offset needs; an offset that is missing can't be read, which is
-        // told elsewhere.
+        // False if words follow the last offset. A missing offset can't be read and is reported
+        // elsewhere.
         core::ops::ControlFlow::Continue(next >= words.len())
     }
 }

@@ -1,4 +1,4 @@
-//! From functions to a section.
+//! Assembling functions into a section.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -13,14 +13,16 @@ use crate::layout::{Entry, Sink, fde_size, push_fde};
 
 /// Writes a section. The functions need not be sorted.
 ///
-/// What can't be expressed is left out and listed in [`Output::skipped`].
+/// Functions that the version can't express are left out and listed in [`Output::skipped`].
 pub fn section(functions: &[FunctionRows], options: &Options) -> Result<Output, WriteError> {
     section_around(functions, &[], options)
 }
 
-/// Writes a section in which `barriers` is not taken for padding between functions that are joined
-/// ([`Options::merge`]): code of which nothing is to be said. No function with a byte in one is
-/// joined with another. Neither functions nor barriers need be sorted.
+/// Writes a section, and treats `barriers` as code without rows rather than as padding between
+/// joined functions ([`Options::merge`]).
+///
+/// A function that overlaps a barrier is not joined with another. Neither functions nor barriers
+/// need to be sorted.
 pub fn section_around(
     functions: &[FunctionRows],
     barriers: &[Range<u64>],
@@ -42,8 +44,8 @@ pub fn section_around(
             }),
         }
     }
-    // Relative to the section, as the reader searches. Those without a size stand before the one
-    // that has it.
+    // Relative to the section, because readers search like that. Functions of size 0 come before
+    // a function with code at the same start.
     encoded.sort_by_key(|function| (function.start, function.size));
     let mut layout = share::Layout::new(&encoded, encoder.arena(), options);
     if options.merge > 1 {
@@ -69,7 +71,7 @@ pub fn section_around(
     })
 }
 
-/// The ranges relative to the section, in order, those that overlap as one.
+/// The ranges relative to the section, sorted, with overlapping ranges merged.
 fn disjoint(ranges: impl Iterator<Item = Range<u64>>, address: u64) -> Vec<Range<i64>> {
     let relative = |address_in: u64| address_in.wrapping_sub(address) as i64;
     let mut ranges: Vec<Range<i64>> = ranges.map(|range| relative(range.start)..relative(range.end)).collect();
@@ -85,7 +87,7 @@ fn disjoint(ranges: impl Iterator<Item = Range<u64>>, address: u64) -> Vec<Range
     ranges
 }
 
-/// `None` where what could be said of functions can't be said of them together.
+/// `None` if the version can express the functions separately but not joined.
 fn encode_joined(encoded: &[Encoded], joined: Vec<merge::Joined>, encoder: &mut Encoder) -> Option<Vec<Encoded>> {
     let encode = |joined: merge::Joined| match joined {
         merge::Joined::Whole(place) => encoded.get(place).cloned(),
@@ -133,7 +135,7 @@ fn assemble(
         let entry = Entry {
             start: function.start.wrapping_sub(field),
             size: function.size,
-            // Below the layout's size, which fits.
+            // Less than the layout's size, which fits.
             fre_off: fre_off as u32,
             info: function.block.info.with_fre_type(fre_type),
             block: &function.block,

@@ -1,4 +1,4 @@
-//! From one version, or byte order, to another: every function is read and written again.
+//! Converting a section to another version or byte order: reads and rewrites every function.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,16 +10,16 @@ use super::output::{Output, WriteError};
 use crate::error::{Error, ErrorKind};
 use crate::read::Section;
 
-/// Rows for each byte of a section that are believed. Functions may share their rows, so that a
-/// small section can claim endless ones; real ones share a row among a few functions.
+/// The most rows accepted per byte of a section. Functions may share rows, so a small section can
+/// claim any number of them; in real sections, a few functions share a row.
 const ROWS_A_BYTE: usize = 4;
 
 /// Why a section can't be converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvertError {
-    /// It can't be read to its end.
+    /// Part of it can't be read.
     Read(Error),
-    /// Rows name registers, which other CPUs don't have.
+    /// The target has another CPU. Rows name registers, which other CPUs don't have.
     OtherCpu,
     /// It can't be written.
     Write(WriteError),
@@ -40,8 +40,8 @@ impl core::error::Error for ConvertError {}
 impl FunctionRows {
     /// All functions of a section, in the order of its table.
     ///
-    /// Fails at the first FDE or row that can't be read, and where functions claim far more rows
-    /// than the section's length explains.
+    /// Fails at the first FDE or row that can't be read, or if the functions claim far more rows
+    /// than a section of this length can plausibly have.
     pub fn read_all(section: &Section<'_>) -> crate::Result<Vec<FunctionRows>> {
         let most = section.size().saturating_mul(ROWS_A_BYTE);
         let mut left = most;
@@ -58,9 +58,10 @@ impl FunctionRows {
     }
 }
 
-/// Writes what `from` says with `options`, which may ask for another version, address or byte
-/// order, but not for another CPU. What the version can't express is left out and listed in
-/// [`Output::skipped`].
+/// Writes the functions of `from` with `options`, which may specify another version, address or
+/// byte order, but not another CPU.
+///
+/// Functions that the version can't express are left out and listed in [`Output::skipped`].
 pub fn convert(from: &Section<'_>, options: &Options) -> Result<Output, ConvertError> {
     if from.abi().arch() != options.abi.arch() {
         return Err(ConvertError::OtherCpu);

@@ -1,4 +1,4 @@
-//! One function into bytes.
+//! Encoding one function.
 
 use alloc::vec::Vec;
 
@@ -9,10 +9,10 @@ use crate::layout::{Block, Context, Sink, WordList, default, fde_size, flex, pus
 use crate::reason::Reason;
 use crate::row::{Row, Rule};
 
-/// A function that could be encoded.
+/// An encoded function.
 #[derive(Clone)]
 pub(super) struct Encoded {
-    /// Its number in the input.
+    /// Its index in the input.
     pub(super) index: usize,
     /// Bytes from the section's start.
     pub(super) start: i64,
@@ -20,7 +20,7 @@ pub(super) struct Encoded {
     pub(super) block: Block,
 }
 
-/// A row whose words are known and whose start's width is not.
+/// A row with encoded words; the width of its start is not yet known.
 struct EncodedRow {
     start: u32,
     base_sp: bool,
@@ -28,11 +28,11 @@ struct EncodedRow {
     words: WordList,
 }
 
-/// Encodes functions, one after the other, into one arena.
+/// Encodes functions into one arena, one after another.
 pub(super) struct Encoder {
     context: Context,
     address: u64,
-    /// How far a start field may lie behind the section's start and count from itself.
+    /// The largest offset in the section of a start field that is relative to itself.
     reach: i64,
     arena: Sink,
     rows: Vec<EncodedRow>,
@@ -54,7 +54,7 @@ impl Encoder {
         self.arena.as_bytes()
     }
 
-    /// Encodes the function; `index` is its number in the input.
+    /// Encodes the function; `index` is its index in the input.
     pub(super) fn function(&mut self, index: usize, function: &FunctionRows) -> Result<Encoded, Reason> {
         let before = self.arena.len();
         let start = self.start(function.start)?;
@@ -92,11 +92,11 @@ impl Encoder {
         })
     }
 
-    /// Where a function starts, in bytes from the section's start.
+    /// A function's start, in bytes from the section's start.
     fn start(&self, address: u64) -> Result<i64, Reason> {
         let start = address.wrapping_sub(self.address) as i64;
         let narrow = |value: i64| i32::try_from(value).is_ok();
-        // Which entry will hold it is not known yet, so every one of the table must be able to.
+        // Its entry in the table is not known yet, so the start must fit into every entry.
         if self.context.version == Version::V3 || (narrow(start) && narrow(start - self.reach)) {
             Ok(start)
         } else {
@@ -113,7 +113,7 @@ impl Encoder {
         }
     }
 
-    /// Fills `self.rows`: as DEFAULT where every row can be, else, in version 3, as FLEX.
+    /// Fills `self.rows`: as DEFAULT if that can express every row, else, in version 3, as FLEX.
     fn encode_rows(&mut self, rows: &[Row]) -> Result<FdeType, Reason> {
         if rows.is_empty() {
             return Err(Reason::NoRows);

@@ -1,23 +1,23 @@
-//! What is written.
+//! The functions to write.
 
 use alloc::vec::Vec;
 
 use crate::read::Fde;
 use crate::row::Row;
 
-/// A function to be written.
+/// A function to write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionRows {
     /// Address of its first byte, in the address space of
     /// [`Options::address`](super::Options::address).
     pub start: u64,
-    /// Bytes of code.
+    /// The size of its code in bytes.
     pub size: u32,
-    /// Its rows; at least one, their starts ascending.
+    /// Its rows: at least one, with ascending starts.
     pub rows: Vec<Row>,
     /// The code is repeated blocks of this many bytes, each with the same rows (PCMASK).
     pub repeat: Option<u8>,
-    /// A trampoline to which signal handlers return; version 3 only.
+    /// The function is a trampoline to which signal handlers return; version 3 only.
     pub signal_frame: bool,
     /// AArch64: return addresses are signed with key B.
     pub pauth_key_b: bool,
@@ -36,7 +36,7 @@ impl FunctionRows {
         }
     }
 
-    /// A function as another section tells it, to be written again.
+    /// Reads a function from an existing section, to write it again.
     pub fn read(fde: &Fde<'_>) -> crate::Result<FunctionRows> {
         let function = fde.function();
         Ok(FunctionRows {

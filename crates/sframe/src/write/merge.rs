@@ -1,14 +1,15 @@
-//! Ranges of code under one FDE that are no functions, where that is smaller.
+//! Merging and cutting functions, so that one FDE describes a range of code, if that is smaller.
 //!
-//! The format asks for ranges of program counters, not for functions. So neighbours can stand under
-//! one FDE: that saves the FDEs of all but the first, and the first rows of those that begin with
-//! the rule with which the one before ends; it costs wider starts of rows. And a function can be
-//! cut in two, where a long stretch of code needs no rows: that costs an FDE, and saves the rows of
-//! a piece, a prologue or epilogue, that others have as well. What the pieces of a range are is the
-//! cheapest path through all of them in the order of their addresses, where an edge is a run that
-//! one FDE can hold. What the rows of a run cost depends on how many share them, which is known
-//! only when all are chosen: so they are chosen a few times, each time by the prices of the time
-//! before, and the smallest choice counts.
+//! The format describes ranges of program counters, not functions. So one FDE can describe several
+//! neighbouring functions: that saves all FDEs but the first, and the first row of each function
+//! that begins with the rule with which the previous one ends; it costs wider row starts. A
+//! function can also be cut where a long stretch of code needs no rows: that costs an FDE, and
+//! saves the rows of a piece, a prologue or epilogue, that others have as well.
+//!
+//! The best division into ranges is the cheapest path through all pieces in the order of their
+//! addresses; each edge is a run that one FDE can hold. The cost of a run's rows depends on how
+//! many runs share them, which is known only after all have been chosen. So the choice is repeated
+//! a few times, each time with the prices of the previous round, and the smallest result is used.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,73 +25,74 @@ use crate::constants::{FdeType, FreInfo, FreType, Version, WordSize};
 use crate::layout::{attribute_size, fde_size};
 use crate::row::Row;
 
-/// The most rows of a joined range. Readers scan the rows of an FDE one after the other, a
-/// nanosecond or two each: this keeps them below what finding the FDE costs. Compilers' functions
-/// with more are common enough, but they are not made more of here.
+/// The most rows of a joined range. Readers scan the rows of an FDE one by one, a nanosecond or two
+/// each; this limit keeps the scan cheaper than finding the FDE. Compilers often emit functions
+/// with more rows, but joining never extends them.
 const MAX_JOINED_ROWS: u64 = 128;
 
-/// Padding is shorter than what the next function is aligned to, and than 16 bytes, to which
-/// functions usually are: so no function without a table can hide there.
+/// Padding is shorter than the alignment of the next function, and than 16 bytes, the usual
+/// alignment of functions. So no function without a table can hide in it.
 const PADDING_ALIGNMENT_BITS: u32 = 4;
 
-/// A function can be cut where no row began for so many bytes: after its prologue, and before each
-/// epilogue. Prologues and epilogues are the same in many functions, what lies between them is not.
+/// A function can be cut after this many bytes in which no row begins: after its prologue, and
+/// before each epilogue. Many functions have the same prologues and epilogues, but not the same
+/// code between them.
 const LEAST_BEFORE_CUT: u32 = 16;
 
-/// Into how many pieces a function is cut at most, and how many make a run of several functions,
-/// unless these are more. It bounds how many runs there are.
+/// The most pieces of one function, and the most parts of a run of several functions (or
+/// [`Options::merge`] if that is larger). This bounds the number of runs.
 const MAX_PIECES: usize = 16;
 
-/// How often the runs are chosen; more has not changed totals by a thousandth.
+/// How often the runs are chosen; more rounds have not changed totals by a thousandth.
 const ROUNDS: usize = 4;
 
-/// Prices are in such parts of a byte.
+/// Price units per byte.
 const PRICE_UNIT: u64 = 256;
 
 /// A function, or a piece of one, as a part of a run.
 struct Part<'a> {
-    /// Its function's place in the order of addresses.
+    /// Its function's index in address order.
     function: usize,
-    /// None where it can be no part of a longer run.
+    /// Empty if it cannot be part of a longer run.
     rows: &'a [Row],
-    /// Where its first row begins, in bytes from the function's start.
+    /// Start of its first row, in bytes from the function's start.
     offset: u32,
-    /// Starts of the rows that differ from the one before, from its own start, with a hash of each
-    /// one's rule.
+    /// The rows that differ from the previous one: start relative to this part, and a hash of the
+    /// rule.
     distinct: Vec<(u32, u64)>,
     start: i64,
     end: i64,
-    /// Bytes of these rows without their starts, and of the first one.
+    /// Size of these rows without their starts; `first_body` is that of the first row.
     body: u64,
     first_body: u64,
-    /// What must be equal within a run.
+    /// The properties that must be equal within a run.
     kind: (FdeType, bool),
-    /// Whether it can be joined with the one before.
+    /// Whether it can be joined with the previous part.
     follows: bool,
 }
 
-/// Some functions under one FDE.
+/// Consecutive parts under one FDE.
 #[derive(Clone, Copy)]
 struct Run {
-    /// How many.
+    /// The number of parts.
     len: usize,
-    /// Bytes of its rows, and of what version 3 has before them.
+    /// Size of its rows, including the attribute that version 3 stores before them.
     block: u64,
     hash: u64,
-    /// The number of its rows among all that are different.
+    /// The index of its rows among all different blocks of rows.
     class: usize,
 }
 
-/// What is to be under one FDE.
+/// The contents of one FDE.
 pub(super) enum Joined {
-    /// A function as it was, by its place in the order of addresses.
+    /// An unchanged function, by its index in address order.
     Whole(usize),
-    /// Several functions or pieces of them, as if they were one.
+    /// Several functions, or pieces of functions, as one function.
     Range(FunctionRows),
 }
 
-/// What is to be under each FDE, in order. `barriers` are no padding; they are in order, and none
-/// overlap.
+/// The contents of each FDE, in address order. `barriers` are not padding; they are sorted and do
+/// not overlap.
 pub(super) fn join(
     functions: &[FunctionRows],
     encoded: &[Encoded],
@@ -172,8 +174,8 @@ fn parts<'a>(
     parts
 }
 
-/// The rows before which a function can be cut: where code without changes comes before, in a
-/// function that can be joined with others, of which nothing was left out.
+/// The rows before which a function can be cut: those that follow a long stretch of code without
+/// rows. Only functions that can be joined with others, and of which no row was left out, are cut.
 fn cuts(function: &FunctionRows, distinct: usize) -> Vec<usize> {
     if !is_plain(function) || distinct != function.rows.len() {
         return Vec::new();
@@ -192,7 +194,7 @@ fn cuts(function: &FunctionRows, distinct: usize) -> Vec<usize> {
     }
 }
 
-/// Bytes of each row without its start.
+/// The size of each row without its start.
 fn row_bodies(mut bytes: &[u8], fre_type: FreType) -> Vec<u64> {
     let mut bodies = Vec::new();
     while let Some(&info) = bytes.get(fre_type.bytes()) {
@@ -204,8 +206,8 @@ fn row_bodies(mut bytes: &[u8], fre_type: FreType) -> Vec<u64> {
     bodies
 }
 
-/// Whether it may be joined with others. Rows that begin behind their function's end would come
-/// into force in the next.
+/// Whether the function may be joined with others. Rows that begin after their function's end would
+/// take effect in the next function.
 fn is_plain(function: &FunctionRows) -> bool {
     function.repeat.is_none()
         && !function.signal_frame
@@ -229,7 +231,7 @@ fn part<'a>(
             .map(|row| (row.start - offset, FxBuildHasher.hash_one(row.rule))),
     );
     distinct.dedup_by_key(|(_, rule)| *rule);
-    // Where rows were left out, the function is one part.
+    // If rows were left out, the function is one part.
     let bodies = bodies.get(range).unwrap_or(bodies);
     Part {
         function: place,
@@ -245,23 +247,22 @@ fn part<'a>(
     }
 }
 
-/// Whether a function at `address` can be joined with the one before.
+/// Whether a function at `address` can be joined with the previous one.
 fn is_joinable(before: &Part<'_>, part: &Part<'_>, address: u64) -> bool {
     let alignment = 1 << address.trailing_zeros().min(PADDING_ALIGNMENT_BITS);
     let gap = part.start.saturating_sub(before.end);
     !before.rows.is_empty() && !part.rows.is_empty() && before.kind == part.kind && (0..alignment).contains(&gap)
 }
 
-/// Whether a barrier has a byte in common with the code from `start` to `end`.
+/// Whether a barrier overlaps the code from `start` to `end`.
 fn touches(barriers: &[Range<i64>], start: i64, end: i64) -> bool {
     let after = barriers.partition_point(|barrier| barrier.start < end);
     start < end && barriers[..after].last().is_some_and(|barrier| barrier.end > start)
 }
 
-/// All runs that are possible: for each function, those that begin with it, one longer than the
-/// other.
+/// All possible runs: for each part, the runs that begin with it, in ascending length.
 struct Edges {
-    /// Where each function's begin.
+    /// The index in `runs` of each part's first run.
     first: Vec<usize>,
     runs: Vec<Run>,
 }
@@ -321,8 +322,8 @@ impl Edges {
         }
     }
 
-    /// Gives runs with the same rows the same class, if they can share them; how many there are.
-    /// Where two hashes meet by chance, a choice is worse, and nothing is wrong.
+    /// Gives runs with the same rows the same class, if they can share them, and returns the number
+    /// of classes. A hash collision only makes the choice worse, not the result wrong.
     fn classify(&mut self, share: bool) -> usize {
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         if share {
@@ -340,8 +341,8 @@ impl Edges {
         classes
     }
 
-    /// How many may use each class at most, about: of the runs of one length that begin at
-    /// neighbouring functions, only one can be chosen.
+    /// Roughly the largest number of users of each class: of overlapping runs of one length, only
+    /// one can be chosen.
     fn most_users(&self, classes: usize) -> Vec<u64> {
         let mut users = vec![0u64; classes];
         for run in &self.runs {
@@ -351,8 +352,7 @@ impl Edges {
         users
     }
 
-    /// The cheapest way from the first function to the last, where the users of a block share its
-    /// price.
+    /// The cheapest path from the first part to the last; the users of a block share its price.
     fn cheapest(&self, users: &[u64], fde: u64) -> Vec<Range<usize>> {
         let count = self.first.len() - 1;
         let mut costs = vec![u64::MAX; count + 1];
@@ -377,7 +377,7 @@ impl Edges {
         chosen
     }
 
-    /// The bytes of a choice, and how many use each class.
+    /// The size of a choice in bytes, and the number of users of each class.
     fn total(&self, chosen: &[Range<usize>], classes: usize, fde: u64) -> (u64, Vec<u64>) {
         let mut users = vec![0; classes];
         let mut total = 0;

@@ -1,7 +1,7 @@
-//! Writing: functions and their rows into a section.
+//! Writing functions and their rows into a section.
 //!
-//! What the format allows to be small is small: the narrowest start and word widths, no consecutive
-//! rows with the same rule, and functions with the same rows share them ([`Options::share`]).
+//! The writer makes sections small: it uses the narrowest widths for starts and words, writes no
+//! consecutive rows with the same rule, and lets functions share equal rows ([`Options::share`]).
 
 mod assemble;
 mod convert;

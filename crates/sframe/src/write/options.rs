@@ -1,34 +1,35 @@
-//! How it is written.
+//! Options for writing a section.
 
 use backtrail_wire::Endian;
 
 use crate::constants::{Abi, Version};
 use crate::layout::Context;
 
-/// How to write.
+/// Options for writing a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The version.
     pub version: Version,
-    /// The ABI; it gives the byte order.
+    /// The ABI; it determines the byte order.
     pub abi: Abi,
-    /// Where the section's first byte will lie.
+    /// The address of the section's first byte.
     pub address: u64,
-    /// Whether start fields count from themselves, and the flag says so. Not in version 1.
+    /// Whether start fields are relative to themselves, with the flag set. Not in version 1.
     pub pcrel: bool,
     /// Whether functions with the same rows share them. libsframe can't decode shared rows in a
-    /// byte order that is not the machine's.
+    /// byte order other than the machine's.
     pub share: bool,
-    /// Up to how many neighbouring functions may stand under one FDE where that is smaller; 0 and
-    /// 1: each has its own. If more than one, functions are also cut where the pieces share
-    /// rows with others, and padding between functions under one FDE gets the row before it.
-    /// What the rows say of every other address stays the same.
+    /// The most neighbouring functions that one FDE may describe, if that is smaller. With 0 or 1,
+    /// each function has its own FDE.
+    ///
+    /// With more, functions are also cut if the pieces share rows with others, and padding between
+    /// the functions of an FDE gets the row before it. All other addresses keep their rules.
     pub merge: u8,
 }
 
 impl Options {
-    /// The usual way of the version's producers; rows are shared where the byte order is this
-    /// machine's.
+    /// The usual options of the version's producers; rows are shared if the byte order is that of
+    /// this machine.
     pub fn new(version: Version, abi: Abi, address: u64) -> Options {
         Options {
             version,
@@ -39,7 +40,7 @@ impl Options {
             merge: 1,
         }
     }
-    /// The properties of a section that is written so.
+    /// The properties of a section that is written with these options.
     pub(crate) fn context(&self) -> Context {
         Context {
             version: self.version,

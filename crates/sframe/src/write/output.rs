@@ -1,4 +1,4 @@
-//! What comes of it.
+//! The results and errors of writing.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,12 +8,12 @@ use crate::reason::Reason;
 /// A written section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// The section's bytes; its alignment is 8.
+    /// The section's contents; its alignment is 8.
     pub bytes: Vec<u8>,
-    /// FDEs in it: functions, or ranges ([`Options::merge`](super::Options::merge)). GNU readers
-    /// refuse a section with none.
+    /// The number of FDEs: functions, or merged ranges
+    /// ([`Options::merge`](super::Options::merge)). GNU readers reject a section without FDEs.
     pub functions: u32,
-    /// Rows in it; shared ones count for each function.
+    /// The number of rows; shared rows count for each function.
     pub rows: u32,
     /// Functions that this version can't express, in the order of the input.
     pub skipped: Vec<Skipped>,
@@ -24,16 +24,16 @@ pub struct Output {
 pub struct Skipped {
     /// Its index in the input.
     pub index: usize,
-    /// Its start.
+    /// Its start address.
     pub start: u64,
-    /// Why.
+    /// Why it was left out.
     pub reason: Reason,
 }
 
-/// Why no section can be written.
+/// Why a section can't be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteError {
-    /// Version 1 has no flag for start fields that count from themselves.
+    /// Version 1 has no flag for start fields that are relative to themselves.
     PcrelInV1,
     /// The header can't count this many functions, rows, or bytes of a sub-section.
     TooLarge(u64),

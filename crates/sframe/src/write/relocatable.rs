@@ -1,4 +1,4 @@
-//! A table for a relocatable file, in which the functions' starts are for a linker to fill in.
+//! Writing a table for a relocatable file: a linker fills in the functions' starts.
 
 use alloc::vec::Vec;
 
@@ -9,23 +9,24 @@ use super::output::{Output, WriteError};
 use crate::constants::{Abi, Flags, Version};
 use crate::read::{Fde, Section};
 
-/// Where `sfp_flags` stands in the header.
+/// Offset of `sfp_flags` in the header.
 const FLAGS_OFFSET: usize = 3;
 
 /// A start field that a linker has to fill in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartField {
-    /// Where it is, in bytes from the section's start.
+    /// Its offset in bytes from the section's start.
     pub offset: usize,
     /// Its width in bytes: 8 in version 3, 4 before.
     pub width: usize,
-    /// The function's start, as it was given. What belongs in the field is the distance to it from
-    /// the field itself.
+    /// The function's start, as the caller passed it. The linker must store the distance from the
+    /// field itself to this start.
     pub start: u64,
 }
 
-/// Writes a section as assemblers do: its starts are 0, to be relocated, it is not said to be
-/// sorted, and no rows are shared, so that a linker can drop functions one by one.
+/// Writes a section as assemblers do: all starts are 0, for the linker to relocate.
+///
+/// The section is not flagged as sorted and shares no rows, so a linker can drop single functions.
 pub fn relocatable(
     functions: &[FunctionRows],
     version: Version,

@@ -1,12 +1,12 @@
-//! Where each function's rows go.
+//! Placing each function's rows, so that functions share them.
 //!
-//! A block of rows that is the first part of another one needs no bytes of its own: how many rows
-//! count is said in the FDE (versions 1 and 2), or in the block itself, so that there only equal
-//! ones can be shared (version 3). In the order of their bytes, a block that begins another one
-//! also begins the next one: so one walk from the end finds all.
+//! In versions 1 and 2, the FDE holds the number of rows, so a block of rows that is a prefix of
+//! another block needs no bytes of its own. In version 3, the block itself holds that number, so
+//! only equal blocks can be shared. If blocks are sorted by their bytes, a prefix of any other
+//! block is also a prefix of the next one, so one pass from the end finds all of them.
 //!
-//! Starts of rows as wide as those of a larger function let a block begin that one's, and then take
-//! no bytes at all.
+//! A block whose row starts are widened can become a prefix of a larger function's block, and then
+//! takes no bytes at all.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,12 +22,12 @@ use crate::constants::{FreInfo, FreType, WordSize};
 use crate::layout::attribute_size;
 
 pub(super) struct Layout {
-    /// Where each function's block begins in the FRE sub-section, and how wide its starts are
+    /// The offset of each function's block in the FRE sub-section, and the width of its row starts
     /// there.
     pub(super) places: Vec<(u64, FreType)>,
-    /// The functions whose blocks are written, in this order.
+    /// The functions whose blocks are written, in the order of writing.
     pub(super) emitted: Vec<usize>,
-    /// Bytes of all blocks that are written.
+    /// The total size of all written blocks.
     pub(super) size: u64,
 }
 
@@ -38,7 +38,7 @@ impl Layout {
             .map(|function| &arena[function.block.bytes.clone()])
             .collect();
         let types: Vec<FreType> = functions.iter().map(|function| function.block.fre_type).collect();
-        // Version 3 has the number of rows in the block, so that none begins another.
+        // In version 3, the block holds its number of rows, so no block is a prefix of another.
         let has_prefixes = attribute_size(options.version) == 0;
         let holders = match (options.share, has_prefixes) {
             (true, true) => holders(&blocks),
@@ -56,8 +56,7 @@ impl Layout {
             emitted: Vec::new(),
             size: 0,
         };
-        // Near functions have near rows: a block is written where the first function that uses it
-        // stands.
+        // Nearby functions get nearby rows: a block is written when the first function needs it.
         let mut placed = vec![None; blocks.len()];
         for &(holder, fre_type) in &holders {
             let offset = *placed[holder].get_or_insert_with(|| {
@@ -72,7 +71,7 @@ impl Layout {
     }
 }
 
-/// Gives blocks with `narrow` starts to one that they begin when their starts are `wide`.
+/// Places blocks with `narrow` starts in a block of which they are a prefix with `wide` starts.
 fn widen(
     blocks: &[&[u8]],
     types: &[FreType],
@@ -95,7 +94,7 @@ fn widen(
             .copied()
             .filter(|&found| blocks[found].starts_with(&widened));
     }
-    // Equal bytes can have starts of different widths, and must stay where they are then.
+    // Blocks with equal bytes but starts of different widths must stay where they are.
     for (holder, fre_type) in holders.iter() {
         if *fre_type != narrow {
             new_holders[*holder] = None;
@@ -132,15 +131,15 @@ fn with_starts(rows: &[u8], narrow: FreType, wide: FreType, endian: Endian, wide
     }
 }
 
-/// For each block, the first one with the same bytes: itself where no other has them.
+/// For each block, the first block with the same bytes, which may be itself.
 fn equals(blocks: &[&[u8]]) -> Vec<usize> {
-    // By hash first: then few comparisons need to go where the bytes are.
+    // Hashes first, so that few comparisons have to load the bytes.
     let hashes = blocks.iter().map(|block| FxBuildHasher.hash_one(block));
     let mut order: Vec<(u64, usize)> = hashes.zip(0..).collect();
     order.sort_unstable();
     let mut equals: Vec<usize> = (0..blocks.len()).collect();
     for of_hash in order.chunk_by_mut(|(hash, _), (other, _)| hash == other) {
-        // Blocks that only share the hash are so rare that their order is not worth more than this.
+        // Blocks that share only the hash are too rare to deserve a faster sort.
         of_hash.sort_by_key(|&(_, index)| blocks[index]);
         for same in of_hash.chunk_by(|&(_, one), &(_, other)| blocks[one] == blocks[other]) {
             for &(_, index) in same {
@@ -151,7 +150,7 @@ fn equals(blocks: &[&[u8]]) -> Vec<usize> {
     equals
 }
 
-/// For each block, one that begins with it: itself where no other does.
+/// For each block, a block that begins with it, which may be itself.
 fn holders(blocks: &[&[u8]]) -> Vec<usize> {
     let equals = equals(blocks);
     let mut order: Vec<usize> = (0..blocks.len()).filter(|&index| equals[index] == index).collect();

@@ -1,5 +1,5 @@
-//! The reader and the second reader, on any bytes: the same functions, rows and errors, and the
-//! same row at every pc.
+//! Compares the reader with the second reader on any bytes: they must find the same functions, rows
+//! and errors, and the same row at every pc.
 
 use backtrail_sframe::{Flags, Section};
 
@@ -7,7 +7,7 @@ use super::naive::{self, AnyFunction, Body, Found};
 
 const ADDRESS: u64 = 0x40_0000;
 
-/// Fails where the two disagree. Returns how many rows they agree on.
+/// Fails if the two readers disagree. Returns the number of rows on which they agree.
 pub(crate) fn compare(data: &[u8]) -> usize {
     let (section, expected) = match (Section::parse(data, ADDRESS), naive::read_any(data)) {
         (Ok(section), Some(expected)) => (section, expected),
@@ -60,8 +60,8 @@ fn same_rows(rows: backtrail_sframe::Rows<'_>, body: &Body, index: usize) -> usi
     count
 }
 
-/// At the ends of functions and rows: as the table is flagged, the answer is right or nothing;
-/// unsorted, it is the same.
+/// Looks up the ends of functions and rows. With the table's own flag, the result must be right or
+/// nothing; flagged as unsorted, it must be the same.
 fn look_ups(section: &Section<'_>, data: &[u8], expected: &[AnyFunction]) {
     const FUNCTIONS: usize = 64;
     let mut unsorted = data.to_vec();

@@ -1,4 +1,4 @@
-//! What several tests need: the corpus, and a second reader.
+//! Helpers of several tests: the corpus, and a second reader.
 #![allow(dead_code)]
 
 pub(crate) mod differential;
@@ -14,7 +14,7 @@ pub(crate) struct Case {
     pub(crate) text: String,
 }
 
-/// The shared corpus; `None`, loudly, where it isn't there.
+/// The shared corpus; `None`, with a message, if it isn't there.
 pub(crate) fn corpus() -> Option<Vec<Case>> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus/sframe"));
     let Ok(entries) = std::fs::read_dir(folder) else {

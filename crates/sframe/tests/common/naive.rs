@@ -1,5 +1,5 @@
-//! A second reader: slow, allocating, looking at everything, written from the format's description
-//! alone, so that the library can be compared with something that shares no code with it.
+//! A second reader: slow, allocating, checking everything, and written from the format's
+//! specification alone, so that the library can be compared with code that it does not share.
 
 use backtrail_sframe::{Base, Location, Row, Rule};
 
@@ -18,7 +18,7 @@ pub(crate) struct AnyFunction {
     /// In bytes from the section's start.
     pub(crate) start: i64,
     pub(crate) size: u64,
-    /// `None` where the FDE can't be read.
+    /// `None` if the FDE can't be read.
     pub(crate) body: Option<Body>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn read(bytes: &[u8], address: u64) -> Vec<NaiveFunction> {
     functions.into_iter().map(whole).collect()
 }
 
-/// All functions of any bytes; `None` where the header can't be read or says more than there is.
+/// All functions of any bytes; `None` if the header can't be read, or describes more than there is.
 pub(crate) fn read_any(bytes: &[u8]) -> Option<Vec<AnyFunction>> {
     let big = match bytes.get(..2)? {
         [0xde, 0xe2] => true,
@@ -173,7 +173,7 @@ fn body(input: &Input, mut at: usize, count: u64, [info, info2, rep_size]: [u8; 
     })
 }
 
-/// A row, and where the next one is.
+/// A row, and the offset of the next one.
 fn row(input: &Input, at: usize, start_len: usize, flex: bool) -> Option<(AnyRow, usize)> {
     let start = input.unsigned(at, start_len)? as u32;
     let info = *input.bytes.get(at + start_len)?;
@@ -264,7 +264,7 @@ fn flex_rule(input: &Input, words: &[(i64, u64)], info: u8) -> Option<Rule> {
     let mut places = Vec::new();
     let mut rest = words;
     while let ([control, tail @ ..], true) = (rest, places.len() < 3) {
-        // Padding is no place for the CFA, and has no offset.
+        // Padding is not a location for the CFA, and has no offset.
         if control.1 == 0 && !places.is_empty() {
             places.push(None);
             rest = tail;
@@ -295,7 +295,7 @@ fn flex_rule(input: &Input, words: &[(i64, u64)], info: u8) -> Option<Rule> {
     })
 }
 
-/// The row at `pc`, by looking at every function and every row.
+/// The row at `pc`, found by checking every function and every row.
 pub(crate) fn look_up(functions: &[NaiveFunction], pc: u64) -> Option<(usize, Row)> {
     let (index, function) = functions
         .iter()
@@ -310,19 +310,19 @@ pub(crate) fn look_up(functions: &[NaiveFunction], pc: u64) -> Option<(usize, Ro
     Some((index, *row))
 }
 
-/// What there is to find in a section that may be damaged.
+/// The result of a look-up in a section that may be damaged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Found {
     Nothing,
     /// The index of the function, and the row.
     Row(usize, Row),
-    /// The function, or one of its rows up to the one behind the wanted one, can't be read.
+    /// The function, or one of its rows up to the one after the result, can't be read.
     Damage,
 }
 
-/// What holds at `target`, in bytes from the section's start, if the table isn't sorted: the
-/// function that starts last of those that contain it, and its last row before the first that
-/// starts behind it.
+/// The result at `target`, in bytes from the section's start, for an unsorted table: of the
+/// functions that contain it, the one that starts last, and its last row before the first that
+/// starts after it.
 pub(crate) fn look_up_any(functions: &[AnyFunction], target: i64) -> Found {
     let distance = |function: &AnyFunction| i128::from(target) - i128::from(function.start);
     let containing = functions
