@@ -1,4 +1,4 @@
-//! The dynamic symbol table where there are no section headers (gABI 4.3, "Dynamic section").
+//! The dynamic symbol table of files without section headers (gABI 4.3, "Dynamic section").
 
 use backtrail_wire::Bytes;
 
@@ -12,8 +12,8 @@ pub(crate) struct DynamicTable<'a> {
     pub(crate) strings: &'a [u8],
 }
 
-/// `DT_SYMTAB` and `DT_STRTAB`. The dynamic section does not say how many symbols there are: a hash
-/// table does.
+/// `DT_SYMTAB` and `DT_STRTAB`. The number of symbols is not in the dynamic section; a hash table
+/// gives it.
 pub(crate) fn symbol_table<'a>(image: &Image<'a>) -> Option<DynamicTable<'a>> {
     let segment = image.segments().iter().find(|segment| segment.kind == PT_DYNAMIC)?;
     let entries = image.bytes_in_order(image.segment_bytes(segment)?);
@@ -28,7 +28,7 @@ pub(crate) fn symbol_table<'a>(image: &Image<'a>) -> Option<DynamicTable<'a>> {
     let symbols = table(DT_SYMTAB)?;
     let strings = table(DT_STRTAB)?;
     let count = match table(DT_HASH) {
-        // s390x has words of 64 bits here, all others of 32.
+        // s390x has 64-bit words here, all others 32-bit ones.
         Some(hash) if image.arch().name != "s390x" => u64::from(image.bytes_in_order(hash).u32(4).ok()?),
         Some(hash) => image.bytes_in_order(hash).u64(8).ok()?,
         None => gnu_hash_count(image.bytes_in_order(table(DT_GNU_HASH)?))?,
