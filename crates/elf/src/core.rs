@@ -84,7 +84,7 @@ pub struct Core<'a> {
     pub arch: &'static Arch,
     /// Its byte order.
     pub endian: Endian,
-    /// The threads; the kernel begins with the one that died.
+    /// The threads; the kernel puts the one that died first.
     pub threads: Vec<Thread>,
     /// The process, if the core describes it.
     pub process: Option<Process>,

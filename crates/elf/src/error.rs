@@ -46,7 +46,7 @@ pub enum ErrorKind {
     RelocationSort(u32),
     /// A section with code that no symbol for a relocation belongs to.
     NoSymbol(u64),
-    /// Several sections of one name where all others have one.
+    /// Several sections with the same name, of which other files have one.
     Several(u64),
     /// An archive member with an invalid header, or cut off.
     ArchiveMember,

@@ -21,7 +21,7 @@ fn add(bytes: &[u8], len: usize) -> Option<Vec<u8>> {
     Some(edit::add_table(bytes, &mut make).ok()?.to_vec())
 }
 
-/// Small linked files, as they are, with a table of ours, and without sections.
+/// Small linked files: unchanged, with a table of ours, and without sections.
 fn seeds() -> Vec<Vec<u8>> {
     let candidates = [
         "/bin/true",
