@@ -45,8 +45,8 @@ pub struct Packed<'a> {
     pub address: u64,
     /// Without the compression header.
     data: &'a [u8],
-    /// How it is compressed, and how many bytes it is unpacked; no more than the format can pack
-    /// into its length.
+    /// How it is compressed, and its unpacked size in bytes; no more than the format can pack into
+    /// its length.
     compression: Option<(Format, u64)>,
     /// Offset in the file, for errors.
     at: u64,
