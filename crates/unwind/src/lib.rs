@@ -131,7 +131,7 @@ pub enum Coverage<'t> {
     Table(Table<'t>),
     /// Code without any table, such as code made at run time: see [`Modules::uncovered`].
     FramePointer,
-    /// Not code that is known.
+    /// Not known code.
     NoModule,
 }
 

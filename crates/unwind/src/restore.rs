@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(caller(called, 0, AddressKind::Pc), Ok((CALLED, true)));
         // The description is wrong, and the frame pointer leads to a call.
         assert_eq!(caller(other, STACK, AddressKind::Ra), Ok((CALLED, true)));
-        // Interrupted code may not keep one, and here it leads nowhere.
+        // Interrupted code may not keep a frame pointer, and here it leads nowhere.
         assert_eq!(caller(other, STACK, AddressKind::Pc), Err(Stop::NoCall));
         assert_eq!(caller(other, STACK + 16, AddressKind::Ra), Err(Stop::NoCall));
         // What the description needs is not in the copy.

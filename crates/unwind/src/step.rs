@@ -9,7 +9,7 @@ use crate::{Coverage, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
 /// The kind of a frame's program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressKind {
-    /// The instruction that is about to run: the innermost frame's, and that of code which a signal
+    /// The instruction that is about to run, in the innermost frame or in code that a signal
     /// interrupted.
     Pc,
     /// A return address. The call lies before it, perhaps as the last instruction of its function,

@@ -23,7 +23,7 @@ pub(super) struct Piece {
     /// Whether it contains the build id, which tools look for in the first page of a core's
     /// mapping.
     pub(super) has_build_id: bool,
-    /// The program headers that describe just this.
+    /// The program headers that describe exactly this piece.
     segments: Vec<usize>,
     /// The sections in it.
     sections: Vec<usize>,
