@@ -17,8 +17,8 @@ use crate::{Looker, Options};
 
 const PAGE: u64 = 4096;
 
-/// The arguments of calls of functions of a file whose first byte was mapped at `base`; none where
-/// the file is not there any more, is another one, or has no table of arguments.
+/// The arguments of calls of functions in a file whose first byte was mapped at `base`; empty if
+/// the file is gone, is a different one, or has no table of arguments.
 pub fn arguments(file: &File, base: u64, calls: &[&Recorded]) -> Vec<Vec<CallArgument>> {
     find(file, base, calls).unwrap_or_else(|| vec![Vec::new(); calls.len()])
 }
@@ -41,7 +41,7 @@ fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgum
     let process = looker.stacks(&snapshot);
     let named = looker.names(&process);
     let innermost = named.into_iter().map(|thread| {
-        // Inlined calls are frames of their own, before the one that has the entry.
+        // Inlined calls have frames of their own, before the one with the entry.
         let own = thread.frames.into_iter().find(|frame| !frame.inlined);
         let arguments = own.map(|frame| frame.arguments).unwrap_or_default().into_iter();
         arguments.map(|argument| CallArgument {
@@ -53,8 +53,8 @@ fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgum
     Some(innermost.map(Iterator::collect).collect())
 }
 
-/// Of the address of a constant text or of a function, which is another one in each process, what
-/// it leads to.
+/// Replaces the address of a constant string or of a function, which differs in each process, by
+/// what it points to.
 fn without_address(value: String) -> String {
     match value.split_once(' ') {
         Some((address, told)) if address.starts_with("0x") => told.to_owned(),
@@ -62,7 +62,7 @@ fn without_address(value: String) -> String {
     }
 }
 
-/// What can't have changed since the file was mapped.
+/// Mappings that can't have changed since the file was mapped.
 fn mappings(image: &Image<'_>, path: &str, base: u64) -> Vec<Mapping> {
     let bias = match image.is_position_independent() {
         true => base.wrapping_sub(image.base_vaddr()),
@@ -91,7 +91,7 @@ fn mappings(image: &Image<'_>, path: &str, base: u64) -> Vec<Mapping> {
     mapped
 }
 
-/// A thread for each call; `None` for a CPU without a calling convention here.
+/// A thread for each call; `None` for a CPU without a supported calling convention.
 fn threads(image: &Image<'_>, calls: &[&Recorded]) -> Option<Vec<Thread>> {
     let numbers = Abi::of(image.arch().name)?.general_registers();
     let standing = calls.iter().map(|call| {
