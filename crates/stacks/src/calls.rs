@@ -1,8 +1,8 @@
-//! What functions were called with, of recordings that have the registers at their entry.
+//! The arguments of functions, from recordings that contain the registers at their entry.
 //!
-//! Such a call is looked at as a thread would be that stands there, of a process without memory but
-//! what its file says: code and constants. So the table of arguments and the types of the file tell
-//! as much as of a stack's innermost frame, and strings that are constants are shown.
+//! Such a call is treated like a stopped thread of a process whose only memory is the file's code
+//! and constants. So the table of arguments and the file's types give as much as for a stack's
+//! innermost frame, and constant strings are shown.
 
 use std::path::Path;
 

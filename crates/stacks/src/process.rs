@@ -38,8 +38,8 @@ pub struct ThreadStack {
     pub frames: Vec<Frame>,
     /// Why the stack ends there.
     pub end: End,
-    /// Whether memory was needed that had not been copied while the process stood still: the stack
-    /// ends there, or code made at run time and arguments are those of a later moment.
+    /// Whether memory was needed that had not been copied while the process was stopped: the stack
+    /// ends there, or arguments and code made at run time are those of a later moment.
     pub lacked_memory: bool,
     /// The registers of the frames, if requested
     /// ([`Options::registers`](crate::Options::registers)).
