@@ -1,4 +1,4 @@
-//! Chains of frame pointers that others, such as the kernel, have followed.
+//! Chains of frame pointers that others have followed.
 
 use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};

@@ -155,7 +155,7 @@ enum End {
 /// What is known about the current frame.
 #[allow(
     clippy::large_enum_variant,
-    reason = "there is one, on the stack, and nowhere to put the large one"
+    reason = "there is only one, on the stack, and no heap for the large variant"
 )]
 enum Known {
     /// Its stack pointer and its frame pointer.
@@ -203,7 +203,7 @@ impl<'m> Memo<'m> {
     /// Walks like [`walk`](crate::walk()).
     #[allow(
         clippy::too_many_arguments,
-        reason = "those of the walk that it is, and the memory of the last one"
+        reason = "the arguments of a walk, and the memo of the last one"
     )]
     pub fn walk(
         &mut self,

@@ -100,7 +100,7 @@ pub(crate) mod kind {
     pub(crate) const ENTRY: u64 = 2;
 }
 
-/// "Storages": a number for each.
+/// "Storages": a number for each; 0 if it is unknown or cannot be expressed.
 pub(crate) fn storage_code(storage: Option<&Storage>) -> u64 {
     let Some(storage) = storage else { return 0 };
     let bank = |bank: Option<Bank>| match bank {

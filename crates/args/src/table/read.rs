@@ -207,7 +207,7 @@ impl<'a> Table<'a> {
         self.abi
     }
 
-    /// CRC-32 of the section of types that ids refer to.
+    /// CRC-32 of the type section that ids refer to.
     pub fn types(&self) -> u32 {
         self.types
     }

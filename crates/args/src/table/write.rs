@@ -294,7 +294,7 @@ const ENTRIES: List = List {
     value: Stream::Entry,
 };
 
-/// Writes a record's number, or the record itself: numbers follow the one that means that it does.
+/// Writes a record's number, counted after `here`, or `here` and the record itself.
 fn refer(out: &mut Record, stream: Stream, here: u64, number: Option<u64>, record: impl FnOnce() -> Record) {
     match number {
         Some(number) => out.push((stream, here + 1 + number)),

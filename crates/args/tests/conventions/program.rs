@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A compiler, and the emulator that runs its programs.
+/// A compiler, and the command that runs its programs.
 pub(crate) struct Compiler {
     pub(crate) name: &'static str,
     pub(crate) command: &'static [&'static str],
