@@ -179,8 +179,9 @@ fn libraries_come_and_go() {
     assert!(number(3) >= 30, "libraries came to where others had been: {told}");
 }
 
-/// What a walk goes through that can be unloaded is held against what it was without a system call
-/// while nothing comes, and with one for all else; what has changed is seen behind what has not.
+/// Walks through unloadable modules are rechecked without a system call while nothing is loaded,
+/// and otherwise with a single one for all modules. A changed module is noticed beyond unchanged
+/// ones.
 #[test]
 fn libraries_come_and_go_within_others() {
     let Some((first, second, program)) = plugins() else {

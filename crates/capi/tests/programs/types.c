@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     if (backtrail_types_walk(types, count, &all) || backtrail_types_walk(types, stop, NULL) != 42)
         return 7;
     printf("%d types\n", all > 5 ? 1 : 0);
-    /* What is wrong is told. */
+    /* Errors are reported. */
     if (backtrail_types_find(types, NULL, "nobody", &id) != -ENOENT || backtrail_type_get(types, 77, &info) != -EINVAL)
         return 8;
     if (backtrail_type_get(types, ((backtrail_type_id)1 << 32) | 0xffffff, &info) != -EINVAL || backtrail_types_open(argv[1], NULL, NULL) != -EINVAL)

@@ -174,7 +174,7 @@ impl NewSegment {
         matches!(self.room, Room::Elsewhere)
     }
 
-    /// Plans its place, and what has to precede the table there.
+    /// Plans its place, and the data that has to precede the table there.
     pub(super) fn plan(draft: &mut Draft<'_>) -> NewSegment {
         let room = room::find(draft, 2);
         let lead = match room {

@@ -116,7 +116,7 @@ impl Show<'_, '_> {
         let character = match bits {
             _ if encoding.format & Encoding::CHAR == 0 => None,
             8 => Some(char::from(number as u8)),
-            // Of one UTF-16 code unit, what is a character alone.
+            // Of a UTF-16 code unit, only what is a character by itself.
             _ => u32::try_from(number).ok().and_then(char::from_u32),
         };
         if let Some(character) = character {
