@@ -16,7 +16,7 @@ typedef uint64_t (*enter)(callback, uint64_t);
 
 static int follows;
 
-/* Whether our backtraces equalled glibc's within five seconds. */
+/* How often our backtraces ended early before they equalled glibc's; exits after five seconds. */
 static FRAME uint64_t become_same(uint64_t unused) {
     (void)unused;
     for (int again = 0; again < 500; again++) {

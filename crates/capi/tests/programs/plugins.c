@@ -55,7 +55,7 @@ static FRAME uint64_t through(uint64_t rounds) { return inner(called_back, 1) + 
 static volatile int copies;
 
 #ifdef __x86_64__
-/* Does what the kernel was not let do; what is copied here is there. */
+/* Does what the filtered call would have done; the memory copied here always exists. */
 static void on_copy(int number, siginfo_t *info, void *context) {
     (void)number;
     (void)info;

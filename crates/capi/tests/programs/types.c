@@ -1,5 +1,6 @@
-/* Opens the types of a file, finds a struct and a function, and prints what they are. C and C++ take it alike.
-   types FILE UNIT STRUCT FUNCTION DEBUG_INFORMATION; UNIT may be "-". */
+/* Opens the types of a file, finds a struct and a function, and prints them. Valid C and C++.
+ *
+ * types FILE UNIT STRUCT FUNCTION DEBUG_INFORMATION; UNIT may be "-". */
 #include <backtrail.h>
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
 //! snapshot is trusted. Another library may have been loaded at the same place: unless the loader's
 //! count of [`Arrivals`] is known and unchanged, the modules' first bytes are also compared with
 //! the earlier ones, with one system call for all.
-//! bytes are held against what they were, too, which takes one system call for all.
 
 use core::arch::global_asm;
 use core::cell::Cell;
