@@ -97,8 +97,8 @@ fn exceptions() {
     }
 }
 
-/// Neither glibc nor a copy made by the kernel: where it is forbidden to copy, what a walk from an
-/// alternate stack finds was loaded.
+/// If copying memory is forbidden, walks from an alternate stack load the frames it has
+/// interrupted.
 #[test]
 fn stacks_interrupted_from_an_alternate_one_are_loaded() {
     let Some(program) = compile("alternate.c", WITHOUT, Link::Shared) else {

@@ -521,9 +521,9 @@ impl<'m> Memo<'m> {
         read.iter().rev().all(|read| read.is_same(memory))
     }
 
-    /// The part of a walk that was followed is the new one's: from `kept`, where it was joined, to
-    /// the frame in front of the `rest`. Returns how many are in front of the frame from which
-    /// the walk goes on; it is the last of the new ones.
+    /// Makes the followed part of the last walk part of the new one: from `kept`, where it was
+    /// joined, to the frame before the `rest`. Returns the number of frames before the one from
+    /// which the walk continues, which is the last of the new ones.
     #[inline(never)]
     fn diverge(&mut self, kept: usize, rest: usize) -> usize {
         let mut from = rest;
@@ -557,7 +557,7 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// The kept part is in the way.
+    /// Forgets the kept walk, which is in the way; stops recording if there still is no room.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, reads: u16) {
