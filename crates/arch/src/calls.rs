@@ -2,7 +2,7 @@
 
 use crate::{Arch, Cpu};
 
-/// A call that ends where a return address points.
+/// A call instruction that ends at a return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// To this address.
@@ -15,7 +15,7 @@ impl Arch {
     /// The longest call instruction, in bytes.
     pub const LONGEST_CALL: usize = 8;
 
-    /// The call that leaves `ra`; `before` ends with the byte before `ra`. `None` if no call ends
+    /// The call that leaves `ra`; `before` contains the bytes up to `ra`. `None` if no call ends
     /// there.
     pub fn call_before(&self, ra: u64, before: &[u8]) -> Option<Call> {
         match self.cpu {
@@ -42,7 +42,7 @@ fn x86_64(ra: u64, before: &[u8]) -> Option<Call> {
     is_indirect.then_some(Call::Indirect)
 }
 
-/// Bytes of ModRM, SIB and displacement of a call's operand.
+/// Length of a call's operand: ModRM, SIB and displacement.
 fn operand_len(operand: &[u8]) -> Option<usize> {
     let modrm = *operand.first()?;
     if modrm >> 3 & 7 != 2 {

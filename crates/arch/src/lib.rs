@@ -1,6 +1,7 @@
-//! Registers, DWARF numbers, pointer width and return-address rules: the same file per CPU.
+//! Per-CPU facts: registers, DWARF numbers, pointer width and return-address rules, one file per
+//! CPU.
 //!
-//! What differs between CPUs is told here as data, so that the code above has no `match` on the
+//! Differences between CPUs are described here as data, so that callers need no `match` on the
 //! CPU's name.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -18,28 +19,28 @@ pub use registers::{REGISTERS, Registers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Register(pub u8);
 
-/// How a signal frame of Linux is laid out: enough to restore every register of the interrupted
+/// The layout of Linux's signal frame, with enough to restore every register of the interrupted
 /// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalFrame {
-    /// Where the saved program counter is, in bytes from the stack pointer with which the
-    /// trampoline runs.
+    /// Offset of the saved program counter, in bytes from the trampoline's stack pointer.
     pub pc_offset: i64,
-    /// DWARF number and place, in bytes from that stack pointer, of each saved register.
+    /// DWARF number and offset, in bytes from that stack pointer, of each saved register.
     pub registers: &'static [(Register, i64)],
 }
 
-/// Which registers a perf sample holds (`asm/perf_regs.h`): the kernel's own numbers, not DWARF's.
+/// The registers that a perf sample contains (`asm/perf_regs.h`), by the kernel's numbers, not
+/// DWARF's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerfRegisters {
-    /// Kernel number of each general register, rising, with its DWARF number.
+    /// Kernel number of each general register, ascending, with its DWARF number.
     pub general: &'static [(u8, Register)],
     /// Kernel number of the program counter.
     pub pc: u8,
 }
 
 impl PerfRegisters {
-    /// The mask to ask for.
+    /// The mask to request from perf.
     pub fn mask(&self) -> u64 {
         self.general
             .iter()
@@ -47,21 +48,21 @@ impl PerfRegisters {
     }
 }
 
-/// How the kernel tells a thread's general registers to debuggers and in cores: `struct
-/// user_regs_struct`, the register set `NT_PRSTATUS` of ptrace, and `pr_reg` in a core's note of
-/// that name.
+/// How the kernel reports a thread's general registers to debuggers and in cores: `struct
+/// user_regs_struct`, ptrace's register set `NT_PRSTATUS`, and `pr_reg` in a core's note of that
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserRegisters {
-    /// Bytes of the set.
+    /// Size of the set in bytes.
     pub bytes: usize,
-    /// Where the program counter is, in bytes from its start.
+    /// Offset of the program counter in bytes.
     pub pc: usize,
-    /// DWARF number and place, in bytes from its start, of each general register.
+    /// DWARF number and offset in bytes of each general register.
     pub general: &'static [(Register, usize)],
 }
 
 impl UserRegisters {
-    /// The registers of a set whose words `word` gives by their place; `None` where one is missing.
+    /// Builds registers from a set; `word` reads the word at an offset. `None` if one is missing.
     pub fn registers(&self, word: impl Fn(usize) -> Option<u64>) -> Option<Registers> {
         let mut registers = Registers::new(word(self.pc)?);
         for &(register, at) in self.general {
@@ -105,26 +106,24 @@ pub struct Arch {
     pub sp: Register,
     /// Frame pointer.
     pub fp: Register,
-    /// The column of the return address in call frame information; on machines with a link
-    /// register, that register.
+    /// DWARF column of the return address; on machines with a link register, that register.
     pub ra: Register,
     /// Whether a call leaves the return address in [`Arch::ra`] instead of on the stack.
     pub link_register: bool,
-    /// SP of the caller = CFA + this (0 but for s390x, whose CFA lies 160 above).
+    /// SP of the caller = CFA + this (0 except on s390x, whose CFA lies 160 above).
     pub sp_from_cfa: i64,
-    /// Frame-pointer chains: the saved frame pointer lies at FP, the return address this many bytes
+    /// Frame-pointer chains: the saved frame pointer is at FP, the return address this many bytes
     /// above.
     pub ra_from_fp: i64,
     /// Frame-pointer chains: CFA = FP + this.
     pub cfa_from_fp: i64,
-    /// Bytes of the shortest instruction: a return address minus this lies in the call.
+    /// Size of the shortest instruction in bytes; a return address minus this lies in the call.
     pub min_instruction: u8,
-    /// Bits of a user-space address; higher ones may hold a pointer authentication code.
+    /// Number of bits in a user-space address; higher ones may hold a pointer authentication code.
     pub address_bits: u8,
     /// Bytes below the stack pointer that a function may use without moving it.
     pub red_zone: u64,
-    /// The registers that a function gives back to its caller as they were, besides the stack
-    /// pointer.
+    /// Callee-saved registers, except the stack pointer.
     pub preserved: &'static [Register],
     /// The kernel's signal frame.
     pub signal_frame: SignalFrame,

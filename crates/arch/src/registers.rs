@@ -1,13 +1,12 @@
-//! Register values, each known or not.
+//! Register values, each known or unknown.
 
 use crate::Register;
 
-/// Registers that are kept: DWARF numbers 0 to 31 (the general registers of every CPU here, and
-/// SP).
+/// Number of registers that are tracked: DWARF numbers 0 to 31 (the general registers of every CPU
+/// here, and SP).
 pub const REGISTERS: usize = 32;
 
-/// The register values of a frame. A register that the frame's callee may have changed is not
-/// known.
+/// The register values of a frame. Registers that the frame's callee may have changed are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// Program counter.
@@ -17,7 +16,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Nothing known but the program counter.
+    /// Registers of which only the program counter is known.
     pub const fn new(pc: u64) -> Self {
         Registers {
             pc,
@@ -26,7 +25,7 @@ impl Registers {
         }
     }
 
-    /// The value of `register`, where it is known.
+    /// The value of `register`, if known.
     #[inline]
     pub const fn get(&self, register: Register) -> Option<u64> {
         if (register.0 as usize) < REGISTERS && self.known >> register.0 & 1 != 0 {
@@ -45,7 +44,7 @@ impl Registers {
         }
     }
 
-    /// Whether nothing is known besides these.
+    /// Whether no other registers are known.
     #[inline]
     pub const fn are_only(&self, registers: &[Register]) -> bool {
         let mut others = self.known;

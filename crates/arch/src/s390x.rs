@@ -9,7 +9,7 @@ pub const R14: Register = Register(14);
 /// Stack pointer.
 pub const R15: Register = Register(15);
 
-/// The CPU. Sampling does not run on it; its tables are read and written on other machines.
+/// The CPU. Sampling is not supported on it; its tables can be read and written on other machines.
 pub static ARCH: Arch = Arch {
     cpu: Cpu::S390x,
     pointer_bytes: 8,

@@ -71,7 +71,7 @@ pub static ARCH: Arch = Arch {
         ],
         pc: 8,
     },
-    // `asm/user_64.h`: r15 first, RIP behind orig_rax, RSP behind CS and the flags.
+    // `asm/user_64.h`: r15 first, RIP after orig_rax, RSP after CS and the flags.
     user: UserRegisters {
         bytes: 216,
         pc: 128,

@@ -1,36 +1,36 @@
-//! What is wrong with a table.
+//! Errors in tables.
 
 use core::fmt;
 
-/// What is wrong.
+/// The kind of an error in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// It does not begin as tables do.
+    /// The magic number is wrong.
     Magic(u16),
-    /// A version that is not known.
+    /// The version is not known.
     Version(u8),
-    /// A calling convention that is not known.
+    /// The calling convention is not known.
     Abi(u8),
-    /// It ends before this many bytes.
+    /// The table is shorter than this many bytes.
     Truncated(u64),
-    /// No number begins with these bits.
+    /// These bits do not begin with a code.
     Code,
-    /// A record with this number, of which there is none.
+    /// There is no record with this number.
     Record(u64),
-    /// This number stands where it can't.
+    /// This number is not allowed here.
     Value(u64),
 }
 
-/// What is wrong, and where.
+/// An error in a table, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// Bytes from the table's start.
+    /// Offset from the table's start, in bytes.
     pub offset: u64,
 }
 
-/// Of reading a table.
+/// The result of reading a table.
 pub type Result<T> = core::result::Result<T, Error>;
 
 impl fmt::Display for Error {

@@ -1,14 +1,14 @@
-//! What fuzzing runs.
+//! Fuzz targets.
 
 use backtrail_wire::Endian;
 
 use crate::table::{Step, TYPES_AT, Table, Value, compute};
 
-/// Records of each sort that are asked for at the most.
+/// Maximum number of records of each kind to read.
 const MOST: u64 = 256;
 
-/// Makes a table one for the types with this CRC-32, if it has room for a header: a search would
-/// not find it.
+/// Sets a table's CRC-32 to that of the types, if it has room for a header: a fuzzer would not find
+/// it.
 pub fn made_for(table: &mut [u8], types: u32, endian: Endian) {
     let bytes = match endian {
         Endian::Little => types.to_le_bytes(),
@@ -19,7 +19,7 @@ pub fn made_for(table: &mut [u8], types: u32, endian: Endian) {
     }
 }
 
-/// Reads a table in both byte orders, and asks it for everything.
+/// Reads everything in a table, in both byte orders.
 pub fn read_args(data: &[u8]) {
     for endian in [Endian::Little, Endian::Big] {
         if let Ok(table) = Table::parse(data, endian) {

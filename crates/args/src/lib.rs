@@ -1,10 +1,10 @@
 //! The arguments of functions: where calls pass them, and where they are later.
 //!
-//! [`abi`] has the calling conventions, [`shape`] what they need to know of types, [`table`] the
-//! section that says where arguments are while their functions call others.
+//! [`abi`] describes the calling conventions, [`shape`] what they need to know about types, and
+//! [`table`] the section that records where arguments are while their functions call others.
 //!
-//! A function of two arguments, that has the first one in `rbx` while it calls another one, and the
-//! second one nowhere:
+//! A function with two arguments has the first one in `rbx` while it calls another function, and
+//! the second one nowhere:
 //!
 //! ```
 //! use backtrail_args::abi::Abi;

@@ -1,16 +1,15 @@
-//! Types as far as calling conventions care: sizes, alignments, and the scalars that aggregates
-//! consist of.
+//! Types as calling conventions see them: sizes, alignments, and the scalars in aggregates.
 
 use backtrail_ctype::graph::{Body, Graph, Node};
 use backtrail_ctype::{Kind, StructMember, TypeId};
 
-/// The largest aggregate whose scalars matter: eight eightbytes, or four members of 16 bytes each.
+/// The largest aggregate whose scalars matter: eight eightbytes, or four members of 16 bytes.
 pub const LARGEST: u64 = 64;
 /// As many bit fields of one bit as fit into one, in each member of a union.
 const MOST_LEAVES: usize = 1024;
-/// Typedefs, qualifiers, members and arrays in each other.
+/// Maximum nesting of typedefs, qualifiers, members and arrays.
 const DEEPEST: u32 = 64;
-/// Types that are looked at for one shape; a type that is a member twice is looked at twice.
+/// Maximum number of types visited for a shape; a type that is a member twice is visited twice.
 const MOST_VISITS: u32 = 1 << 16;
 
 /// A scalar, and its size in bytes.
@@ -27,7 +26,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// Its size, which is its alignment too.
+    /// Its size in bytes, which is also its alignment.
     pub fn bytes(self) -> u64 {
         match self {
             Scalar::Integer(bytes) | Scalar::Float(bytes) | Scalar::X87(bytes) | Scalar::Vector(bytes) => bytes,
@@ -40,13 +39,13 @@ impl Scalar {
 pub struct Leaf {
     /// Its first bit.
     pub bit: u64,
-    /// Its bits, where it is a bit field.
+    /// Its width in bits, if it is a bit field.
     pub bits: Option<u64>,
-    /// What it is, or, for a bit field, of what.
+    /// Its type; for a bit field, the declared type.
     pub scalar: Scalar,
 }
 
-/// What it is as a whole.
+/// The form of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A scalar: one leaf.
@@ -57,30 +56,30 @@ pub enum Form {
     Aggregate,
 }
 
-/// A type.
+/// A type's size, alignment and scalars.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What it is.
+    /// Its form.
     pub form: Form,
     /// Its size in bytes.
     pub bytes: u64,
     /// Its alignment in bytes.
     pub align: u64,
-    /// The scalars in it; none where it is larger than [`LARGEST`].
+    /// Its scalars; empty if it is larger than [`LARGEST`].
     pub leaves: Vec<Leaf>,
 }
 
-/// What the sizes of types depend on.
+/// The properties that sizes of types depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataModel {
-    /// Bytes of a pointer.
+    /// Size of a pointer in bytes.
     pub pointer: u64,
     /// Whether `long double` is the format of x87.
     pub x87: bool,
 }
 
 impl Shape {
-    /// A scalar.
+    /// The shape of a scalar.
     pub fn scalar(scalar: Scalar) -> Shape {
         let leaf = Leaf {
             bit: 0,
@@ -95,7 +94,7 @@ impl Shape {
         }
     }
 
-    /// A complex number of two such scalars.
+    /// The shape of a complex number of two such scalars.
     pub fn complex(part: Scalar) -> Shape {
         let leaf = |index| Leaf {
             bit: index * part.bytes() * 8,
@@ -110,7 +109,7 @@ impl Shape {
         }
     }
 
-    /// An aggregate with these scalars.
+    /// The shape of an aggregate with these scalars.
     pub fn aggregate(bytes: u64, align: u64, leaves: Vec<Leaf>) -> Shape {
         Shape {
             form: Form::Aggregate,
@@ -120,8 +119,8 @@ impl Shape {
         }
     }
 
-    /// The shape of a graph's type; `None` where the graph does not say enough: declarations, types
-    /// that the format can't represent, damage.
+    /// The shape of a graph's type; `None` if the graph does not describe it fully: declarations,
+    /// types that the format can't represent, damage.
     pub fn of(graph: &Graph<'_>, id: TypeId, model: DataModel) -> Option<Shape> {
         let (_, node) = resolve(graph, id)?;
         match node.body {
@@ -138,7 +137,7 @@ impl Shape {
                 let leaves = walk.leaves;
                 Some(Shape::aggregate(bytes, walk.align, leaves))
             }
-            // `void` is nothing that could be passed.
+            // `void` cannot be passed.
             _ => match scalar(node, model)? {
                 (_, scalar) if scalar.bytes() == 0 => None,
                 (1, scalar) => Some(Shape::scalar(scalar)),
@@ -148,7 +147,7 @@ impl Shape {
     }
 }
 
-/// What stands behind typedefs and qualifiers.
+/// Resolves typedefs and qualifiers.
 pub fn resolve<'g, 'a>(graph: &'g Graph<'a>, mut id: TypeId) -> Option<(TypeId, &'g Node<'a>)> {
     for _ in 0..DEEPEST {
         let node = graph.get(id)?;
@@ -161,10 +160,10 @@ pub fn resolve<'g, 'a>(graph: &'g Graph<'a>, mut id: TypeId) -> Option<(TypeId, 
     None
 }
 
-/// How many scalars (a complex number has two), and of what sort.
+/// The number of scalars (a complex number has two), and their kind.
 fn scalar(node: &Node<'_>, model: DataModel) -> Option<(u64, Scalar)> {
     let float = |bytes| match (node.name, model.x87, bytes) {
-        // 16 bytes are `__float128` too, which the encoding does not tell apart.
+        // `__float128` also has 16 bytes, and the encoding does not distinguish it.
         (b"long double" | b"complex long double" | b"_Complex long double", true, 12 | 16) => Scalar::X87(bytes),
         _ => Scalar::Float(bytes),
     };
@@ -208,7 +207,7 @@ impl Walk<'_, '_> {
             Body::Array(array) => {
                 let before = self.leaves.len();
                 self.any(array.contents, bit, depth + 1)?;
-                // A flexible one has an alignment and no elements.
+                // A flexible array has an alignment but no elements.
                 if array.count == 0 {
                     self.leaves.truncate(before);
                     return Some(());

@@ -1,4 +1,4 @@
-//! Tables that are written and read again, in both byte orders, and damaged ones.
+//! Tables that are written and read again, in both byte orders, and damaged tables.
 
 use backtrail_args::abi::{Abi, Bank, Passing, Storage};
 use backtrail_args::table::write::{self, Call, Function, Places, Signature, Site, Told};
@@ -6,7 +6,7 @@ use backtrail_args::table::{Operation, Parameter, Step, Table, Value, Values};
 use backtrail_args::{ErrorKind, fuzz};
 use backtrail_wire::Endian;
 
-/// Numbers that are the same in every run.
+/// Random numbers that are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -132,7 +132,7 @@ fn is_same(table: &Table<'_>, value: Value, told: &Told) -> bool {
     }
 }
 
-/// Whether these are the values that were told.
+/// Whether these are the values that were written.
 fn are_same(table: &Table<'_>, values: Option<Values<'_>>, told: &[Told]) -> bool {
     let values: Vec<Value> = values
         .into_iter()
@@ -225,7 +225,7 @@ fn what_is_written_is_read() {
     }
 }
 
-/// A place between calls holds from its instruction to the next place or call, and says nothing of
+/// A place between calls holds from its instruction to the next place or call, and describes no
 /// calls.
 #[test]
 fn places_between_calls_hold_where_they_are_told() {

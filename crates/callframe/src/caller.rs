@@ -12,14 +12,13 @@ use crate::rows::{Cfa, Row, Rule, row};
 pub struct Frame {
     /// The registers that are known for sure.
     pub registers: Registers,
-    /// What its callees have left in registers that a function need not preserve, and of which they
-    /// say nothing. Assembly that keeps its CFA in such a register across a call relies on it;
-    /// what rests on it has to be proved.
+    /// Values that callees left in registers they need not preserve and give no rule for. Assembly
+    /// may keep its CFA in such a register across a call; anything derived from it must be proved.
     pub left: Registers,
 }
 
 impl Frame {
-    /// A frame whose registers are these.
+    /// A frame with these registers.
     pub const fn new(registers: Registers) -> Frame {
         Frame {
             registers,
@@ -31,32 +30,32 @@ impl Frame {
 /// A caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Its registers when the call has returned.
+    /// Its registers after the call has returned.
     pub frame: Frame,
-    /// Whether what was left is a signal frame: the caller was interrupted.
+    /// Whether the callee was a signal frame: the caller was interrupted.
     pub signal_frame: bool,
-    /// Whether its place on the stack rests on [`Frame::left`].
+    /// Whether its place on the stack depends on [`Frame::left`].
     pub is_doubtful: bool,
-    /// Where the function begins that was left.
+    /// Start of the callee's function.
     pub start: u64,
 }
 
 /// Why there is no caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// No FDE has the address, or it makes no sense.
+    /// No FDE covers the address, or it makes no sense.
     Entry,
     /// The function has no caller.
     Outermost,
-    /// A register or a word of memory is not known.
+    /// The value of a register or a word of memory is unknown.
     Value,
 }
 
-/// The caller of a frame. `pc` is the address to look up: the frame's program counter, or the byte
-/// before its return address. `word` reads the stack.
+/// Finds the caller of a frame. `pc` is the address to look up: the frame's program counter, or the
+/// byte before its return address. `word` reads the stack.
 ///
 /// # Errors
-/// What is [`Missing`].
+/// The reason why there is no caller: [`Missing`].
 pub fn caller(
     arch: &Arch,
     search: &Search<'_>,
@@ -89,7 +88,7 @@ struct Callee<'f, W> {
 
 impl<W: FnMut(u64) -> Option<u64>> Values for Callee<'_, W> {
     fn register(&mut self, register: Register) -> Option<u64> {
-        // Linkers' rules for linkage tables ask for the pc by the column of the return address.
+        // Linkers' rules for linkage tables refer to the pc by the return address column.
         if register == self.arch.ra && !self.arch.link_register {
             return Some(self.frame.registers.pc);
         }
@@ -151,7 +150,7 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
                 }
             }
         }
-        // Seldom is anything said of it: by signal frames, and by code that jumps to another frame.
+        // Rules for SP are rare: signal frames have them, and code that jumps to another frame.
         if row.rule(arch.sp) == Rule::Unspecified {
             frame.registers.set(arch.sp, cfa.wrapping_add_signed(arch.sp_from_cfa));
         }
@@ -163,7 +162,7 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
         })
     }
 
-    /// What the caller's register is by a rule.
+    /// Applies a rule to get the caller's register.
     fn value<S: Source>(
         &mut self,
         cfa: u64,

@@ -1,26 +1,26 @@
-//! CIEs and FDEs, and how the FDE of an address is found (LSB 5.0, sections 10.6.1 and 10.6.2).
+//! CIEs and FDEs, and finding the FDE of an address (LSB 5.0, sections 10.6.1 and 10.6.2).
 
 use crate::reader::{Cursor, Reader, Source};
 
 /// How the FDE of an address is found.
 #[derive(Clone, Copy, Debug)]
 pub enum Search<'t> {
-    /// By the sorted table of `.eh_frame_hdr`, which lies at this address.
+    /// By the sorted table of the `.eh_frame_hdr` at this address.
     Header(u64),
-    /// By a list of the functions' starts and their FDEs' addresses, sorted.
+    /// By a sorted list of function starts and the addresses of their FDEs.
     List(&'t [(u64, u64)]),
 }
 
-/// Encodings of nearly every `.eh_frame_hdr`: a count of 4 bytes, and entries of twice 4 bytes,
+/// Encodings of nearly every `.eh_frame_hdr`: a 4-byte count, and entries of two 4-byte values
 /// relative to the header.
 const UDATA4: u8 = 0x03;
 const DATAREL_SDATA4: u8 = 0x3b;
-/// No CIE nor FDE is longer.
+/// Longer CIEs and FDEs are rejected.
 const LONGEST: u64 = 1 << 24;
 /// Room for the fields of `.eh_frame_hdr` before its table.
 const HEADER_FIELDS: u64 = 20;
 
-/// Whether the `.eh_frame_hdr` at this address has a table that can be searched.
+/// Whether the `.eh_frame_hdr` at this address has a searchable table.
 pub fn is_searchable(header: u64, source: &mut impl Source) -> bool {
     table(header, &mut Reader::new(source)).is_some_and(|(_, count)| count > 0)
 }
@@ -41,7 +41,7 @@ fn table<S: Source>(header: u64, reader: &mut Reader<'_, S>) -> Option<(u64, u64
 }
 
 impl Search<'_> {
-    /// The address of the last FDE that begins at `pc` or before.
+    /// The address of the last FDE that begins at or before `pc`.
     pub(crate) fn find<S: Source>(&self, pc: u64, reader: &mut Reader<'_, S>) -> Option<u64> {
         match self {
             Search::Header(header) => search(*header, pc, reader),
@@ -75,7 +75,7 @@ fn search<S: Source>(header: u64, pc: u64, reader: &mut Reader<'_, S>) -> Option
     Some(entry(low.checked_sub(1)?)?.1)
 }
 
-/// What a CIE says of its FDEs.
+/// What a CIE says about its FDEs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cie {
     pub(crate) code_align: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Fde {
     pub(crate) instructions: Cursor,
 }
 
-/// The content of the CIE or FDE at this address, behind its length.
+/// The content of the CIE or FDE at this address, after its length.
 fn content<S: Source>(at: u64, reader: &mut Reader<'_, S>) -> Option<Cursor> {
     let mut length = Cursor {
         at,
@@ -133,7 +133,7 @@ impl Fde {
 }
 
 impl Fde {
-    /// An expression so far from the instructions.
+    /// An expression at an offset from the instructions.
     pub(crate) fn expression(&self, bytes: u16, at: i32) -> Cursor {
         let at = self.instructions.at.wrapping_add_signed(at.into());
         Cursor {
@@ -199,7 +199,7 @@ impl Cie {
     }
 }
 
-/// The FDEs of a section one after the other: each one's start and its own address.
+/// The FDEs of a section in order: each one's start and its own address.
 #[derive(Debug)]
 pub struct Entries<'s, S> {
     source: &'s mut S,

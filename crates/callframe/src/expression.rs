@@ -30,7 +30,7 @@ impl Stack {
         self.values.get(self.depth).copied()
     }
 
-    /// The value this far below the top one.
+    /// The value this many entries below the top one.
     fn pick(&self, below: usize) -> Option<u64> {
         let at = self.depth.checked_sub(below)?.checked_sub(1)?;
         self.values.get(at).copied()
@@ -47,7 +47,7 @@ impl Stack {
     }
 }
 
-/// The value of an expression that begins with `cfa` on its stack, where there is one.
+/// Evaluates an expression that begins with `cfa` on its stack, if given.
 pub(crate) fn evaluate<S: Source>(
     code: Cursor,
     cfa: Option<u64>,
@@ -109,7 +109,7 @@ pub(crate) fn evaluate<S: Source>(
     stack.pop()
 }
 
-/// So many bytes of memory; they may lie across two words.
+/// Reads this many bytes of memory, which may span two words.
 fn part(values: &mut impl Values, address: u64, bytes: u8) -> Option<u64> {
     let bits = u32::from(bytes).checked_mul(8).filter(|bits| (8..=64).contains(bits))?;
     let word = values.word(address)?;

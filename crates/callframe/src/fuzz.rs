@@ -1,12 +1,12 @@
-//! What the fuzz target does; it also runs as an ordinary test.
+//! The fuzz target, which also runs as an ordinary test.
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers, aarch64, x86_64};
 
 use crate::{Entries, Frame, Search, Source, caller, is_searchable};
 
-/// Where the bytes are said to lie: so that small numbers in an input are often addresses in it.
+/// The address of the bytes, chosen so that small numbers in an input are often addresses in it.
 pub const AT: u64 = 0x1_0000;
-/// FDEs that are asked.
+/// Maximum number of FDEs to look up.
 const MOST: usize = 64;
 
 struct Bytes<'b>(&'b [u8]);
@@ -31,16 +31,16 @@ fn frame(arch: &Arch, pc: u64) -> Frame {
     {
         registers.set(register, AT + 0x800 + u64::from(register.0) * 64);
     }
-    // Frames lie above it.
+    // Frames lie above the bytes.
     registers.set(arch.sp, AT);
     let mut frame = Frame::new(registers);
-    // Some are only what callees have left.
+    // Some registers are only known as left by callees.
     frame.registers.forget(Register(0));
     frame.left.set(Register(0), AT + 0x800);
     frame
 }
 
-/// The bytes as `.eh_frame`, and as `.eh_frame_hdr`; how many callers were found.
+/// Uses the bytes as `.eh_frame`, and as `.eh_frame_hdr`. Returns how many callers were found.
 pub fn callers(data: &[u8]) -> usize {
     let end = AT.saturating_add(data.len() as u64);
     let mut found = 0;

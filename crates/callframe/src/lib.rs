@@ -1,13 +1,12 @@
-//! Call frame information of the running process, read where it lies: every register that a callee
-//! has saved, in a signal handler.
+//! Call frame information of the running process, read in place: restores every register that a
+//! callee has saved, and works in a signal handler.
 //!
-//! SFrame restores the program counter, the stack pointer and the frame pointer. A frame whose CFA
-//! rests on another register needs what `.eh_frame` says of all its callees. This crate follows
-//! that, one frame at a time.
+//! SFrame restores the program counter, the stack pointer and the frame pointer. If a frame's CFA
+//! depends on another register, the `.eh_frame` rules of all its callees are needed. This crate
+//! follows them one frame at a time.
 //!
-//! It allocates nothing, takes no lock, does not panic, and reads memory only through [`Source`]
-//! and the function that reads the stack. Damaged sections end in an error, after a bounded number
-//! of instructions.
+//! It does not allocate, lock or panic, and reads memory only through [`Source`] and the function
+//! that reads the stack. Damaged sections cause an error after a bounded number of instructions.
 #![no_std]
 #![forbid(unsafe_code)]
 

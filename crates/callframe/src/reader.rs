@@ -1,13 +1,13 @@
-//! Numbers in call frame information (DWARF 5, section 7.6; LSB 5.0, section 10.6), wherever it
-//! lies.
+//! Numbers in call frame information (DWARF 5, section 7.6; LSB 5.0, section 10.6), read from any
+//! memory.
 
 /// Where call frame information is read from.
 pub trait Source {
-    /// Copies words from `address` on; how many there were before the first that cannot be read.
+    /// Copies words from `address` on; returns how many precede the first unreadable one.
     fn copy(&mut self, address: u64, words: &mut [u64]) -> usize;
 }
 
-/// Words that are copied at once: an FDE and its CIE mostly take less than two such windows.
+/// Words that are copied at once: an FDE and its CIE mostly need fewer than two such windows.
 const WINDOW: usize = 32;
 
 /// Bytes of a [`Source`] by their addresses, in the byte order of this machine.
@@ -18,7 +18,7 @@ pub(crate) struct Reader<'s, S> {
     bytes: u64,
 }
 
-/// A stretch of memory that is read from front to back.
+/// A range of memory, read from front to back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) at: u64,
@@ -30,7 +30,7 @@ impl Cursor {
         self.at >= self.end
     }
 
-    /// The next so many bytes, skipped.
+    /// Skips this many bytes, and returns them as a cursor.
     pub(crate) fn skip(&mut self, bytes: u64) -> Option<Cursor> {
         let end = self.at.checked_add(bytes).filter(|end| *end <= self.end)?;
         let skipped = Cursor { at: self.at, end };
@@ -101,7 +101,7 @@ impl<'s, S: Source> Reader<'s, S> {
         Some((value << unused) as i64 >> unused)
     }
 
-    /// The value, and how many bits were given.
+    /// The value, and how many bits its encoding has.
     fn leb(&mut self, cursor: &mut Cursor) -> Option<(u64, u32)> {
         let mut value = 0;
         let mut bits = 0;

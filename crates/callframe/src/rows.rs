@@ -8,7 +8,7 @@ use crate::reader::{Cursor, Reader, Source};
 /// How a register of the caller is restored; 8 bytes, since a handler's stack is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Nothing is said: registers that functions preserve are what they are in the callee.
+    /// No rule is given: callee-saved registers have the same values as in the callee.
     Unspecified,
     Undefined,
     SameValue,
@@ -17,7 +17,7 @@ pub(crate) enum Rule {
     /// The CFA plus this many bytes.
     ValOffset(i32),
     Register(Register),
-    /// Saved where an expression says: its place from the FDE's instructions on, and its length.
+    /// Saved where an expression says: its offset from the FDE's instructions, and its length.
     Expression {
         bytes: u16,
         at: i32,
@@ -47,16 +47,16 @@ impl Row {
     }
 }
 
-/// Rows that can be remembered at a time; compilers nest one.
+/// Rows that can be remembered at a time; compilers nest one level.
 const REMEMBERED: usize = 4;
-/// Instructions beyond this are damage.
+/// More instructions than this mean damage.
 const MOST_INSTRUCTIONS: u32 = 1 << 16;
 
 struct Machine<'r, 's, S> {
     reader: &'r mut Reader<'s, S>,
     fde: &'r Fde,
     pc: u64,
-    /// Where the row at hand begins.
+    /// Where the current row begins.
     location: u64,
     row: Row,
     initial: Row,
@@ -89,7 +89,7 @@ pub(crate) fn row<S: Source>(fde: &Fde, pc: u64, reader: &mut Reader<'_, S>) -> 
 }
 
 impl<S: Source> Machine<'_, '_, S> {
-    /// Runs instructions up to the end, or to the first that is of a later row.
+    /// Runs instructions up to the end, or to the first of a later row.
     fn run(&mut self, mut cursor: Cursor) -> Option<()> {
         while !cursor.is_at_end() {
             self.left = self.left.checked_sub(1)?;
@@ -113,7 +113,7 @@ impl<S: Source> Machine<'_, '_, S> {
 
     fn extended(&mut self, opcode: u8, cursor: &mut Cursor) -> Option<()> {
         match opcode {
-            // DW_CFA_nop, and DW_CFA_AARCH64_negate_ra_state: signatures are taken off every
+            // DW_CFA_nop, and DW_CFA_AARCH64_negate_ra_state: signatures are stripped from every
             // address.
             0x00 | 0x2d => {}
             0x01 => self.location = self.reader.pointer(cursor, self.fde.cie.encoding, None)?,
@@ -203,7 +203,7 @@ impl<S: Source> Machine<'_, '_, S> {
     }
 
     fn set(&mut self, register: u64, rule: Rule) {
-        // Vector registers have higher numbers, and nothing rests on them.
+        // Vector registers have higher numbers, and no CFA depends on them.
         if let Some(place) = usize::try_from(register).ok().and_then(|at| self.row.rules.get_mut(at)) {
             *place = rule;
         }
@@ -235,7 +235,7 @@ impl<S: Source> Machine<'_, '_, S> {
         cursor.skip(bytes)
     }
 
-    /// The length of an expression, and its place from the FDE's instructions on.
+    /// The length of an expression, and its offset from the FDE's instructions.
     fn expression(&mut self, cursor: &mut Cursor) -> Option<(u16, i32)> {
         let code = self.stretch(cursor)?;
         let at = code.at.wrapping_sub(self.fde.instructions.at) as i64;

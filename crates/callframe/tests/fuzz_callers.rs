@@ -1,4 +1,4 @@
-//! The fuzz target, on mutated sections that are right.
+//! The fuzz target, on mutated valid sections.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ fn section() -> Vec<u8> {
 #[test]
 fn mutated_sections() {
     let right = section();
-    // In each CPU's eyes, at three places of each function; the last one's place rests on what a
-    // callee has left.
+    // For each CPU, at three places of each function; the last function's CFA depends on a register
+    // that a callee has left.
     assert_eq!(callers(&right), 2 * 9);
     let mut state = 1u64;
     let mut below = |end: usize| {

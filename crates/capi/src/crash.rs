@@ -1,4 +1,4 @@
-//! Crash reports, for C.
+//! The C functions for crash reports.
 
 use std::ffi::{CStr, c_int};
 use std::panic::AssertUnwindSafe;
@@ -8,8 +8,9 @@ use backtrail_local::crash;
 use crate::handler::options::{self, CrashOptions};
 use crate::{code_of, guarded};
 
-/// Makes all fatal signals report before the process dies of them, and gives the calling thread a
-/// stack for that. Does what [`backtrail_init`](crate::backtrail_init) does, too. Not for handlers.
+/// Makes all fatal signals write a report before the process dies of them, and gives the calling
+/// thread a stack for that. Also does what [`backtrail_init`](crate::backtrail_init) does. Not for
+/// handlers.
 ///
 /// Returns 0, or a negative error number.
 ///

@@ -1,7 +1,6 @@
-//! The C library: `include/backtrail.h` is its interface, `docs/c-library.md` how to use it.
+//! The C library: `include/backtrail.h` is its interface, `docs/c-library.md` explains its use.
 //!
-//! Conversions only: `backtrail_local` does the work. It is for C alone; Rust programs use that
-//! crate.
+//! This crate only converts; `backtrail_local` does the work. Rust programs use that crate instead.
 #![allow(unsafe_code)]
 
 mod crash;
@@ -25,10 +24,10 @@ use std::path::PathBuf;
 
 use handler::options;
 
-/// A path, if there is one.
+/// Converts a C string to a path; `None` for null.
 ///
 /// # Safety
-/// It is null or a string.
+/// `text` is null or a string.
 unsafe fn path(text: *const c_char) -> Option<PathBuf> {
     // SAFETY: as our caller promises.
     let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
@@ -44,12 +43,12 @@ fn guarded(act: impl FnOnce() -> Result<(), c_int> + std::panic::UnwindSafe) -> 
     }
 }
 
-/// The error number of a system error.
+/// The error number of an I/O error.
 fn code_of(error: io::Error) -> c_int {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Makes the tables of all loaded modules. Allocates and locks: not for handlers.
+/// Makes the tables of all loaded modules. Not for handlers: it allocates and locks.
 ///
 /// Returns 0, or a negative error number.
 ///
@@ -80,7 +79,7 @@ pub extern "C" fn backtrail_register_code(start: *const c_void, size: usize) -> 
     guarded(|| backtrail_local::register_code(start.cast(), size).map_err(code_of))
 }
 
-/// Takes back [`backtrail_register_code`].
+/// Undoes [`backtrail_register_code`].
 ///
 /// Returns 0, or a negative error number: `-ENOENT` if no registered code begins at `start`.
 #[unsafe(no_mangle)]

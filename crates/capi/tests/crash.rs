@@ -1,4 +1,4 @@
-//! Programs that crash, and what they say of it.
+//! Programs that crash, and the reports they write.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ const FLAGS: &[&str] = &[
     "-Wno-div-by-zero",
 ];
 
-/// Signal, frames of the report as it has them, and its lines.
+/// A report: its signal, its frames, and its lines.
 struct Report {
     frames: Vec<String>,
     lines: Vec<String>,
@@ -42,7 +42,7 @@ impl Report {
         found.next().unwrap_or_else(|| panic!("{start}: {:?}", self.lines))
     }
 
-    /// The program's functions in the stack, by addr2line.
+    /// The program's functions in the stack, named by addr2line.
     fn functions(&self, program: &Program) -> Vec<String> {
         let path = std::fs::canonicalize(&program.path).unwrap();
         let inside = format!(" {}(+", path.display());
@@ -60,7 +60,7 @@ impl Report {
     }
 }
 
-/// Whether these come one after the other, perhaps with others between them.
+/// Whether these occur in this order, perhaps with others between them.
 fn has_in_order(functions: &[String], expected: &[&str]) -> bool {
     let mut rest = functions.iter();
     expected.iter().all(|name| rest.any(|function| function == name))
@@ -78,7 +78,7 @@ fn every_way_to_crash_is_reported_and_kills_by_its_own_signal() {
         ("raise", libc::SIGFPE, "SIGFPE", &["die", "main"]),
         ("abort", libc::SIGABRT, "SIGABRT", &["die", "main"]),
         ("heap", libc::SIGABRT, "SIGABRT", &["corrupt", "die", "main"]),
-        // What lies above the buffer is gone.
+        // The stack above the buffer is overwritten.
         ("smash", libc::SIGABRT, "SIGABRT", &["smash"]),
         (
             "overflow",
@@ -97,7 +97,7 @@ fn every_way_to_crash_is_reported_and_kills_by_its_own_signal() {
         let report = Report::of(&program, how, signal, name);
         let functions = report.functions(&program);
         if functions.is_empty() {
-            // There is no addr2line, which was said.
+            // There is no addr2line; the skip was reported.
             return;
         }
         assert!(
@@ -117,7 +117,7 @@ fn every_way_to_crash_is_reported_and_kills_by_its_own_signal() {
     }
 }
 
-/// Without `PT_GNU_EH_FRAME`.
+/// A static program without `PT_GNU_EH_FRAME`.
 #[test]
 fn crashes_of_static_programs() {
     let flags = [FLAGS, &["-static"]].concat();
@@ -298,7 +298,7 @@ fn the_program_for_names_gives_arguments_where_there_is_a_table_of_them() {
     assert!(told("main+0x").contains("argv=0x"), "{}", finished.describe());
 }
 
-/// The kernel's core is of the fault itself, and of all threads as they were.
+/// The kernel's core describes the fault itself, and all threads as they were.
 #[test]
 fn a_core_is_written_as_without_a_report() {
     let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {

@@ -1,4 +1,4 @@
-//! The same frames as glibc's `backtrace()`, which goes by `.eh_frame`, on the same stack.
+//! Compares frames with glibc's `backtrace()`, which uses `.eh_frame`, on the same stack.
 
 use crate::common;
 
@@ -23,7 +23,7 @@ fn plain_c() {
     }
 }
 
-/// `gcc -static` leaves no `PT_GNU_EH_FRAME`, and nothing but a search finds `.eh_frame`.
+/// `gcc -static` leaves no `PT_GNU_EH_FRAME`: only a search finds `.eh_frame`.
 #[test]
 fn static_programs() {
     for flags in [
@@ -49,7 +49,7 @@ fn static_programs() {
     }
 }
 
-/// As `sstrip` leaves a program.
+/// Removes the section headers, as `sstrip` does.
 fn take_section_headers(program: &Program) {
     const E_SHOFF: usize = 0x28;
     const E_SHNUM: usize = 0x3c;
@@ -97,8 +97,8 @@ fn exceptions() {
     }
 }
 
-/// Neither glibc nor a copy made by the kernel: where it is forbidden to copy, what a walk from an
-/// alternate stack finds was loaded.
+/// If copying memory is forbidden, walks from an alternate stack load the frames it has
+/// interrupted.
 #[test]
 fn stacks_interrupted_from_an_alternate_one_are_loaded() {
     let Some(program) = compile("alternate.c", WITHOUT, Link::Shared) else {

@@ -1,5 +1,4 @@
-//! The library as its users get it: its header, its exports, its pkg-config file, its ways of being
-//! loaded.
+//! The library as its users get it: header, exports, pkg-config file, and the ways to load it.
 
 use crate::common;
 
@@ -17,7 +16,7 @@ fn header() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/backtrail.h")).unwrap()
 }
 
-/// Names of functions that the header declares: they stand before a bracket at the beginning of a
+/// Names of functions that the header declares: they precede a parenthesis at the beginning of a
 /// declaration.
 fn declared() -> BTreeSet<String> {
     let header = header();
@@ -77,7 +76,7 @@ fn versions_are_those_of_the_script_and_the_header_has_no_other_names() {
         exported,
         named.iter().map(|name| format!("{name}@@BACKTRAIL_0.1")).collect()
     );
-    // A program that was linked with it asks for the version, and runs.
+    // A program linked with the library asks for its version, and runs.
     let Some(program) = compile("interface.c", &[], Link::With(&library)) else {
         return;
     };
@@ -101,7 +100,7 @@ fn the_header_is_c_and_c_plus_plus() {
     }
 }
 
-/// The compiler takes this source, which includes our header.
+/// Whether the compiler accepts this source, which includes our header.
 fn accepts(compiler: &str, options: &[&str], source: &Path) {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let mut check = Command::new(compiler);
@@ -152,7 +151,7 @@ fn promises_of_the_interface() {
     }
 }
 
-/// Two libraries and a program that loads them. The other one's entry has a name of its own.
+/// Two libraries and a program that loads them. The second library's entry has a name of its own.
 fn plugins() -> Option<(PathBuf, PathBuf, Program)> {
     let first = available(program::PLUGIN.build())?;
     let second = available(program::OTHER_PLUGIN.build())?;
@@ -180,8 +179,9 @@ fn libraries_come_and_go() {
     assert!(number(3) >= 30, "libraries came to where others had been: {told}");
 }
 
-/// What a walk goes through that can be unloaded is held against what it was without a system call
-/// while nothing comes, and with one for all else; what has changed is seen behind what has not.
+/// Walks through unloadable modules are rechecked without a system call while nothing is loaded,
+/// and otherwise with a single one for all modules. A changed module is noticed beyond unchanged
+/// ones.
 #[test]
 fn libraries_come_and_go_within_others() {
     let Some((first, second, program)) = plugins() else {
@@ -203,7 +203,7 @@ fn libraries_come_and_go_within_others() {
     );
 }
 
-/// A thread makes the tables of what was opened after `backtrail_init`, and only if it is asked to.
+/// A thread makes the tables of libraries opened after `backtrail_init`, but only if requested.
 #[test]
 fn libraries_that_are_opened_later_are_followed() {
     let Some(plugin) = available(program::PLUGIN.build()) else {
@@ -234,7 +234,7 @@ fn existing_programs_are_taken_over() {
     assert!(ours.status.success(), "{}", ours.describe());
     assert!(by_glibc.stdout.lines().count() > 45, "{}", by_glibc.describe());
     assert_eq!(ours.stdout, by_glibc.stdout);
-    // Seen that it was ours that answered.
+    // Checks that our library answered.
     let mut bindings = Command::new(&program.path);
     bindings.env("LD_PRELOAD", &preload).env("LD_DEBUG", "bindings");
     let told = command::run(&mut bindings, LIMIT).unwrap().stderr;

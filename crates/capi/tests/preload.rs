@@ -1,5 +1,5 @@
-//! The drop-in in real programs that call `backtrace(3)` when they crash: the frames that they
-//! print are those that glibc finds.
+//! The drop-in in real programs that call `backtrace(3)` when they crash: they must print the same
+//! frames as with glibc.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ const FIFO: &str = "fifo";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Frames as glibc's `backtrace_symbols` and LLVM print them: module and offset, or function and
-/// offset, without what differs from run to run.
+/// offset, without parts that differ between runs.
 fn frames(text: &str) -> Vec<String> {
     let inside = |line: &str| {
         let (_, place) = line.split_once('(')?;
@@ -28,8 +28,8 @@ fn frames(text: &str) -> Vec<String> {
     text.lines().filter_map(inside).collect()
 }
 
-/// Starts a program, waits until it sleeps, kills it by a fault, and returns the frames that it
-/// prints of itself.
+/// Starts a program, waits until it sleeps, kills it with a fault, and returns the frames that it
+/// prints.
 fn crash(program: &str, arguments: &[&Path], preload: Option<&Path>) -> Result<Vec<String>, Missing> {
     let mut start = Command::new(program);
     start.args(arguments);
@@ -43,7 +43,7 @@ fn crash(program: &str, arguments: &[&Path], preload: Option<&Path>) -> Result<V
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", running.pid())).unwrap_or_default();
         let sleeps = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'));
         asleep = if sleeps { asleep + 1 } else { 0 };
-        // While it starts, it may sleep shortly.
+        // It may sleep briefly while it starts.
         if asleep > 10 {
             break;
         }
@@ -71,7 +71,7 @@ fn is_alive(pid: u32) -> bool {
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
-/// Compares both; says aloud where the program is not there.
+/// Compares both; reports a skip if the program is not installed.
 fn same_frames(program: &str, arguments: &[&Path], least: usize) {
     let library = preload();
     let both =
@@ -84,7 +84,7 @@ fn same_frames(program: &str, arguments: &[&Path], least: usize) {
     assert_eq!(ours, glibc, "{program}");
 }
 
-/// A file that nobody writes into: who opens it waits.
+/// A pipe without a writer: opening it blocks.
 fn fifo(folder: &Path) -> Option<std::path::PathBuf> {
     let path = folder.join(FIFO);
     let made = available(command::run(Command::new("mkfifo").arg(&path), LIMIT))?;

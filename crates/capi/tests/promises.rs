@@ -1,6 +1,6 @@
-//! "In handlers": what the header promises of functions that handlers may call, and of the handler
-//! that reports crashes, seen in a release build's object code. It refers to nothing that
-//! allocates, locks or panics, and to no function that would have to be bound.
+//! Checks what the header promises "in handlers", and of the crash handler, in a release build's
+//! object code: it refers to nothing that allocates, locks or panics, and to no function that would
+//! have to be bound.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use backtrail_testkit::reached::{Compiler, FRAME, mentions};
 use backtrail_testkit::{available, command, place};
 
-/// Names that code which may panic, or may allocate, refers to.
+/// Parts of the names that code refers to if it may panic or allocate.
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
-/// What is not in the library itself: what the loader has or may have, the program's environment,
-/// and what the compiler makes of copies.
+/// External names that are allowed: from the loader, the program's environment, and what the
+/// compiler emits for copies.
 const EXTERNAL: [&str; 8] = [
     "_dl_find_object",
     "__libc_stack_end",
@@ -43,7 +43,7 @@ pub fn audited_capture() -> handler::capture::Backtrace {
 }
 "#;
 
-/// Of the folders whose functions handlers may call.
+/// Object code of the folders whose functions handlers may call.
 fn audited(name: &str, more: &str) -> std::path::PathBuf {
     let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)).as_the_workspace();
     compiler.library("libc");
@@ -58,7 +58,7 @@ fn audited(name: &str, more: &str) -> std::path::PathBuf {
             if part == "local" { "handler" } else { "c" }
         )
     });
-    // The C functions name what they call by its crate.
+    // The C functions refer to what they call by its crate.
     let module = format!("extern crate self as backtrail_local;\n{}", module.concat());
     compiler.shared_library("audited", &[FRAME, &module, CALLS, more].concat())
 }
@@ -73,7 +73,7 @@ fn symbols(library: &Path) -> Option<String> {
     Some(listing.stdout)
 }
 
-/// Names of symbols that the library has itself, or that it needs.
+/// Names of symbols that the library defines, or that it needs.
 fn names(symbols: &str, needed: bool) -> Vec<&str> {
     let lines = symbols.lines().filter(|line| line.contains(" UND ") == needed);
     let names = lines.filter_map(|line| line.split_whitespace().nth(7)?.split('@').next());
@@ -109,7 +109,7 @@ fn handlers_reach_nothing_that_they_may_not_call() {
     }
 }
 
-/// Seen that the search finds what it is for.
+/// Checks that the search finds forbidden code.
 #[test]
 fn what_panics_or_calls_the_c_library_is_found() {
     let more = "#[unsafe(no_mangle)]\npub extern \"C\" fn audited_more(at: usize) -> i32 {\n\

@@ -1,4 +1,4 @@
-//! Code that is hard to unwind, single-stepped in its own process, beside libgcc's
+//! Single-steps code that is hard to unwind in its own process, and compares with libgcc's
 //! `_Unwind_Backtrace`.
 #![cfg(target_arch = "x86_64")]
 
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use backtrail_testkit::{place, skip};
 use common::{Link, compile, run};
 
-/// What the program says of a part.
+/// The counts that the program prints for a part.
 fn counts(line: &str) -> HashMap<&str, u64> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let pairs = words.chunks_exact(2);
@@ -18,7 +18,7 @@ fn counts(line: &str) -> HashMap<&str, u64> {
         .collect()
 }
 
-/// Each part's counts; of those whose library is there.
+/// The counts of each part whose library is installed.
 fn step(parts: &[&str]) -> Option<Vec<(String, HashMap<String, u64>)>> {
     let source = place::programs().join("steps_inproc.c");
     let program = compile(source.to_str()?, &["-Wl,-z,lazy"], Link::Shared)?;
@@ -62,15 +62,14 @@ fn frames_on_any_register() {
     }
 }
 
-/// No table speaks of it, and libgcc ends there.
+/// No table describes this code, and libgcc's backtraces end there.
 #[test]
 fn code_without_call_frame_information() {
     let Some(all) = step(&["silent", "swscale", "dgemm"]) else {
         return;
     };
     let silent = &all[0].1;
-    // Behind the frame pointer all goes on; where there is none, the chain is short, and never
-    // wrong.
+    // Walks continue through the frame pointer; without one the chain is short, but never wrong.
     assert!(silent["longer"] > 100, "{silent:?}");
     assert!(silent["whole"] < silent["steps"], "{silent:?}");
 }

@@ -1,4 +1,4 @@
-//! Types, through the C interface, from C and from C++.
+//! The types functions of the C interface, called from C and from C++.
 
 use crate::common;
 

@@ -1,7 +1,7 @@
-//! Archives of object files (`ar`; System V, as GNU and LLVM write them, with the long names of GNU
-//! or of BSD), rewritten with other contents of some members.
+//! Archives of object files (`ar`; System V, as GNU and LLVM write them, with GNU's or BSD's long
+//! names), and rewriting them with new contents of some members.
 //!
-//! Everything but contents, sizes and the offsets in the index of symbols stays as it is, to the
+//! Everything except contents, sizes and the offsets in the symbol index stays the same, byte for
 //! byte.
 
 use std::borrow::Cow;
@@ -14,21 +14,21 @@ use crate::edit::Rewritten;
 use crate::header::to_usize;
 use crate::{Error, ErrorKind, Result};
 
-/// What an archive begins with.
+/// The magic number of an archive.
 pub const MAGIC: &[u8] = b"!<arch>\n";
-/// What an archive begins with that has only the names of its members.
+/// The magic number of a thin archive, which has only the names of its members.
 pub const THIN_MAGIC: &[u8] = b"!<thin>\n";
 
-/// Whether a file begins as an archive does, a thin one included.
+/// Whether a file begins like an archive, thin or not.
 pub fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC) || bytes.starts_with(THIN_MAGIC)
 }
 
 const HEADER_BYTES: usize = 60;
-/// Where the size stands in a member's header, in decimal digits.
+/// Location of the size in a member's header, in decimal digits.
 const SIZE: Range<usize> = 48..58;
 const END: &[u8] = b"`\n";
-/// The index of symbols: offsets of 4 bytes and of 8.
+/// Names of the symbol index, with offsets of 4 bytes and of 8.
 const INDEX: &[u8] = b"/               ";
 const INDEX_64: &[u8] = b"/SYM64/         ";
 const LONG_NAMES: &[u8] = b"//              ";
@@ -38,29 +38,29 @@ const LONG_NAMES: &[u8] = b"//              ";
 pub struct Member<'a> {
     /// Its name, for messages.
     pub name: Cow<'a, str>,
-    /// What it holds.
+    /// Its contents.
     pub data: &'a [u8],
     header: &'a [u8],
-    /// BSD's long name, which stands before the data and counts in its size.
+    /// BSD's long name, which precedes the data and counts in its size.
     long_name: &'a [u8],
-    /// Where its header is.
+    /// Offset of its header.
     at: usize,
     is_index: bool,
 }
 
-/// An archive, read.
+/// A parsed archive.
 #[derive(Clone, Debug)]
 pub struct Archive<'a> {
     members: Vec<Member<'a>>,
 }
 
-/// What shall be in the place of a member's data.
+/// The new contents of a member, if they change.
 pub type Change<'a> = Option<Rewritten<'a>>;
 
 impl<'a> Archive<'a> {
     /// Reads the headers of all members.
     ///
-    /// Fails where one makes no sense; the offset is that of the header.
+    /// Fails if a header makes no sense; the offset is that of the header.
     pub fn parse(bytes: &'a [u8]) -> Result<Archive<'a>> {
         let bad = |at: usize| Error::new(ErrorKind::ArchiveMember, at as u64);
         if !bytes.starts_with(MAGIC) {
@@ -105,14 +105,14 @@ impl<'a> Archive<'a> {
         }
     }
 
-    /// All members, in order; also those that are tables of the archive itself.
+    /// All members, in order, including the archive's own tables.
     pub fn members(&self) -> &[Member<'a>] {
         &self.members
     }
 
-    /// Writes the archive with `changes`, one for each member.
+    /// Rewrites the archive with `changes`, one for each member.
     ///
-    /// Fails where the index of symbols can't say where a member is.
+    /// Fails if the symbol index cannot hold a member's new offset.
     pub fn rewrite<'c>(&'c self, changes: &'c [Change<'a>]) -> Result<RewrittenArchive<'c>> {
         let mut end = MAGIC.len();
         let mut places = Vec::with_capacity(self.members.len());
@@ -137,7 +137,7 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// An archive whose members changed.
+/// An archive with changed members.
 pub struct RewrittenArchive<'c> {
     members: Vec<(&'c Member<'c>, Data<'c>)>,
 }
@@ -148,7 +148,7 @@ enum Data<'c> {
 }
 
 impl RewrittenArchive<'_> {
-    /// Writes all of it.
+    /// Writes the whole archive.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(MAGIC)?;
         for (member, data) in &self.members {
@@ -177,8 +177,7 @@ impl RewrittenArchive<'_> {
     }
 }
 
-/// The index with the new offsets: a number of them, they themselves, and the symbols' names, which
-/// stay.
+/// The index with the new offsets: their number, the offsets, and the symbols' names, unchanged.
 fn moved_index(index: &Member<'_>, places: &[(usize, usize)]) -> Result<Vec<u8>> {
     let bad = || Error::new(ErrorKind::ArchiveIndex, index.at as u64);
     let width = if index.header.starts_with(INDEX_64) { 8 } else { 4 };
@@ -207,7 +206,7 @@ fn moved_index(index: &Member<'_>, places: &[(usize, usize)]) -> Result<Vec<u8>>
     Ok(moved)
 }
 
-/// Digits and then spaces.
+/// Parses digits followed by spaces.
 fn decimal(field: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(field).ok()?.trim_end_matches(' ');
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,5 +1,4 @@
-//! Compressed sections (gABI 4.3, "Compressed sections") and the `.gnu_debugdata` file within a
-//! file.
+//! Compressed sections (gABI 4.3, "Compressed sections") and the file embedded in `.gnu_debugdata`.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -15,21 +14,21 @@ use crate::constants::{CHDR_BYTES, CHDR32_BYTES, ELFCOMPRESS_ZLIB, ELFCOMPRESS_Z
 use crate::header::Class;
 use crate::{Error, ErrorKind, Result};
 
-/// A deflate stream cannot expand a byte to more than this many (RFC 1951: 258 bytes from two
-/// bits).
+/// A deflate stream expands a byte to at most this many (RFC 1951: 258 bytes from two bits).
 const ZLIB_RATIO: u64 = 1032;
-/// Debug information rarely expands more: memory for so much is worth having at once.
+/// Debug information rarely expands more, so this much memory is allocated at once.
 const USUAL_RATIO: usize = 8;
-/// What is unpacked at a time where only parts are kept.
+/// How much is unpacked at a time if only parts are kept.
 const PIECE: usize = 128 << 10;
-/// A Zstandard block of four bytes can stand for 128 KiB (RFC 8878, section 3.1.1.2).
+/// A Zstandard block of four bytes can expand to 128 KiB (RFC 8878, section 3.1.1.2).
 const ZSTD_RATIO: u64 = 32 << 10;
 
-/// What `.gnu_debugdata` may expand to: distributions ship a few megabytes of symbols at the most.
+/// Size limit of an unpacked `.gnu_debugdata`: distributions ship at most a few megabytes of
+/// symbols.
 const MAX_DEBUGDATA: u64 = 256 << 20;
-/// And how much a byte of it: symbol tables pack to a fifth.
+/// Limit of its expansion per byte: symbol tables pack to a fifth.
 const XZ_RATIO: u64 = 1024;
-/// What unpacking it may take in KiB: `xz -9` needs 65 MiB.
+/// Memory limit for unpacking it, in KiB: `xz -9` needs 65 MiB.
 const XZ_MEMORY: u32 = 128 << 10;
 
 /// How a section is compressed.
@@ -39,15 +38,15 @@ enum Format {
     Zstandard,
 }
 
-/// A section as the file holds it, which may be compressed.
+/// A section as stored in the file, compressed or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'a> {
-    /// Address in the file's own terms (svma); 0 for what is not loaded.
+    /// Address in the file's own terms (svma); 0 if it is not loaded.
     pub address: u64,
-    /// Without the header of a compressed one.
+    /// Without the compression header.
     data: &'a [u8],
-    /// How it is compressed, and how many bytes it is unpacked; no more than the format can pack
-    /// into its length.
+    /// How it is compressed, and its unpacked size in bytes; no more than the format can pack into
+    /// its length.
     compression: Option<(Format, u64)>,
     /// Offset in the file, for errors.
     at: u64,
@@ -81,8 +80,7 @@ impl<'a> Packed<'a> {
         Packed::plain(packed, address, at).compressed(format, ratio, size)
     }
 
-    /// A `.zdebug_*` section, as older GNU tools wrote them: "ZLIB", the size in big-endian, a zlib
-    /// stream.
+    /// A `.zdebug_*` section of older GNU tools: "ZLIB", the big-endian size, a zlib stream.
     pub(crate) fn zdebug(data: &'a [u8], address: u64, at: u64) -> Result<Packed<'a>> {
         if !data.starts_with(b"ZLIB") {
             return Err(Error::new(ErrorKind::Decompress, at));
@@ -101,7 +99,7 @@ impl<'a> Packed<'a> {
         })
     }
 
-    /// Bytes of its contents, by what it says itself.
+    /// Size of its contents in bytes, as stated in its header.
     pub fn unpacked_len(&self) -> u64 {
         self.compression.map_or(self.data.len() as u64, |(_, size)| size)
     }
@@ -115,12 +113,12 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Zstandard frames, one after the other, as linkers that compress in parallel write them.
+    /// Consecutive Zstandard frames, as written by linkers that compress in parallel.
     fn decode_zstandard(&self, len: u64) -> Result<Cow<'a, [u8]>> {
         let (mut rest, mut out) = (self.data, Vec::new());
         while !rest.is_empty() {
             let frame = StreamingDecoder::new(&mut rest).map_err(|_| self.damaged())?;
-            // A byte more than there should be is enough to see.
+            // One byte more than expected is enough to detect a wrong size.
             let most = len - out.len() as u64 + 1;
             let read = frame.take(most).read_to_end(&mut out);
             if read.is_err() || out.len() as u64 > len {
@@ -133,15 +131,15 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Parts of its contents by their offsets, which rise: a stream is unpacked to the end of the
-    /// last one, and nothing else of it is kept. `None` where it is no such stream, so that to
-    /// unpack it at all is to unpack the whole.
+    /// Unpacks parts of the contents, given by ascending offsets: the stream is unpacked up to the
+    /// end of the last part, and only the parts are kept. `None` for other formats, which can only
+    /// be unpacked as a whole.
     pub fn unpack_parts(&self, parts: &[Range<u64>]) -> Result<Option<Vec<Vec<u8>>>> {
         let Some((Format::Zlib, _)) = self.compression else {
             return Ok(None);
         };
         let mut stream = ZlibDecoder::new(self.data);
-        // What is not kept goes through memory that stays in the cache.
+        // Unwanted bytes go through a buffer that stays in the cache.
         let mut piece = vec![0; PIECE];
         let mut held = 0..0;
         let mut unpacked = Vec::with_capacity(parts.len());
@@ -166,10 +164,11 @@ impl<'a> Packed<'a> {
         Ok(Some(unpacked))
     }
 
-    /// A zlib stream of which `len` is told.
+    /// Unpacks a zlib stream with a stated size of `len`.
     fn inflate(&self, len: u64) -> Result<Cow<'a, [u8]>> {
         let len = usize::try_from(len).map_err(|_| self.damaged())?;
-        // As much as is usual at first, and then no more than twice what came: lengths may lie.
+        // Allocate the usual amount first, then at most twice what has arrived: stated sizes may be
+        // wrong.
         let mut out = vec![0; len.min(self.data.len().saturating_mul(USUAL_RATIO))];
         let mut inflater = Decompress::new(true);
         loop {
@@ -190,7 +189,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// The ELF file within `.gnu_debugdata`; `None` if the stream is damaged or expands beyond any use.
+/// Unpacks the ELF file in `.gnu_debugdata`; `None` if the stream is damaged or unreasonably large.
 pub(crate) fn unpack_debugdata(xz: &[u8]) -> Option<Vec<u8>> {
     let most = MAX_DEBUGDATA.min((xz.len() as u64).saturating_mul(XZ_RATIO));
     let mut out = Vec::new();
@@ -208,7 +207,7 @@ mod tests {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
-    /// Packed by the xz tool, which the decoder knows nothing of.
+    /// Packs data with the xz tool, which is independent of the decoder.
     fn packed(data: &[u8], options: &[&str]) -> Option<Vec<u8>> {
         let spawned = Command::new("xz")
             .arg("-c")
@@ -228,7 +227,7 @@ mod tests {
         Some(output.stdout)
     }
 
-    /// What the stream of these bytes says of itself, and how much it is said to be.
+    /// A compressed section with a stream of these bytes and this stated size.
     fn zlib(data: &[u8], size: u64) -> Vec<u8> {
         let mut stream = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
         stream.write_all(data).unwrap();
@@ -242,7 +241,7 @@ mod tests {
 
     #[test]
     fn parts_of_sections_are_what_the_whole_has_there() {
-        // One that packs to a half, and one that packs to a thousandth.
+        // One section that packs to a half, and one that packs to a thousandth.
         for data in [sample(), vec![7; 500_000]] {
             let len = data.len() as u64;
             let section = zlib(&data, len);
@@ -262,7 +261,7 @@ mod tests {
                 assert!(unpacked.iter().eq(expected), "{parts:?}");
             }
             assert!(packed.unpack_parts(&[0..1, 5..len + 1]).is_err());
-            // What is cut off is missed only by those who ask for it.
+            // A truncated end matters only to callers who ask for it.
             let cut = packed_section(&section[..section.len() - 5]).unwrap();
             assert!(
                 cut.unpack().is_err() && cut.unpack_parts(&[0..0, 10..1000]).unwrap().unwrap()[1] == data[10..1000]

@@ -1,5 +1,4 @@
-//! Names and numbers of the ELF specification (gABI 4.3) and of its GNU extensions, as far as they
-//! are read here.
+//! Names and numbers of the ELF specification (gABI 4.3) and its GNU extensions that are used here.
 
 pub(crate) const ELFCLASS32: u8 = 1;
 pub(crate) const ELFCLASS64: u8 = 2;
@@ -31,7 +30,7 @@ pub(crate) const X86_64_RELOCATIONS: [u32; 4] = [10, 1, 2, 24];
 pub(crate) const AARCH64_RELOCATIONS: [u32; 4] = [258, 257, 261, 260];
 /// `R_390_32`, `_64`, `_PC32` and `_PC64`.
 pub(crate) const S390X_RELOCATIONS: [u32; 4] = [4, 22, 5, 23];
-/// `R_386_32` and `_PC32`; the machine has none of 8 bytes.
+/// `R_386_32` and `_PC32`; the machine has no 8-byte ones.
 pub(crate) const I386_RELOCATIONS: [u32; 4] = [1, R_NONE, 2, R_NONE];
 /// `R_ARM_ABS32` and `_REL32`.
 pub(crate) const ARM_RELOCATIONS: [u32; 4] = [2, R_NONE, 3, R_NONE];
@@ -54,7 +53,7 @@ pub(crate) const PN_XNUM: u16 = 0xffff;
 /// `e_shstrndx`: the number is in `sh_link` of section 0.
 pub(crate) const SHN_XINDEX: u16 = 0xffff;
 pub(crate) const SHN_UNDEF: u16 = 0;
-/// Section numbers from here on have meanings of their own.
+/// Section numbers from here on are reserved for special meanings.
 pub(crate) const SHN_LORESERVE: u16 = 0xff00;
 
 pub(crate) const PT_LOAD: u32 = 1;
@@ -141,7 +140,7 @@ pub(crate) const E_SHOFF: u64 = 40;
 pub(crate) const E_PHENTSIZE: u64 = 54;
 pub(crate) const E_PHNUM: u64 = 56;
 
-/// Segments are aligned to pages of up to 2 MiB; what asks for more than a GiB is damaged.
+/// Segments are aligned to pages of up to 2 MiB; more than a GiB means damage.
 pub(crate) const MAX_SEGMENT_ALIGN: u64 = 1 << 30;
-/// No CPU has addresses of more bits in user space; sums of two stay far from an overflow.
+/// No CPU has wider user-space addresses, and the sum of two cannot overflow.
 pub(crate) const MAX_ADDRESS: u64 = 1 << 62;

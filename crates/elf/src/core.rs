@@ -1,8 +1,8 @@
-//! Cores (`elf(5)`, "Notes"; `core(5)`): the memory and the threads of a process that ended, or was
+//! Cores (`elf(5)`, "Notes"; `core(5)`): the memory and the threads of a process that ended or was
 //! copied.
 //!
-//! From the kernel, gdb's `gcore` and qemu's user mode. A core that was cut off is read as far as
-//! it goes: [`Core::missing`] says how much its headers promise beyond.
+//! Reads cores of the kernel, gdb's `gcore` and qemu's user mode. A truncated core is read as far
+//! as possible: [`Core::missing`] is the number of bytes that its headers describe past its end.
 
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
@@ -11,14 +11,14 @@ use crate::constants::{NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, P
 use crate::{Error, ErrorKind, Result};
 use crate::{Image, Kind, Segment};
 
-/// `struct elf_prstatus`: the same places on every 64-bit CPU.
+/// `struct elf_prstatus`: the same offsets on every 64-bit CPU.
 mod prstatus {
     pub(super) const CURSIG: usize = 12;
     pub(super) const PID: usize = 32;
     pub(super) const REG: usize = 112;
 }
 
-/// `struct elf_prpsinfo`: the same places on every 64-bit CPU.
+/// `struct elf_prpsinfo`: the same offsets on every 64-bit CPU.
 mod prpsinfo {
     pub(super) const PID: usize = 24;
     pub(super) const FNAME: usize = 40;
@@ -32,7 +32,7 @@ mod prpsinfo {
 pub struct Thread {
     /// `pr_pid`.
     pub tid: u32,
-    /// `pr_cursig`: the signal that it had stopped or died with; 0 without one.
+    /// `pr_cursig`: the signal that it stopped or died with; 0 if none.
     pub signal: u16,
     /// `pr_reg`.
     pub registers: Registers,
@@ -54,7 +54,7 @@ pub struct Process {
 pub struct MappedRange {
     /// First address.
     pub start: u64,
-    /// Address behind the last.
+    /// Address after the last byte.
     pub end: u64,
     /// Offset of the first byte in the file, in bytes.
     pub file_offset: u64,
@@ -62,18 +62,18 @@ pub struct MappedRange {
     pub path: String,
 }
 
-/// A piece of memory (`PT_LOAD`).
+/// A range of memory (`PT_LOAD`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load<'a> {
     /// First address.
     pub start: u64,
-    /// Address behind the last.
+    /// Address after the last byte.
     pub end: u64,
-    /// Whether it may be written to.
+    /// Whether it is writable.
     pub writable: bool,
-    /// Whether code may run there.
+    /// Whether it is executable.
     pub executable: bool,
-    /// Its first bytes, as many as the core holds of it; perhaps none.
+    /// Its first bytes, as far as the core contains them; may be empty.
     pub bytes: &'a [u8],
 }
 
@@ -84,29 +84,30 @@ pub struct Core<'a> {
     pub arch: &'static Arch,
     /// Its byte order.
     pub endian: Endian,
-    /// The threads; the kernel begins with the one that died.
+    /// The threads; the kernel puts the one that died first.
     pub threads: Vec<Thread>,
-    /// The process, where it is told.
+    /// The process, if the core describes it.
     pub process: Option<Process>,
-    /// The mapped files, where they are told.
+    /// The mapped files, if the core lists them.
     pub files: Vec<MappedRange>,
     /// The auxiliary vector: types and values.
     pub auxv: Vec<(u64, u64)>,
     /// `si_signo` of the signal that the process died with (`NT_SIGINFO`).
     pub signal: Option<u32>,
-    /// The memory, by rising address.
+    /// The memory, by ascending address.
     pub loads: Vec<Load<'a>>,
-    /// Bytes that the headers promise beyond the file's end.
+    /// Number of bytes that the headers describe past the file's end.
     pub missing: u64,
-    /// What was wrong with the notes; those before it were read.
+    /// Error in the notes; those before it were read.
     pub damage: Option<Error>,
 }
 
 impl<'a> Core<'a> {
-    /// Reads a core. The memory that it takes is bounded by the length of its headers and notes.
+    /// Reads a core. The memory that it allocates is bounded by the length of its headers and
+    /// notes.
     ///
     /// # Errors
-    /// Where it is no ELF file, none of a CPU that is known, no core, cut off within its headers,
+    /// If it is not an ELF file, not for a supported CPU, not a core, cut off within its headers,
     /// or has no thread.
     pub fn parse(bytes: &'a [u8]) -> Result<Core<'a>> {
         let image = Image::parse(bytes)?;
@@ -154,7 +155,7 @@ impl<'a> Core<'a> {
             offset: segment.offset.saturating_add(at as u64).saturating_add(error.offset),
             ..error
         };
-        // The entries of cores are aligned to four bytes, whatever the header says.
+        // Entries in cores are aligned to four bytes, whatever the header says.
         let aligned = |len: u32| (len as usize).next_multiple_of(4);
         let mut at = 0usize;
         while at < data.len() {
@@ -178,7 +179,7 @@ impl<'a> Core<'a> {
         Ok(())
     }
 
-    /// One note; errors count from its first byte.
+    /// Reads a note; errors count from its first byte.
     fn read_note(&mut self, kind: u32, desc: Bytes<'a>) -> Result<()> {
         match kind {
             NT_PRSTATUS => {
@@ -228,7 +229,7 @@ fn loads<'a>(image: &Image<'a>) -> Vec<Load<'a>> {
     loads
 }
 
-/// The count of entries and the size of a page, the entries in pages, then their paths.
+/// The number of entries and the page size, then the entries in pages, then their paths.
 fn mapped_files(desc: Bytes<'_>) -> Result<Vec<MappedRange>> {
     const HEADER: usize = 16;
     const ENTRY: usize = 24;

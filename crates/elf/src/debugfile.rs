@@ -1,5 +1,5 @@
-//! Finding what was split off: separate debug files and dwz's supplementary files, as GDB's manual
-//! describes it ("Debugging Information in Separate Files").
+//! Finds separate debug files and dwz's supplementary files, as GDB's manual describes ("Debugging
+//! Information in Separate Files").
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -11,9 +11,9 @@ use crate::map::{MappedFile, open_regular};
 
 const SYSTEM_DEBUG: &str = "/usr/lib/debug";
 
-/// Where debug files are looked for.
+/// Directories that are searched for debug files.
 ///
-/// All paths are those that the traced program would use; `root` is put before them
+/// All paths are those that the traced program would use; `root` is prepended to them
 /// (`/proc/PID/root` for a process in another mount namespace). Symbolic links with absolute
 /// targets are followed from the caller's own root.
 #[derive(Clone, Debug)]
@@ -37,22 +37,22 @@ impl Search {
         }
     }
 
-    /// The same under another root.
+    /// The same search under another root.
     #[must_use]
     pub fn with_root(mut self, root: impl Into<PathBuf>) -> Search {
         self.root = root.into();
         self
     }
 
-    /// Searches `dir` too, before those that were there.
+    /// Also searches `dir`, before the previous directories.
     #[must_use]
     pub fn with_dir(mut self, dir: impl Into<PathBuf>) -> Search {
         self.dirs.insert(0, dir.into());
         self
     }
 
-    /// The debug file of the module at `path`: by its build id, else by its `.gnu_debuglink`. What
-    /// is returned was checked: it has the same build id, or the CRC that the link says.
+    /// The debug file of the module at `path`: found by its build id, otherwise by its
+    /// `.gnu_debuglink`. Verified: it has the same build id, or the CRC in the link.
     pub fn debug_file(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {
         if let Some(build_id) = file.build_id()
             && let Some(found) = self.by_build_id(build_id)
@@ -63,7 +63,7 @@ impl Search {
         self.by_debuglink(path, link.name, link.crc)
     }
 
-    /// `DIR/.build-id/xx/yyyy.debug` in each directory, where that file has this build id.
+    /// `DIR/.build-id/xx/yyyy.debug` in the debug directories, if that file has this build id.
     pub fn by_build_id(&self, build_id: &[u8]) -> Option<PathBuf> {
         let relative = build_id_path(build_id)?;
         let candidates = self.dirs.iter().map(|dir| self.rooted(&dir.join(&relative)));
@@ -71,10 +71,10 @@ impl Search {
     }
 
     /// The file called `name` in the module's directory, in `.debug` there, or in its directory
-    /// under each debug directory, where its CRC-32 is `crc`.
+    /// under each debug directory, if its CRC-32 is `crc`.
     pub fn by_debuglink(&self, module: &Path, name: &[u8], crc: u32) -> Option<PathBuf> {
         let name = Path::new(OsStr::from_bytes(name));
-        // A link is a file's name. One with directories in it would lead anywhere.
+        // A link is a file name. Directories in it could lead anywhere.
         let mut components = name.components();
         let plain = matches!(
             (components.next(), components.next()),
@@ -93,16 +93,16 @@ impl Search {
             .find(|path| crc_of_file(path).is_ok_and(|found| found == crc))
     }
 
-    /// The supplementary file that `link`, found in the file at `debug_path`, names: by its path,
-    /// else by its build id in the `.dwz` and `.build-id` folders of each debug directory. Its
-    /// build id is checked.
+    /// The supplementary file of `link`, which was found in the file at `debug_path`: by its path,
+    /// otherwise by its build id in the `.dwz` and `.build-id` folders of each debug directory. Its
+    /// build id is verified.
     pub fn supplementary(&self, debug_path: &Path, link: &AltLink<'_>) -> Option<PathBuf> {
         let named = Path::new(OsStr::from_bytes(link.path));
         let dir = debug_path.parent().unwrap_or(Path::new("/"));
         let beside = if named.is_absolute() {
             self.rooted(named)
         } else {
-            // The path of the debug file came out of this search and has its root already.
+            // The debug file's path comes from this search and already includes the root.
             dir.join(named)
         };
         let in_dwz = named.file_name().into_iter().flat_map(|name| {
@@ -137,7 +137,7 @@ fn has_build_id(path: &Path, build_id: &[u8]) -> bool {
     File::parse(file.bytes()).is_ok_and(|file| file.build_id() == Some(build_id))
 }
 
-/// CRC-32 of a whole file, read piece by piece.
+/// CRC-32 of a whole file, read in pieces.
 fn crc_of_file(path: &Path) -> io::Result<u32> {
     let mut file = open_regular(path)?;
     let mut crc = crc32fast::Hasher::new();

@@ -1,4 +1,4 @@
-//! The dynamic symbol table where there are no section headers (gABI 4.3, "Dynamic section").
+//! The dynamic symbol table of files without section headers (gABI 4.3, "Dynamic section").
 
 use backtrail_arch::Cpu;
 use backtrail_wire::Bytes;
@@ -13,8 +13,8 @@ pub(crate) struct DynamicTable<'a> {
     pub(crate) strings: &'a [u8],
 }
 
-/// `DT_SYMTAB` and `DT_STRTAB`. The dynamic section does not say how many symbols there are: a hash
-/// table does.
+/// `DT_SYMTAB` and `DT_STRTAB`. The number of symbols is not in the dynamic section; a hash table
+/// gives it.
 pub(crate) fn symbol_table<'a>(image: &Image<'a>) -> Option<DynamicTable<'a>> {
     let segment = image.segments().iter().find(|segment| segment.kind == PT_DYNAMIC)?;
     let entries = image.bytes_in_order(image.segment_bytes(segment)?);

@@ -1,10 +1,10 @@
-//! `.eh_frame` of a program that does not say where it is: no section headers and no
-//! `PT_GNU_EH_FRAME`, as `gcc -static` links and `strip --strip-section-headers` leaves them.
+//! Finds `.eh_frame` in programs that do not say where it is: no section headers and no
+//! `PT_GNU_EH_FRAME`, as left by `gcc -static` and `strip --strip-section-headers`.
 //!
-//! The section is a chain of entries, each with its length, which ends in an entry of length 0 (LSB
-//! 5.0, section 10.6). What is taken for it begins with a CIE that has an augmentation, leads from
-//! entry to entry up to that end, and each of its FDEs describes code of the program. Other data
-//! does not look so.
+//! The section is a chain of entries, each with its length, that ends in an entry of length 0 (LSB
+//! 5.0, section 10.6). A match begins with a CIE that has an augmentation and leads from entry to
+//! entry to that end, and each of its FDEs describes code of the program. Other data does not
+//! match.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,14 +14,14 @@ use backtrail_wire::Bytes;
 use crate::header::to_usize;
 use crate::{Image, SectionData};
 
-/// Chains with fewer FDEs are not believed.
+/// Chains with fewer FDEs are rejected.
 const FEWEST_FDES: usize = 2;
-/// The section is aligned to this.
+/// Alignment of the section.
 const ALIGN: usize = 8;
 const LONGEST_ENTRY: usize = 1 << 24;
 
-/// The longest chain of entries in a segment that is not written to; `None` where there is none,
-/// and for relocatable files.
+/// The longest chain of entries in a read-only segment; `None` if there is no chain, and for
+/// relocatable files.
 pub(crate) fn search<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     let code = image.code_ranges();
     let segments = image
@@ -40,7 +40,7 @@ pub(crate) fn search<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
     chains.max_by_key(|found| found.data.len())
 }
 
-/// Where the longest chain lies in a segment that is loaded at `address`.
+/// The location of the longest chain in a segment that is loaded at `address`.
 fn longest(data: Bytes<'_>, address: u64, code: &[Range<u64>]) -> Option<Range<usize>> {
     let misaligned = to_usize(address) % ALIGN;
     let aligned = |at: usize| (at + misaligned).next_multiple_of(ALIGN) - misaligned;
@@ -48,7 +48,7 @@ fn longest(data: Bytes<'_>, address: u64, code: &[Range<u64>]) -> Option<Range<u
     let mut at = 0;
     while at < data.len() {
         at = aligned(at);
-        // A chain from an entry of one that broke would break there too.
+        // A chain that begins within a broken one would break at the same entry.
         at = match chain(data, at, address, code) {
             Ok(end) => {
                 if best.as_ref().is_none_or(|best| end - at > best.len()) {
@@ -63,7 +63,7 @@ fn longest(data: Bytes<'_>, address: u64, code: &[Range<u64>]) -> Option<Range<u
     best
 }
 
-/// The end of the chain of entries that begins here, its last entry of length 0 excluded; or the
+/// The end of the chain of entries that begins here, without its last entry of length 0; or the
 /// entry that breaks it.
 fn chain(data: Bytes<'_>, start: usize, address: u64, code: &[Range<u64>]) -> Result<usize, usize> {
     let mut at = start;
@@ -77,8 +77,8 @@ fn chain(data: Bytes<'_>, start: usize, address: u64, code: &[Range<u64>]) -> Re
     if fdes < FEWEST_FDES { Err(at) } else { Ok(at) }
 }
 
-/// The end of an entry that makes sense, and whether it is an FDE. `known` is the CIE that was seen
-/// last, mostly that of the next FDE.
+/// The end of a valid entry, and whether it is an FDE. `known` is the last CIE that was seen,
+/// mostly that of the next FDE.
 fn entry(
     data: Bytes<'_>,
     at: usize,
@@ -107,7 +107,7 @@ fn entry(
     *known = Some(cie);
     if back != 0 {
         let function = initial_location(data, at + 8, address, cie.encoding)?;
-        // What the linker has dropped begins at 0.
+        // Functions that the linker dropped begin at 0.
         let is_code = function == 0 || code.iter().any(|range| range.contains(&function));
         return is_code.then_some((end, true));
     }
@@ -120,8 +120,8 @@ struct Cie {
     encoding: u8,
 }
 
-/// The encoding of addresses in a CIE's FDEs; `None` where there is no CIE with an augmentation
-/// that says so.
+/// The encoding of addresses in a CIE's FDEs; `None` if there is no CIE with an augmentation that
+/// gives it.
 fn cie_encoding(data: Bytes<'_>, at: usize) -> Option<u8> {
     let length = data.u32(at).ok()? as usize;
     let (id, version) = (data.u32(at + 4).ok()?, data.u8(at + 8).ok()?);

@@ -1,4 +1,4 @@
-//! What was wrong with an ELF file, and where.
+//! Errors in ELF files, and their positions.
 
 use core::fmt;
 
@@ -10,75 +10,76 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 pub enum ErrorKind {
     /// The file does not begin with the magic number of ELF.
     NotElf,
-    /// `EI_CLASS` is not `ELFCLASS64`, or, where code does not matter, neither of the two.
+    /// `EI_CLASS` is not `ELFCLASS64`, or, if the code does not matter, neither `ELFCLASS32` nor
+    /// `ELFCLASS64`.
     Class(u8),
     /// `EI_DATA` is neither little-endian nor big-endian.
     ByteOrder(u8),
-    /// `e_machine` is none of x86-64, AArch64 and s390x.
+    /// `e_machine` is not x86-64, AArch64 or s390x.
     Machine(u16),
     /// The machine does not exist in this byte order.
     MachineByteOrder(u16),
-    /// `e_type` is none of relocatable, executable, shared and core.
+    /// `e_type` is not relocatable, executable, shared or core.
     Type(u16),
     /// `e_phentsize` is not the size of a program header.
     ProgramHeaderSize(u16),
-    /// The data ends before what the headers promise.
+    /// The data ends before the end that the headers give.
     Truncated {
         /// Bytes that are missing.
         missing: u64,
     },
-    /// A compressed section says something impossible about its size.
+    /// A compressed section states an impossible size.
     CompressedSize(u64),
-    /// The type of a section's compression is not known.
+    /// A section's compression type is not known.
     Compression(u32),
     /// Compressed data is damaged.
     Decompress,
-    /// A relocation of a type that tables about code don't have.
+    /// A relocation of a type that tables about code don't use.
     Relocation(u32),
-    /// The relocations of an object for a machine (`e_machine`) whose relocations are not known.
+    /// Relocations for a machine (`e_machine`) whose relocations are not known.
     RelocationMachine(u16),
-    /// A relocation of bytes that its section doesn't have, by their offset in the section.
+    /// A relocation of bytes outside its section, by their offset in the section.
     RelocationOffset(u64),
-    /// A relocation with a symbol that its symbol table doesn't have.
+    /// A relocation with a symbol that its symbol table doesn't contain.
     RelocationSymbol(u64),
-    /// The relocations of a section that has to be read are of a sort that is not known
-    /// (`sh_type`).
+    /// A section that has to be read has relocations of an unknown section type (`sh_type`).
     RelocationSort(u32),
-    /// A section with code for which the file has no symbol that a relocation could name.
+    /// A section with code that no symbol for a relocation belongs to.
     NoSymbol(u64),
-    /// Several sections of one name where all others have one.
+    /// Several sections with the same name, of which other files have one.
     Several(u64),
-    /// A member of an archive without a header that makes sense, or cut off.
+    /// An archive member with an invalid header, or cut off.
     ArchiveMember,
-    /// An archive's index of symbols that is of another sort than GNU's, damaged, or unable to say
-    /// where a member is.
+    /// An archive's symbol index is not GNU's, is damaged, or cannot hold a member's offset.
     ArchiveIndex,
     /// Only executables and shared libraries can get a table.
     NotLinked,
-    /// The file has no loaded segment.
+    /// The file has no loaded segments.
     NotLoaded,
-    /// A loaded segment that is out of order or can't be mapped.
+    /// Loaded segments are out of order or can't be mapped.
     Segments,
     /// More headers than the ELF header can count.
     TooManyHeaders(u64),
-    /// The section headers lie outside the file or have another size.
+    /// The section headers lie outside the file or have the wrong size.
     SectionHeaders,
-    /// So many bytes follow what ELF knows of: programs find their own data by the file's end.
+    /// This many bytes follow the last part that ELF describes: programs find their own data from
+    /// the file's end.
     Appended(u64),
-    /// The dynamic linker, which kernels before 6.7 can't load with a segment behind its last one.
+    /// The file is the dynamic linker, which kernels before 6.7 can't load with a segment after its
+    /// last one.
     DynamicLinker,
-    /// The file is no core.
+    /// The file is not a core.
     NotCore,
-    /// A note says that it is longer than what holds it, or that it has more entries than bytes.
+    /// A note is longer than its container, or has more entries than bytes.
     Note(u32),
-    /// No note of the core has a thread's registers.
+    /// The core has no note with a thread's registers.
     NoThreads,
-    /// The program headers can't grow where they are: something that code may refer to stands right
-    /// behind them.
+    /// The program headers can't grow in place: something that code may refer to follows them
+    /// directly.
     NoRoom,
 }
 
-/// A failed read of ELF: what was wrong, and the byte where it was.
+/// An error in an ELF file, and the position of the byte at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
     /// What was wrong.
@@ -97,7 +98,7 @@ impl From<backtrail_wire::Error> for Error {
     fn from(error: backtrail_wire::Error) -> Self {
         let missing = match error.kind {
             backtrail_wire::ErrorKind::Truncated { missing } => missing,
-            // ELF has neither LEB128 numbers nor bit ranges; a string without an end lacks its zero
+            // ELF has neither LEB128 numbers nor bit ranges; an unterminated string lacks its zero
             // byte.
             _ => 1,
         };

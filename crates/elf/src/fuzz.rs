@@ -1,12 +1,12 @@
-//! What fuzzing runs: every function that reads untrusted bytes.
+//! Fuzz targets: every function that reads untrusted bytes.
 
 use crate::archive::Archive;
 use crate::constants::PT_GNU_SFRAME;
 use crate::edit::{ObjectField, ObjectTable};
 use crate::{Error, File, Image, Kind, Segment, Symbols, Table, edit};
 
-/// Parses `data` as a file of a known machine, as memory, and as a file of any, and asks for
-/// everything that they can tell.
+/// Parses `data` as a file of a known machine, as memory, and as a file of any machine, and reads
+/// everything in them.
 pub fn image(data: &[u8]) {
     for parsed in [Image::parse(data), Image::parse_memory(data, 0x7f12_3456_7000)] {
         let Ok(image) = parsed else { continue };
@@ -19,7 +19,7 @@ pub fn image(data: &[u8]) {
 
 fn touch_file(file: &File<'_>) {
     let _ = (file.build_id(), file.debuglink(), file.debugaltlink());
-    // Decompressing costs up to a thousandfold; the first sections show all there is to see.
+    // Decompressing may expand a thousandfold; the first sections are enough.
     for section in file.sections().iter().take(64) {
         if let Err(error) = file.contents(section).and_then(|_| file.relocated(section)) {
             let _ = error.to_string();
@@ -52,8 +52,8 @@ fn touch(image: &Image<'_>) {
     }
 }
 
-/// Puts a section that is not loaded into the file `data`, a larger one in its place, and a small
-/// one again: each is found, and nothing that is loaded changes.
+/// Adds a section that is not loaded to the file `data`, replaces it with a larger one, and that
+/// with a small one: each must be found, and nothing that is loaded may change.
 fn section(data: &[u8]) {
     let mut bytes = data.to_vec();
     for len in [64, 700, 5] {
@@ -70,7 +70,7 @@ fn section(data: &[u8]) {
         assert_eq!(found.data, contents);
         let before = Image::parse(&bytes).expect("an unreadable file is not edited");
         assert_eq!(before.segments(), image.segments());
-        // The ELF header says where the sections are.
+        // The ELF header contains the position of the sections.
         for load in before
             .segments()
             .iter()
@@ -83,9 +83,9 @@ fn section(data: &[u8]) {
     }
 }
 
-/// Puts tables, a small and a large one, into the file `data`, and checks what holds whatever the
-/// file is: the table is found where it was said to be, what was loaded still is, adding again
-/// changes nothing, and what was added can be taken out again.
+/// Adds a small and a large table to the file `data`, and checks what must hold for any file: the
+/// table is found at its stated place, everything loaded is unchanged, adding again changes
+/// nothing, and the table can be removed again.
 pub fn edit(data: &[u8]) {
     section(data);
     let stripped = edit::remove_table(data).map(|edited| edited.map(|edited| edited.to_vec()));
@@ -117,7 +117,7 @@ pub fn edit(data: &[u8]) {
             .filter(|segment| segment.is_load() && segment.filesz > 0)
         {
             let end = |load: &Segment| load.vaddr + load.filesz;
-            // Pages may have been put before the first one.
+            // Pages may have been inserted before the first one.
             let kept = |new: &&Segment| {
                 new.is_load() && end(new) >= end(load) && new.vaddr <= load.vaddr && new.flags == load.flags
             };
@@ -143,10 +143,9 @@ pub fn edit(data: &[u8]) {
     }
 }
 
-/// Puts tables into the relocatable file `data`, one that refers to each section with code and one
-/// in each group, and checks what holds whatever the file is: they are found, with what relocations
-/// make of them; adding again changes nothing, and they can be taken out again. Whether the file
-/// takes tables comes back.
+/// Adds tables to the relocatable file `data`, one that refers to each section with code and one in
+/// each group, and checks what must hold for any file: they are found, relocated; adding again
+/// changes nothing, and they can be removed again. Returns whether the file accepts tables.
 pub fn object(data: &[u8]) -> bool {
     let Ok(image) = Image::parse(data).map(Image::with_sections_placed) else {
         return false;
@@ -198,8 +197,8 @@ pub fn object(data: &[u8]) -> bool {
     true
 }
 
-/// The tables for the edited file, in which sections may have other numbers: those of tables that
-/// it had are gone.
+/// The tables for the edited file, in which sections may be renumbered, since those of its old
+/// tables are gone.
 fn renumbered(tables: &[ObjectTable], before: &Image<'_>, after: &Image<'_>) -> Vec<ObjectTable> {
     let is_table = |index: usize| {
         let sections = before.sections();
@@ -227,8 +226,8 @@ fn renumbered(tables: &[ObjectTable], before: &Image<'_>, after: &Image<'_>) -> 
     tables
 }
 
-/// Reads `data` as an archive, and writes it again as it is: nothing may change but padding that
-/// was missing at the end.
+/// Reads `data` as an archive, and writes it unchanged: only padding that was missing at the end
+/// may differ.
 pub fn archive(data: &[u8]) {
     let Ok(archive) = Archive::parse(data) else { return };
     let changes: Vec<_> = archive.members().iter().map(|_| None).collect();
@@ -246,7 +245,7 @@ pub fn archive(data: &[u8]) {
             .map(|member| (member.name.to_string(), member.data.to_vec()))
             .collect::<Vec<_>>()
     };
-    // In the index are offsets, which padding between members may move.
+    // The index contains offsets, which padding between members may change.
     let sizes = |members: &[(String, Vec<u8>)]| members.iter().map(|member| member.1.len()).collect::<Vec<_>>();
     assert_eq!(sizes(&held(&archive)), sizes(&held(&again)));
     assert!(out.len() <= data.len() + 1);

@@ -52,20 +52,20 @@ impl Class {
     }
 }
 
-/// What sort of ELF file it is (`e_type`).
+/// The type of an ELF file (`e_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// `ET_REL`: an object file. It has no segments, and its sections have no addresses yet.
+    /// `ET_REL`: an object file, without segments or section addresses.
     Relocatable,
     /// `ET_EXEC`: loaded where its headers say.
     Executable,
     /// `ET_DYN`: a shared library or a position-independent executable.
     Shared,
-    /// `ET_CORE`: the memory of a process that ended.
+    /// `ET_CORE`: the memory of a process.
     Core,
 }
 
-/// The ELF header, as far as it is used.
+/// The ELF header's fields that are used here.
 pub(crate) struct Header {
     pub(crate) class: Class,
     pub(crate) endian: Endian,
@@ -82,7 +82,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Of any machine.
+    /// Parses the header of a file for any machine.
     pub(crate) fn parse(raw: &[u8]) -> Result<Header> {
         let (class, endian) = identification(raw)?;
         let bytes = Bytes::new(raw, endian);
@@ -116,7 +116,8 @@ impl Header {
         })
     }
 
-    /// Of a machine whose code is known, all of which have 64 bits; and that machine.
+    /// Parses the header of a file for a supported CPU, all of which are 64-bit, and returns that
+    /// CPU.
     pub(crate) fn with_arch(raw: &[u8]) -> Result<(Header, &'static Arch)> {
         let (class, endian) = identification(raw)?;
         if class != Class::Elf64 {
@@ -155,7 +156,7 @@ fn identification(raw: &[u8]) -> Result<(Class, Endian)> {
     Ok((class, endian))
 }
 
-/// An offset or a size; what does not fit is past the end of every input anyway.
+/// An offset or a size. A value that does not fit is past the end of every input anyway.
 pub(crate) fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

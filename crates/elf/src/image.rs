@@ -1,4 +1,4 @@
-//! The view of one ELF file, or of one module as it lies in memory.
+//! The view of an ELF file, or of a module as it lies in memory.
 
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
@@ -13,18 +13,18 @@ use crate::section::{Section, sections};
 use crate::segment::{Segment, segments};
 use crate::{Result, notes};
 
-/// The page size that addresses are rounded to where a module's base is told. Files may be aligned
-/// to larger pages; the kernel maps at multiples of this one.
+/// The page size that a module's base is rounded to. Files may be aligned to larger pages; the
+/// kernel maps at multiples of this one.
 const PAGE: u64 = 4096;
 
-/// Where a file's code is loaded: what is needed to know an address by a mapping of the file.
+/// Where a file's code is loaded: enough to convert an address in a mapping of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeSegments(Vec<(u64, u64, u64)>);
 
 impl CodeSegments {
-    /// File offset, bytes in the file and address of the segments that are loaded for execution.
-    /// lld lets segments share a page of the file, so an offset alone does not tell them apart;
-    /// what is mapped for execution can only be one of these.
+    /// File offset, file size and address of the segments that are loaded for execution. lld lets
+    /// segments share a page of the file, so an offset alone does not distinguish them; only one of
+    /// these can be mapped for execution.
     pub fn of(image: &Image<'_>) -> CodeSegments {
         let code = image.loads().filter(|segment| segment.is_executable());
         CodeSegments(
@@ -46,7 +46,7 @@ impl CodeSegments {
 /// The contents of a section and where they lie in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SectionData<'a> {
-    /// Address in the file's own terms (svma); 0 for what is not loaded.
+    /// Address in the file's own terms (svma); 0 if it is not loaded.
     pub address: u64,
     /// The bytes, decompressed.
     pub data: Cow<'a, [u8]>,
@@ -61,7 +61,7 @@ impl<'a> SectionData<'a> {
     }
 }
 
-/// `.gnu_debuglink`: where the debug information was split off to.
+/// `.gnu_debuglink`: the file that the debug information was split off to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebugLink<'a> {
     /// The file's name, without a directory.
@@ -70,7 +70,7 @@ pub struct DebugLink<'a> {
     pub crc: u32,
 }
 
-/// `.gnu_debugaltlink`: where dwz moved debug information that several files share.
+/// `.gnu_debugaltlink`: the file that dwz moved shared debug information to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AltLink<'a> {
     /// The file's path, absolute or relative to this file's directory.
@@ -87,8 +87,7 @@ enum Layout {
     Memory { at: u64 },
 }
 
-/// A parsed ELF file of any machine, of 32 or 64 bits and in either byte order: its headers,
-/// decoded, and the bytes it was parsed from.
+/// A parsed ELF file of any machine, class and byte order: its decoded headers, and its bytes.
 #[derive(Clone, Debug)]
 pub struct File<'a> {
     bytes: Bytes<'a>,
@@ -101,8 +100,7 @@ pub struct File<'a> {
     sections: Vec<Section<'a>>,
 }
 
-/// A file with the CPU that its code is for: one of those whose stacks can be walked. It is a
-/// [`File`] too.
+/// A [`File`] whose code is for a CPU with supported stack walks.
 #[derive(Clone, Debug)]
 pub struct Image<'a> {
     file: File<'a>,
@@ -121,8 +119,8 @@ impl<'a> Image<'a> {
     /// Parses a file: linked, relocatable or core; 64-bit, either byte order, x86-64, AArch64 or
     /// s390x.
     ///
-    /// Section headers that are missing or lie outside the file are taken as absent: everything
-    /// that the dynamic linker needs is found by program headers then.
+    /// Section headers that are missing or lie outside the file count as absent: program headers
+    /// then locate everything that the dynamic linker needs.
     pub fn parse(bytes: &'a [u8]) -> Result<Image<'a>> {
         let (header, arch) = Header::with_arch(bytes)?;
         let file = File::with_header(bytes, &header)?;
@@ -132,9 +130,9 @@ impl<'a> Image<'a> {
     /// Parses a module as it lies in memory: the vdso, or pages copied from a process whose file is
     /// gone.
     ///
-    /// `bytes` begin with the module's first mapped byte, which lies at address `at` of its
-    /// process, and each segment's data lie at its address. Only program headers are used. All
-    /// addresses that come out are the module's own (svma), as if the file had been parsed.
+    /// `bytes` begin with the module's first mapped byte, at address `at` of its process, and each
+    /// segment's data lies at its address. Only program headers are used. All returned addresses
+    /// are the module's own (svma), as if the file had been parsed.
     pub fn parse_memory(bytes: &'a [u8], at: u64) -> Result<Image<'a>> {
         let (header, arch) = Header::with_arch(bytes)?;
         let in_order = Bytes::new(bytes, header.endian);
@@ -145,11 +143,10 @@ impl<'a> Image<'a> {
         Ok(Image { file, arch })
     }
 
-    /// The same file with addresses for the sections of a relocatable one, which has none: those
-    /// with code first, the first of them at 0, then the others that are loaded, one after the
-    /// other as their alignment demands. So code of several sections does not lie on top of
-    /// each other, and where there is one, its addresses are the offsets in it. Other files
-    /// stay as they are.
+    /// Assigns addresses to the sections of a relocatable file, which have none: first those with
+    /// code, from 0, then the others that are loaded, in sequence with their alignments. So code of
+    /// several sections does not overlap, and if there is one code section, its addresses are its
+    /// offsets. Other files stay unchanged.
     pub fn with_sections_placed(mut self) -> Image<'a> {
         if self.kind != Kind::Relocatable {
             return self;
@@ -158,7 +155,8 @@ impl<'a> Image<'a> {
         for code in [true, false] {
             let is_next = |section: &&mut Section<'_>| section.is_loaded() && section.is_code() == code;
             for section in self.file.sections.iter_mut().filter(is_next) {
-                // Beyond these limits no file of this size is honest; places may overlap then.
+                // No valid file of this size exceeds these limits; if exceeded, sections may
+                // overlap.
                 let align = section.align.clamp(1, PAGE);
                 section.address = next.checked_next_multiple_of(align).unwrap_or(next);
                 next = section.address.saturating_add(section.size);
@@ -176,7 +174,7 @@ impl<'a> Image<'a> {
 impl<'a> File<'a> {
     /// Parses a file: linked, relocatable or core, of any machine.
     ///
-    /// Section headers that are missing or lie outside the file are taken as absent.
+    /// Section headers that are missing or lie outside the file count as absent.
     pub fn parse(bytes: &'a [u8]) -> Result<File<'a>> {
         File::with_header(bytes, &Header::parse(bytes)?)
     }
@@ -205,7 +203,7 @@ impl<'a> File<'a> {
         self.machine
     }
 
-    /// Bytes of an address: 4 or 8.
+    /// Size of an address in bytes: 4 or 8.
     pub fn address_bytes(&self) -> u8 {
         self.class.word_bytes()
     }
@@ -219,7 +217,7 @@ impl<'a> File<'a> {
         self.bytes.endian()
     }
 
-    /// What sort of file it is.
+    /// The file's type.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -229,12 +227,12 @@ impl<'a> File<'a> {
         self.bytes.data()
     }
 
-    /// `e_entry`; 0 where it has none.
+    /// `e_entry`; 0 if the file has no entry point.
     pub fn entry(&self) -> u64 {
         self.entry
     }
 
-    /// Whether it is loaded at any address (`ET_DYN`).
+    /// Whether it can be loaded at any address (`ET_DYN`).
     pub fn is_position_independent(&self) -> bool {
         self.kind == Kind::Shared
     }
@@ -244,26 +242,26 @@ impl<'a> File<'a> {
         &self.segments
     }
 
-    /// All section headers, the null one at index 0 included; empty for an image in memory.
+    /// All section headers, including the null one at index 0; empty for an image in memory.
     pub fn sections(&self) -> &[Section<'a>] {
         &self.sections
     }
 
-    /// The page of the lowest loaded segment; 0 where nothing is loaded. What a process maps there
-    /// is the module's base.
+    /// The page address of the lowest loaded segment; 0 if nothing is loaded. In a process, this
+    /// page is mapped at the module's base.
     pub fn base_vaddr(&self) -> u64 {
         let lowest = self.loads().map(|segment| segment.vaddr).min().unwrap_or(0);
         lowest & !(PAGE - 1)
     }
 
-    /// Bytes from [`Image::base_vaddr`] to the end of the last loaded segment.
+    /// Size in bytes from [`Image::base_vaddr`] to the end of the last loaded segment.
     pub fn mem_size(&self) -> u64 {
         let end = self.loads().map(|segment| segment.memory().end).max().unwrap_or(0);
         end - self.base_vaddr()
     }
 
-    /// Ranges of addresses that can be executed, in the order of the program headers; in a
-    /// relocatable file those of the sections with code, which overlap unless they were placed
+    /// Executable address ranges, in the order of the program headers; in a relocatable file, those
+    /// of the sections with code, which overlap unless they were placed
     /// ([`Image::with_sections_placed`]).
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
         if self.kind == Kind::Relocatable {
@@ -320,13 +318,13 @@ impl<'a> File<'a> {
     }
 
     /// The contents of the first section with this name, decompressed; a section `.debug_*` is also
-    /// found under its older compressed name `.zdebug_*`. `None` where there is no such section
-    /// or the file holds no bytes of it (`SHT_NOBITS`, as in separate debug files).
+    /// found by its older compressed name `.zdebug_*`. `None` if there is no such section or the
+    /// file contains none of its bytes (`SHT_NOBITS`, as in separate debug files).
     pub fn section(&self, name: &str) -> Result<Option<SectionData<'a>>> {
         self.packed(name)?.map(SectionData::unpacked).transpose()
     }
 
-    /// The same section, as the file holds it.
+    /// The same section as stored in the file, perhaps compressed.
     pub fn packed(&self, name: &str) -> Result<Option<Packed<'a>>> {
         if let Some(section) = self.section_header(name) {
             return self.packed_contents(section);
@@ -343,7 +341,7 @@ impl<'a> File<'a> {
         Packed::zdebug(raw, section.address, section.offset).map(Some)
     }
 
-    /// The contents of a section, decompressed; `None` where the file holds no bytes of it.
+    /// The contents of a section, decompressed; `None` if the file contains none of its bytes.
     pub fn contents(&self, section: &Section<'a>) -> Result<Option<SectionData<'a>>> {
         self.packed_contents(section)?.map(SectionData::unpacked).transpose()
     }
@@ -359,7 +357,7 @@ impl<'a> File<'a> {
         Packed::with_header(Bytes::new(raw, self.endian()), self.class, address, offset).map(Some)
     }
 
-    /// The bytes of a section as the file holds them; `None` for `SHT_NOBITS`.
+    /// The bytes of a section as stored in the file; `None` for `SHT_NOBITS`.
     pub(crate) fn raw(&self, section: &Section<'a>) -> Result<Option<&'a [u8]>> {
         if section.kind == SHT_NOBITS {
             return Ok(None);
@@ -378,7 +376,7 @@ impl<'a> File<'a> {
         self.section_header(".got").map(|section| section.address)
     }
 
-    /// `.gnu_debuglink`; `None` where there is none or it is damaged.
+    /// `.gnu_debuglink`; `None` if it is missing or damaged.
     pub fn debuglink(&self) -> Option<DebugLink<'a>> {
         let data = self.raw(self.section_header(".gnu_debuglink")?).ok()??;
         let mut cursor = Bytes::new(data, self.endian()).cursor(0);
@@ -388,7 +386,7 @@ impl<'a> File<'a> {
         Some(DebugLink { name, crc })
     }
 
-    /// `.gnu_debugaltlink`; `None` where there is none or it is damaged.
+    /// `.gnu_debugaltlink`; `None` if it is missing or damaged.
     pub fn debugaltlink(&self) -> Option<AltLink<'a>> {
         let data = self.raw(self.section_header(".gnu_debugaltlink")?).ok()??;
         let mut cursor = Bytes::new(data, self.endian()).cursor(0);
@@ -402,7 +400,7 @@ impl<'a> File<'a> {
         self.raw(self.section_header(".gnu_debugdata")?).ok()?
     }
 
-    /// The loaded bytes from address `svma` to the end of what the image holds of its segment.
+    /// The loaded bytes from address `svma` to the end of its segment's bytes in the image.
     pub fn data_at(&self, svma: u64) -> Option<&'a [u8]> {
         let holds = |segment: &&Segment| svma >= segment.vaddr && svma - segment.vaddr < self.held(segment);
         let segment = self.loads().find(holds)?;
@@ -410,7 +408,7 @@ impl<'a> File<'a> {
         bytes.get(to_usize(svma - segment.vaddr)..)
     }
 
-    /// The bytes of a segment, as far as the image has them.
+    /// The bytes of a segment that the image contains.
     pub(crate) fn segment_bytes(&self, segment: &Segment) -> Option<&'a [u8]> {
         let start = match self.layout {
             Layout::File => segment.offset,
@@ -420,8 +418,8 @@ impl<'a> File<'a> {
         Some(&tail[..to_usize(self.held(segment)).min(tail.len())])
     }
 
-    /// The svma of a pointer found in the image: the dynamic linker relocates those of `PT_DYNAMIC`
-    /// in memory.
+    /// The svma of a pointer found in the image: the dynamic linker relocates the pointers of
+    /// `PT_DYNAMIC` in memory.
     pub(crate) fn unrelocate(&self, pointer: u64) -> u64 {
         match self.layout {
             Layout::Memory { at } if pointer >= at && pointer - at < self.mem_size() => {

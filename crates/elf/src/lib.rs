@@ -1,11 +1,10 @@
-//! Everything that needs to know ELF.
+//! Reads and edits ELF files.
 //!
-//! [`File`] is the view of one file: its segments, sections and symbols, its build id. [`Image`] is
-//! that of one whose code is for a CPU that is known, or of such a module as it lies in memory:
-//! where its unwind tables are. [`Symbols`] names functions; [`debugfile`] finds what was split off
-//! into separate debug files; [`edit`] puts tables into files, [`archive`] into archives. Reading
-//! never panics, whatever the bytes are, and allocates no more than a small multiple of the input's
-//! length.
+//! [`File`] is the view of a file: its segments, sections, symbols and build id. [`Image`] is the
+//! view of a file whose CPU is supported, or of such a module in memory, and locates its unwind
+//! tables. [`Symbols`] names functions; [`debugfile`] finds separate debug files; [`edit`] adds
+//! tables to files, [`archive`] to archives. Reading never panics, whatever the bytes are, and
+//! allocates at most a small multiple of the input's length.
 //!
 //! ```
 //! use backtrail_elf::{Image, MappedFile, Symbols};

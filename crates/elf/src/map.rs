@@ -7,15 +7,15 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Files up to this many bytes are read into memory instead of being mapped: reading them costs no
-/// more than the page faults of a mapping, and a copy cannot be pulled away.
+/// Files up to this size are read into memory instead of being mapped: reading costs no more than a
+/// mapping's page faults, and a copy cannot be truncated by others.
 const READ_LIMIT: u64 = 256 << 10;
 
 /// The contents of a regular file.
 ///
-/// A mapped file that another process *shortens in place* raises SIGBUS when a page that is gone is
-/// touched. Package managers and linkers replace files by renaming, which leaves a mapping whole,
-/// so large files are mapped all the same; files up to 256 KiB are copied.
+/// If another process *shortens* a mapped file *in place*, touching a removed page raises SIGBUS.
+/// Package managers and linkers replace files by renaming, which keeps mappings intact, so large
+/// files are mapped anyway; files up to 256 KiB are copied.
 pub struct MappedFile {
     bytes: Bytes,
 }
@@ -25,7 +25,7 @@ enum Bytes {
     Mapped(memmap2::Mmap),
 }
 
-/// The file is not a regular one; reading it could block for ever or have effects.
+/// The file is not a regular file; reading it could block for ever or have side effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRegular {
     /// A directory.
@@ -36,7 +36,7 @@ pub enum NotRegular {
     Socket,
     /// A character or block device.
     Device,
-    /// Something else that is no regular file.
+    /// Something else that is not a regular file.
     Other,
 }
 
@@ -55,13 +55,13 @@ impl fmt::Display for NotRegular {
 impl std::error::Error for NotRegular {}
 
 impl MappedFile {
-    /// Opens `path`. Fails with [`NotRegular`] inside an [`io::Error`] of kind `InvalidInput` where
-    /// it is no regular file, without waiting for the other end of a pipe.
+    /// Opens `path`. Fails with [`NotRegular`] inside an [`io::Error`] of kind `InvalidInput` if it
+    /// is not a regular file, without waiting for the other end of a pipe.
     pub fn open(path: impl AsRef<Path>) -> io::Result<MappedFile> {
         Self::from_file(open_regular(path.as_ref())?)
     }
 
-    /// The contents of an open file, from its start whatever its position; see
+    /// The contents of an open file, from its start regardless of its position; see
     /// [`MappedFile::open`].
     pub fn from_file(file: File) -> io::Result<MappedFile> {
         let len = regular_len(&file)?;
@@ -70,18 +70,18 @@ impl MappedFile {
             read_from_start(file, &mut copy)?;
             Bytes::Copied(copy)
         } else {
-            // SAFETY: the mapping is private and read-only and lives as long as the slices lent
-            // from it. That another process changes bytes under it is possible for every file and
-            // leaves each read byte some byte; readers here never trust two reads to agree for
-            // memory safety, since all accesses are bounds-checked against the mapping's length,
-            // which does not change. Shortening the file ends the process with SIGBUS, see the
-            // type's documentation; it gives no access to other memory.
+            // SAFETY: the mapping is private and read-only and outlives the slices borrowed from
+            // it. Another process may change bytes under it, as with every file; each read byte
+            // still is some byte, and readers never trust two reads to agree for memory safety: all
+            // accesses are bounds-checked against the mapping's length, which does not change.
+            // Shortening the file ends the process with SIGBUS, see the type's documentation; it
+            // gives no access to other memory.
             Bytes::Mapped(unsafe { memmap2::Mmap::map(&file)? })
         };
         Ok(MappedFile { bytes })
     }
 
-    /// The bytes.
+    /// The file's bytes.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Copied(copy) => copy,
@@ -128,7 +128,7 @@ fn regular_len(file: &File) -> io::Result<u64> {
 fn read_from_start(mut file: File, out: &mut Vec<u8>) -> io::Result<()> {
     use std::io::Seek;
     file.rewind()?;
-    // A file that grows meanwhile must not be followed without end.
+    // Reading must end even if the file keeps growing.
     file.take(READ_LIMIT).read_to_end(out)?;
     Ok(())
 }

@@ -4,13 +4,13 @@ use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::NT_GNU_BUILD_ID;
 
-/// The build id among notes by themselves, in this machine's byte order: `/sys/kernel/notes`.
+/// The build id in bare notes of this machine's byte order: `/sys/kernel/notes`.
 pub fn build_id_of_notes(notes: &[u8]) -> Option<&[u8]> {
     build_id(Bytes::new(notes, Endian::NATIVE), 4)
 }
 
-/// The build id among the notes in `data`, whose entries are aligned to `align` bytes (4, or 8
-/// where the header says so).
+/// The build id in the notes of `data`, whose entries are aligned to `align` bytes (4, or 8 if the
+/// header says so).
 pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
     let align = if align == 8 { 8 } else { 4 };
     let mut offset = 0usize;
@@ -29,7 +29,7 @@ pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
     }
 }
 
-/// The owners of all notes in `data`; `None` where the notes don't fill it.
+/// The owners of all notes in `data`; `None` if the notes don't fill it.
 pub(crate) fn owners<'a>(data: Bytes<'a>, align: u64) -> Option<Vec<&'a [u8]>> {
     let align = if align == 8 { 8 } else { 4 };
     let mut owners = Vec::new();

@@ -1,5 +1,5 @@
-//! Relocations of relocatable files (gABI 4.3, "Relocation"), as far as tables about code have
-//! them.
+//! Relocations of relocatable files (gABI 4.3, "Relocation"), of the types that occur in tables
+//! about code.
 
 use backtrail_wire::{Bytes, Endian};
 
@@ -11,22 +11,21 @@ use crate::{Error, ErrorKind, File, Kind, Result, Section, SectionData};
 
 impl<'a> File<'a> {
     /// The contents of a section as a linker would leave them if it placed every section at its
-    /// address in this file, which is 0 in a relocatable one. In other files the same as
+    /// address in this file, which is 0 in a relocatable one. For other files, the same as
     /// [`Image::contents`].
     ///
-    /// Fails where a relocation has a type that tables about code don't have, or lies outside the
-    /// section, where the machine's relocations are not known, and where they come in LLVM's
-    /// compact form.
+    /// Fails if a relocation has a type that tables about code don't use, or lies outside the
+    /// section; if the machine's relocations are not known; and if they are in LLVM's compact form.
     pub fn relocated(&self, section: &Section<'a>) -> Result<Option<SectionData<'a>>> {
         self.relocate(section, false)
     }
 
-    /// The section with this name, as [`Image::relocated`] gives it; a section `.debug_*` is also
-    /// found under its older compressed name. Relocations of other types, those of places in
-    /// memory among them, leave their bytes as they are.
+    /// The section with this name, relocated as by [`Image::relocated`]; a section `.debug_*` is
+    /// also found by its older compressed name. Relocations of other types, including those of
+    /// places in memory, leave their bytes unchanged.
     ///
     /// A relocatable file may have several: each type unit is in a group of its own, of which a
-    /// linker keeps one. They are given behind each other, as a linker would put them.
+    /// linker keeps one. They are concatenated, as a linker would do.
     pub fn debug_section(&self, name: &str) -> Result<Option<SectionData<'a>>> {
         let of_name = |section: &&Section<'a>| section.name == name.as_bytes();
         let mut sections = match self.kind() {
@@ -79,7 +78,7 @@ impl<'a> File<'a> {
             Some(symbols) => self.raw(symbols)?.unwrap_or_default(),
             None => &[],
         };
-        // Where there are too many sections for the symbols to number.
+        // Used if there are too many sections for the symbols to number.
         let is_extension = |other: &&Section<'_>| other.kind == SHT_SYMTAB_SHNDX && other.link == table.link;
         let extended = self.sections().iter().find(is_extension);
         let extended = extended.map_or(Ok(None), |extended| self.raw(extended))?;
@@ -120,7 +119,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// `st_value` with the address of its section; 0 for what is not defined here.
+    /// `st_value` plus the address of its section; 0 if the symbol is not defined here.
     fn symbol_value(&self, symbols: Bytes<'_>, extended: Bytes<'_>, index: u32) -> Option<u64> {
         if index == 0 {
             return Some(0);
@@ -136,7 +135,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// How relocations are told.
+/// The format of a relocation section.
 #[derive(Clone, Copy)]
 struct Form {
     class: Class,
@@ -150,7 +149,7 @@ struct Relocation {
     /// The number of its symbol.
     symbol: u32,
     kind: u32,
-    /// Where there is none, the field has it.
+    /// If `None`, the addend is in the field.
     addend: Option<u64>,
 }
 
@@ -169,7 +168,7 @@ impl Form {
                     offset: entries.u32(at)?.into(),
                     symbol: info >> 8,
                     kind: info & 0xff,
-                    // Signed; no field is wider.
+                    // Signed; fields are no wider.
                     addend: addend.map(u64::from),
                 }
             }
@@ -186,7 +185,8 @@ impl Form {
     }
 }
 
-/// What a relocation changes: so many bytes, to a distance from their own place or to an address.
+/// The field that a relocation changes: its width, and whether it holds a distance from its own
+/// place or an address.
 #[derive(Clone, Copy)]
 struct Field {
     bytes: usize,
@@ -194,7 +194,7 @@ struct Field {
 }
 
 impl Field {
-    /// By the numbers of the processor supplements; `None` for a type that only code has.
+    /// From the numbers of the processor supplements; `None` for a type that only code uses.
     fn of(machine: u16, kind: u32) -> Result<Option<Field>, ErrorKind> {
         if kind == R_NONE {
             return Ok(Some(Field {

@@ -11,7 +11,7 @@ use crate::header::{Class, Header, to_usize};
 /// A section header (gABI 4.3, "Section header").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section<'a> {
-    /// The name; empty where the string table has none for it.
+    /// The name; empty if the string table does not contain it.
     pub name: &'a [u8],
     /// `sh_type`.
     pub kind: u32,
@@ -37,7 +37,7 @@ impl Section<'_> {
         self.flags & SHF_ALLOC != 0
     }
 
-    /// Whether it holds instructions (`SHF_EXECINSTR`).
+    /// Whether it contains instructions (`SHF_EXECINSTR`).
     pub fn is_code(&self) -> bool {
         self.flags & SHF_EXECINSTR != 0
     }
@@ -47,7 +47,7 @@ impl Section<'_> {
     }
 }
 
-/// The section headers, as many as the file holds; none where they make no sense.
+/// The section headers that the file contains; none if they make no sense.
 pub(crate) fn sections<'a>(bytes: Bytes<'a>, header: &Header) -> Vec<Section<'a>> {
     let size = header.class.section_header_bytes();
     if header.shoff == 0 || usize::from(header.shentsize) != size {
@@ -83,7 +83,7 @@ pub(crate) fn sections<'a>(bytes: Bytes<'a>, header: &Header) -> Vec<Section<'a>
     sections
 }
 
-/// A section whose name is not known yet, and where the name is.
+/// A section without its name, and the name's offset in the string table.
 fn section<'a>(bytes: Bytes<'a>, class: Class, at: usize) -> Result<(Section<'a>, u32)> {
     let mut cursor = bytes.cursor(at);
     let name = cursor.u32()?;
@@ -101,7 +101,7 @@ fn section<'a>(bytes: Bytes<'a>, class: Class, at: usize) -> Result<(Section<'a>
     Ok((section, name))
 }
 
-/// Section 0, which has the numbers for which the header has no room.
+/// Section 0, which contains numbers that do not fit into the header.
 pub(crate) fn section_0<'a>(bytes: Bytes<'a>, header: &Header) -> Option<Section<'a>> {
     if header.shoff == 0 {
         return None;

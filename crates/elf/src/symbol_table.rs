@@ -1,4 +1,4 @@
-//! Symbol tables as they are in the file: every entry, in its place.
+//! Symbol tables as stored in the file: every entry, in order.
 
 use backtrail_wire::Bytes;
 
@@ -28,7 +28,7 @@ pub enum Table {
 /// An entry of a symbol table (gABI 4.3, "Symbol Table").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymbolEntry<'a> {
-    /// Its name; empty where it has none that can be read.
+    /// Its name; empty if it has none or it cannot be read.
     pub name: &'a [u8],
     /// `st_value`
     pub value: u64,
@@ -36,19 +36,19 @@ pub struct SymbolEntry<'a> {
     pub is_object: bool,
     /// `STT_FUNC`
     pub is_function: bool,
-    /// `STT_FILE`: the name is that of the source of the local symbols that follow.
+    /// `STT_FILE`: the name is the source file of the local symbols that follow.
     pub is_file: bool,
-    /// `STB_LOCAL`: no other object can mean it.
+    /// `STB_LOCAL`: other objects cannot refer to it.
     pub is_local: bool,
     /// `SHN_UNDEF`: it is defined elsewhere.
     pub is_undefined: bool,
-    /// `SHN_ABS`: its value is no address.
+    /// `SHN_ABS`: its value is not an address.
     pub is_absolute: bool,
 }
 
 impl<'a> File<'a> {
-    /// The entries of a symbol table, and the string table of their names. `None` where the file
-    /// has no such table or holds no bytes of it.
+    /// The entries of a symbol table, and the string table of their names. `None` if the file has
+    /// no such table or none of its bytes.
     pub fn symbol_table(&self, table: Table) -> Option<(impl Iterator<Item = SymbolEntry<'a>> + use<'a>, &'a [u8])> {
         let kind = match table {
             Table::Full => SHT_SYMTAB,
@@ -66,7 +66,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// An entry as the file has it.
+/// An entry as stored in the file.
 pub(crate) struct RawSymbol {
     name: u32,
     info: u8,

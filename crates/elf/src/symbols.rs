@@ -1,4 +1,4 @@
-//! The names of functions.
+//! Names of functions.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -11,8 +11,8 @@ use crate::constants::*;
 use crate::header::{Kind, to_usize};
 use crate::{Image, dynamic};
 
-/// How many symbols before the nearest one are asked whether they reach over an address: functions
-/// nest a few levels at the most (entry points within hand-written code).
+/// How many symbols before the nearest one are checked for whether they reach an address: functions
+/// nest a few levels at most (entry points within hand-written code).
 const MAX_NESTING: usize = 16;
 
 /// A function.
@@ -20,23 +20,23 @@ const MAX_NESTING: usize = 16;
 pub struct Symbol<'s> {
     /// Address of its first byte, in the file's own terms (svma).
     pub address: u64,
-    /// Bytes; where the file says 0, up to the next symbol or the end of the code.
+    /// Size in bytes; if the file says 0, up to the next symbol or the end of the code.
     pub size: u64,
-    /// The name as the file has it, not demangled; bytes that are no UTF-8 are replaced.
+    /// The name as stored in the file, not demangled; invalid UTF-8 is replaced.
     pub name: Cow<'s, str>,
 }
 
-/// All functions of a file, sorted by address, one name for each address.
+/// All functions of a file, sorted by address, with one name for each address.
 ///
-/// Taken are `STT_FUNC` and `STT_GNU_IFUNC` of `.symtab`, `.dynsym` and the file in
+/// Includes `STT_FUNC` and `STT_GNU_IFUNC` of `.symtab`, `.dynsym` and the file in
 /// `.gnu_debugdata`, and symbols without a type that lie in code outside every function (labels of
-/// hand-written assembly). Of several names for one address the best is kept: a typed symbol before
-/// an untyped one, then a global or weak one before a local one, then the larger, then the one with
-/// fewer leading underscores, then the first by its bytes.
+/// hand-written assembly). If several names have the same address, the best is kept: a typed symbol
+/// before an untyped one, then a global or weak one before a local one, then the larger, then the
+/// one with fewer leading underscores, then the first by its bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     entries: Vec<Entry>,
-    /// String tables, copied whole: the names in them are found when asked for.
+    /// String tables, copied whole: names are found in them on demand.
     strings: Vec<Box<[u8]>>,
 }
 
@@ -51,17 +51,17 @@ struct Entry {
     indirect: bool,
 }
 
-/// A function that was [asked for by its name](Symbols::named).
+/// A function that was [looked up by name](Symbols::named).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
     /// Address of its first byte, in the file's own terms (svma).
     pub address: u64,
-    /// It is `STT_GNU_IFUNC`: what runs there chooses the function, once.
+    /// It is `STT_GNU_IFUNC`: its code runs once and chooses the function.
     pub is_indirect: bool,
 }
 
 impl Symbols {
-    /// Collects the symbols of `image`. Damaged tables give the symbols that can be read.
+    /// Collects the symbols of `image`. From damaged tables, takes the symbols that can be read.
     pub fn new(image: &Image<'_>) -> Symbols {
         Self::of_files(image, None)
     }
@@ -71,7 +71,8 @@ impl Symbols {
         Self::of_files(image, Some(debug))
     }
 
-    /// The functions whose name is `wanted`, by address, whatever else their addresses are called.
+    /// The functions with a `wanted` name, by address, even if other names of their addresses rank
+    /// higher.
     pub fn named(image: &Image<'_>, debug: Option<&Image<'_>>, mut wanted: impl FnMut(&str) -> bool) -> Vec<Named> {
         let symbols = Self::collected(image, debug, &image.code_ranges());
         let typed = symbols.entries.iter().filter(|entry| entry.typed);
@@ -94,7 +95,7 @@ impl Symbols {
         symbols
     }
 
-    /// All of them, as they come.
+    /// All symbols, in the order of their tables.
     fn collected(image: &Image<'_>, debug: Option<&Image<'_>>, code: &[Range<u64>]) -> Symbols {
         let mut symbols = Symbols::default();
         symbols.collect(image, code);
@@ -109,17 +110,17 @@ impl Symbols {
         symbols
     }
 
-    /// How many there are.
+    /// The number of functions.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no functions.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The function that `svma` lies in: the innermost where they overlap.
+    /// The function that contains `svma`; the innermost if functions overlap.
     pub fn lookup(&self, svma: u64) -> Option<Symbol<'_>> {
         let after = self.entries.partition_point(|entry| entry.address <= svma);
         let near = self.entries[..after].iter().rev().take(MAX_NESTING);
@@ -127,7 +128,7 @@ impl Symbols {
         Some(self.symbol(found))
     }
 
-    /// All of them, by address.
+    /// All functions, by address.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
         self.entries.iter().map(|entry| self.symbol(entry))
     }
@@ -182,11 +183,11 @@ impl Symbols {
         self.strings.push(strings.into());
     }
 
-    /// Sorts, keeps the best of each address, and gives sizes to those that have none.
+    /// Sorts, keeps the best symbol of each address, and gives sizes to those that have none.
     fn settle(&mut self, code: &[Range<u64>]) {
         let mut entries = std::mem::take(&mut self.entries);
-        // Most symbols of `.dynsym` are in `.symtab` too: only those of one address are compared by
-        // their names.
+        // Most symbols of `.dynsym` are in `.symtab` too, so names are compared only at equal
+        // addresses.
         entries.sort_unstable_by_key(|entry| (entry.address, rank(entry)));
         let mut kept = 0;
         for index in 0..entries.len() {
@@ -229,7 +230,8 @@ impl Symbols {
         (name.iter().take_while(|&&byte| byte == b'_').count(), name)
     }
 
-    /// Enough of the name to rank it; a hostile string table has one endless name for all symbols.
+    /// Enough of the name to rank it; a hostile string table may have one endless name for all
+    /// symbols.
     fn name_prefix(&self, entry: &Entry) -> &[u8] {
         let table = &self.strings[entry.table as usize];
         let tail = table.get(entry.name as usize..).unwrap_or_default();
@@ -239,12 +241,12 @@ impl Symbols {
     }
 }
 
-/// Which of several symbols of one address is taken, but for their names.
+/// The rank of a symbol among those of one address, apart from its name.
 fn rank(entry: &Entry) -> (bool, bool, Reverse<u64>) {
     (!entry.typed, !entry.global, Reverse(entry.size))
 }
 
-/// The symbol at `offset` of its table, where it can be a function.
+/// The symbol at `offset` of its table, if it can be a function.
 fn read_symbol(
     image: &Image<'_>,
     table: Bytes<'_>,
@@ -265,7 +267,7 @@ fn read_symbol(
         return None;
     }
     if !typed {
-        // `$x` and `$d` mark code and data on Arm; they name nothing.
+        // `$x` and `$d` mark code and data on Arm; they are not names.
         let in_code = match image.sections().get(usize::from(shndx)) {
             Some(section) if shndx < SHN_LORESERVE => section.flags & SHF_EXECINSTR != 0,
             _ => false,
@@ -274,13 +276,13 @@ fn read_symbol(
             return None;
         }
     }
-    // There, values count from the section's start.
+    // In relocatable files, values count from the section's start.
     if image.kind() == Kind::Relocatable && shndx < SHN_LORESERVE {
         let section = image.sections().get(usize::from(shndx));
         address = address.wrapping_add(section.map_or(0, |section| section.address));
     }
-    // What lies outside the code of a linked file cannot run; linkers leave such symbols for
-    // discarded sections.
+    // Symbols outside the code of a linked file cannot run; linkers leave them for discarded
+    // sections.
     if image.kind() != Kind::Relocatable && !code.is_empty() && !code.iter().any(|range| range.contains(&address)) {
         return None;
     }

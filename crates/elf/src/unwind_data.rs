@@ -1,4 +1,4 @@
-//! Where the unwind tables are: `.eh_frame`, `.eh_frame_hdr`, `.sframe`.
+//! Locates the unwind tables: `.eh_frame`, `.eh_frame_hdr`, `.sframe`.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use crate::header::to_usize;
 use crate::{Error, ErrorKind, Image, Kind, Result, Section, SectionData};
 
 impl<'a> Image<'a> {
-    /// `.eh_frame`: by its section, else by the pointer in `.eh_frame_hdr`, up to the zero
-    /// terminator or the end of the segment (LSB 5.0, section 10.6). In a relocatable file its
-    /// relocations are applied. A program linked with `gcc -static` has no such pointer;
-    /// without section headers the loaded segments are searched.
+    /// `.eh_frame`: found by its section, otherwise by the pointer in `.eh_frame_hdr`, up to the
+    /// zero terminator or the end of the segment (LSB 5.0, section 10.6). In a relocatable file,
+    /// its relocations are applied. A program linked with `gcc -static` has no such pointer; if it
+    /// has no section headers either, the loaded segments are searched.
     ///
-    /// Fails where a relocatable file has several: no known tool makes them, and one alone would
-    /// not be all.
+    /// Fails if a relocatable file has several: no known tool makes them, and one alone would be
+    /// incomplete.
     pub fn eh_frame(&self) -> Result<Option<SectionData<'a>>> {
         if self.kind() == Kind::Relocatable {
             let named = |section: &&Section<'_>| section.name == b".eh_frame" && section.size > 0;
@@ -47,7 +47,7 @@ impl<'a> Image<'a> {
         }))
     }
 
-    /// `.eh_frame_hdr`: by its section, else by `PT_GNU_EH_FRAME`.
+    /// `.eh_frame_hdr`: found by its section, otherwise by `PT_GNU_EH_FRAME`.
     pub fn eh_frame_hdr(&self) -> Result<Option<SectionData<'a>>> {
         match self.section(".eh_frame_hdr")? {
             Some(found) => Ok(Some(found)),
@@ -55,11 +55,11 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// `.sframe`: by its section's type or name, else by `PT_GNU_SFRAME`. `None` where it is empty,
-    /// as linkers leave it behind. In a relocatable file its relocations are applied.
+    /// `.sframe`: found by its section's type or name, otherwise by `PT_GNU_SFRAME`. `None` if it
+    /// is empty, as linkers may leave it. In a relocatable file, its relocations are applied.
     ///
-    /// The bytes may go on past the table's end, since linkers write too large a `p_filesz`: the
-    /// lengths in the SFrame header decide.
+    /// The bytes may extend past the table's end, since linkers write too large a `p_filesz`: the
+    /// lengths in the SFrame header are authoritative.
     pub fn sframe(&self) -> Result<Option<SectionData<'a>>> {
         if let Some(section) = self.sframe_header() {
             let found = self.relocated(section)?;
@@ -69,8 +69,8 @@ impl<'a> Image<'a> {
         Ok(found.filter(|found| !found.data.is_empty()))
     }
 
-    /// All tables of a relocatable file, relocated, with their headers: functions in section groups
-    /// have theirs in sections of their own. Of other files the one table.
+    /// All tables of a relocatable file, relocated, with their section headers: functions in
+    /// section groups have theirs in separate sections. Other files have one table.
     pub fn sframe_tables(&self) -> Result<Vec<(Option<&Section<'a>>, SectionData<'a>)>> {
         if self.kind() != Kind::Relocatable {
             return Ok(self
@@ -108,7 +108,7 @@ impl<'a> Image<'a> {
 const DW_EH_PE_PCREL: u8 = 0x10;
 const DW_EH_PE_DATAREL: u8 = 0x30;
 
-/// The address of `.eh_frame` by the header at `address`.
+/// The address of `.eh_frame`, from the `.eh_frame_hdr` at `address`.
 fn eh_frame_pointer(header: Bytes<'_>, address: u64) -> Option<u64> {
     const POINTER_AT: usize = 4;
     if header.u8(0).ok()? != 1 {
@@ -131,7 +131,7 @@ fn eh_frame_pointer(header: Bytes<'_>, address: u64) -> Option<u64> {
     }
 }
 
-/// Bytes up to the entry of length 0, the entry excluded; or as far as entries follow each other.
+/// Length up to the entry of length 0, excluding it, or up to where entries stop being consecutive.
 fn terminated_len(data: Bytes<'_>) -> usize {
     let mut offset = 0usize;
     loop {

@@ -1,4 +1,4 @@
-//! Damaged files and tables put into them: what is accepted must hold together afterwards.
+//! Damaged files, and tables added to them: an accepted file must be consistent afterwards.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn add(bytes: &[u8], len: usize) -> Option<Vec<u8>> {
     Some(edit::add_table(bytes, &mut make).ok()?.to_vec())
 }
 
-/// Small linked files, as they are, with a table of ours, and without sections.
+/// Small linked files: unchanged, with a table of ours, and without sections.
 fn seeds() -> Vec<Vec<u8>> {
     let candidates = [
         "/bin/true",
@@ -60,8 +60,8 @@ fn mutations_and_beginnings_of_real_files() {
     while Instant::now() < end {
         let mut data = seeds[random.below(seeds.len())].clone();
         for _ in 0..1 + random.below(4) {
-            // Headers decide the most; behind them what stands in the way of longer ones; at the
-            // end sections and the record.
+            // Headers matter most; after them, the pieces in the way of longer ones; at the end,
+            // sections and the record.
             let (start, len) = match random.below(5) {
                 0 => (0, 64),
                 1 | 2 => (64, 1024),

@@ -1,4 +1,4 @@
-//! Damaged files: mutations of real ones, and their beginnings.
+//! Damaged files: mutations and truncations of real ones.
 
 use backtrail_testkit::skip;
 use backtrail_testkit::text::Random;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use backtrail_elf::{MappedFile, fuzz};
 
-/// A small linked file with all tables, else this test's own beginning.
+/// A small linked file with all tables, otherwise the beginning of this test's own program.
 fn seeds() -> Vec<Vec<u8>> {
     let candidates = [
         "/lib64/ld-linux-x86-64.so.2",
@@ -54,7 +54,7 @@ fn mutations_and_beginnings_of_real_files() {
     while Instant::now() < end {
         let mut data = seeds[random.below(seeds.len())].clone();
         for _ in 0..1 + random.below(8) {
-            // Headers decide the most: program headers at the front, section headers at the end.
+            // Headers matter most: program headers at the front, section headers at the end.
             let (start, len) = match random.below(3) {
                 0 => (0, 64),
                 1 => (64, 1024),

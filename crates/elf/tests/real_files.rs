@@ -1,4 +1,4 @@
-//! Files of this machine, compared with what GNU readelf and nm say of them.
+//! Files of this machine, compared with the output of GNU readelf and nm.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,8 +39,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The machine's own linker and compiler, where there are any; a test that needs them skips loudly
-/// without.
+/// Compiles with the machine's own compiler and linker, if installed; tests that need them are
+/// otherwise skipped with a message.
 fn compile(dir: &Path, source: &str, args: &[&str]) -> Option<PathBuf> {
     let input = dir.join("input.c");
     std::fs::write(&input, source).unwrap();
@@ -89,7 +89,7 @@ fn headers_build_ids_and_tables_are_those_that_readelf_prints() {
     println!("{compared} build ids compared");
 }
 
-/// Without section headers the same must be found by program headers, and in memory too.
+/// Without section headers, program headers must lead to the same results, also in memory.
 #[test]
 fn segments_say_what_sections_say() {
     for path in files() {
@@ -207,7 +207,7 @@ fn debug_files_are_found_by_link_and_by_build_id_and_checked() {
     std::fs::write(&debug, &changed).unwrap();
     assert_eq!(search.debug_file(&program, &image), None);
 
-    // Under another root, by build id, without looking at the link.
+    // Under another root, found by build ID, without the link.
     let root = tempfile::tempdir().unwrap();
     let id = hex(image.build_id().unwrap());
     let folder = root.path().join("usr/lib/debug/.build-id").join(&id[..2]);
@@ -216,7 +216,7 @@ fn debug_files_are_found_by_link_and_by_build_id_and_checked() {
     std::fs::write(&stored, debug_file.bytes()).unwrap();
     let search = Search::new().with_root(root.path());
     assert_eq!(search.debug_file(&program, &image), Some(stored.clone()));
-    // A file of another build under that name is not taken.
+    // A file of another build with that name is not accepted.
     std::fs::copy(std::env::current_exe().unwrap(), &stored).unwrap();
     assert_eq!(search.by_build_id(image.build_id().unwrap()), None);
     // A link is a name, not a way to other places.

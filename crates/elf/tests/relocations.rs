@@ -14,7 +14,7 @@ int second(int a) { return other(a) + first(a); }
 int (*const table[])(int) = {second, other, first};
 ";
 
-/// An object file of this machine; `None`, loudly, where there is no compiler.
+/// An object file of this machine; `None`, with a message, if there is no compiler.
 fn object() -> Option<Vec<u8>> {
     object_by("gcc", &[])
 }
@@ -84,7 +84,8 @@ fn relocated(file: &[u8], name: &str) -> Result<Vec<u8>, Error> {
 #[test]
 fn tables_point_to_their_functions() {
     let Some(file) = object() else { return };
-    // Addresses of 8 bytes: first is at 0 of .text, other at 0 of .text.other, second behind first.
+    // Addresses of 8 bytes: first is at 0 of .text, other at 0 of .text.other, second follows
+    // first.
     let words = |bytes: &[u8]| -> Vec<u64> {
         let words = bytes.chunks_exact(8);
         words.map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()

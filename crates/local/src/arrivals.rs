@@ -1,18 +1,17 @@
-//! The loader's count of modules that it has ever loaded, found once, so that handlers can look at
-//! it.
+//! The loader's count of modules it has ever loaded, located once so that handlers can read it.
 //!
-//! `dl_iterate_phdr` tells the count (`dlpi_adds`), but under the loader's lock. The word itself
-//! lies in `_rtld_global`, which the loader of glibc exports for the C library alone, and where in
-//! it is another place in each release and on each CPU. So it is searched for while the loader
-//! holds the lock: a word that is what is told, right behind a recursive lock, as it has been since
-//! the count was invented. It is held against what is told each time; where it should ever differ,
-//! or was not found, there is no count, and handlers do without.
+//! `dl_iterate_phdr` reports the count (`dlpi_adds`), but under the loader's lock. The word itself
+//! is in `_rtld_global`, which glibc's loader exports only for the C library, at an offset that
+//! differs between releases and CPUs. So it is searched for while the loader holds the lock: a word
+//! equal to the reported count, directly after a recursive lock, where it has been since the count
+//! was introduced. It is compared with each reported count; if it ever differs, or was not found,
+//! there is no count and handlers do without it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backtrail_unwind::local::Arrivals;
 
-/// What is known of the count.
+/// What is known about the count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Count {
     /// Not searched for yet.
@@ -22,15 +21,15 @@ pub(crate) enum Count {
     Nowhere,
 }
 
-/// Where the loader's own variables begin; 0 where it says nothing of them.
+/// Where the loader's own variables begin; 0 if it does not export them.
 pub(crate) fn globals() -> u64 {
     // SAFETY: looks a name up, and nothing else.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_rtld_global".as_ptr()) }.addr() as u64
 }
 
 impl Count {
-    /// Looks for the count in a module's writable memory, of addresses that are mapped, where its
-    /// variables begin in it. `told` is what the count is.
+    /// Searches for the count in a module's mapped writable memory. `globals` is where its
+    /// variables begin, and `told` is the count that the loader reported.
     ///
     /// # Safety
     /// The memory can be read for ever, and the loader, if it is the loader's, holds its lock.
@@ -38,7 +37,7 @@ impl Count {
         if !matches!(self, Count::Unknown) || !writable.contains(&globals) || !globals.is_multiple_of(8) {
             return;
         }
-        // Several times what there has ever been.
+        // Several times the largest size so far.
         const MOST: u64 = 16 << 10;
         let words = (writable.end - globals).min(MOST) / 8;
         let start = std::ptr::with_exposed_provenance::<AtomicU64>(globals as usize);
@@ -50,7 +49,7 @@ impl Count {
         };
     }
 
-    /// Holds the count against what is told.
+    /// Compares the count with the reported one.
     pub(crate) fn check(&mut self, told: u64) {
         if let Count::Found(count) = self
             && count.load(Ordering::Acquire) != told
@@ -59,7 +58,7 @@ impl Count {
         }
     }
 
-    /// For handlers, with what is told.
+    /// The count for handlers, with its reported value.
     pub(crate) fn arrivals(self, told: u64) -> Option<Arrivals> {
         match self {
             Count::Found(count) => Some(Arrivals { count, seen: told }),
@@ -71,7 +70,7 @@ impl Count {
 /// Words of a lock.
 const LOCK: usize = size_of::<libc::pthread_mutex_t>() / 8;
 
-/// The only word that is what is told behind a recursive lock.
+/// The only word after a recursive lock that equals the reported count.
 fn find(words: &[AtomicU64], told: u64) -> Option<&AtomicU64> {
     // The lock's kind is the fifth of its numbers of 32 bits, and the sixth is 0.
     const KIND: usize = 2;
@@ -104,7 +103,7 @@ mod tests {
         );
         assert_eq!(place(&[&[7], &plain, &[7, 7]]), None);
         assert_eq!(place(&[&recursive, &[6, 7]]), None);
-        // Who knows which one it is.
+        // There is no way to choose between two candidates.
         assert_eq!(place(&[&recursive, &[7], &recursive, &[7]]), None);
         assert_eq!(place(&[&recursive[..2]]), None);
     }

@@ -1,8 +1,8 @@
 //! Makes fatal signals write a report, and gives threads a stack for that.
 //!
 //! The report is text: the signal, the stack, the stack as a compact backtrace, and the modules
-//! with their build ids. Then the process dies of its signal as it would have without; a handler
-//! that was there before is called instead.
+//! with their build ids. Then the process dies of its signal as it would have otherwise; a handler
+//! installed earlier is called instead.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_int, c_void};
@@ -11,7 +11,7 @@ use std::io;
 use crate::handler::crash::{self, SIGNALS};
 use crate::register;
 
-/// What the handler needs of its stack, beyond the kernel's frame.
+/// Stack space that the handler needs, beyond the kernel's frame.
 const STACK: usize = 64 << 10;
 const PAGE: usize = 4096;
 
@@ -21,14 +21,14 @@ const PAGE: usize = 4096;
 pub struct Options {
     /// The file descriptor that reports are written to; `None` for standard error.
     pub fd: Option<c_int>,
-    /// A program that is started for the report and reads it on its standard input, such as
-    /// `backtrail-crash-names`, which repeats it with names.
+    /// A program that is started for each report and reads it on its standard input, such as
+    /// `backtrail-crash-names`, which repeats it with function names.
     pub helper: Option<CString>,
 }
 
 /// Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP and SIGSYS write a report before the
-/// process dies of them, and gives the calling thread a stack for that. Does what
-/// [`init`](crate::init()) does, too. Not for signal handlers.
+/// process dies of them, and gives the calling thread a stack for that. Also does what
+/// [`init`](crate::init()) does. Not for signal handlers.
 ///
 /// # Errors
 /// As [`init`](crate::init()), and those of `sigaltstack`, `mmap` and `sigaction`.
@@ -64,8 +64,8 @@ fn take_over(signal: c_int) -> Result<(), c_int> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = crash::report as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the action is ours. What the signal did before is known before it can come to the new
-    // one.
+    // SAFETY: the action is ours. The signal's previous action is stored before the new one can
+    // run.
     unsafe {
         libc::sigfillset(&mut action.sa_mask);
         match libc::sigaction(signal, &action, std::ptr::null_mut()) {
@@ -80,7 +80,7 @@ thread_local! {
     static OWN: RefCell<Option<Stack>> = const { RefCell::new(None) };
 }
 
-/// An alternate stack, with a page below it that nobody can touch.
+/// An alternate stack, with an inaccessible guard page below it.
 struct Stack {
     mapping: *mut c_void,
     bytes: usize,
@@ -88,8 +88,8 @@ struct Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the thread is not on it, since it runs its destructors; what takes its place is
-        // no stack.
+        // SAFETY: the thread is not on it, since it is running its destructors, and it is replaced
+        // by no stack.
         unsafe {
             let mut now: libc::stack_t = std::mem::zeroed();
             libc::sigaltstack(std::ptr::null(), &mut now);

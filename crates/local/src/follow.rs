@@ -1,6 +1,6 @@
-//! A thread that makes tables of libraries when a walk comes to one that was opened after the last
-//! [`backtrail_init`](crate::backtrail_init). A walk cannot make a table, and no code but the
-//! program's own learns of a library when it comes.
+//! A thread that makes tables of libraries that were opened after the last
+//! [`backtrail_init`](crate::backtrail_init), once a walk reaches one. A walk cannot make a table,
+//! and only the program's own code notices when a library is loaded.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -15,10 +15,10 @@ use crate::register;
 /// Whether this process has the thread.
 static IS_FOLLOWING: AtomicBool = AtomicBool::new(false);
 
-/// Between two looks at what there is: what can't have a table is met again and again.
+/// Pause between two checks: walks meet a library that cannot have a table again and again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts the thread, unless it runs.
+/// Starts the thread, unless it is running.
 pub(crate) fn start() -> Result<(), c_int> {
     static AT_FORK: std::sync::Once = std::sync::Once::new();
     AT_FORK.call_once(|| {
@@ -29,8 +29,8 @@ pub(crate) fn start() -> Result<(), c_int> {
         return Ok(());
     }
     let named = std::thread::Builder::new().name("backtrail".into());
-    // The program's handlers are not for this thread, which has what mask it is made with; a fault
-    // is to be reported as any other.
+    // The program's handlers must not run in this thread, which inherits the signal mask it is
+    // created with; a fault is reported like any other.
     let started = with_signals_blocked(|| named.spawn(follow));
     if let Err(error) = started {
         IS_FOLLOWING.store(false, Ordering::Release);
@@ -42,7 +42,7 @@ pub(crate) fn start() -> Result<(), c_int> {
 fn follow() {
     loop {
         wait_for_unknown_module();
-        // What panics has its reasons, which hardly change.
+        // If it panics, trying again would hardly help.
         let _ = std::panic::catch_unwind(|| register::modules(None));
         std::thread::sleep(PAUSE);
     }
@@ -64,8 +64,7 @@ fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
     done
 }
 
-// A child is not to find the registry in the middle of what the thread, which it does not have, was
-// doing.
+// A child must not find the registry half-changed by the thread, which does not exist in the child.
 extern "C" fn before_fork() {
     register::hold();
 }

@@ -1,5 +1,5 @@
-//! Where the call frame information of a module lies in memory, for walks that need registers which
-//! its table does not restore.
+//! Locates the call frame information of modules in memory, for walks that need registers their
+//! tables do not restore.
 
 use backtrail_elf::Image;
 use backtrail_unwind::local::{CallFrames, Entries, Search, Source, is_searchable};
@@ -43,10 +43,10 @@ fn memory(load: &libc::Elf64_Phdr, bias: u64) -> (u64, u64) {
     (start, start.saturating_add(load.p_filesz))
 }
 
-/// By the sorted table of `.eh_frame_hdr`.
+/// Found by the sorted table of `.eh_frame_hdr`.
 ///
 /// # Safety
-/// The headers are those of a module that is loaded, and stays while this works.
+/// The headers belong to a module that is loaded and stays loaded during the call.
 pub(crate) unsafe fn by_header(headers: &[libc::Elf64_Phdr], bias: u64) -> Option<CallFrames> {
     let header = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME)?;
     let load = headers.iter().find(|load| holds(load, header))?;
@@ -60,7 +60,7 @@ pub(crate) unsafe fn by_header(headers: &[libc::Elf64_Phdr], bias: u64) -> Optio
     })
 }
 
-/// Where there is no such table: by a list, which stays.
+/// Found by a list that is never freed, for modules without such a table.
 pub(crate) fn by_list(image: &Image<'_>, bias: u64) -> Option<CallFrames> {
     let section = image.eh_frame().ok()??;
     let start = bias.wrapping_add(section.address);
@@ -71,7 +71,7 @@ pub(crate) fn by_list(image: &Image<'_>, bias: u64) -> Option<CallFrames> {
     };
     let mut starts: Vec<(u64, u64)> = Entries::new(start, end, &mut bytes).collect();
     starts.sort_unstable();
-    // Of those with one start the first in the section counts.
+    // Of those with the same start, the first in the section counts.
     starts.dedup_by_key(|(start, _)| *start);
     (!starts.is_empty()).then(|| CallFrames {
         search: Search::List(starts.leak()),

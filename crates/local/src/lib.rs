@@ -1,7 +1,7 @@
 //! Backtraces of the calling thread, safe in signal handlers, and crash reports.
 //!
-//! [`init`] gives every loaded module its unwind table. From then on [`Backtrace::capture`] works
-//! anywhere: in a signal handler, on any stack, in any thread. [`crash::install`] makes fatal
+//! [`init`] makes the unwind table of every loaded module. From then on [`Backtrace::capture`]
+//! works anywhere: in a signal handler, on any stack, in any thread. [`crash::install`] makes fatal
 //! signals write a report.
 //!
 //! ```
@@ -28,14 +28,14 @@ pub use handler::capture::Backtrace;
 use std::io;
 use std::path::PathBuf;
 
-/// How to [initialise](init_with).
+/// Options of [`init_with`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct InitOptions {
     /// A folder that keeps tables for the next start.
     pub cache: Option<PathBuf>,
     /// Whether a thread makes the tables of libraries that are loaded later. A backtrace through
-    /// such a library is whole a moment after the first. A forked child does not have the
+    /// such a library is complete a moment after the first. A forked child does not have the
     /// thread; initialising there starts it.
     pub follow: bool,
 }
@@ -85,7 +85,7 @@ pub fn register_code(start: *const u8, bytes: usize) -> io::Result<()> {
     register::add_code(start.addr() as u64, bytes as u64).map_err(io::Error::from_raw_os_error)
 }
 
-/// Takes back [`register_code`]. Not for signal handlers.
+/// Undoes [`register_code`]. Not for signal handlers.
 ///
 /// # Errors
 /// `ENOENT` if no registered code begins at `start`.

@@ -1,8 +1,8 @@
-//! Gives the modules of this process their tables, and publishes them.
+//! Makes the tables of this process's modules and publishes them.
 //!
-//! Nothing that was published is freed: a handler may be looking at it. A table is made once for
-//! each content and used again when the same module comes again, at whatever address; a snapshot
-//! costs some hundred bytes for each module.
+//! Nothing published is ever freed, since a handler may be reading it. A table is made once for
+//! each content and reused when the same module is loaded again, at any address; a snapshot costs
+//! some hundred bytes per module.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::handler::names::{self, Named};
 /// Modules beyond this are not converted.
 const LARGEST_IMAGE: u64 = 1 << 30;
 const PAGE: u64 = 4096;
-/// Tables with as many have an index.
+/// Tables with at least this many functions get an index.
 const MANY_FUNCTIONS: u32 = 2048;
 
 /// A module's table, made once.
@@ -40,16 +40,16 @@ struct Registry {
     names: HashMap<Vec<u8>, &'static [u8]>,
     /// Call frame information that had to be listed, by content and bias.
     lists: HashMap<(u64, u64), Option<CallFrames>>,
-    /// What the loader has loaded.
+    /// Modules that the loader has loaded.
     loaded: Vec<(Module, Named)>,
     /// Code made at run time.
     code: Vec<(u64, u64)>,
     generation: u64,
     arrivals: Count,
-    /// What the count was when `loaded` was told of.
+    /// The count when the loader reported `loaded`.
     seen: Option<Arrivals>,
-    /// How many modules had come and gone when the loader was last asked; `None` where that did not
-    /// tell of all as it should.
+    /// How many modules had been loaded and unloaded when the loader was last asked; `None` if its
+    /// answer was incomplete.
     changes: Option<(u64, u64)>,
 }
 
@@ -61,11 +61,11 @@ fn with_registry<R>(act: impl FnOnce(&mut Registry) -> R) -> R {
 }
 
 thread_local! {
-    /// Of the registry, while the thread forks.
+    /// The registry's lock, held while the thread forks.
     static HELD: RefCell<Option<MutexGuard<'static, Option<Registry>>>> = const { RefCell::new(None) };
 }
 
-/// Keeps others from the registry, until this thread [lets go](let_go) of it.
+/// Locks the registry until this thread [lets go](let_go) of it.
 pub(crate) fn hold() {
     let guard = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     HELD.with(|held| held.replace(Some(guard)));
@@ -75,10 +75,10 @@ pub(crate) fn let_go() {
     HELD.with(|held| held.replace(None));
 }
 
-/// Makes the tables that are missing, and publishes all.
+/// Makes the missing tables, and publishes all.
 pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
     with_registry(|registry| {
-        // The same modules have the same tables, but perhaps not in that folder.
+        // The same modules have the same tables, but perhaps not in that folder yet.
         if registry.generation > 0 && cache.is_none() && registry.changes == Some(changes()) {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Bytes that stay, the same for the same.
+    /// Stores bytes for ever; equal bytes are stored once.
     fn kept(&mut self, bytes: &[u8]) -> &'static [u8] {
         if let Some(kept) = self.names.get(bytes) {
             return kept;
@@ -224,7 +224,7 @@ fn table(module: &Loaded, tables: &Tables) -> Option<Section<'static>> {
     Section::parse(table.bytes.leak(), table.address).ok()
 }
 
-/// The index of a table with many functions; in smaller ones a search by halves is as quick.
+/// The index of a table with many functions; in smaller ones, binary search is as fast.
 fn index(section: &Section<'static>) -> Option<&'static Index<'static>> {
     if section.num_fdes() < MANY_FUNCTIONS {
         return None;
@@ -233,19 +233,19 @@ fn index(section: &Section<'static>) -> Option<&'static Index<'static>> {
     Some(Box::leak(Box::new(Index::build(section, words)?)))
 }
 
-/// A module as the loader told of it.
+/// A module as the loader reported it.
 struct Loaded {
     name: Vec<u8>,
     build_id: Vec<u8>,
     bias: u64,
     /// Address of its first page.
     lowest: u64,
-    /// Each segment's first address, the one after its last, and whether it can be read.
+    /// Each segment's first address, the address after its last, and whether it is readable.
     code: Vec<(u64, u64, bool)>,
     identity: Option<Identity>,
-    /// Stands for its program headers and what its unwind information and build id are.
+    /// Identifies the module's program headers, unwind information and build id.
     content: u64,
-    /// A copy of what its tables are in; `None` where its table is known.
+    /// A copy of the parts that contain its tables; `None` if its table exists already.
     image: Option<Vec<u8>>,
     call_frames: Option<CallFrames>,
 }
@@ -256,12 +256,12 @@ impl Loaded {
     }
 }
 
-/// What the loader has told.
+/// What the loader has reported.
 struct Seen<'r> {
     known: &'r HashMap<u64, Made>,
     modules: Vec<Loaded>,
-    /// Whether the loader itself was told of: it comes last of what was there from the start, and
-    /// what stays for ever comes before.
+    /// Whether the loader has reported itself: it comes last of the modules loaded at the start,
+    /// and modules that stay for ever come before it.
     loader_seen: bool,
     loader: u64,
     /// Whether there was a module that the loader was about to load or to unload.
@@ -278,7 +278,7 @@ impl Seen<'_> {
             known,
             modules: Vec::new(),
             loader_seen: false,
-            // SAFETY: only reads what the kernel has told the process.
+            // SAFETY: only reads what the kernel has passed to the process.
             loader: unsafe { libc::getauxval(libc::AT_BASE) },
             is_partial: false,
             changes: (0, 0),
@@ -291,8 +291,8 @@ impl Seen<'_> {
     }
 
     fn add(&mut self, info: &libc::dl_phdr_info) {
-        // A loader that is not told of is the program's own part, or was started as the program:
-        // then only the first stays for sure.
+        // A loader that is not reported is part of the program, or was started as the program: then
+        // only the first module is sure to stay.
         let stays = !self.loader_seen;
         self.loader_seen |= info.dlpi_addr == self.loader || self.loader == 0;
         // SAFETY: the loader says where its headers are.
@@ -302,8 +302,8 @@ impl Seen<'_> {
         self.changes = (info.dlpi_adds, info.dlpi_subs);
         for load in loads().filter(|load| load.p_flags & libc::PF_W != 0) {
             let memory = address(load)..address(load).saturating_add(load.p_memsz);
-            // SAFETY: a segment that the loader tells of, and its own is never unmapped; it holds
-            // its lock while it tells.
+            // SAFETY: a segment that the loader reports, and its own is never unmapped; it holds
+            // its lock while it reports.
             unsafe { self.arrivals.search(self.globals, memory, info.dlpi_adds) };
         }
         self.arrivals.check(info.dlpi_adds);
@@ -331,7 +331,7 @@ impl Seen<'_> {
             false => Identity::of(code_start),
         };
         if !stays && identity.is_none() && Identity::of(tell as *const () as usize as u64).is_some() {
-            // The loader can be asked, and knows nothing of it.
+            // The loader does not know this module, though it can be asked.
             self.is_partial = true;
             return;
         }
@@ -401,8 +401,8 @@ unsafe fn bytes<'m>(header: &libc::Elf64_Phdr, bias: u64) -> &'m [u8] {
     unsafe { std::slice::from_raw_parts(start, header.p_filesz as usize) }
 }
 
-/// A number for what the module's table is made from: its headers, notes, and sorted table of
-/// unwind information, which are small.
+/// A hash of what the module's table is made from: its headers, notes, and sorted unwind table, all
+/// small.
 fn content(headers: &[libc::Elf64_Phdr], bias: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     for header in headers {
@@ -417,21 +417,21 @@ fn content(headers: &[libc::Elf64_Phdr], bias: u64) -> u64 {
             .hash(&mut hasher);
         if matches!(header.p_type, libc::PT_NOTE | libc::PT_GNU_EH_FRAME | PT_GNU_SFRAME) && is_loaded(headers, header)
         {
-            // SAFETY: it lies in a readable segment, which the loader keeps while it tells of it.
+            // SAFETY: it lies in a readable segment, which the loader keeps while it reports it.
             unsafe { bytes(header, bias) }.hash(&mut hasher);
         }
     }
     hasher.finish()
 }
 
-/// The description of the note that has the build id (NT_GNU_BUILD_ID of "GNU"); empty where there
-/// is none.
+/// The description of the note with the build id (NT_GNU_BUILD_ID of "GNU"); empty if there is no
+/// such note.
 fn build_id(headers: &[libc::Elf64_Phdr], bias: u64) -> &[u8] {
     let notes = headers
         .iter()
         .filter(|header| header.p_type == libc::PT_NOTE && is_loaded(headers, header));
     for header in notes {
-        // SAFETY: it lies in a readable segment, which the loader keeps while it tells of it.
+        // SAFETY: it lies in a readable segment, which the loader keeps while it reports it.
         let mut rest = unsafe { bytes(header, bias) };
         while let Some((note, behind)) = note(rest, header.p_align) {
             if let Some(build_id) = note {
@@ -443,7 +443,7 @@ fn build_id(headers: &[libc::Elf64_Phdr], bias: u64) -> &[u8] {
     &[]
 }
 
-/// The first note's build id, if it is that, and what lies behind the note.
+/// The build id if the first note is one, and the bytes after that note.
 fn note(notes: &[u8], align: u64) -> Option<(Option<&[u8]>, &[u8])> {
     const NT_GNU_BUILD_ID: u32 = 3;
     let align = if align == 8 { 8 } else { 4 };
@@ -464,18 +464,18 @@ fn holds(load: &libc::Elf64_Phdr, header: &libc::Elf64_Phdr) -> bool {
         && header.p_vaddr.saturating_add(header.p_filesz) <= load.p_vaddr.saturating_add(load.p_filesz)
 }
 
-/// Whether a header's bytes lie in a segment that can be read.
+/// Whether a header's bytes lie in a readable segment.
 fn is_loaded(headers: &[libc::Elf64_Phdr], header: &libc::Elf64_Phdr) -> bool {
     headers.iter().any(|load| holds(load, header))
 }
 
-/// Where linkage tables are found by their instructions.
+/// Whether linkage tables are found by their instructions.
 const CODE_TELLS: bool = cfg!(target_arch = "aarch64");
 
-/// The module as it lies in memory, without code that holds none of its tables.
+/// The module as it lies in memory, without code that contains none of its tables.
 fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8> {
     let mut image = vec![0; (end - first) as usize];
-    // Nothing says where `.eh_frame` is: `gcc -static`.
+    // Nothing says where `.eh_frame` is, as with `gcc -static`.
     let is_searched = !headers.iter().any(|header| header.p_type == libc::PT_GNU_EH_FRAME);
     let is_wanted = |load: &&libc::Elf64_Phdr| {
         let has_table = |header: &libc::Elf64_Phdr| {
@@ -487,7 +487,7 @@ fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8
             && (!is_code || CODE_TELLS || is_searched || load.p_offset == 0 || headers.iter().any(has_table))
     };
     for load in headers.iter().filter(is_wanted) {
-        // SAFETY: a readable segment, which the loader keeps while it tells of it.
+        // SAFETY: a readable segment, which the loader keeps while it reports it.
         let from = unsafe { bytes(load, bias) };
         let at = (load.p_vaddr - first) as usize;
         image[at..at + from.len()].copy_from_slice(from);

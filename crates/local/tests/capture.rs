@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use backtrail_local::Backtrace;
 
-/// Of the addresses by glibc, and by ours, from the same depth.
+/// Return addresses from glibc and from Backtrail, at the same depth.
 #[inline(never)]
 fn descend(depth: u32) -> (Vec<u64>, Backtrace) {
     if depth > 0 {
@@ -43,7 +43,7 @@ fn the_frames_are_glibcs() {
     assert!(first.starts_with(&format!("{}(+0x", exe.display())), "{first}");
     assert!(first.ends_with(&format!("[{:#x}]", ours.addresses()[0])), "{first}");
 
-    // No more than there is room for, and from handlers.
+    // At most as many as fit, also in handlers.
     assert_eq!(descend(500).1.addresses().len(), Backtrace::MOST);
     // SAFETY: the handler takes a signal number.
     unsafe {
@@ -53,7 +53,7 @@ fn the_frames_are_glibcs() {
     assert!(IN_HANDLER.load(Ordering::SeqCst) > 5);
 }
 
-/// From so far down, twice, and whether both are the same but for the two calls.
+/// Captures twice at this depth, and checks that both differ only in the two calls.
 #[inline(never)]
 fn same_from(depth: u32) -> bool {
     if depth > 0 {
@@ -64,12 +64,12 @@ fn same_from(depth: u32) -> bool {
     first.len() > 2 && first.get(1..) == second.get(1..)
 }
 
-/// Snapshots come while threads walk, end, and begin. For a look with ThreadSanitizer, too (`cargo
+/// Publishes snapshots while threads walk, end and begin. Also run under ThreadSanitizer (`cargo
 /// xtask sanitize`).
 #[test]
 fn threads_walk_while_modules_are_published() {
     const WALKERS: u32 = 3;
-    /// Also where an assertion fails, or nobody would wait for the walkers to end.
+    /// Needed if an assertion fails, too: otherwise the walkers would never end.
     struct Done<'d>(&'d AtomicBool);
     impl Drop for Done<'_> {
         fn drop(&mut self) {
@@ -84,7 +84,7 @@ fn threads_walk_while_modules_are_published() {
             scope.spawn(move || {
                 let mut rounds = 0;
                 while !is_done.load(Ordering::Acquire) || rounds < 10 {
-                    // Each in a thread of its own, too, whose state the next one takes over.
+                    // Some walk in threads of their own, whose state the next thread takes over.
                     let depth = (rounds + number) % 50;
                     assert!(same_from(depth));
                     assert!(std::thread::spawn(move || same_from(depth)).join().unwrap());

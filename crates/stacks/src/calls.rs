@@ -1,8 +1,8 @@
-//! What functions were called with, of recordings that have the registers at their entry.
+//! The arguments of functions, from recordings that contain the registers at their entry.
 //!
-//! Such a call is looked at as a thread would be that stands there, of a process without memory but
-//! what its file says: code and constants. So the table of arguments and the types of the file tell
-//! as much as of a stack's innermost frame, and strings that are constants are shown.
+//! Such a call is treated like a stopped thread of a process whose only memory is the file's code
+//! and constants. So the table of arguments and the file's types give as much as for a stack's
+//! innermost frame, and constant strings are shown.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use crate::{Looker, Options};
 
 const PAGE: u64 = 4096;
 
-/// The arguments of calls of functions of a file whose first byte was mapped at `base`; none where
-/// the file is not there any more, is another one, or has no table of arguments.
+/// The arguments of calls of functions in a file whose first byte was mapped at `base`; empty if
+/// the file is gone, is a different one, or has no table of arguments.
 pub fn arguments(file: &File, base: u64, calls: &[&Recorded]) -> Vec<Vec<CallArgument>> {
     find(file, base, calls).unwrap_or_else(|| vec![Vec::new(); calls.len()])
 }
@@ -41,7 +41,7 @@ fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgum
     let process = looker.stacks(&snapshot);
     let named = looker.names(&process);
     let innermost = named.into_iter().map(|thread| {
-        // Inlined calls are frames of their own, before the one that has the entry.
+        // Inlined calls have frames of their own, before the one with the entry.
         let own = thread.frames.into_iter().find(|frame| !frame.inlined);
         let arguments = own.map(|frame| frame.arguments).unwrap_or_default().into_iter();
         arguments.map(|argument| CallArgument {
@@ -53,8 +53,8 @@ fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgum
     Some(innermost.map(Iterator::collect).collect())
 }
 
-/// Of the address of a constant text or of a function, which is another one in each process, what
-/// it leads to.
+/// Replaces the address of a constant string or of a function, which differs in each process, by
+/// what it points to.
 fn without_address(value: String) -> String {
     match value.split_once(' ') {
         Some((address, told)) if address.starts_with("0x") => told.to_owned(),
@@ -62,7 +62,7 @@ fn without_address(value: String) -> String {
     }
 }
 
-/// What can't have changed since the file was mapped.
+/// Mappings that can't have changed since the file was mapped.
 fn mappings(image: &Image<'_>, path: &str, base: u64) -> Vec<Mapping> {
     let bias = match image.is_position_independent() {
         true => base.wrapping_sub(image.base_vaddr()),
@@ -91,7 +91,7 @@ fn mappings(image: &Image<'_>, path: &str, base: u64) -> Vec<Mapping> {
     mapped
 }
 
-/// A thread for each call; `None` for a CPU without a calling convention here.
+/// A thread for each call; `None` for a CPU without a supported calling convention.
 fn threads(image: &Image<'_>, calls: &[&Recorded]) -> Option<Vec<Thread>> {
     let numbers = Abi::of(image.arch().cpu)?.general_registers();
     let standing = calls.iter().map(|call| {

@@ -1,4 +1,4 @@
-//! Threads that stand at the same place, and what changed from one look to the next.
+//! Threads with the same stack, and changes from one snapshot to the next.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,14 @@ use rustc_hash::FxHashMap;
 
 use crate::process::{End, Process, ThreadStack};
 
-/// Groups of threads with equal stacks, each by their indices, in the order of their first.
+/// Groups threads with equal stacks. Each group lists their indices; groups are in the order of
+/// their first threads.
 pub fn equal_stacks(threads: &[ThreadStack]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut known = FxHashMap::default();
     for (index, thread) in threads.iter().enumerate() {
-        // What has no stack is told one by one, and so is a thread that a signal concerns.
+        // Threads without a stack are reported one by one, and so is a thread that a signal
+        // concerns.
         let is_alone = matches!(thread.end, End::NotStopped(_)) || thread.signal.is_some_and(|_| index == 0);
         if is_alone {
             groups.push(vec![index]);
@@ -28,18 +30,18 @@ pub fn equal_stacks(threads: &[ThreadStack]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// What has become of a thread since an earlier look.
+/// How a thread has changed since an earlier snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It stands where it stood; if arguments were asked for, with the same ones.
+    /// Its stack is the same, including the arguments if requested.
     Same,
-    /// It stands elsewhere, or its functions have other arguments.
+    /// Its stack or its arguments differ.
     Moved,
-    /// It was not there.
+    /// It is new.
     New,
 }
 
-/// What has become of each thread of `now`, and the numbers of those that are not there any more.
+/// The change of each thread of `now`, and the numbers of the threads that have ended.
 pub fn changes(before: &Process, now: &Process) -> (Vec<Change>, Vec<u32>) {
     let old: HashMap<u32, &ThreadStack> = before.threads.iter().map(|thread| (thread.tid, thread)).collect();
     let changes = now.threads.iter().map(|thread| match old.get(&thread.tid) {

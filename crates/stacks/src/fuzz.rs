@@ -1,4 +1,4 @@
-//! What fuzzing runs: everything that reads untrusted bytes.
+//! Fuzz targets for everything that reads untrusted bytes.
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_args::fuzz::made_for;
@@ -17,7 +17,7 @@ use crate::process::{End, Frame, FrameRegisters, How, ThreadStack};
 use crate::space::Space;
 use crate::{record, walk};
 
-/// Reads `data` as a core and walks its threads. No file but the core is read.
+/// Reads `data` as a core and walks its threads. Reads no other file.
 pub fn core(data: &[u8]) {
     let core = match Core::parse(data) {
         Ok(core) => core,
@@ -48,7 +48,7 @@ pub fn core(data: &[u8]) {
     );
 }
 
-/// Reads `data` as a record; what is one comes back as it was written.
+/// Reads `data` as a record; a valid one must be the same after writing it.
 pub fn record(data: &[u8]) {
     match record::parse(data) {
         Ok(process) => {
@@ -59,14 +59,14 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// What is in front of the memory that made-up stacks lead to.
+/// The address where the memory of made-up stacks begins.
 const MEMORY: u64 = 0x7000_0000;
-/// The frames of a made-up stack.
+/// Number of frames of a made-up stack.
 const FRAMES: usize = 24;
 
-/// Reads `data` as two bytes that tell the length of a table of arguments, that table and a section
-/// of types, and shows what the functions of a made-up stack were called with: of as many calls as
-/// the table has, with registers and memory that lead into themselves. How many values were shown.
+/// Reads `data` as a two-byte length, a table of arguments of that length, and a section of types.
+/// Shows the arguments of a made-up stack through the table's calls, with registers and memory that
+/// point into themselves. Returns how many values were shown.
 pub fn arguments(data: &[u8]) -> usize {
     let Some((len, rest)) = data.split_first_chunk() else {
         return 0;
@@ -107,7 +107,7 @@ pub fn arguments(data: &[u8]) -> usize {
 fn made_up(table: &Table<'_>) -> ThreadStack {
     let mut addresses = vec![(table.base(), AddressKind::Pc)];
     let mut address = table.base();
-    // A damaged function may reach through all memory.
+    // A damaged function may extend over all memory.
     for _ in 0..256 {
         let Ok(Some(function)) = table.function(address) else {
             break;

@@ -1,9 +1,9 @@
-//! From the system stack of Go's runtime back to the goroutine, up to Go 1.20; x86-64 only.
+//! Leads from the system stack of Go's runtime back to the goroutine, up to Go 1.20; x86-64 only.
 //!
-//! `runtime.systemstack` and `runtime.morestack` save where the goroutine is in its `g`, and go on
-//! in the stack of the thread's `g0`. Nothing in that stack leads back (see `go_frames` in the
-//! crate for DWARF), but R14 holds a `g` in all Go code. What is read here is believed only if all
-//! of it refers to each other, and a call leads from there to here.
+//! `runtime.systemstack` and `runtime.morestack` save the goroutine's position in its `g`, and
+//! continue on the stack of the thread's `g0`. Nothing on that stack leads back (see `go_frames` in
+//! the crate for DWARF), but R14 contains a `g` in all Go code. The values are accepted only if all
+//! of them refer to each other, and a call leads from there to here.
 
 use backtrail_arch::{Arch, Cpu, Register, Registers};
 use backtrail_unwind::{Memory, Modules};
@@ -28,13 +28,13 @@ mod m {
     pub(super) const CURG: u64 = 192;
 }
 
-/// The `g` that these registers hold, if they may.
+/// The `g` in these registers, if any.
 pub(crate) fn held(registers: &Registers) -> Option<u64> {
     registers.get(G)
 }
 
-/// The caller of the frame with these registers, which lies in the stack of the thread's `g0`, in
-/// the goroutine that the thread runs. `current` is what R14 held last.
+/// For a frame with these registers on the stack of the thread's `g0`, finds the caller in the
+/// goroutine that the thread runs. `current` is the last known value of R14.
 pub(crate) fn caller(
     arch: &Arch,
     callee: &Registers,
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// What a return address's call leads to.
+    /// The targets of calls, by return address.
     struct Calls(BTreeMap<u64, u64>);
 
     impl Modules for Calls {

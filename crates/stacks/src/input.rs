@@ -1,4 +1,4 @@
-//! Opening what may be a core: a file or a stream, perhaps compressed.
+//! Opens possible cores: files or streams, compressed or not.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use backtrail_elf::MappedFile;
 
-/// What was opened.
+/// An opened input.
 #[derive(Debug)]
 pub struct Input {
     /// The bytes, decompressed.
     pub file: MappedFile,
-    /// Where they are not all: why.
+    /// If the bytes are incomplete, the reason.
     pub cut: Option<io::Error>,
 }
 
@@ -26,7 +26,7 @@ enum Compression {
     Lz4,
 }
 
-/// As many bytes as tell.
+/// Number of bytes that identify a compression.
 const MAGIC_BYTES: usize = 4;
 
 impl Compression {
@@ -40,11 +40,11 @@ impl Compression {
     }
 }
 
-/// Opens the file at `path`. What is compressed is decompressed into a temporary file without a
-/// name; zeros take no room in it.
+/// Opens the file at `path`. Compressed files are decompressed into an unnamed temporary file, in
+/// which zeros take no space.
 ///
 /// # Errors
-/// Where it can't be opened, is no regular file, or the temporary file can't be written.
+/// If it can't be opened, is not a regular file, or the temporary file can't be written.
 pub fn open(path: &Path) -> io::Result<Input> {
     let file = MappedFile::open(path)?;
     match Compression::of(file.bytes()) {
@@ -56,7 +56,7 @@ pub fn open(path: &Path) -> io::Result<Input> {
 /// Reads a stream to its end.
 ///
 /// # Errors
-/// Where the temporary file can't be written.
+/// If the temporary file can't be written.
 pub fn read(stream: impl Read) -> io::Result<Input> {
     let mut stream = BufReader::new(stream);
     let mut start = Vec::new();
@@ -80,7 +80,7 @@ fn decompress<'a>(compression: Compression, packed: impl Read + 'a) -> io::Resul
     keep(unpacked)
 }
 
-/// Keeps what comes until the end, or until it can't be read any further.
+/// Stores bytes until the end, or until a read fails.
 fn keep(mut from: impl Read) -> io::Result<Input> {
     let mut file = tempfile::tempfile()?;
     let mut buffer = vec![0; 256 << 10];
@@ -103,8 +103,8 @@ fn keep(mut from: impl Read) -> io::Result<Input> {
     })
 }
 
-/// Writes at the file's position; a piece of nothing but zeros is passed over, which a file system
-/// keeps as a hole.
+/// Writes at the file's position. A piece of only zeros is skipped, which a file system keeps as a
+/// hole.
 fn write_sparse(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     for piece in bytes.chunks(4096) {
         if piece.iter().all(|&byte| byte == 0) {
@@ -129,7 +129,7 @@ mod tests {
         data
     }
 
-    /// What the compressor of that name makes of the data.
+    /// The data as compressed by this tool.
     fn compressed(tool: &str) -> Option<Vec<u8>> {
         let folder = backtrail_testkit::scratch();
         let path = folder.path().join("data");

@@ -1,11 +1,11 @@
-//! Where a process at one moment, unwind tables and names meet: the stacks of live processes and of
-//! cores.
+//! Stacks of live processes and of cores: combines a process at one moment, unwind tables, and
+//! names.
 //!
 //! [`Looker::look`] walks the threads of a running process, [`Looker::stacks`] those of a
-//! [`Snapshot`], of a core for one; [`Looker::names`] gives their frames names. Between the two
-//! lies a [`Process`], which needs no memory any more: addresses, and the modules that they lie in.
-//! [`record`] writes and reads it, so that names can be given later and elsewhere. [`input`] opens
-//! what may be a core.
+//! [`Snapshot`], for example of a core; [`Looker::names`] names their frames. The result of a walk
+//! is a [`Process`], which no longer needs memory: addresses, and the modules that contain them.
+//! [`record`] writes and reads it, so that names can be added later and elsewhere. [`input`] opens
+//! possible cores.
 #![forbid(unsafe_code)]
 //!
 //! ```no_run
@@ -50,22 +50,22 @@ use backtrail_profile::{Symbolizer, SystemFiles};
 
 use modules::ModuleSet;
 
-/// Where files are.
+/// Options of a [`Looker`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The executable, in place of the one at the path that the process had it at.
+    /// The executable, instead of the file at the path that the process used.
     pub executable: Option<PathBuf>,
-    /// The folder that a core's paths count from, where they are not this machine's.
+    /// Folder that a core's paths are relative to, if they are not this machine's.
     pub sysroot: Option<PathBuf>,
-    /// Folders with separate debug files, beside `/usr/lib/debug`.
+    /// Folders with separate debug files, in addition to `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
     /// Keep the registers of each frame ([`ThreadStack::registers`]).
     pub registers: bool,
-    /// Find what functions were called with ([`ThreadStack::arguments`]).
+    /// Find the arguments of functions ([`ThreadStack::arguments`]).
     pub arguments: bool,
 }
 
-/// Walks and names the stacks of processes; files and tables are kept from one look to the next.
+/// Walks and names the stacks of processes. Files and tables are kept between calls.
 pub struct Looker {
     modules: ModuleSet,
     symbolizer: Symbolizer,
@@ -74,7 +74,7 @@ pub struct Looker {
 }
 
 impl Looker {
-    /// Looks with these options.
+    /// A looker with these options.
     pub fn new(options: Options) -> Looker {
         Looker {
             modules: ModuleSet::new(Tables::open(None), options.executable.clone(), options.sysroot.clone()),
@@ -84,13 +84,13 @@ impl Looker {
         }
     }
 
-    /// The stacks of all threads of a process, and the process itself where it shall be held: it
-    /// stands still until that is dropped.
+    /// The stacks of all threads of a process. If `hold` is set, also the process, stopped until
+    /// this value is dropped.
     ///
-    /// It stands still while its registers and stacks are copied. If that is not enough, because a
-    /// stack is deeper, or leads into other memory or into code made at run time, or because
-    /// arguments point to other memory, it stands still once more, until its stacks are walked:
-    /// what it has later is not what it had.
+    /// The process is stopped while its registers and stacks are copied. If that is not enough,
+    /// because a stack is deeper, or leads into other memory or into code made at run time, or
+    /// because arguments point to other memory, it is stopped again until its stacks are walked,
+    /// since its memory may have changed in between.
     ///
     /// # Errors
     /// As [`live::capture`].
@@ -101,19 +101,19 @@ impl Looker {
         if held.is_some() || is_enough {
             return Ok((process, held));
         }
-        // Tables and names of what is met are known by now, so that this takes no longer than the
+        // Tables and names of everything met are known by now, so this takes no longer than the
         // walks.
         match live::capture(pid, true) {
             Ok((snapshot, _held)) => Ok((self.stacks(&snapshot), None)),
-            // It has ended meanwhile.
+            // It has ended in the meantime.
             Err(_) => Ok((process, None)),
         }
     }
 
-    /// The stacks of all threads.
+    /// The stacks of all threads of a snapshot.
     pub fn stacks(&mut self, snapshot: &Snapshot<'_>) -> Process {
         if snapshot.is_live && !self.has_live_names {
-            // Only a process that is there has written the names of its code under its number.
+            // Only a running process has written the names of its code under its number.
             self.symbolizer = symbolizer(SystemFiles::default(), &self.options);
             self.has_live_names = true;
         }
@@ -131,8 +131,8 @@ impl Looker {
         process
     }
 
-    /// Copies bytes of memory from `address` on, as [`Snapshot::read`] does, and returns how many
-    /// came. What a core has left out because a file has it comes from that file.
+    /// Copies memory from `address` on, like [`Snapshot::read`], and returns the number of bytes.
+    /// Memory that a core omits because a file contains it is read from that file.
     pub fn read(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> usize {
         self.modules.read(snapshot, address, buffer)
     }
@@ -144,12 +144,12 @@ impl Looker {
         named
     }
 
-    /// What kept files from being used, so far.
+    /// Problems that have kept files from being used so far.
     pub fn problems(&self) -> Vec<Problem> {
         self.modules.problems()
     }
 
-    /// What should be known about the names, one sentence each.
+    /// Notes about the names, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         self.symbolizer.notes()
     }

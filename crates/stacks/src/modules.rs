@@ -1,4 +1,4 @@
-//! The files of a process, each once, with its unwind table.
+//! The files of a process, each opened once, with their unwind tables.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -20,30 +20,30 @@ use backtrail_sframe::Section;
 
 use crate::arguments::Source;
 
-/// The most that is read of a module from memory.
+/// Maximum size of a module that is read from memory.
 const LONGEST_IMAGE: u64 = 512 << 20;
-/// The smallest piece of memory that a core has or leaves out.
+/// The smallest unit of memory that a core contains or omits.
 const PAGE: u64 = 4096;
-/// What holds the headers and the build id of a module in memory.
+/// Size that contains a module's headers and build ID in memory.
 const HEADERS: u64 = 64 << 10;
 
-/// What kept a file from being used.
+/// A problem that kept a file from being used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The module's path.
     pub path: String,
-    /// What was wrong.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What was wrong with a file.
+/// Why a file was not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is not there, nor is there enough of it in memory.
+    /// It does not exist, and memory does not contain enough of it.
     Missing,
-    /// The one that is there has another build id than the process had: wanted, found.
+    /// Build ID mismatch: that of the process, that of the file.
     OtherBuild(Vec<u8>, Vec<u8>),
-    /// The one that is there is for another CPU.
+    /// The file is for another CPU.
     OtherMachine(&'static str),
     /// It can't be read as ELF.
     Elf(backtrail_elf::Error),
@@ -81,7 +81,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What tells one module from another: path, inode, build id as the memory has it.
+/// Distinguishes modules: path, inode, and the build ID in memory.
 type Key = (String, u64, Vec<u8>);
 
 /// A table that lives with its module.
@@ -97,7 +97,7 @@ impl Bytes {
     }
 }
 
-/// Bytes of a module that are looked at later.
+/// Bytes of a module that are needed later.
 #[derive(Debug)]
 pub(crate) enum Kept {
     File(Rc<MappedFile>, Range<usize>),
@@ -114,7 +114,7 @@ impl AsRef<[u8]> for Kept {
 }
 
 impl Kept {
-    /// Keeps a section: in the file that it lies in, without a copy.
+    /// Keeps a section; if it lies in the file, without a copy.
     fn of(section: SectionData<'_>, file: Option<&Rc<MappedFile>>) -> Held<Kept> {
         let in_file = file.and_then(|file| {
             let offset = section.data.as_ptr().addr().checked_sub(file.bytes().as_ptr().addr())?;
@@ -133,7 +133,7 @@ impl Kept {
 pub(crate) struct Module {
     pub(crate) number: u32,
     path: String,
-    /// Where its file was opened.
+    /// The path that its file was opened at.
     place: Option<PathBuf>,
     file: Option<Rc<MappedFile>>,
     pub(crate) build_id: Vec<u8>,
@@ -141,20 +141,20 @@ pub(crate) struct Module {
     pub(crate) mem_size: u64,
     pub(crate) position_independent: bool,
     code: CodeSegments,
-    /// Its table; of a file that has but call frame information it is made where
-    /// [`CallFrames::function`] does not tell.
+    /// Its table. For a file with only call frame information, it is made when
+    /// [`CallFrames::function`] gives no answer.
     pub(crate) table: OnceCell<Option<Bytes>>,
-    /// Where rows come from; `None` where there are none.
+    /// Where rows come from; `None` if there are none.
     pub(crate) origin: Option<TableOrigin>,
-    /// Its own `.sframe`, where the table is not that one alone.
+    /// Its own `.sframe`, if the table contains more than that.
     pub(crate) own: Option<Bytes>,
     /// Its `.eh_frame`, for the registers that tables don't restore.
     pub(crate) frames: Option<CallFrames<Kept>>,
-    /// Its symbols, where it was found in memory alone.
+    /// Its symbols, if it exists in memory only.
     symbols: Option<Symbols>,
-    /// Its table of arguments, once it was asked for.
+    /// Its table of arguments, read on demand.
     arguments: OnceCell<Option<Source>>,
-    /// Addresses that direct calls lead to, once code that nobody describes was met.
+    /// Targets of direct calls, collected when code that no table describes is met.
     called: OnceCell<Vec<u64>>,
 }
 
@@ -164,7 +164,7 @@ impl Module {
         self.arguments.get_or_init(read).as_ref()
     }
 
-    /// A table that knows the code at an address of the file.
+    /// A table that covers the code at an address of the file.
     pub(crate) fn table(&self, svma: u64, set: &ModuleSet) -> Option<Section<'_>> {
         self.origin?;
         if self.table.get().is_none()
@@ -188,13 +188,13 @@ impl Module {
         self.image().is_some_and(|image| tables::is_misdescribed(&image, start))
     }
 
-    /// Addresses in the file that direct calls lead to, in order; none of large files.
+    /// Targets of direct calls as addresses in the file, sorted; empty for large files.
     pub(crate) fn called(&self) -> &[u64] {
         let find = || self.image().map(|image| called(&image)).unwrap_or_default();
         self.called.get_or_init(find)
     }
 
-    /// The address in the file of an object that it exports.
+    /// The address in the file of an exported object.
     pub(crate) fn object(&self, name: &str) -> Option<u64> {
         let image = self.image()?;
         let (mut symbols, _) = image.symbol_table(SymbolTable::Dynamic)?;
@@ -202,7 +202,7 @@ impl Module {
         (!found.is_undefined && !found.is_absolute).then_some(found.value)
     }
 
-    /// The function of a table that has the code at an address of the file.
+    /// The function in a table that contains the code at an address of the file.
     pub(crate) fn function(&self, svma: u64, set: &ModuleSet) -> Option<Range<u64>> {
         let function = self.table(svma, set)?.lookup(svma).ok()??.function;
         Some(function.start..function.start.saturating_add(function.size.into()))
@@ -212,7 +212,7 @@ impl Module {
         Some(mapping.start.wrapping_sub(self.code.address_of(mapping.file_offset)?))
     }
 
-    /// What the file has from `address`, in its mapping, to the mapping's end.
+    /// The file's bytes from `address`, in its mapping, to the mapping's end.
     fn file_at(&self, mapping: &Mapping, address: u64) -> Option<&[u8]> {
         let offset = mapping.file_offset.checked_add(address.checked_sub(mapping.start)?)?;
         let bytes = self.file.as_ref()?.bytes().get(usize::try_from(offset).ok()?..)?;
@@ -221,19 +221,19 @@ impl Module {
     }
 }
 
-/// All modules that were met.
+/// All modules met so far.
 pub(crate) struct ModuleSet {
     tables: Tables,
     executable: Option<PathBuf>,
-    /// Where the files of cores are looked for first.
+    /// Where the files of cores are searched for first.
     sysroot: Option<PathBuf>,
     modules: RefCell<HashMap<Key, Option<Rc<Module>>>>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl ModuleSet {
-    /// Takes tables from here, this file for the executable, and those of cores from below this
-    /// folder.
+    /// A set with this source of tables, this file for the executable, and this folder for the
+    /// files of cores.
     pub(crate) fn new(tables: Tables, executable: Option<PathBuf>, sysroot: Option<PathBuf>) -> ModuleSet {
         ModuleSet {
             tables,
@@ -248,7 +248,7 @@ impl ModuleSet {
         self.problems.borrow().clone()
     }
 
-    /// Modules whose file is not where their path says: the path, and where it is.
+    /// Modules whose file is not at its path: the path, and the place of the file.
     pub(crate) fn places(&self) -> Vec<(String, PathBuf)> {
         let modules = self.modules.borrow();
         let elsewhere = modules.iter().filter_map(|((path, ..), module)| {
@@ -258,7 +258,7 @@ impl ModuleSet {
         elsewhere.collect()
     }
 
-    /// Modules that were found in memory alone: the path, the lowest address, the symbols.
+    /// Modules that exist in memory only: the path, the lowest address, the symbols.
     pub(crate) fn in_memory(&self) -> Vec<(String, u64, Symbols)> {
         let modules = self.modules.borrow();
         let found = modules.iter().filter_map(|((path, ..), module)| {
@@ -268,15 +268,15 @@ impl ModuleSet {
         found.collect()
     }
 
-    /// Copies bytes of the snapshot's memory from `address` on, and returns how many came; what a
-    /// core has left out from the file that was mapped there.
+    /// Copies bytes of the snapshot's memory from `address` on, and returns their number. Memory
+    /// that a core omits is read from the file that was mapped there.
     pub(crate) fn read(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
             let at = address.wrapping_add(done as u64);
             let mut got = snapshot.read(at, &mut buffer[done..]);
             if got == 0 && !snapshot.is_live {
-                // A page at a time: the next one may have been changed, and be in the core.
+                // A page at a time: the next one may have been changed and be in the core.
                 let len = (PAGE - at % PAGE).min((buffer.len() - done) as u64) as usize;
                 got = self.read_file(snapshot, at, &mut buffer[done..done + len]).unwrap_or(0);
             }
@@ -308,15 +308,15 @@ impl ModuleSet {
         }
     }
 
-    /// The module of a mapping; `None` for memory without a file, and where there is nothing of the
-    /// file.
+    /// The module of a mapping; `None` for memory without a file, and if nothing of the file
+    /// exists.
     pub(crate) fn of(&self, snapshot: &Snapshot<'_>, mapping: &Mapping) -> Option<Rc<Module>> {
         if mapping.path != VDSO && !is_file(&mapping.path) {
             return None;
         }
         let first = first_mapping(snapshot, mapping);
         let build_id = if snapshot.is_live && mapping.inode != 0 {
-            // The inode is as sure, and costs nothing.
+            // The inode is as reliable, and costs nothing.
             Vec::new()
         } else {
             build_id_in_memory(snapshot, first)
@@ -376,12 +376,12 @@ impl ModuleSet {
             .filter(|_| snapshot.executable.as_deref() == Some(mapping.path.as_str()));
         let mut candidates: Vec<PathBuf> = given.cloned().collect();
         if snapshot.is_live {
-            // By its path first, where names and debug files lie beside it; the inode says whether
-            // it is the same file.
+            // Try the path first, which has names and debug files next to it; the inode shows
+            // whether it is the same file.
             let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.reader, mapping.start, mapping.end, path);
             candidates.extend([by_path, by_root, by_mapping]);
         } else {
-            // A core of another machine is of files that are not in their places here.
+            // Files of another machine's core are not at their paths here.
             let relative = path.trim_start_matches('/');
             candidates.extend(self.sysroot.iter().map(|root| root.join(relative)));
             candidates.push(PathBuf::from(path));
@@ -389,7 +389,7 @@ impl ModuleSet {
         candidates
     }
 
-    /// Reads a module as it lies in memory, as far as it is there.
+    /// Reads a module from memory, as far as memory contains it.
     fn load_from_memory(&self, snapshot: &Snapshot<'_>, path: &str, first: &Mapping, number: u32) -> Option<Module> {
         if first.file_offset != 0 {
             return None;
@@ -407,7 +407,7 @@ impl ModuleSet {
         })
     }
 
-    /// The table of a whole module, and where it comes from.
+    /// The table of a whole module, and its origin.
     fn table(&self, path: &str, image: &Image<'_>) -> Option<(Bytes, TableOrigin)> {
         match self.tables.load(image) {
             Ok(table) => {
@@ -480,11 +480,11 @@ impl ModuleSet {
     }
 }
 
-/// The file at a place, if it is the one that is mapped.
+/// Opens the file at a path, if it is the mapped one.
 fn open(place: &Path, snapshot: &Snapshot<'_>, mapping: &Mapping, is_given: bool) -> Option<MappedFile> {
     let metadata = std::fs::metadata(place).ok().filter(std::fs::Metadata::is_file)?;
-    // Overlay and btrfs file systems report another device here than in the mapping; the inode is
-    // the same.
+    // Overlay and btrfs file systems report a different device here than in the mapping; the inode
+    // is the same.
     if snapshot.is_live && !is_given && mapping.inode != 0 && metadata.ino() != mapping.inode {
         return None;
     }
@@ -517,7 +517,7 @@ pub(crate) fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Ve
         .unwrap_or_default()
 }
 
-/// Up to `len` bytes of memory, in steps, so that no more is allocated than there is.
+/// Reads up to `len` bytes of memory in steps, so that no more is allocated than exists.
 fn read(snapshot: &Snapshot<'_>, start: u64, len: u64) -> Vec<u8> {
     const STEP: usize = 1 << 20;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Names for the frames of stacks.
+//! Names the frames of stacks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,26 +11,27 @@ use crate::process::{Argument, End, Frame, How, Process};
 /// A thread's stack with names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedThread {
-    /// Its number.
+    /// Its thread ID.
     pub tid: u32,
-    /// Its name, where it is told.
+    /// Its name, if known.
     pub name: Option<String>,
-    /// The signal that it had stopped or died with.
+    /// The signal that it stopped or died with.
     pub signal: Option<u32>,
-    /// The calls, the innermost first; those that were inlined are frames of their own.
+    /// The calls, the innermost first; inlined calls have frames of their own.
     pub frames: Vec<NamedFrame>,
-    /// Why there are no more.
+    /// Why the stack ends there.
     pub end: End,
 }
 
-/// A call that was going on.
+/// A call in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedFrame {
-    /// Program counter or return address; that of the frame that it was inlined into, where it was.
+    /// Program counter or return address; for an inlined call, that of the frame it was inlined
+    /// into.
     pub pc: u64,
-    /// The function, demangled; `module+0x…` where nothing is known.
+    /// The function, demangled; `module+0x…` if unknown.
     pub function: String,
-    /// Bytes from the function's start to [`NamedFrame::pc`], where the start is known.
+    /// Offset of [`NamedFrame::pc`] from the function's start in bytes, if the start is known.
     pub offset: Option<u64>,
     /// Source file.
     pub file: Option<String>,
@@ -40,13 +41,13 @@ pub struct NamedFrame {
     pub module: String,
     /// The module's path; `None` outside of files.
     pub path: Option<String>,
-    /// The module's build id; empty where there is none.
+    /// The module's build ID; empty if it has none.
     pub build_id: Vec<u8>,
     /// Whether the call was inlined and has no frame of its own on the stack.
     pub inlined: bool,
     /// How its frame was found.
     pub how: How,
-    /// What it was called with, where that was asked for.
+    /// Its arguments, if requested.
     pub arguments: Vec<Argument>,
 }
 
@@ -64,14 +65,15 @@ pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<Named
         .flat_map(|thread| thread.arguments.iter().flatten());
     let code = arguments.filter_map(|argument| Some((FrameKind::Pc, argument.code?)));
     symbolizer.expect(process.pid, asked.chain(code));
-    // Threads stand at the same places.
+    // Threads often have the same frames.
     let mut known: HashMap<Frame, Vec<NamedFrame>> = HashMap::new();
     let named = process.threads.iter().map(|thread| {
         let mut frames = Vec::with_capacity(thread.frames.len());
         for (index, frame) in thread.frames.iter().enumerate() {
             let calls = known.entry(*frame).or_insert_with(|| calls(process, symbolizer, frame));
             frames.extend_from_slice(calls);
-            // Those of inlined calls are not told; the outermost is the function whose frame it is.
+            // Arguments of inlined calls are unknown; the outermost call is the function that owns
+            // the frame.
             if let (Some(own), Some(arguments)) = (frames.last_mut(), thread.arguments.get(index)) {
                 own.arguments.clone_from(arguments);
                 for argument in &mut own.arguments {
@@ -90,7 +92,7 @@ pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<Named
     named.collect()
 }
 
-/// Puts the function's name behind its address, as debuggers do.
+/// Appends the function's name to its address, as debuggers do.
 fn name_code(argument: &mut Argument, process: &Process, symbolizer: &mut Symbolizer) {
     let (Some(address), Some(value)) = (argument.code, &mut argument.value) else {
         return;
@@ -116,7 +118,7 @@ fn kind(frame: &Frame) -> FrameKind {
 fn calls(process: &Process, symbolizer: &mut Symbolizer, frame: &Frame) -> Vec<NamedFrame> {
     let back = match frame.kind {
         AddressKind::Pc => 0,
-        // The call was looked up, which is the byte before.
+        // Look up the call, which is at the byte before.
         AddressKind::Ra => 1,
     };
     let id = symbolizer.resolve(process.pid, kind(frame), frame.address);

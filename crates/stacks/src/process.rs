@@ -1,4 +1,4 @@
-//! Stacks without names.
+//! Stacks without function names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,62 +8,62 @@ use backtrail_process::snapshot::NotStopped;
 use backtrail_recording::Module;
 use backtrail_unwind::{AddressKind, Stop};
 
-/// The stacks of a process, and what is needed to give their frames names.
+/// The stacks of a process, and what is needed to name their frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its number; 0 where it is not told.
+    /// Its process ID; 0 if unknown.
     pub pid: u32,
-    /// The program's name, as the kernel cuts it off.
+    /// The program's name, truncated by the kernel.
     pub name: String,
     /// The CPU, as `uname -m` names it.
     pub architecture: String,
-    /// The signal that it died with.
+    /// The signal that killed it.
     pub signal: Option<u32>,
     /// The threads.
     pub threads: Vec<ThreadStack>,
-    /// The modules that frames lie in, by rising address.
+    /// The modules that contain frames, by ascending address.
     pub modules: Vec<Module>,
 }
 
 /// The stack of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadStack {
-    /// Its number.
+    /// Its thread ID.
     pub tid: u32,
-    /// Its name, where it is told.
+    /// Its name, if known.
     pub name: Option<String>,
-    /// The signal that it had stopped or died with.
+    /// The signal that it stopped or died with.
     pub signal: Option<u32>,
     /// The frames, the innermost first.
     pub frames: Vec<Frame>,
-    /// Why there are no more.
+    /// Why the stack ends there.
     pub end: End,
-    /// Whether memory was needed that had not been copied while the process stood still: the stack
-    /// ends there, or code made at run time and arguments are those of a later moment.
+    /// Whether memory was needed that had not been copied while the process was stopped: the stack
+    /// ends there, or arguments and code made at run time are those of a later moment.
     pub lacked_memory: bool,
-    /// The registers of the frames, where they were asked for
+    /// The registers of the frames, if requested
     /// ([`Options::registers`](crate::Options::registers)).
     pub registers: FrameRegisters,
-    /// What each frame's function was called with, where that was asked for
+    /// The arguments of each frame's function, if requested
     /// ([`Options::arguments`](crate::Options::arguments)).
     pub arguments: Vec<Vec<Argument>>,
 }
 
 /// The registers of a stack's frames.
 ///
-/// A frame's registers are those with which it goes on: of the innermost one and of code that a
-/// signal interrupted all, of the others as they are when the call has returned, which are those
-/// that can be known. The CFA of a frame is the next one's stack pointer, less
+/// A frame's registers are those with which it continues: all of them for the innermost frame and
+/// for code that a signal interrupted; for other frames, the known ones after the call has
+/// returned. The CFA of a frame is the next frame's stack pointer minus
 /// [`Arch::sp_from_cfa`](backtrail_arch::Arch::sp_from_cfa).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameRegisters {
-    /// Which are known, by DWARF number, and where their values begin.
+    /// Which are known, by DWARF number, and the index of the first value.
     frames: Vec<(u32, usize)>,
     values: Vec<u64>,
 }
 
 impl FrameRegisters {
-    /// The registers of the frame with this index; `None` where they were not kept.
+    /// The registers of the frame with this index; `None` if they were not kept.
     pub fn get(&self, frame: usize) -> Option<Registers> {
         let &(known, first) = self.frames.get(frame)?;
         let mut values = self.values.get(first..)?.iter();
@@ -93,22 +93,22 @@ impl FrameRegisters {
 /// An argument of a frame's function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Argument {
-    /// Its name; empty where it has none.
+    /// Its name; empty if it has none.
     pub name: Arc<str>,
-    /// Its type, where that is known.
+    /// Its type, if known.
     pub type_name: Option<Arc<str>>,
-    /// Its value; `None` where it is lost.
+    /// Its value; `None` if it is lost.
     pub value: Option<String>,
-    /// Where that was found.
+    /// Where the value was found.
     pub place: Option<Arc<str>>,
-    /// The function may have changed it since: it is what it was called with.
+    /// Whether this is the value at the call, which the function may have changed since.
     pub at_entry: bool,
-    /// It is the address of this code.
+    /// The code address that the value is, if any.
     pub code: Option<u64>,
 }
 
-/// `name=value`; `name@entry=value` where the function may have changed it since, and `...` for
-/// what is lost.
+/// Formats as `name=value`; as `name@entry=value` if the function may have changed it since, with
+/// `...` for a lost value.
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = if self.at_entry { "@entry" } else { "" };
@@ -122,7 +122,7 @@ impl fmt::Display for Argument {
 pub struct Frame {
     /// Program counter or return address.
     pub address: u64,
-    /// Which of the two.
+    /// Whether it is a program counter or a return address.
     pub kind: AddressKind,
     /// How it was found.
     pub how: How,
@@ -137,15 +137,15 @@ pub enum How {
     Sframe,
     /// By its callee's `.eh_frame`.
     EhFrame,
-    /// By the frame pointer, or by the CPU's rules for calls where a call led to an address without
-    /// code.
+    /// By the frame pointer, or, after a call to an address without code, by the CPU's calling
+    /// rules.
     FramePointer,
     /// By the registers that the kernel saved when a signal arrived.
     Signal,
 }
 
 impl How {
-    /// All of them.
+    /// All ways to find a frame.
     pub const ALL: [How; 5] = [How::Initial, How::Sframe, How::EhFrame, How::FramePointer, How::Signal];
 
     /// Its name in JSON.
@@ -160,7 +160,7 @@ impl How {
     }
 }
 
-/// Why a stack has no more frames.
+/// Why a stack ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// The walk ended.
@@ -190,7 +190,7 @@ impl End {
         ("not_stopped", End::NotStopped(NotStopped::Late)),
     ];
 
-    /// Its name in JSON; those of walks are the ones of recordings.
+    /// Its name in JSON; walks have the same names as in recordings.
     pub fn name(self) -> &'static str {
         let same = |end: &End| match (self, *end) {
             (End::Stop(one), End::Stop(other)) => std::mem::discriminant(&one) == std::mem::discriminant(&other),
@@ -200,7 +200,7 @@ impl End {
         found.map_or("unreadable", |(name, _)| name)
     }
 
-    /// The reason with this name; without the address or register that goes with some.
+    /// The reason with this name, without the address or register that some reasons have.
     pub fn of_name(name: &str) -> Option<End> {
         Self::NAMES
             .iter()

@@ -1,6 +1,6 @@
-//! Stacks without names in one document that explains itself: each stack as a compact backtrace
-//! (CBF), the modules as a Compact ImageMap (CIF), in JSON as Swift has it (`architecture`,
-//! `backtrace`, `imageMap`), and beside them what those formats cannot say: threads, why each stack
+//! Stacks without names in a self-contained JSON document: each stack as a compact backtrace (CBF),
+//! the modules as a Compact ImageMap (CIF), in Swift's JSON members (`architecture`, `backtrace`,
+//! `imageMap`). Other members contain what those formats cannot express: threads, why each stack
 //! ends, and how each frame was found.
 
 use std::collections::HashMap;
@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 
 use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 
-/// Frames of all stacks of a document: a few bytes can stand for a million.
+/// Maximum number of frames in a document: a few bytes can stand for a million.
 const MOST_FRAMES: usize = 1 << 22;
 
-/// Why a document is no record.
+/// Why a document is not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// It is no JSON: line and column.
+    /// Invalid JSON: line and column.
     Json(usize, usize),
-    /// This field is missing or of another type; the index of the thread, where it is one's.
+    /// This field is missing or has the wrong type; the index of the thread, if it is a thread's.
     Field(&'static str, Option<usize>),
     /// The list of modules is damaged.
     Modules(cif::Error),
@@ -50,7 +50,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The document.
+/// Writes a process as a document.
 pub fn to_json(process: &Process) -> Value {
     let images = process.modules.iter().map(|module| Image {
         base: module.base,
@@ -78,7 +78,7 @@ pub fn to_json(process: &Process) -> Value {
         "imageMap": STANDARD_NO_PAD.encode(cif::encode(&map)),
         // Not in the map: modules whose addresses are not relative to their base.
         "fixedImages": fixed.map(|(index, _)| index).collect::<Vec<_>>(),
-        // Neither: mappings of a part of a module, with a base of their own.
+        // Also not in the map: mappings of a part of a module, with a base of their own.
         "pieces": pieces.collect::<Vec<_>>(),
     })
 }
@@ -119,7 +119,7 @@ fn thread_to_json(thread: &ThreadStack) -> Value {
 /// Reads a document.
 ///
 /// # Errors
-/// At the first thing that makes no sense.
+/// The first error in the document.
 pub fn parse(text: &[u8]) -> Result<Process, Error> {
     let value: Value = serde_json::from_slice(text).map_err(|error| Error::Json(error.line(), error.column()))?;
     let pid = number(&value, "pid", None)?.unwrap_or(0);

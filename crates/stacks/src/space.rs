@@ -1,4 +1,4 @@
-//! The code of a snapshot: what the unwinder asks for while it walks stacks.
+//! The code of a snapshot, as the unwinder needs it while it walks stacks.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
@@ -20,17 +20,17 @@ use crate::process::How;
 /// A mapping of code, and its file.
 type Found<'s, 'm> = (&'s Mapping, Option<&'m Module>);
 
-/// What the unwinder asks while it walks the stacks of a snapshot.
+/// Answers the unwinder while it walks the stacks of a snapshot.
 pub(crate) struct Space<'s> {
     snapshot: &'s Snapshot<'s>,
     set: &'s ModuleSet,
     /// By the index of the mapping.
     modules: Vec<OnceCell<Option<Rc<Module>>>>,
-    /// What was read for arguments: threads have called from the same places, with the same texts.
+    /// Pages read for arguments: threads share call sites and strings.
     pages: RefCell<Pages>,
-    /// Whether memory that may change was read while the process ran on.
+    /// Whether memory that may change was read while the process was running.
     read_changing: Cell<bool>,
-    /// What was found out about code that no table row describes, by its address.
+    /// Results about code that no table row describes, by its address.
     proofs: CodeProofs<u64>,
 }
 
@@ -76,16 +76,16 @@ impl<'s> Space<'s> {
         }
     }
 
-    /// The table of arguments of the module with this address, the module's number, and how far it
-    /// is from where its file says.
+    /// The table of arguments of the module with this address, the module's number, and its
+    /// distance from its addresses in the file.
     pub(crate) fn arguments_of(&self, address: u64) -> Option<(&Source, u32, u64)> {
         let (mapping, module) = self.find(address)?;
         let module = module?;
         Some((module.arguments()?, module.number, module.bias(mapping)?))
     }
 
-    /// Copies memory from `address` on, and returns how many bytes came: [`ModuleSet::read`], but
-    /// each page is asked for once.
+    /// Copies memory from `address` on, and returns the number of bytes: like [`ModuleSet::read`],
+    /// but reads each page once.
     pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let snapshot = self.snapshot;
         let mut done = 0;
@@ -113,12 +113,12 @@ impl<'s> Space<'s> {
         done
     }
 
-    /// The modules that were asked for, by rising address, as recordings tell them.
+    /// The modules that were looked up, by ascending address, in the form of recordings.
     pub(crate) fn recorded(&self) -> Vec<Recorded> {
         let mut recorded: Vec<Recorded> = Vec::new();
         for (mapping, module) in self.snapshot.mappings.iter().zip(&self.modules) {
             if is_jit_dump(&mapping.path) {
-                // No frame lies in it; it has the names of code made at run time.
+                // No frame lies in it; it contains the names of code made at run time.
                 recorded.push(self.told_without_file(mapping));
                 continue;
             }
@@ -139,7 +139,7 @@ impl<'s> Space<'s> {
         let bias = module.bias(mapping)?;
         let base = bias.wrapping_add(module.base_vaddr);
         let first = first_mapping(self.snapshot, mapping);
-        // A part that the process has mapped again elsewhere; the file's other pages are not beside
+        // A part that the process has mapped again elsewhere, without the file's other pages beside
         // it.
         let is_piece = match module.position_independent {
             true => first.file_offset != 0 || first.start != base,
@@ -157,7 +157,7 @@ impl<'s> Space<'s> {
         })
     }
 
-    /// A file of which nothing is there: its addresses count from the mapping of its first byte.
+    /// Describes a file that is missing: its addresses count from the mapping of its first byte.
     fn told_without_file(&self, mapping: &Mapping) -> Recorded {
         let first = first_mapping(self.snapshot, mapping);
         let base = match first.file_offset {
@@ -178,17 +178,17 @@ impl<'s> Space<'s> {
 }
 
 impl Space<'_> {
-    /// Whether memory that may change was read since this was last asked, while the process ran on.
+    /// Whether memory that may change was read since the last call, while the process was running.
     pub(crate) fn has_read_changing(&self) -> bool {
         self.read_changing.take()
     }
 
-    /// Whether the code from `ra` on has no way to a return.
+    /// Whether the code from `ra` on cannot reach a return.
     pub(crate) fn never_returns(&self, ra: u64) -> bool {
         self.proofs.never_returns(&self, ra)
     }
 
-    /// Whether the code before `pc` is the system call that makes a thread.
+    /// Whether the code before `pc` is the system call that creates a thread.
     pub(crate) fn makes_thread(&self, pc: u64) -> bool {
         proof::makes_thread(&self, pc)
     }

@@ -1,4 +1,4 @@
-//! From a snapshot to stacks.
+//! Walks the stacks of a snapshot.
 
 use backtrail_arch::{Register, Registers};
 use backtrail_process::Snapshot;
@@ -13,21 +13,22 @@ use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 use crate::space::Space;
 
-/// Frames of one stack. A recursion that overflowed the largest usual stack has fewer.
+/// Maximum number of frames in a stack. A recursion that overflows the largest usual stack has
+/// fewer.
 const MOST_FRAMES: usize = 1 << 20;
-/// Rules that are kept from one frame for the next: threads stand at the same places.
+/// Number of cached rules: threads often have the same frames.
 const CACHED_RULES: usize = 1 << 12;
 
-/// What is wanted besides frames.
+/// What to find besides frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wants {
-    /// The registers of each.
+    /// The registers of each frame.
     pub(crate) registers: bool,
-    /// Its arguments, for which its registers are needed.
+    /// The arguments of each frame, which need its registers.
     pub(crate) arguments: bool,
 }
 
-/// The stacks of all threads of the snapshot; with what is wanted of their frames.
+/// The stacks of all threads of the snapshot, with the requested details of their frames.
 pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants) -> Process {
     let space = Space::new(snapshot, modules);
     let mut entries = vec![CacheEntry::EMPTY; CACHED_RULES];
@@ -103,7 +104,7 @@ impl Walk<'_, '_, '_> {
     fn all(&mut self, registers: Registers) -> Stop {
         let mut stop = self.from(registers);
         if !self.restores && matches!(stop, Stop::NotExpressible(_) | Stop::NoTable) {
-            // A few stacks need more registers than tables restore, or have code that no table can
+            // A few stacks need more registers than tables restore, or have code that tables cannot
             // describe.
             self.restores = true;
             self.frames.clear();
@@ -115,8 +116,8 @@ impl Walk<'_, '_, '_> {
         self.check_end(stop)
     }
 
-    /// Whether this is a thread's first moment: behind the call that has made it, with the result
-    /// that only the new one gets.
+    /// Whether this thread has just been created: it is after the call that made it, with the
+    /// result that only the new thread gets.
     fn is_new_thread(&self, innermost: &Registers, stop: Stop) -> bool {
         const RESULT: Register = Register(0);
         matches!(stop, Stop::NoCall | Stop::NoStart | Stop::NoTable | Stop::Unreadable(_))
@@ -125,13 +126,13 @@ impl Walk<'_, '_, '_> {
             && self.space.makes_thread(innermost.pc)
     }
 
-    /// What the outermost frame shows of the end of the walk that found it.
+    /// What the outermost frame shows about the end of its walk.
     fn check_end(&mut self, stop: Stop) -> Stop {
         let Some(&last) = self.frames.last().filter(|last| last.kind == AddressKind::Ra) else {
             return stop;
         };
         if stop == Stop::NoModule {
-            // No call has left this: there is no code.
+            // No call returns here: there is no code.
             self.frames.pop();
         }
         let (arch, space) = (self.snapshot.arch, self.space);
@@ -177,7 +178,7 @@ impl Walk<'_, '_, '_> {
             match stepped {
                 Ok((AddressKind::Pc, _)) => {
                     // The handler's return address is the trampoline's first instruction: no call
-                    // is before it.
+                    // precedes it.
                     if let Some(trampoline) = self.frames.last_mut() {
                         trampoline.kind = AddressKind::Pc;
                     }
@@ -210,8 +211,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// A call to an address without code, a null pointer mostly, has done nothing but to leave its
-    /// return address.
+    /// A call to an address without code, mostly a null pointer, has only left its return address.
     fn called_nothing(&mut self, registers: &mut Registers) -> Option<()> {
         let arch = self.snapshot.arch;
         let sp = registers.get(arch.sp)?;

@@ -1,12 +1,12 @@
-//! The fuzz targets as ordinary tests: a small core with changes and cut off, a record, and a table
-//! of arguments with its types.
+//! The fuzz targets as ordinary tests: a small core with mutations and truncations, a record, and a
+//! table of arguments with its types.
 
 use backtrail_stacks::fuzz;
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
-/// A core of one thread by hand: a note of registers whose stack pointer lies in the second of two
-/// segments, one of files, one of the process, and the auxiliary vector.
+/// A hand-made core of one thread: a note of registers whose stack pointer lies in the second of
+/// two segments, one of files, one of the process, and the auxiliary vector.
 fn core() -> Vec<u8> {
     fn note(kind: u32, desc: &[u8]) -> Vec<u8> {
         let mut note = Vec::new();
@@ -85,7 +85,7 @@ fn cores() {
     );
     let snapshot = backtrail_process::core::snapshot(&parsed);
     let process = backtrail_stacks::Looker::new(Default::default()).stacks(&snapshot);
-    // The file is not there and has no table: by the frame pointer.
+    // The file does not exist and has no table, so the frame pointer is used.
     let addresses: Vec<u64> = process.threads[0].frames.iter().map(|frame| frame.address).collect();
     assert_eq!(addresses, [0x40_0100, 0x40_0120, 0x40_0140]);
     for len in 0..core.len() {
@@ -93,7 +93,7 @@ fn cores() {
     }
     run(&core, fuzz::core, |random, input| {
         for _ in 0..1 + random.below(6) {
-            // Lengths and offsets decide the most.
+            // Lengths and offsets matter most.
             let at = random.below(input.len());
             input[at] = [0, 1, 0x7f, 0x80, 0xff, random.below(256) as u8][random.below(6)];
         }
@@ -110,8 +110,8 @@ fn records() {
     run(record, fuzz::record, |random, input| random.mutate(input));
 }
 
-/// The table of a program with structs, enums, bit fields, texts and a call by an argument, as gcc
-/// 12 and `backtrail sframe add --args` have made it.
+/// The table of a program with structs, enums, bit fields, strings and a call through an argument,
+/// as made by gcc 12 and `backtrail sframe add --args`.
 #[test]
 fn arguments() {
     let seed = include_bytes!("../../../fuzz/seeds/stack_args/structs");

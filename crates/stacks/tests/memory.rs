@@ -1,4 +1,4 @@
-//! What is in a core's files and not in the core, and the other way round.
+//! Memory that is in a core's files but not in the core, and the reverse.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::debugger::gcore;
 use backtrail_testkit::{TempDir, available, program, scratch};
 
-/// A program that waits, and gdb's core of it, with the pieces of memory that this filter names
+/// A program that waits, and gdb's core of it with the kinds of memory that this filter selects
 /// (`core(5)`).
 fn parked(folder: &TempDir, filter: &str) -> Option<(Running, PathBuf)> {
     let built = available(program::PARKED.build())?;

@@ -1,4 +1,4 @@
-//! The registers of every frame, beside gdb.
+//! Compares the registers of every frame with gdb's.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,13 +25,13 @@ fn look(snapshot: &Snapshot<'_>) -> Process {
     Looker::new(options).stacks(snapshot)
 }
 
-/// The general registers that gdb is asked for.
+/// The general registers to request from gdb.
 fn asked(arch: &Arch) -> Vec<Register> {
     let preserved = arch.preserved.iter().copied();
     preserved.chain([arch.sp]).collect()
 }
 
-/// Holds each frame's registers against gdb's, and gives the shares of those that are known.
+/// Compares each frame's registers with gdb's, and returns how many are known of how many.
 fn compare(arch: &Arch, ours: &Process, gdb: &BTreeMap<u32, Vec<GdbFrame>>, what: &str) -> (usize, usize) {
     let (mut frames, mut known, mut all) = (0, 0, 0);
     for thread in &ours.threads {
@@ -123,7 +123,7 @@ fn python() {
     running.signal(Signal::KILL);
 }
 
-/// A core of a program for AArch64, which qemu has left.
+/// A core of an AArch64 program, written by qemu.
 fn aarch64_core(folder: &std::path::Path) -> Result<(PathBuf, PathBuf), Missing> {
     let program = folder.join("parked");
     let mut compile = Command::new("aarch64-linux-gnu-gcc");

@@ -1,9 +1,9 @@
-//! Rules by address: what a look-up found, kept for the next sample.
+//! Rules by address: look-ups' results, kept for the next sample.
 
 use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
 
-/// What a table says of one address.
+/// What a table says about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TableRule {
     /// How to reach the caller.
@@ -16,8 +16,8 @@ pub(crate) enum TableRule {
     NotCovered,
 }
 
-/// A place in a [`RuleCache`]: 16 bytes, since a walk waits for each entry to come from memory.
-/// What does not fit is not kept, but looked up each time.
+/// An entry of a [`RuleCache`]: 16 bytes, since a walk waits for each entry to come from memory.
+/// Rules that do not fit are not kept, but looked up each time.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheEntry {
     key: u64,
@@ -25,20 +25,20 @@ pub struct CacheEntry {
 }
 
 impl CacheEntry {
-    /// An unused place.
+    /// An unused entry.
     pub const EMPTY: CacheEntry = CacheEntry {
         key: 0,
         rule: PackedRule(PackedRule::NOTHING),
     };
 }
 
-/// Set in a key that is a table's number and an address in it; a key without it is an address of
-/// the program.
+/// Set in keys that combine a table's number and an address in it; other keys are addresses of the
+/// program.
 const OF_TABLE: u64 = 1 << 63;
-/// Bits of an address in a key, the table's number above them.
+/// Number of address bits in a key; the table's number is above them.
 const ADDRESS_BITS: u32 = 40;
 
-/// The table and the address in one number, where they fit.
+/// The table and the address in one number, if they fit.
 #[inline]
 fn key(table: u32, address: u64) -> Option<u64> {
     let fits = address < 1 << ADDRESS_BITS && u64::from(table) < OF_TABLE >> ADDRESS_BITS;
@@ -46,15 +46,15 @@ fn key(table: u32, address: u64) -> Option<u64> {
 }
 
 /// A rule in one word: kind (bits 0 to 2), mangled return address (3), saved frame pointer (4),
-/// whether the CFA is told from the frame pointer rather than the stack pointer (5), frame pointer
-/// just below the return address (6), nothing (8 to 15), where [`MemoStep`](crate::MemoStep) has
-/// its flags, the offsets of return address (16 to 31) and frame pointer (32 to 47) from the CFA in
-/// bytes, and the CFA's in words of 8 bytes (48 to 63).
+/// whether the CFA is relative to the frame pointer rather than the stack pointer (5), frame
+/// pointer just below the return address (6), unused here (8 to 15; [`MemoStep`](crate::MemoStep)
+/// has its flags there), the offsets of return address (16 to 31) and frame pointer (32 to 47) from
+/// the CFA in bytes, and the CFA's in words of 8 bytes (48 to 63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRule(u64);
 
 impl PackedRule {
-    /// No rule: what a place is that was never used.
+    /// No rule: the content of an unused entry.
     const NOTHING: u64 = 0;
     const NOT_COVERED: u64 = 1;
     const OUTERMOST: u64 = 2;
@@ -128,14 +128,15 @@ impl PackedRule {
         }
     }
 
-    /// Whether it leads to a caller whose CFA is so far from the stack pointer or the frame
+    /// Whether it leads to a caller whose CFA is at an offset from the stack pointer or the frame
     /// pointer. [Those](RuleCache::at) of return addresses do.
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & Self::KINDS == Self::CALLER
     }
 
-    /// Whether the CFA is told from the frame pointer; else it is from the stack pointer.
+    /// Whether the CFA is relative to the frame pointer; otherwise it is relative to the stack
+    /// pointer.
     #[inline(always)]
     pub(crate) fn is_from_fp(self) -> bool {
         self.0 & Self::FROM_FP != 0
@@ -157,7 +158,7 @@ impl PackedRule {
         self.0 & Self::HAS_FP != 0
     }
 
-    /// Whether it lies just below the return address.
+    /// Whether the frame pointer is just below the return address.
     #[inline(always)]
     pub(crate) fn has_pair(self) -> bool {
         self.0 & Self::PAIR != 0
@@ -179,35 +180,34 @@ impl PackedRule {
         PackedRule(flags | places | (cfa << 48))
     }
 
-    /// Where it reads, in the lower 48 bits.
+    /// The places it reads, in the lower 48 bits.
     #[inline(always)]
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
 }
 
-/// How many words of 8 bytes that is, as 16 bits.
+/// An offset in words of 8 bytes, as 16 bits.
 fn words(offset: i32) -> Option<u64> {
     let words = i16::try_from(offset / 8).ok().filter(|_| offset % 8 == 0)?;
     Some(u64::from(words as u16))
 }
 
-/// The bytes between the CFA and where something is saved, as 16 bits.
+/// The offset of a saved value from the CFA in bytes, as 16 bits.
 fn slot(saved: Location) -> Option<u64> {
     let offset = i16::try_from(saved.offset).ok()?;
     (saved.base == Base::Cfa && saved.deref).then_some(u64::from(offset as u16))
 }
 
-/// A direct-mapped cache over memory that the caller lends. It never changes an answer: an entry is
-/// used only where both the table and the address are the same.
+/// A direct-mapped cache in a borrowed buffer. It never changes an answer: an entry is used only if
+/// both the table and the address match.
 #[derive(Debug)]
 pub struct RuleCache<'m> {
     entries: &'m mut [CacheEntry],
 }
 
 impl<'m> RuleCache<'m> {
-    /// A cache in `entries`; only the largest power of two that fits is used, and none at all works
-    /// too.
+    /// A cache in `entries`, of which the largest power of two that fits is used; may be empty.
     pub fn new(entries: &'m mut [CacheEntry]) -> Self {
         let usable = match entries.len() {
             0 => 0,
@@ -218,14 +218,14 @@ impl<'m> RuleCache<'m> {
         }
     }
 
-    /// Forgets everything; needed before a table's number is given to another table, and before an
-    /// address whose rules are kept for good
-    /// ([`Modules::is_lasting`](crate::Modules::is_lasting)) is another module's.
+    /// Forgets everything. Required before a table's number is given to another table, and before
+    /// an address with lasting rules ([`Modules::is_lasting`](crate::Modules::is_lasting)) becomes
+    /// another module's.
     pub fn clear(&mut self) {
         self.entries.fill(CacheEntry::EMPTY);
     }
 
-    /// The rule of a return address of the program that is not 0; it is
+    /// The rule of a return address of the program other than 0; it is
     /// [plain](PackedRule::is_plain).
     #[inline(always)]
     pub(crate) fn at(&self, return_address: u64) -> Option<PackedRule> {
@@ -273,7 +273,7 @@ impl<'m> RuleCache<'m> {
         (mixed >> 32) as usize & self.entries.len().wrapping_sub(1)
     }
 
-    /// In few cycles, since the next frame waits for them.
+    /// Must take few cycles, since the next frame waits for it.
     #[inline(always)]
     fn place_of_address(&self, address: u64) -> usize {
         (address ^ address >> 9) as usize & self.entries.len().wrapping_sub(1)

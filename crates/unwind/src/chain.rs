@@ -1,4 +1,4 @@
-//! Chains of frame pointers that somebody else has followed.
+//! Chains of frame pointers that others have followed.
 
 use backtrail_arch::Arch;
 use backtrail_sframe::{Base, Location, Rule};
@@ -10,13 +10,13 @@ use crate::{Modules, RuleCache, Uncovered};
 /// Whether the chain of frame pointers passes through a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// It does: its table row says that the next frame of the chain is its caller.
+    /// Yes: its table row says that the next frame of the chain is its caller.
     Frame,
-    /// No table row describes the frame; it does as far as anybody knows.
+    /// No table row describes the frame; presumably it does.
     Uncovered,
-    /// It ends there: the frame is the outermost one.
+    /// The chain ends there: the frame is the outermost one.
     Outermost,
-    /// It does not, or nobody knows.
+    /// No, or not known.
     Unknown,
 }
 
@@ -44,9 +44,9 @@ pub fn link(arch: &Arch, pc: u64, kind: AddressKind, modules: &impl Modules, cac
     }
 }
 
-/// What the outermost frame, whose return address is `ra`, shows of the end of the walk that found
-/// it: a stack is whole only if it ends in code that a table names as the start of one, or in code
-/// from which nothing returns.
+/// What the outermost frame, whose return address is `ra`, shows about the end of its walk: a stack
+/// is whole only if it ends in code that a table marks as the start of one, or in code from which
+/// nothing returns.
 pub fn check_end(
     arch: &Arch,
     ra: u64,
@@ -64,7 +64,7 @@ pub fn check_end(
     }
 }
 
-/// Whether it is the rule of a frame that the frame pointer points to, with the caller's frame
+/// Whether this is the rule of a frame that the frame pointer points to, with the caller's frame
 /// pointer and the return address where chains have them.
 fn is_linked(arch: &Arch, rule: &Rule) -> bool {
     let cfa = Location {

@@ -1,4 +1,4 @@
-//! Frames, and where a walk is.
+//! Frames, and positions of walks.
 
 use backtrail_arch::Registers;
 
@@ -9,22 +9,22 @@ use crate::step::AddressKind;
 pub struct Frame {
     /// Program counter or return address.
     pub address: u64,
-    /// Which of the two.
+    /// Whether it is a program counter or a return address.
     pub kind: AddressKind,
 }
 
-/// Where a walk is: a frame's registers, and what its program counter is.
+/// The position of a walk: a frame's registers, and the kind of its program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The registers.
     pub registers: Registers,
-    /// [`AddressKind::Pc`] in code that was interrupted; [`AddressKind::Ra`] where the registers
-    /// are those after a call has returned.
+    /// [`AddressKind::Pc`] in interrupted code; [`AddressKind::Ra`] if the registers are those
+    /// after a call has returned.
     pub kind: AddressKind,
 }
 
 impl Position {
-    /// Code that was interrupted with these registers.
+    /// The position of code that was interrupted with these registers.
     pub const fn interrupted(registers: Registers) -> Position {
         Position {
             registers,

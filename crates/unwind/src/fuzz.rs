@@ -1,4 +1,4 @@
-//! What the fuzz target does; it also runs as an ordinary test.
+//! The fuzz target, which also runs as an ordinary test.
 
 use backtrail_arch::{Arch, Register, Registers, aarch64, s390x, x86_64};
 use backtrail_sframe::Section;
@@ -8,17 +8,17 @@ use crate::{
     RuleCache, Stop, Table, walk,
 };
 
-/// Where the code and the stack are said to lie: so that small numbers in an input are often one or
-/// the other.
+/// Addresses of the code and the stack, chosen so that small numbers in an input are often in one
+/// of them.
 const CODE: u64 = 0x1_0000;
 const STACK: u64 = 0x2_0000;
 
 const LIMIT: usize = 200;
-/// Reads of which each is made to fail.
+/// Number of reads that are made to fail, one at a time.
 const FAILING: usize = 100;
 
-/// Bytes before the table and the stack: what CPU, how many bytes of table (2), and PC, SP, FP and
-/// one more register (2 each).
+/// Bytes before the table and the stack: CPU, length of the table (2), and PC, SP, FP and one more
+/// register (2 each).
 const HEAD: usize = 12;
 
 struct Code<'a> {
@@ -57,7 +57,7 @@ impl Memory for Words<'_> {
     }
 }
 
-/// A walk, as far as it matters: its frames, how many words it read, and how it ended.
+/// A walk's result: its frames, how many words it read, and how it ended.
 struct Walked {
     frames: [Frame; LIMIT],
     count: usize,
@@ -92,11 +92,11 @@ fn walked(
     }
 }
 
-/// Walks over any stack, by any table. A walk ends, remembers nothing wrong, and a read that fails
+/// Walks over any stack, by any table. A walk ends, remembers nothing wrong, and a failed read
 /// changes nothing before it.
 ///
 /// # Panics
-/// Where one of these does not hold.
+/// If one of these does not hold.
 pub fn walk_stack(data: &[u8]) {
     let Some((head, rest)) = data.split_first_chunk::<HEAD>() else {
         return;

@@ -1,14 +1,12 @@
-//! One step up the stack: from a frame's registers to its caller's, by SFrame rows or frame
-//! pointers.
+//! Steps up the stack: from a frame's registers to its caller's, by SFrame rows or frame pointers.
 //!
-//! Your duties: give the registers of the innermost frame, a [`Memory`] that answers reads of the
-//! stack, and [`Modules`] that says which table covers an address. What this crate does with them:
-//! nothing but arithmetic. It allocates nothing, takes no lock, does not panic, and reads memory
-//! through [`Memory`] only, so that the same code serves a signal handler, a live process and a
-//! core.
+//! Callers provide the registers of the innermost frame, a [`Memory`] that reads the stack, and
+//! [`Modules`] that give the table for an address. This crate only computes: it does not allocate,
+//! lock or panic, and reads memory only through [`Memory`], so that the same code serves a signal
+//! handler, a live process and a core.
 //!
-//! What this is not for: naming functions, or restoring registers other than PC, SP and FP. SFrame
-//! does not keep them; only a signal frame gives all of them back.
+//! It does not name functions, and does not restore registers other than PC, SP and FP. SFrame does
+//! not describe them; only a signal frame restores all of them.
 //!
 //! ```
 //! use backtrail_arch::{Registers, x86_64::ARCH};
@@ -80,32 +78,32 @@ pub use walk::walk;
 
 use backtrail_sframe::{Index, Rule, Section};
 
-/// Reads the memory of the program that is unwound.
+/// Reads the memory of the program being unwound.
 pub trait Memory {
-    /// The word at `address`, in the program's own byte order; `None` where it cannot be read, as
-    /// at `u64::MAX`, where it would lie across the end of memory.
+    /// The word at `address`, in the program's own byte order; `None` if it cannot be read,
+    /// including at `u64::MAX`, where it would extend past the end of memory.
     fn word(&mut self, address: u64) -> Option<u64>;
 
-    /// The word where it is at hand; what is not is asked for by [`Memory::word`].
+    /// The word, if it is available without a copy; otherwise callers use [`Memory::word`].
     #[inline(always)]
     fn word_at_hand(&mut self, address: u64) -> Option<u64> {
         self.word(address)
     }
 
-    /// Two words one behind the other, where they are at hand.
+    /// Two consecutive words, if both are available without a copy.
     #[inline(always)]
     fn words_at_hand(&mut self, address: u64) -> Option<(u64, u64)> {
         Some((self.word_at_hand(address)?, self.word_at_hand(address.wrapping_add(8))?))
     }
 
-    /// Whether the word at `address` is `value`, in the bits of `mask`. The last walk is compared
-    /// so: memory that has gone since may say that it was.
+    /// Whether the word at `address` equals `value` in the bits of `mask`. Used to compare with the
+    /// last walk: for memory that has been unmapped since, the answer may be true.
     #[inline(always)]
     fn is(&mut self, address: u64, mask: u64, value: u64) -> bool {
         self.word(address).is_some_and(|word| word & mask == value)
     }
 
-    /// Whether the word at `address` is `first`, and the one behind it `second` in the bits of
+    /// Whether the word at `address` is `first`, and the next word equals `second` in the bits of
     /// `mask`.
     #[inline(always)]
     fn are(&mut self, address: u64, first: u64, mask: u64, second: u64) -> bool {
@@ -118,55 +116,56 @@ pub trait Memory {
 pub struct Table<'t> {
     /// The SFrame section.
     pub section: Section<'t>,
-    /// The section's own index, where one was made: look-ups of many functions are quicker.
+    /// The section's own index, if one was made; it speeds up look-ups in large tables.
     pub index: Option<&'t Index<'t>>,
     /// Address in the process minus address in the table.
     pub bias: u64,
-    /// A number that stands for this table and no other, as long as a [`RuleCache`] is in use.
+    /// A number that identifies this table, and no other, while a [`RuleCache`] is in use.
     pub id: u32,
 }
 
-/// What is known of an address.
+/// What is known about an address.
 #[derive(Clone, Copy, Debug)]
 pub enum Coverage<'t> {
     /// A module with a table.
     Table(Table<'t>),
     /// Code without any table, such as code made at run time: see [`Modules::uncovered`].
     FramePointer,
-    /// Not code that is known.
+    /// Not known code.
     NoModule,
 }
 
 /// How to leave a frame that no table row describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncovered {
-    /// Nobody knows: the walk stops.
+    /// Not known: the walk stops.
     Unknown,
     /// By the chain of saved frame pointers.
     FramePointer,
-    /// By this rule, which stands on the frame pointer, as [`Uncovered::FramePointer`].
+    /// By this rule, which is based on the frame pointer, like [`Uncovered::FramePointer`].
     Linked(Rule),
-    /// By this rule, which the instructions show.
+    /// By this rule, derived from the instructions.
     Rule(Rule),
 }
 
-/// What the word on top of the stack is to interrupted code whose instructions don't say.
+/// The meaning of the word on top of the stack, for interrupted code whose instructions don't show
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnTop {
     /// Anything.
     Other,
     /// The return address: the code has not touched the stack yet.
     ReturnAddress,
-    /// It may be the return address, and then the frame pointer is still the caller's.
+    /// It may be the return address; the frame pointer is then still the caller's.
     Unclear,
 }
 
-/// Says which module's table covers an address.
+/// Provides the table of the module that covers an address.
 pub trait Modules {
     /// Whether [`Modules::is_lasting`] is ever true.
     const CAN_LAST: bool = false;
 
-    /// Whether [`Modules::on_top`] is to be asked.
+    /// Whether [`Modules::on_top`] is to be called.
     const LOOKS_ON_TOP: bool = false;
 
     /// The coverage of `address`.
@@ -187,14 +186,14 @@ pub trait Modules {
         true
     }
 
-    /// Whether `address` lies in the stack that `sp` points to, as far as anybody knows. A frame
-    /// that was found without a table row is believed only if it does.
+    /// Whether `address` lies in the stack that `sp` points to, as far as known. A frame that was
+    /// found without a table row is accepted only if it does.
     fn is_same_stack(&self, _sp: u64, _address: u64) -> bool {
         true
     }
 
-    /// What `word`, on top of the stack, is to the interrupted code at `pc`, which is taken to keep
-    /// a frame pointer.
+    /// The meaning of `word`, on top of the stack, for the interrupted code at `pc`, which is
+    /// assumed to keep a frame pointer.
     fn on_top(&self, _word: u64, _pc: u64) -> OnTop {
         OnTop::Other
     }
@@ -205,8 +204,8 @@ pub trait Modules {
         false
     }
 
-    /// Whether the coverage of `address` stays what it is as long as a [`RuleCache`] is in use, so
-    /// that it need not be asked for again.
+    /// Whether the coverage of `address` stays the same while a [`RuleCache`] is in use, so that it
+    /// need not be looked up again.
     fn is_lasting(&self, _address: u64) -> bool {
         false
     }

@@ -1,20 +1,19 @@
 //! The last walk of a thread, remembered, so that the next one compares instead of walking.
 //!
-//! A step depends on the frame's registers, on the words that it reads, and on the tables, and on
-//! nothing else. So where a walk comes to a frame to which the last walk came too, with the same
-//! registers, all that followed then follows now, as long as the same words are read. To compare
-//! them is several times faster than to walk: no table is looked at, and no read waits for the
-//! one before.
+//! A step depends only on the frame's registers, the words that it reads, and the tables. So if a
+//! walk reaches a frame of the last walk with the same registers, the rest of the walk is the same,
+//! as long as the same words are read. Comparing them is several times faster than walking: no
+//! table is looked up, and no read waits for the one before.
 //!
-//! Frames lie in a lent buffer that is used from both ends. What is kept begins at the front with
-//! the end of the stack and its outermost frame; what the walk at hand does for itself grows from
-//! the back towards the front, the innermost frame last. Read upwards, both have the same order, so
-//! at the end the new part is moved behind what was kept of the old one, and outer frames that stay
-//! the same are never moved at all. A second buffer has, in the same way, the words of steps that
-//! read more than return address and frame pointer.
+//! Frames are in a borrowed buffer that is used from both ends. The kept walk begins at the front
+//! with the end of the stack and its outermost frame; the current walk grows from the back towards
+//! the front, the innermost frame last. Read upwards, both have the same order, so at the end the
+//! new part is moved after the kept part of the old walk, and unchanged outer frames are never
+//! moved. A second buffer contains, in the same way, the words of steps that read more than return
+//! address and frame pointer.
 //!
-//! A kept frame is found by its stack pointer: a small table says where one with such a stack
-//! pointer may be. It need not be right, since the frame itself tells.
+//! A kept frame is found by its stack pointer: a small table gives the place where a frame with
+//! such a stack pointer may be. It may be wrong, since the frame itself is checked.
 
 use backtrail_arch::{Arch, Registers};
 
@@ -30,8 +29,8 @@ pub struct MemoRead {
 }
 
 impl MemoRead {
-    /// Not a word of any memory: it would lie across the end of the address space. What could not
-    /// be read is noted so, and is never the same again.
+    /// Not a word of any memory: it would extend past the end of the address space. Stands for
+    /// unreadable words, and never compares equal.
     pub const EMPTY: MemoRead = MemoRead {
         address: u64::MAX,
         word: 0,
@@ -43,18 +42,18 @@ impl MemoRead {
     }
 }
 
-/// Kept frames are found by so many of a stack pointer's bits.
+/// Number of places: kept frames are found by this many values of a stack pointer's bits.
 const PLACES: usize = 256;
 
-/// How much of the buffers is used, and how the walk in them ended.
+/// How much of the buffers is used, and how their walk ended.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoState {
     steps: usize,
     reads: usize,
-    /// `None` where no step is known from the outermost frame that is kept.
+    /// `None` if no step is known from the outermost kept frame.
     stop: Option<Stop>,
     was_short: bool,
-    /// Where a kept frame may be, by its stack pointer, and its tag.
+    /// Places where kept frames may be, by stack pointer, with their tags.
     places: [u32; PLACES],
 }
 
@@ -68,7 +67,8 @@ impl MemoState {
         places: [0; PLACES],
     };
 
-    /// Whether the last walk had no room to be kept whole, or beside the one before.
+    /// Whether the buffers had too little room for the whole last walk, or for it beside the one
+    /// before.
     pub fn was_short(&self) -> bool {
         self.was_short
     }
@@ -78,13 +78,13 @@ impl MemoState {
         (sp >> 4) as usize % PLACES
     }
 
-    /// What tells most frames of one place from each other, in the upper half.
+    /// Distinguishes most frames of one place, in the upper half.
     #[inline(always)]
     fn tag(step: &MemoStep) -> u32 {
         ((step.sp >> 4 ^ step.pc) as u32) << 16
     }
 
-    /// Where a frame is if it is one of the kept ones.
+    /// The index of a frame if it is among the kept ones.
     #[inline(always)]
     fn find(&self, step: &MemoStep) -> Option<usize> {
         let place = self.places.get(MemoState::place(step.sp)).copied()? ^ MemoState::tag(step);
@@ -94,7 +94,7 @@ impl MemoState {
     #[inline(always)]
     fn put(&mut self, step: &MemoStep, place: usize) {
         if let Some(at) = self.places.get_mut(MemoState::place(step.sp)) {
-            // What does not fit leads to another frame, which tells.
+            // An index that does not fit leads to another frame, and the check fails.
             *at = place as u16 as u32 | MemoState::tag(step);
         }
     }
@@ -106,28 +106,28 @@ impl Default for MemoState {
     }
 }
 
-/// The last walk, in memory that the caller lends. It never changes an answer: where registers or
-/// words differ, or are not known, the walk is taken as if there were none.
+/// The last walk, in a borrowed buffer. It never changes an answer: if registers or words differ or
+/// are unknown, the walk is taken as usual.
 ///
-/// It belongs to one thread's stack and one set of tables: [`Memo::clear`] it before the tables are
-/// others.
+/// It belongs to one thread's stack and one set of tables: call [`Memo::clear`] before the tables
+/// change.
 #[derive(Debug)]
 pub struct Memo<'m> {
     state: &'m mut MemoState,
     steps: &'m mut [MemoStep],
     reads: &'m mut [MemoRead],
-    /// Where in the buffers the walk at hand begins.
+    /// Where the current walk begins in the buffers.
     new_steps: usize,
     new_reads: usize,
-    /// What the step at hand has read.
+    /// Number of words that the current step has read.
     pending: u16,
-    /// Whether it is still noted.
+    /// Whether reads are still recorded.
     noting: bool,
-    /// Whether the last walk was given up to note it.
+    /// Whether the last walk was dropped to make room.
     crowded: bool,
 }
 
-/// Memory whose reads are noted.
+/// Memory whose reads are recorded.
 struct Noted<'n, 'm, M> {
     memory: &'n mut M,
     memo: &'n mut Memo<'m>,
@@ -144,7 +144,7 @@ impl<M: Memory> Memory for Noted<'_, '_, M> {
     }
 }
 
-/// Where a walk ends that follows the last one.
+/// Where a walk ends that has joined the last one.
 #[derive(Clone, Copy)]
 enum End {
     /// Where that did.
@@ -152,29 +152,29 @@ enum End {
     Limit,
 }
 
-/// What is known of the frame at hand.
+/// What is known about the current frame.
 #[allow(
     clippy::large_enum_variant,
-    reason = "there is one, on the stack, and nowhere to put the large one"
+    reason = "there is only one, on the stack, and no heap for the large variant"
 )]
 enum Known {
     /// Its stack pointer and its frame pointer.
     Few,
     /// The registers with which the walk began.
     First,
-    /// What a signal frame has restored.
+    /// The registers restored by a signal frame.
     All(Registers),
 }
 
-/// Whether the step from a frame needs no register but SP and FP.
+/// Whether the step from a frame needs only SP and FP.
 fn is_narrow(arch: &Arch, here: &MemoStep, found: &Found, modules: &impl Modules) -> bool {
     found.is_narrow(arch, |in_table| modules.uncovered(here.pc, here.kind(), in_table))
 }
 
 impl<'m> Memo<'m> {
-    /// What is remembered in `steps` and `reads`, which must be those that `state` was used with
-    /// before, or `state` empty. Buffers of any length will do; with none, nothing is
-    /// remembered. A frame takes a step, and one behind a signal some twenty reads.
+    /// A memo of `steps` and `reads`, which must be the buffers that `state` was used with before,
+    /// unless `state` is empty. Buffers may have any length; empty ones remember nothing. Each
+    /// frame takes one step, and a frame after a signal some twenty reads.
     #[inline]
     pub fn new(state: &'m mut MemoState, steps: &'m mut [MemoStep], reads: &'m mut [MemoRead]) -> Self {
         if state.steps > steps.len() || state.reads > reads.len() {
@@ -200,10 +200,10 @@ impl<'m> Memo<'m> {
         self.state.stop = None;
     }
 
-    /// What [`walk`](crate::walk()) does.
+    /// Walks like [`walk`](crate::walk()).
     #[allow(
         clippy::too_many_arguments,
-        reason = "those of the walk that it is, and the memory of the last one"
+        reason = "the arguments of a walk, and the memo of the last one"
     )]
     pub fn walk(
         &mut self,
@@ -229,8 +229,7 @@ impl<'m> Memo<'m> {
         )
     }
 
-    /// A walk from a frame whose other registers are asked for where they are needed, which is
-    /// seldom.
+    /// Walks from a frame whose other registers are only requested when needed, which is rare.
     #[allow(clippy::too_many_arguments, reason = "as above")]
     #[inline(always)]
     pub(crate) fn walk_from<M: Modules>(
@@ -250,14 +249,14 @@ impl<'m> Memo<'m> {
             false => Known::First,
         };
         let mut left = limit;
-        // Frames that were visited already when the walk goes back to one of which enough is known.
+        // Frames visited again because the walk returns to the last frame of which enough is known.
         let mut again = 0;
         self.state.was_short = false;
         self.new_steps = self.steps.len();
         self.new_reads = self.reads.len();
         self.noting = !self.steps.is_empty();
         self.crowded = false;
-        // The same stack again is the same to keep.
+        // An identical stack is kept as it is.
         if limit > 0
             && let Some(kept) = self.joined(&here)
             && kept + 1 == self.state.steps
@@ -324,9 +323,9 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// Takes the steps that are as most are, by rules that are known, and comes to a frame where
-    /// something is not: a rule or a word, or the last walk seems to have been there. The loop
-    /// has little in it, because most frames of new stacks go through it.
+    /// Takes ordinary steps by known rules, and stops at a frame where something is unusual: a
+    /// rule, a word, or that the last walk seems to have been there. The loop is small because most
+    /// frames of new stacks go through it.
     #[inline(always)]
     fn run(
         &mut self,
@@ -367,7 +366,7 @@ impl<'m> Memo<'m> {
         here
     }
 
-    /// A step of any kind, with its reads noted.
+    /// Takes a step of any kind, recording its reads.
     #[allow(clippy::too_many_arguments, reason = "as above")]
     #[inline(never)]
     fn step(
@@ -413,10 +412,10 @@ impl<'m> Memo<'m> {
         stop
     }
 
-    /// The words that the step at hand has read go into its frame, if that has room for them.
+    /// Stores the current step's words in its frame, if they fit there.
     fn settle(&mut self, arch: &Arch, caller: &mut MemoStep) {
         let pending = usize::from(self.pending);
-        // The last one lies first.
+        // The last one is first.
         let read = |back: usize| {
             let read = self.reads.get(self.new_reads + pending.checked_sub(back)?)?;
             Some((read.address, read.word))
@@ -435,13 +434,13 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// The place of a kept frame from which the walk goes on as from this one.
+    /// The index of a kept frame from which the walk continues as from this one.
     #[inline(always)]
     fn joined(&self, here: &MemoStep) -> Option<usize> {
         self.state.find(here).filter(|place| self.is_joined(*place, here))
     }
 
-    /// Whether the walk goes on as from this kept frame.
+    /// Whether the walk continues as from this kept frame.
     #[inline(always)]
     fn is_joined(&self, place: usize, here: &MemoStep) -> bool {
         let steps = self.steps.get(..self.state.steps).unwrap_or_default();
@@ -452,7 +451,7 @@ impl<'m> Memo<'m> {
         kept.is_like(here) && (kept.has(MemoStep::WHOLE) && here.has(MemoStep::WHOLE) || next.has(MemoStep::NARROW))
     }
 
-    /// How much was read that is not in the frames themselves.
+    /// Number of words read that are not stored in the frames themselves.
     #[inline]
     fn reads_of(&self, steps: core::ops::Range<usize>) -> usize {
         match self.state.reads {
@@ -467,7 +466,7 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// Drops the kept frames that lie further inside, and this one, which the new walk has itself.
+    /// Drops this kept frame, which the new walk contains itself, and those further inside.
     #[inline]
     fn drop_kept(&mut self, kept: usize) {
         let reads = self.reads_of(kept..self.state.steps);
@@ -480,11 +479,11 @@ impl<'m> Memo<'m> {
         self.keep(kept, self.state.reads, self.state.stop);
     }
 
-    /// Follows the last walk behind so many kept frames as long as the same words are read, `left`
-    /// frames at most. Returns how many were not come to, and why the walk ends where it does.
+    /// Follows the last walk after `kept` frames as long as the same words are read, for at most
+    /// `left` frames. Returns how many frames were not reached, and why the walk ended there.
     #[inline(always)]
     fn follow(&self, arch: &Arch, kept: usize, memory: &mut impl Memory, left: usize) -> (usize, Option<End>) {
-        // Whether there is one frame more has to be known.
+        // It must be known whether there is one more frame.
         let last = kept.saturating_sub(left.saturating_add(1));
         let steps = self.steps.get(last..kept).unwrap_or_default();
         let mut reads = self.state.reads;
@@ -513,7 +512,7 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// Whether the words that a step has read which lie before these `reads` are what they were.
+    /// Whether the words that a step has read, stored before these `reads`, are unchanged.
     #[inline(never)]
     fn are_read_again(&self, step: &MemoStep, reads: &mut usize, memory: &mut impl Memory) -> bool {
         let begin = reads.saturating_sub(usize::from(step.reads()));
@@ -522,18 +521,18 @@ impl<'m> Memo<'m> {
         read.iter().rev().all(|read| read.is_same(memory))
     }
 
-    /// The part of a walk that was followed is the new one's: from `kept`, where it was joined, to
-    /// the frame in front of the `rest`. Returns how many are in front of the frame from which
-    /// the walk goes on; it is the last of the new ones.
+    /// Makes the followed part of the last walk part of the new one: from `kept`, where it was
+    /// joined, to the frame before the `rest`. Returns the number of frames before the one from
+    /// which the walk continues, which is the last of the new ones.
     #[inline(never)]
     fn diverge(&mut self, kept: usize, rest: usize) -> usize {
         let mut from = rest;
-        // What a step through a signal frame restored is not kept.
+        // Registers that a step through a signal frame restored are not kept.
         while from < kept && !self.steps.get(from).is_some_and(|step| step.has(MemoStep::WHOLE)) {
             from += 1;
         }
         let (passed, dropped) = (self.reads_of(from..kept), self.reads_of(rest..from));
-        // There is room for all that leaves the kept part.
+        // There is room for everything that leaves the kept part.
         self.new_steps -= kept - from;
         copy(self.steps, from..kept, self.new_steps);
         let end = self.state.reads;
@@ -544,7 +543,7 @@ impl<'m> Memo<'m> {
         from
     }
 
-    /// Notes a frame.
+    /// Records a frame.
     #[inline(always)]
     fn push_step(&mut self, step: MemoStep) {
         if self.new_steps == self.state.steps {
@@ -558,7 +557,7 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// The kept part is in the way.
+    /// Forgets the kept walk, which is in the way; stops recording if there still is no room.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, reads: u16) {
@@ -569,7 +568,7 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// Notes what the step at hand has read.
+    /// Records a read of the current step.
     fn push_read(&mut self, read: MemoRead) {
         if self.noting && self.new_reads == self.state.reads {
             self.crowded = true;
@@ -587,8 +586,8 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// There is no room for more: the outermost frame that was noted stays as one from which no
-    /// step is known, and what that step has read is given up.
+    /// There is no more room: the outermost recorded frame stays as one from which no step is
+    /// known, and the reads of its step are dropped.
     #[cold]
     fn stop_noting(&mut self, reads: u16) {
         if self.noting {
@@ -598,7 +597,7 @@ impl<'m> Memo<'m> {
         self.pending = 0;
     }
 
-    /// Moves what is new behind so much of what was kept.
+    /// Moves the new part after this much of the kept part.
     #[inline]
     fn keep(&mut self, steps: usize, reads: usize, stop: Option<Stop>) {
         let mut kept = steps;
@@ -620,8 +619,9 @@ impl<'m> Memo<'m> {
     }
 }
 
-/// Whether the walk is where the last one was, and will stay with it for some frames. Unlike stacks
-/// often have a frame in common, and to follow that would cost more than it saves.
+/// Whether the walk has reached a frame of the last one, and will stay with it for some frames.
+/// Different stacks often have a single frame in common, and following it would cost more than it
+/// saves.
 #[inline(never)]
 fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory: &mut impl Memory) -> bool {
     const ENOUGH: usize = 4;
@@ -640,8 +640,8 @@ fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory
     !next.is_empty()
 }
 
-/// `copy_within` that cannot panic: what would lie outside is left out. Mostly it is a frame or
-/// two.
+/// `copy_within` that cannot panic: elements outside the slice are left out. Mostly copies a frame
+/// or two.
 #[inline]
 fn copy<T: Copy>(items: &mut [T], from: core::ops::Range<usize>, to: usize) {
     let mut one = |index: usize| {

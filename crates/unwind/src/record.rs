@@ -1,25 +1,25 @@
-//! A frame that a walk came to, in half a cache line, and the plain steps from one to the next.
+//! A frame of a remembered walk, in half a cache line, and the plain steps between such frames.
 
 use backtrail_arch::{Arch, Registers};
 
 use crate::cache::PackedRule;
 use crate::{AddressKind, Frame, Memory, Position};
 
-/// A frame that a walk came to, and the words that the step which led to it has read: those of a
-/// plain step here, in terms of what they gave; others in [`MemoRead`](crate::MemoRead)s.
+/// A frame of a remembered walk, with the words that the step to it has read. A plain step's words
+/// are stored here, in terms of its results; others in [`MemoRead`](crate::MemoRead)s.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoStep {
     pub(crate) pc: u64,
     pub(crate) sp: u64,
     pub(crate) fp: u64,
-    /// Flags (bits 8 to 15), and behind a plain step all else that its rule has: whether and where
-    /// from `sp` it has read the return address and the frame pointer; behind another, how many
-    /// words it has read (48 to 63).
+    /// Flags (bits 8 to 15). After a plain step, also the rest of its rule: whether it has read the
+    /// return address and the frame pointer, and where from `sp`; after another, how many words it
+    /// has read (48 to 63).
     how: u64,
 }
 
 impl MemoStep {
-    /// An unused place.
+    /// An unused entry.
     pub const EMPTY: MemoStep = MemoStep {
         pc: 0,
         sp: 0,
@@ -27,22 +27,22 @@ impl MemoStep {
         how: 0,
     };
 
-    /// A plain step has read the frame pointer; else it is the callee's.
+    /// A plain step has read the frame pointer; otherwise it is the callee's.
     const READ_FP: u64 = PackedRule::HAS_FP;
-    /// And that lies just below the return address.
+    /// The frame pointer is just below the return address.
     const PAIR: u64 = PackedRule::PAIR;
     const RA: u64 = 1 << 8;
     const SP: u64 = 1 << 9;
     const FP: u64 = 1 << 10;
     const RETURNING: u64 = Self::RA | Self::SP | Self::FP;
-    /// SP and FP are all registers that are known, so that the frame is told by them. A step gives
-    /// its caller no more, but that through a signal frame.
+    /// Only SP and FP are known, so they identify the frame. A step gives its caller no other
+    /// registers, except through a signal frame.
     pub(crate) const WHOLE: u64 = 1 << 11;
-    /// The step that led here needed no register but SP and FP.
+    /// The step that led here needed only SP and FP.
     pub(crate) const NARROW: u64 = 1 << 12;
-    /// That step has read the return address, and nothing else but the frame pointer.
+    /// That step has read the return address, and at most the frame pointer besides.
     pub(crate) const PLAIN: u64 = 1 << 13;
-    /// Not a frame: what the last step has read that found the end.
+    /// Not a frame: the reads of the last step, which found the end.
     pub(crate) const END: u64 = 1 << 14;
 
     #[inline]
@@ -127,7 +127,7 @@ impl MemoStep {
         }
     }
 
-    /// Whether both are the same frame, as far as SP and FP tell.
+    /// Whether both are the same frame, judging by SP and FP.
     #[inline(always)]
     pub(crate) fn is_like(&self, other: &MemoStep) -> bool {
         let told = Self::RA | Self::SP | Self::FP | Self::END;
@@ -135,13 +135,13 @@ impl MemoStep {
         (self.pc ^ other.pc) | (self.sp ^ other.sp) | (self.fp ^ other.fp) | flags == 0
     }
 
-    /// Whether it is a frame behind a call, whose SP and FP are known.
+    /// Whether this is a frame after a call, with known SP and FP.
     #[inline(always)]
     pub(crate) fn is_returning(&self) -> bool {
         self.how & Self::RETURNING == Self::RETURNING
     }
 
-    /// All that is known of a [whole](MemoStep::WHOLE) one.
+    /// All that is known about a [whole](MemoStep::WHOLE) frame.
     pub(crate) fn position(&self, arch: &Arch) -> Position {
         let mut registers = Registers::new(self.pc);
         for (flag, register, value) in [(Self::SP, arch.sp, self.sp), (Self::FP, arch.fp, self.fp)] {
@@ -156,11 +156,11 @@ impl MemoStep {
     }
 
     /// The caller of this [returning](MemoStep::is_returning) frame by a
-    /// [plain](PackedRule::is_plain) rule. `None` where anything is not as it mostly is: what
-    /// it is then is found out step [by step](crate::step).
+    /// [plain](PackedRule::is_plain) rule. `None` in any unusual case, which is left to
+    /// [`step`](crate::step).
     #[inline(always)]
     pub(crate) fn caller(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
-        // Where it can be foreseen, the CPU need not wait for the rule.
+        // If the rule is predictable, the CPU need not wait for it.
         match PackedRule::of_frame_pointers(arch) {
             common if rule == common => self.caller_by(arch, common, memory),
             _ => self.caller_by(arch, rule, memory),
@@ -190,7 +190,7 @@ impl MemoStep {
         if pc == 0 {
             return None;
         }
-        // From the stack pointer to the CFA is 0 but on one CPU, which saves nothing 2^15 bytes
+        // The distance from SP to the CFA is 0 except on one CPU, which saves nothing 2^15 bytes
         // away from it.
         let offset = -arch.sp_from_cfa as u64;
         let how = rule.bits().wrapping_add(offset << 16 | offset << 32);
@@ -202,7 +202,7 @@ impl MemoStep {
         })
     }
 
-    /// Notes the words that led here, the first and perhaps a second, if they are those of a plain
+    /// Stores the words that led here, the first and perhaps a second, if they are those of a plain
     /// step.
     pub(crate) fn became_plain(&mut self, arch: &Arch, first: (u64, u64), second: Option<(u64, u64)>) -> bool {
         let offset = |address: u64| {
@@ -228,7 +228,7 @@ impl MemoStep {
         true
     }
 
-    /// Whether the words that a plain step has read are what they were.
+    /// Whether the words that a plain step has read are unchanged.
     #[inline(always)]
     pub(crate) fn is_read_again(&self, arch: &Arch, memory: &mut impl Memory) -> bool {
         let mask = arch.strip(u64::MAX);

@@ -1,5 +1,5 @@
-//! Steps that restore every register that can be known, for code whose rows stand on others than SP
-//! and FP.
+//! Steps that restore every register that can be known, for code whose rows depend on registers
+//! other than SP and FP.
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 
@@ -9,26 +9,27 @@ use crate::{Memory, Modules, RuleCache};
 /// A caller with all registers that are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// The registers as they are when the call has returned.
+    /// The registers after the call has returned.
     pub registers: Registers,
-    /// Whether what was left is a signal frame: the caller was interrupted, and has called nothing.
+    /// Whether the callee was a signal frame: the caller was interrupted, and has called nothing.
     pub signal_frame: bool,
 }
 
-/// Modules that know more of callers than table rows do.
+/// Modules that know more about callers than table rows do.
 pub trait Restore: Modules {
-    /// The caller of a frame with these registers; `address` is looked up, as the process has it.
+    /// The caller of a frame with these registers. `address` is the address to look up, in the
+    /// process.
     fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored>;
 
-    /// Whether the function at `pc`, called from `ra`, never changes `register`, whatever the
-    /// calling convention allows.
+    /// Whether the function at `pc`, called from `ra`, never changes `register`, although the
+    /// calling convention may allow it.
     fn keeps(&self, _pc: u64, _ra: u64, _register: Register) -> bool {
         false
     }
 }
 
-/// Gives `caller` a register that it needs and that its callee, the innermost function, has left
-/// alone. Returns whether that is so.
+/// Gives `caller` a register that it needs if its callee, the innermost function, leaves it
+/// unchanged. Returns whether it does.
 pub fn keep_register(register: Register, callee: &Registers, caller: &mut Registers, modules: &impl Restore) -> bool {
     match callee.get(register) {
         Some(value) if modules.keeps(callee.pc, caller.pc, register) => {
@@ -39,9 +40,9 @@ pub fn keep_register(register: Register, callee: &Registers, caller: &mut Regist
     }
 }
 
-/// What [`step`] does; the caller keeps what else is known of its registers, and code whose rows
-/// tables can't express is left by what the modules know of it. Says too whether the step was one
-/// of these.
+/// Takes a step like [`step`], but the caller also keeps all other known registers, and code whose
+/// rows tables can't express is left by what the modules know about it. Also returns whether the
+/// step was one of these.
 pub fn step_restoring(
     arch: &Arch,
     registers: &mut Registers,
@@ -74,7 +75,7 @@ pub fn step_restoring(
                 *registers = caller.registers;
                 return Ok((AddressKind::Ra, true));
             }
-            // Hand-written descriptions are wrong at times; code that has made a call mostly keeps
+            // Hand-written descriptions are sometimes wrong; code that has made a call mostly keeps
             // a frame pointer.
             let mut linked = callee;
             match frame_pointer_step(arch, &mut linked, memory) {
@@ -90,7 +91,7 @@ pub fn step_restoring(
     }
 }
 
-/// Memory that notes the first word that it does not have.
+/// Memory that records the first unreadable word.
 struct Noting<'m, M> {
     memory: &'m mut M,
     missing: Option<u64>,
@@ -115,7 +116,7 @@ fn leads_outwards(arch: &Arch, callee: &Registers, kind: AddressKind, caller: &R
     advances && !caller.signal_frame && caller.registers.pc != 0
 }
 
-/// Gives a frame what else is known of its registers, if it is the same frame.
+/// Adds the other known registers to a frame, if it is the same frame.
 fn complete(arch: &Arch, registers: &mut Registers, others: &Registers) {
     if (registers.pc, registers.get(arch.sp)) != (others.pc, others.get(arch.sp)) {
         return;
@@ -134,10 +135,10 @@ mod tests {
     use backtrail_arch::x86_64::ARCH;
 
     const STACK: u64 = 0x7000;
-    /// The only return address that a call has left.
+    /// The only return address that follows a call.
     const CALLED: u64 = 0x4000;
 
-    /// A stack of words from [`STACK`] on.
+    /// A stack of words that begins at [`STACK`].
     struct Stack([u64; 4]);
 
     impl Memory for Stack {
@@ -147,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Code that is described by the word at this address, which is said to be the return address.
+    /// Code whose description says that the return address is the word at this address.
     struct Described(u64);
 
     impl Modules for Described {
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(caller(called, 0, AddressKind::Pc), Ok((CALLED, true)));
         // The description is wrong, and the frame pointer leads to a call.
         assert_eq!(caller(other, STACK, AddressKind::Ra), Ok((CALLED, true)));
-        // Interrupted code may not keep one, and here it leads nowhere.
+        // Interrupted code may not keep a frame pointer, and here it leads nowhere.
         assert_eq!(caller(other, STACK, AddressKind::Pc), Err(Stop::NoCall));
         assert_eq!(caller(other, STACK + 16, AddressKind::Ra), Err(Stop::NoCall));
         // What the description needs is not in the copy.

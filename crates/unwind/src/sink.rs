@@ -1,11 +1,11 @@
-//! Where the frames of a walk go.
+//! Receivers of a walk's frames.
 
 use crate::frame::Frame;
 use crate::record::MemoStep;
 #[cfg(feature = "local")]
 use crate::step::Stop;
 
-/// Takes the frames of a walk, the innermost first.
+/// Receives the frames of a walk, the innermost first.
 pub(crate) trait Sink {
     fn push(&mut self, frame: Frame);
 
@@ -13,14 +13,14 @@ pub(crate) trait Sink {
     #[cfg(feature = "local")]
     fn end(&mut self, _stop: Stop) {}
 
-    /// Takes frames of the last walk, the outermost first.
+    /// Receives frames of the last walk, the outermost first.
     #[inline(always)]
     fn push_kept(&mut self, steps: &[MemoStep]) {
         steps.iter().rev().for_each(|step| self.push(step.frame()));
     }
 }
 
-/// To a function, each on its own.
+/// Passes each frame to a function.
 pub(crate) struct Each<F> {
     pub(crate) visit: F,
     #[cfg(feature = "local")]

@@ -1,4 +1,4 @@
-//! One step.
+//! A single step.
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
@@ -6,10 +6,10 @@ use backtrail_sframe::{Base, Location, Rule};
 use crate::cache::{PackedRule, TableRule};
 use crate::{Coverage, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
 
-/// What a frame's program counter is.
+/// The kind of a frame's program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressKind {
-    /// The instruction that is about to run: the innermost frame's, and that of code which a signal
+    /// The instruction that is about to run, in the innermost frame or in code that a signal
     /// interrupted.
     Pc,
     /// A return address. The call lies before it, perhaps as the last instruction of its function,
@@ -20,7 +20,7 @@ pub enum AddressKind {
 /// Why a stack ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// The outermost frame: its table says so, or has a return address of 0 for it.
+    /// The outermost frame: its table says so, or its return address is 0.
     EndOfStack,
     /// The address lies in no module.
     NoModule,
@@ -28,21 +28,20 @@ pub enum Stop {
     NoTable,
     /// The word at this address cannot be read.
     Unreadable(u64),
-    /// The caller's frame is not above this one.
+    /// The caller's frame is not above this frame.
     DidNotAdvance,
-    /// The rule needs a register whose value is not known in this frame.
+    /// The rule needs a register whose value is unknown in this frame.
     NotExpressible(Register),
-    /// More frames than the caller's limit.
+    /// The caller's limit of frames was reached.
     Limit,
-    /// What stands for a return address, found without a table row, follows no call that leads
-    /// here.
+    /// A supposed return address, found without a table row, follows no call that leads here.
     NoCall,
-    /// A chain of frame pointers ends in code that no table names as the start of a stack.
+    /// A chain of frame pointers ends in code that no table marks as the start of a stack.
     NoStart,
 }
 
-/// Turns the `registers` of a frame into its caller's, and says what the caller's program counter
-/// is. Where that fails they stay as they are.
+/// Changes the `registers` of a frame to its caller's, and returns the kind of the caller's program
+/// counter. On failure, they stay unchanged.
 pub fn step(
     arch: &Arch,
     registers: &mut Registers,
@@ -55,20 +54,19 @@ pub fn step(
     follow(arch, registers, kind, &found, modules, memory)
 }
 
-/// What says how to leave a frame.
+/// A look-up's result: how to leave a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     /// A rule that fits into a word.
     Packed(PackedRule),
-    /// One that does not.
+    /// A rule that does not.
     Rule(TableRule),
     FramePointer,
     NoModule,
 }
 
 impl Found {
-    /// Whether the step needs no registers but SP and FP; `uncovered` says how code without a row
-    /// is left.
+    /// Whether the step needs only SP and FP; `uncovered` gives how code without a row is left.
     pub(crate) fn is_narrow(&self, arch: &Arch, uncovered: impl FnOnce(bool) -> Uncovered) -> bool {
         let is_one = |location: Location| match location.base {
             Base::Cfa => true,
@@ -93,7 +91,7 @@ impl Found {
     }
 }
 
-/// The address by which a frame's rule is found.
+/// The address to look up for a frame's rule.
 #[inline(always)]
 fn looked_up(pc: u64, kind: AddressKind) -> u64 {
     match kind {
@@ -146,8 +144,7 @@ fn look_up_and_keep(
     let Some(packed) = PackedRule::new(arch, rule) else {
         return Found::Rule(rule);
     };
-    // Innermost addresses are mostly met once: they would only push out call sites, which come
-    // again and again.
+    // Innermost addresses mostly occur once: they would only evict call sites, which recur.
     if kind == AddressKind::Ra {
         match packed.is_plain() && modules.is_lasting(looked_up(pc, kind)) {
             true => cache.put_at(pc, packed),
@@ -175,7 +172,7 @@ fn look_up(arch: &Arch, table: &Table<'_>, address: u64) -> TableRule {
     }
 }
 
-/// What is on top of the stack of code that no table row describes.
+/// The meaning of the word on top of the stack, for code that no table row describes.
 fn on_top<M: Modules>(
     arch: &Arch,
     registers: &Registers,
@@ -192,7 +189,7 @@ fn on_top<M: Modules>(
     }
 }
 
-/// The caller of a function that has not touched its stack.
+/// The caller of a function that has not changed its stack yet.
 fn return_from_entry(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let ra = memory.word(sp).ok_or(Stop::Unreadable(sp))?;
@@ -201,7 +198,7 @@ fn return_from_entry(arch: &Arch, registers: &mut Registers, memory: &mut impl M
     Ok(AddressKind::Ra)
 }
 
-/// Takes a step by what was found.
+/// Takes a step by a look-up's result.
 pub(crate) fn follow(
     arch: &Arch,
     registers: &mut Registers,
@@ -233,8 +230,8 @@ pub(crate) fn follow(
     }
 }
 
-/// A step out of code that no table row describes. What it leads to is believed only if it follows
-/// a call, and a chain that merely ends is no proof of a whole stack.
+/// Steps out of code that no table row describes. The result is accepted only if it follows a call,
+/// and the end of a chain does not prove that the stack is whole.
 fn uncovered_step(
     arch: &Arch,
     registers: &mut Registers,
@@ -283,7 +280,7 @@ fn uncovered_step(
     }
 }
 
-/// Whether the frame that was left ends in the stack in which it begins.
+/// Whether the callee's frame ends in the stack in which it begins.
 fn is_same_stack(arch: &Arch, callee: &Registers, caller: &Registers, modules: &impl Modules) -> bool {
     match (callee.get(arch.sp), caller.get(arch.sp)) {
         (Some(sp), Some(end)) => sp == end || modules.is_same_stack(sp, end.wrapping_sub(1)),
@@ -299,7 +296,7 @@ fn rule_step(
     signal_frame: bool,
     memory: &mut impl Memory,
 ) -> Result<AddressKind, Stop> {
-    // A caller's link register was overwritten by its call.
+    // A caller's link register was overwritten by its own call.
     if kind == AddressKind::Ra && rule.ra == link_register(arch) {
         return Err(Stop::NotExpressible(arch.ra));
     }
@@ -307,8 +304,8 @@ fn rule_step(
     let cfa = evaluate(rule.cfa, None, registers, memory)?;
     let caller_sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
     // A leaf on a machine with a link register may have no frame at all, and glibc's vfork keeps
-    // its return address in a register; nothing else keeps SP. A signal may have come from another
-    // stack.
+    // its return address in a register; all other code changes SP. A signal may have come from
+    // another stack.
     let may_stay = kind == AddressKind::Pc && (arch.link_register || !rule.ra.deref);
     let advances = caller_sp > sp || caller_sp == sp && may_stay;
     let switches = switches_stacks(arch, rule);
@@ -321,39 +318,39 @@ fn rule_step(
         Some(location) if !switches && is_popped(arch, location, registers, sp, cfa) => registers.get(arch.fp),
         Some(location) => match evaluate(location, Some(cfa), registers, memory) {
             Ok(fp) => Some(fp),
-            // In an epilogue the register is popped, and compilers go on saying that it is saved in
-            // a slot which by now lies below the stack pointer (gcc 12, every function that saves
-            // rbp). A sample's copy does not have it.
+            // In an epilogue the register is popped, but compilers still say that it is saved in a
+            // slot that is now below the stack pointer (gcc 12, every function that saves rbp). A
+            // sample's copy does not contain it.
             Err(Stop::Unreadable(slot)) if slot < sp && sp - slot <= arch.red_zone => registers.get(arch.fp),
-            // The frame can be left without it; only a caller that needs it will stop.
+            // The step works without it; only a caller that needs it will stop.
             Err(_) => None,
         },
     };
     if ra == 0 {
-        // Nothing begins in the middle of a switch from one stack to another.
+        // A stack cannot begin in the middle of a switch from one stack to another.
         return Err(if switches { Stop::NoStart } else { Stop::EndOfStack });
     }
     become_caller(arch, registers, ra, caller_sp, fp);
     Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
 }
 
-/// Whether the CFA lies in memory that FP points to. Whatever FP is, there is such a word: if it
-/// belongs to another frame, as behind code that keeps none, so does what is found.
+/// Whether the CFA is stored in memory that FP points to. Any FP points to some word: if FP belongs
+/// to another frame, as after code that keeps none, so does the result.
 fn is_stored_at_fp(arch: &Arch, rule: &Rule) -> bool {
     rule.cfa.deref && rule.cfa.base == Base::Register(arch.fp.0) && !switches_stacks(arch, rule)
 }
 
-/// Whether the caller's frame lies in another stack: FP leads there, and the return address counts
-/// from FP too rather than from the CFA. Go's runtime calls so from a goroutine's stack into its
-/// thread's.
+/// Whether the caller's frame lies in another stack: FP leads there, and the return address is
+/// relative to FP rather than to the CFA. Go's runtime makes such calls from a goroutine's stack to
+/// its thread's.
 fn switches_stacks(arch: &Arch, rule: &Rule) -> bool {
     let by_fp = |location: Location| location.base == Base::Register(arch.fp.0);
     by_fp(rule.cfa) && by_fp(rule.ra) && rule.ra.deref
 }
 
-/// Whether FP, said to be saved where FP itself points, has been restored: what it points to does
-/// not lie in this frame. In epilogues of functions that realign their stack, compilers go on
-/// saying so (gcc 12).
+/// Whether FP, supposedly saved where FP itself points, has been restored: it points outside this
+/// frame. In epilogues of functions that realign their stack, compilers still claim that it is
+/// saved (gcc 12).
 #[inline(always)]
 fn is_popped(arch: &Arch, saved: Location, registers: &Registers, sp: u64, cfa: u64) -> bool {
     saved.deref
@@ -363,7 +360,7 @@ fn is_popped(arch: &Arch, saved: Location, registers: &Registers, sp: u64, cfa: 
             .is_some_and(|fp| !(sp..cfa).contains(&fp.wrapping_add_signed(i64::from(saved.offset))))
 }
 
-/// Leaves known only what a step restores.
+/// Sets the caller's registers; all that a step does not restore become unknown.
 #[inline]
 fn become_caller(arch: &Arch, registers: &mut Registers, pc: u64, sp: u64, fp: Option<u64>) {
     registers.forget_all();
@@ -374,7 +371,7 @@ fn become_caller(arch: &Arch, registers: &mut Registers, pc: u64, sp: u64, fp: O
     }
 }
 
-/// Whether the rule is that of the kernel's own frame.
+/// Whether this is the rule of the kernel's own frame.
 fn is_kernels(arch: &Arch, rule: &Rule) -> bool {
     rule.ra.deref
         && rule.ra.base == Base::Register(arch.sp.0)
@@ -382,8 +379,9 @@ fn is_kernels(arch: &Arch, rule: &Rule) -> bool {
         && !arch.signal_frame.registers.is_empty()
 }
 
-/// The kernel's frame holds every register of the interrupted code; a table keeps only three, and
-/// the interrupted code may need others (a leaf that has realigned its stack through r10).
+/// The kernel's frame contains every register of the interrupted code. A table describes only
+/// three, and the interrupted code may need others (a leaf that has realigned its stack through
+/// r10).
 fn signal_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let mut read = |offset: i64| {
@@ -398,7 +396,7 @@ fn signal_step(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory)
     Ok(AddressKind::Pc)
 }
 
-/// The caller by the chain of saved frame pointers. Right only where the code keeps one.
+/// The caller by the chain of saved frame pointers; correct only if the code keeps one.
 pub(crate) fn frame_pointer_step(
     arch: &Arch,
     registers: &mut Registers,

@@ -1,11 +1,11 @@
-//! Step after step.
+//! Repeated steps.
 
 use backtrail_arch::Arch;
 
 use crate::memo::{Memo, MemoState};
 use crate::{Frame, Memory, Modules, Position, RuleCache, Stop};
 
-/// Walks from a frame outwards, gives every frame to `visit`, the innermost first, and says why
+/// Walks from a frame outwards, passes every frame to `visit`, the innermost first, and returns why
 /// the walk ended. At most `limit` frames are visited.
 pub fn walk(
     arch: &Arch,

@@ -1,4 +1,4 @@
-//! The fuzz target, on mutated walks that are right.
+//! The fuzz target, on mutated valid walks.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! Stacks that are none: walking in place ends with the reason that the engine gives over the same
-//! words, and never faults.
+//! Hostile stacks: walking in place ends for the same reason as the engine over the same words, and
+//! never faults.
 //!
-//! One test, because what is published is published for the whole process.
+//! A single test, because publishing affects the whole process.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,8 @@ use backtrail_unwind::local::{Module, Snapshot, publish, read_words, walk};
 use backtrail_unwind::{AddressKind, Coverage, Memory, Modules, Position, RuleCache, Stop};
 use memmap2::MmapMut;
 
-/// Return addresses here are code that keeps frame pointers. There is none, and nobody looks.
+/// Return addresses here count as code that keeps frame pointers. No code exists there, and none is
+/// read.
 const CODE: Range<u64> = 0x1000..0x2000;
 const LIMIT: usize = 5000;
 const PAGE: usize = 4096;
@@ -28,7 +29,7 @@ impl Modules for Code {
     }
 }
 
-/// The same words, asked of the kernel one by one.
+/// The same words, read through the kernel one by one.
 struct Asked;
 
 impl Memory for Asked {
@@ -38,7 +39,7 @@ impl Memory for Asked {
     }
 }
 
-/// A small generator, so that a failure can be seen again.
+/// A small generator, so that failures can be reproduced.
 struct Random(u64);
 
 impl Random {
@@ -178,7 +179,7 @@ fn stacks_that_are_none() {
     own_stack(&mut random);
     std::thread::spawn(move || own_stack(&mut Random(2))).join().unwrap();
 
-    // Not a stack, and with nothing behind it.
+    // Not a stack, and nothing mapped after it.
     let mut heap = MmapMut::map_anon(8 * PAGE).unwrap();
     let gone = MmapMut::map_anon(8 * PAGE).unwrap();
     let gone_at = gone.as_ptr() as u64;
@@ -198,7 +199,7 @@ fn stacks_that_are_none() {
     vanishing(&mut random);
 }
 
-/// Another thread takes the memory away and brings it back all the time.
+/// Another thread keeps unmapping the memory and mapping it again.
 fn vanishing(random: &mut Random) {
     let stop = AtomicBool::new(false);
     let place = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! A walk that remembers the last one is the walk that begins from nothing.
+//! A walk with a memo gives the same result as a walk without one.
 
 use backtrail_arch::{Arch, Register, Registers, x86_64};
 use backtrail_sframe::write::{FunctionRows, Options, section};
@@ -125,8 +125,8 @@ impl Memory for Words<'_> {
     }
 }
 
-/// Frames, each so many words long, that end as a chain of frame pointers does. One in ten is a
-/// signal frame.
+/// Frames, each of a given number of words, that end like a chain of frame pointers. One in ten is
+/// a signal frame.
 fn stack(frames: &[(u8, u64)]) -> Vec<u64> {
     let mut words = Vec::new();
     let mut pairs = Vec::new();
@@ -148,7 +148,7 @@ fn stack(frames: &[(u8, u64)]) -> Vec<u64> {
         let next = places.get(index + 1).copied().unwrap_or(0);
         words[*pair] = next;
     }
-    // The frame pointer that a signal frame restores is that of the next frame behind it.
+    // The frame pointer that a signal frame restores is that of the next frame.
     for (index, word) in words.iter_mut().enumerate().filter(|(_, word)| **word == u64::MAX) {
         let behind = STACK + 8 * (index as u64 - 15 + 32);
         *word = places.iter().copied().find(|place| *place >= behind).unwrap_or(0);
@@ -156,7 +156,7 @@ fn stack(frames: &[(u8, u64)]) -> Vec<u64> {
     words
 }
 
-/// What is lent to the memo of one thread.
+/// The buffers of one thread's memo.
 struct Lent {
     state: MemoState,
     steps: Vec<MemoStep>,
@@ -179,7 +179,7 @@ impl Lent {
     }
 }
 
-/// How a walk is taken.
+/// How to walk.
 #[derive(Clone, Copy)]
 struct How {
     skip: usize,
@@ -187,7 +187,7 @@ struct How {
     broken: Option<usize>,
 }
 
-/// In a function that has saved nothing yet, so many words into the stack.
+/// In a function that has saved nothing yet, `skip` words into the stack.
 fn position(words: &[u64], skip: usize) -> Position {
     let skip = skip.min(words.len().saturating_sub(1));
     let first = words[skip..].iter().position(|&word| word >= STACK).unwrap_or(0) + skip;
@@ -198,7 +198,7 @@ fn position(words: &[u64], skip: usize) -> Position {
     Position::interrupted(registers)
 }
 
-/// Compares both walks; how many words the one with memory read, and how many frames there are.
+/// Compares both walks. Returns how many words the one with a memo read, and the number of frames.
 fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usize) {
     let from = position(words, how.skip);
     let fresh = || Words {
@@ -228,7 +228,7 @@ fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usi
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
-    /// Whatever changes from walk to walk, and however little room there is.
+    /// Holds for any changes between walks and for any buffer sizes.
     #[test]
     fn the_same_as_without_memory(
         mut frames in prop::collection::vec((any::<u8>(), 1u64..0x600), 1..40),

@@ -1,5 +1,5 @@
-//! "Allocates nothing, takes no lock, does not panic, and calls nothing of the C library": seen in
-//! a release build's object code of what walking in place reaches.
+//! Checks that walking in place allocates nothing, takes no lock, does not panic, and calls nothing
+//! of the C library, in a release build's object code.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,11 +8,10 @@ use std::time::Duration;
 use backtrail_testkit::reached::{Compiler, FRAME, mentions};
 use backtrail_testkit::{available, command};
 
-/// Names that code which may panic, or may allocate, refers to.
+/// Parts of the names that code refers to if it may panic or allocate.
 const FORBIDDEN: [&str; 3] = ["panicking", "__rust_alloc", "5alloc"];
 
-/// What is not in the library itself: what the loader may have, and what the compiler makes of
-/// copies.
+/// External names that are allowed: from the loader, and what the compiler emits for copies.
 const EXTERNAL: [&str; 7] = [
     "_dl_find_object",
     "__libc_stack_end",
@@ -23,8 +22,7 @@ const EXTERNAL: [&str; 7] = [
     "bcmp",
 ];
 
-/// What a handler calls, each as a function of its own that nothing else needs. It is compiled by
-/// the test only.
+/// What a handler calls, each in a function of its own. Compiled only by the test.
 const CALLS: &str = include_str!("audited/calls.txt");
 
 fn compiler(name: &str) -> Compiler {

@@ -1,4 +1,4 @@
-//! Walks over stacks made by hand, with tables made by the SFrame writer.
+//! Walks over hand-made stacks, with tables from the SFrame writer.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use backtrail_unwind::{
     step, walk,
 };
 
-/// Where the one module lies.
+/// Where the only module is loaded.
 const BIAS: u64 = 0x7f00_0000_0000;
 
 #[derive(Clone, Default)]
@@ -139,7 +139,7 @@ fn to_the_outermost_frame() {
 
 #[test]
 fn a_call_as_the_last_instruction_belongs_to_the_caller() {
-    // The return address is the first byte behind the function; nothing covers it.
+    // The return address is the first byte after the function; nothing covers it.
     let memory = Words(BTreeMap::from([
         (0x8018, BIAS + 0x2100),
         (0x8020, 0),
@@ -215,7 +215,7 @@ fn code_without_a_table_by_frame_pointers() {
     }
 }
 
-/// Modules that know what no table says.
+/// Modules with knowledge that no table contains.
 struct Knowing {
     tables: OneModule,
     uncovered: Uncovered,
@@ -338,7 +338,7 @@ fn chains_of_frame_pointers_pass_through_ordinary_frames() {
 }
 
 /// The interrupted code has realigned its stack: its frame is found through r10, which only the
-/// signal frame tells.
+/// signal frame contains.
 #[test]
 fn a_signal_frame_gives_all_registers_back() {
     let arch = &x86_64::ARCH;
@@ -435,7 +435,7 @@ fn link_registers_count_in_the_innermost_frame_only() {
     assert_eq!((frames.len(), stop), (2, Stop::NotExpressible(aarch64::X30)));
 }
 
-/// glibc's vfork while it is in the kernel: nothing is left on the stack.
+/// glibc's vfork while it is in the kernel: the stack contains none of its data.
 #[test]
 fn a_return_address_may_be_in_a_register_of_the_innermost_frame() {
     let arch = &x86_64::ARCH;
@@ -461,14 +461,14 @@ fn a_return_address_may_be_in_a_register_of_the_innermost_frame() {
         (addresses(&frames), stop),
         (vec![0x1008, 0x2010, 0x3010], Stop::EndOfStack)
     );
-    // A caller with that rule would be a loop.
+    // A caller with this rule would loop.
     start.set(Register(5), BIAS + 0x1010);
     let (frames, stop) = walk_all(arch, &start, &modules, &memory);
     assert_eq!((frames.len(), stop), (2, Stop::DidNotAdvance));
 }
 
 /// The epilogue of a function that realigned its stack, after `pop %rbp`: the table still says that
-/// rbp is saved at (rbp), which is the caller's frame by now. gcc 12 makes it of a recursive
+/// rbp is saved at (rbp), which now is the caller's frame. gcc 12 generates this for a recursive
 /// function with an aligned array and `alloca`.
 #[test]
 fn a_frame_pointer_that_was_popped_is_the_callers() {
@@ -517,8 +517,8 @@ fn a_frame_pointer_that_was_popped_is_the_callers() {
     assert_eq!((addresses(&frames), stop), all);
 }
 
-/// A function that runs on another stack than its caller, whose frame FP points to: all its row
-/// says counts from FP.
+/// A function that runs on another stack than its caller, whose frame FP points to: its whole row
+/// is relative to FP.
 #[test]
 fn a_row_on_fp_alone_leads_into_another_stack() {
     let fp = |offset| at(Base::Register(6), offset, true);
@@ -558,7 +558,7 @@ fn a_row_on_fp_alone_leads_into_another_stack() {
         (addresses, stop),
         (vec![0x1008, 0x2010, 0x3010, 0x4010], Stop::EndOfStack)
     );
-    // A row that counts from the CFA stays in its stack.
+    // A row relative to the CFA stays in its stack.
     let (frames, stop) = walk_all(&x86_64::ARCH, &start, &functions(usual), &memory);
     assert_eq!((frames.len(), stop), (2, Stop::DidNotAdvance));
 }

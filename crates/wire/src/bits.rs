@@ -7,7 +7,7 @@ use crate::{Endian, Error, ErrorKind, Result};
 /// Reads `width` bits (0 to 64) that begin `bit_offset` bits into `data`, zero-extended.
 #[inline]
 pub fn read_bits(data: &[u8], bit_offset: u64, width: u32, endian: Endian) -> Result<u64> {
-    // Nearly always eight bytes from the first one are there and hold all bits.
+    // Nearly always, the eight bytes from the first one on exist and contain all bits.
     let first = (bit_offset % 8) as u32;
     if let Some(window) = data.get((bit_offset / 8) as usize..).and_then(<[u8]>::first_chunk::<8>)
         && (1..=64).contains(&width)
@@ -40,8 +40,8 @@ fn read_bits_bytewise(data: &[u8], bit_offset: u64, width: u32, endian: Endian) 
     Ok(value)
 }
 
-/// Writes the low `width` bits of `value` where [`read_bits`] reads them; the bits around them
-/// stay.
+/// Writes the low `width` bits of `value` where [`read_bits`] reads them; surrounding bits keep
+/// their values.
 pub fn write_bits(data: &mut [u8], bit_offset: u64, width: u32, endian: Endian, value: u64) -> Result<()> {
     check_range(data.len(), bit_offset, width)?;
     let mut done = 0u32;

@@ -1,4 +1,4 @@
-//! Reads one after the other.
+//! Sequential reads.
 
 use crate::{Bytes, Error, ErrorKind, Result, leb128};
 
@@ -34,7 +34,7 @@ impl<'a> Cursor<'a> {
         self.offset
     }
 
-    /// Bytes that are left.
+    /// Number of bytes left.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len().saturating_sub(self.offset)
@@ -50,7 +50,7 @@ impl<'a> Cursor<'a> {
         u8: u8; i8: i8; u16: u16; i16: i16; u32: u32; i32: i32; u64: u64; i64: i64;
     }
 
-    /// The next `len` bytes, not copied.
+    /// Borrows the next `len` bytes.
     #[inline]
     pub fn slice(&mut self, len: usize) -> Result<&'a [u8]> {
         let slice = self.bytes.slice(self.offset, len)?;
@@ -72,7 +72,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// The next bytes up to a zero byte, which is consumed and not returned.
+    /// The next bytes up to a zero byte, which is consumed but not returned.
     pub fn c_str(&mut self) -> Result<&'a [u8]> {
         let tail = self.bytes.slice(self.offset, self.remaining())?;
         let Some(len) = tail.iter().position(|&byte| byte == 0) else {

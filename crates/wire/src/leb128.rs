@@ -3,7 +3,7 @@
 
 use crate::{Bytes, Error, ErrorKind, Result};
 
-/// The most bytes that a 64-bit number needs.
+/// The longest encoding of a 64-bit number, in bytes.
 pub const MAX_LEB128_BYTES: usize = 10;
 
 pub(crate) fn read_unsigned(bytes: Bytes<'_>, start: usize) -> Result<(u64, usize)> {
@@ -56,8 +56,8 @@ pub(crate) fn read_signed(bytes: Bytes<'_>, start: usize) -> Result<(i64, usize)
     }
 }
 
-/// Writes `value` as unsigned LEB128 at the start of `out` and returns its length; `None` where
-/// `out` is too short.
+/// Writes `value` as unsigned LEB128 at the start of `out` and returns its length; `None` if `out`
+/// is too short.
 pub fn write_uleb128(out: &mut [u8], mut value: u64) -> Option<usize> {
     let mut len = 0;
     loop {
@@ -72,8 +72,8 @@ pub fn write_uleb128(out: &mut [u8], mut value: u64) -> Option<usize> {
     }
 }
 
-/// Writes `value` as signed LEB128 at the start of `out` and returns its length; `None` where `out`
-/// is too short.
+/// Writes `value` as signed LEB128 at the start of `out` and returns its length; `None` if `out` is
+/// too short.
 pub fn write_sleb128(out: &mut [u8], mut value: i64) -> Option<usize> {
     let mut len = 0;
     loop {

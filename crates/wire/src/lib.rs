@@ -1,4 +1,4 @@
-//! Checked reads of integers, LEB128 and bit ranges in either byte order; the error with its
+//! Checked reads of integers, LEB128 and bit ranges in either byte order. Errors carry their
 //! position.
 //!
 //! Everything that Backtrail reads from a file, a process or a trace goes through here first. The
@@ -145,13 +145,13 @@ impl<'a> Bytes<'a> {
         self.data.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// `N` bytes at `offset`.
+    /// Copies `N` bytes at `offset`.
     #[inline]
     pub fn array<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
         match self.data.get(offset..).and_then(|tail| tail.first_chunk::<N>()) {
@@ -160,7 +160,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// `len` bytes at `offset`, not copied.
+    /// Borrows `len` bytes at `offset`.
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Result<&'a [u8]> {
         offset

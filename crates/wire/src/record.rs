@@ -1,12 +1,11 @@
-//! Entries of a fixed size.
+//! Fixed-size records.
 
 use crate::{Bytes, Endian, Result};
 
-/// `N` bytes in their order, whose end was checked once: reads at places that are known when
-/// compiling can't fail.
+/// `N` bytes whose length was checked once, so that reads at constant offsets cannot fail.
 ///
-/// Borrowed, as compilers take a copy apart in other pieces than it is read in, and then wait for
-/// them to be stored.
+/// Borrowed rather than copied: compilers load a copy in other pieces than it was stored in, and
+/// the loads then wait for the stores.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a, const N: usize> {
     raw: &'a [u8; N],
@@ -34,7 +33,7 @@ macro_rules! fields {
 }
 
 impl<const N: usize> Record<'_, N> {
-    /// Byte `AT`; does not compile where that is past the end.
+    /// Byte `AT`. An offset past the end does not compile.
     #[inline(always)]
     pub const fn u8<const AT: usize>(&self) -> u8 {
         const { assert!(AT < N) };

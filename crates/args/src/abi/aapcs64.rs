@@ -9,8 +9,7 @@ pub const GENERAL: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 /// v0 to v7 (section 6.1.2).
 pub const VECTOR: [u8; 8] = [64, 65, 66, 67, 68, 69, 70, 71];
 
-/// How an argument is passed; those that `...` stands for are no exception ("Variadic
-/// subroutines").
+/// How an argument is passed; variadic ones are no exception ("Variadic subroutines").
 pub fn classify(shape: &Shape) -> Storage {
     let storage = |passing| Storage {
         passing,
@@ -25,7 +24,7 @@ pub fn classify(shape: &Shape) -> Storage {
     match (shape.form, homogeneous) {
         // B.3, C.1 to C.6
         (_, Some((members, bytes))) => storage(Passing::Members(members, bytes)),
-        // B.4; vectors that no register holds are passed like this too.
+        // B.4; vectors that do not fit into a register are passed in the same way.
         (_, None) if shape.bytes > 16 => Storage {
             passing: Passing::Reference,
             bytes: shape.bytes,
@@ -36,8 +35,8 @@ pub fn classify(shape: &Shape) -> Storage {
     }
 }
 
-/// Sections 5.9.5 "Homogeneous Aggregates": members and their size, if all are floats or vectors of
-/// one size.
+/// Section 5.9.5 "Homogeneous Aggregates": the number and size of members, if all are floats or
+/// vectors of one size.
 fn homogeneous(shape: &Shape) -> Option<(u8, u8)> {
     let base = shape.leaves.first()?.scalar;
     let bytes = match base {
@@ -50,7 +49,7 @@ fn homogeneous(shape: &Shape) -> Option<(u8, u8)> {
         .iter()
         .all(|leaf| leaf.bits.is_none() && alike(leaf.scalar) && leaf.bit.is_multiple_of(bytes * 8));
     let members = shape.bytes / bytes;
-    // No padding, and not more members than four.
+    // No padding, and at most four members.
     let dense = fits && shape.bytes == members * bytes && (1..=4).contains(&members);
     let covered = |member| shape.leaves.iter().any(|leaf| leaf.bit == member * bytes * 8);
     let whole = dense && (0..members).all(covered);
@@ -78,7 +77,7 @@ pub(super) fn place(placer: &mut Placer, storage: &Storage, part: &mut dyn FnMut
             placer.used[Bank::Vector as usize] = VECTOR.len() as u8;
         }
         Passing::Reference => {
-            // C.7, C.14: the address is an ordinary one.
+            // C.7, C.14: the address is an ordinary argument.
             match placer.take(Bank::General, 1) {
                 Some(registers) => in_registers(registers, 8, part),
                 None => {

@@ -1,6 +1,6 @@
-//! Calling conventions: one file for each. A type is *classified* into its [`Storage`], which does
-//! not depend on what else is passed; storages are *placed*, one after the other, into registers
-//! and onto the stack.
+//! Calling conventions, one file for each. A type is *classified* into its [`Storage`], which does
+//! not depend on other arguments; storages are then *placed* in order into registers and onto the
+//! stack.
 
 pub mod aapcs64;
 pub mod sysv_x86_64;
@@ -8,7 +8,7 @@ pub mod sysv_x86_64;
 use crate::shape::{DataModel, Shape};
 use backtrail_arch::Cpu;
 
-/// A sort of registers.
+/// A register bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Bank {
     /// Integers and addresses.
@@ -20,12 +20,12 @@ pub enum Bank {
 /// How an argument is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Passing {
-    /// Not at all: it has no bytes.
+    /// Not passed: it has no bytes.
     Nothing,
     /// Each eightbyte in the next register of its bank, all of them or none; `None` is padding.
     Eightbytes([Option<Bank>; 2]),
-    /// So many members of so many bytes, each in the next vector register, all of them or none. A
-    /// float or a vector is one.
+    /// A number of members of a number of bytes each, each in the next vector register, all of them
+    /// or none. A float or a vector is one member.
     Members(u8, u8),
     /// In as many general registers as it needs, all or none.
     General,
@@ -35,34 +35,34 @@ pub enum Passing {
     Memory,
 }
 
-/// What placing an argument needs to know of it.
+/// What is needed to place an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Storage {
     /// How it is passed.
     pub passing: Passing,
-    /// Bytes of its type.
+    /// Size of its type in bytes.
     pub bytes: u64,
-    /// Bytes to which it is aligned on the stack; a power of two.
+    /// Its alignment on the stack in bytes; a power of two.
     pub align: u64,
 }
 
-/// Where a part of an argument is when its function begins.
+/// Where a part of an argument is at its function's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// In a register, by its DWARF number, from its lowest byte on.
     Register(u8),
-    /// In memory, so many bytes above the canonical frame address.
+    /// In memory, this many bytes above the canonical frame address.
     Stack(u64),
 }
 
 /// A part of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// Where in the argument it begins, in bytes.
+    /// Offset of the part in the argument, in bytes.
     pub offset: u64,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Where it is.
+    /// Its place.
     pub place: Place,
 }
 
@@ -76,7 +76,7 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// All of them.
+    /// All calling conventions.
     pub const ALL: [Abi; 2] = [Abi::SysvX86_64, Abi::Aapcs64];
 
     /// The C ABI of a CPU.
@@ -88,7 +88,7 @@ impl Abi {
         }
     }
 
-    /// What sizes of types depend on.
+    /// The properties that sizes of types depend on.
     pub fn data_model(self) -> DataModel {
         DataModel {
             pointer: 8,
@@ -96,7 +96,7 @@ impl Abi {
         }
     }
 
-    /// Addresses of instructions are multiples of two to the power of this.
+    /// Instruction addresses are multiples of two to this power.
     pub fn shift(self) -> u32 {
         match self {
             Abi::SysvX86_64 => 0,
@@ -104,7 +104,7 @@ impl Abi {
         }
     }
 
-    /// DWARF numbers of the general registers that pass arguments, in their order.
+    /// DWARF numbers of the general registers that pass arguments, in order.
     pub fn general_registers(self) -> &'static [u8] {
         match self {
             Abi::SysvX86_64 => &sysv_x86_64::GENERAL,
@@ -112,8 +112,7 @@ impl Abi {
         }
     }
 
-    /// How an argument of this shape is passed. `named`: it is not one of those that `...` stands
-    /// for.
+    /// How an argument of this shape is passed. `named` is false for variadic arguments.
     pub fn classify(self, shape: &Shape, named: bool) -> Storage {
         match self {
             Abi::SysvX86_64 => sysv_x86_64::classify(shape, named, sysv_x86_64::Vectors::Sse),
@@ -121,17 +120,17 @@ impl Abi {
         }
     }
 
-    /// Whether a result of this shape is stored where the caller says, and the address takes the
-    /// place of a first argument.
+    /// Whether a result of this shape is stored at an address that the caller passes like a first
+    /// argument.
     pub fn passes_result_address(self, result: &Shape) -> bool {
         match self {
             Abi::SysvX86_64 => sysv_x86_64::is_result_in_memory(result, sysv_x86_64::Vectors::Sse),
-            // It has a register of its own.
+            // The address has a register of its own.
             Abi::Aapcs64 => false,
         }
     }
 
-    /// Begins a list of arguments.
+    /// Starts a list of arguments.
     pub fn placer(self, passes_result_address: bool) -> Placer {
         Placer {
             abi: self,
@@ -141,19 +140,19 @@ impl Abi {
     }
 }
 
-/// Gives arguments their places, one after the other.
+/// Assigns places to arguments, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Placer {
     abi: Abi,
-    /// Registers of each bank that are taken.
+    /// Number of used registers in each bank.
     used: [u8; 2],
-    /// Bytes of the stack that are taken.
+    /// Number of used bytes on the stack.
     stack: u64,
 }
 
 impl Placer {
-    /// The parts of the next argument. Where it is passed by reference, there is one: the address.
-    /// `None` where sizes make no sense.
+    /// Calls `part` for each part of the next argument. An argument passed by reference has one:
+    /// its address. `None` if sizes make no sense.
     pub fn next(&mut self, storage: &Storage, part: &mut dyn FnMut(Piece)) -> Option<()> {
         match self.abi {
             Abi::SysvX86_64 => sysv_x86_64::place(self, storage, part),
@@ -161,7 +160,7 @@ impl Placer {
         }
     }
 
-    /// Takes `count` registers of a bank, if as many are left.
+    /// Takes `count` registers of a bank, if that many are left.
     fn take(&mut self, bank: Bank, count: u64) -> Option<&'static [u8]> {
         let table = match (self.abi, bank) {
             (Abi::SysvX86_64, Bank::General) => &sysv_x86_64::GENERAL[..],
@@ -175,7 +174,7 @@ impl Placer {
         Some(taken)
     }
 
-    /// Takes a place on the stack for all of an argument, or for its address.
+    /// Takes stack space for a whole argument, or for its address.
     fn push(&mut self, bytes: u64, align: u64, part: &mut dyn FnMut(Piece)) -> Option<()> {
         let at = self.stack.checked_next_multiple_of(align.max(8))?;
         self.stack = at.checked_add(bytes)?.checked_next_multiple_of(8)?;
@@ -188,7 +187,7 @@ impl Placer {
     }
 }
 
-/// A value of `bytes` in registers, eight bytes in each.
+/// Places a value of `bytes` in registers, eight bytes in each.
 fn in_registers(registers: &[u8], bytes: u64, part: &mut dyn FnMut(Piece)) {
     for (index, &register) in registers.iter().enumerate() {
         let offset = index as u64 * 8;

@@ -129,8 +129,8 @@ fn clean_up(classes: &mut [Class]) -> Option<()> {
     Some(())
 }
 
-/// How an argument is passed. Of those that `...` stands for, vectors of more than 16 bytes are in
-/// memory ("Passing").
+/// How an argument is passed. Variadic vectors of more than 16 bytes are passed in memory
+/// ("Passing").
 pub fn classify(shape: &Shape, named: bool, vectors: Vectors) -> Storage {
     let (classes, count) = classes(shape, vectors);
     let passing = match classes[..count] {
@@ -165,8 +165,8 @@ pub fn is_result_in_memory(shape: &Shape, vectors: Vectors) -> bool {
     matches!(classes(shape, vectors), ([Class::Memory, ..], 1..))
 }
 
-/// "Passing": left to right, and all of an argument on the stack if there are not enough registers
-/// for it.
+/// "Passing": left to right; if too few registers are left for an argument, all of it is on the
+/// stack.
 pub(super) fn place(placer: &mut Placer, storage: &Storage, part: &mut dyn FnMut(Piece)) -> Option<()> {
     let before = placer.used;
     let in_registers = match storage.passing {
@@ -195,7 +195,7 @@ pub(super) fn place(placer: &mut Placer, storage: &Storage, part: &mut dyn FnMut
             }
             all.then_some(())
         }
-        // Not of C: what a C++ class or a type of Rust is passed by.
+        // Not in C: how C++ classes and Rust types may be passed.
         Passing::Reference => match placer.take(Bank::General, 1) {
             Some(registers) => {
                 in_registers(registers, 8, part);

@@ -1,16 +1,16 @@
-//! Numbers of few bits: docs/args-format.md, "Numbers".
+//! Variable-length numbers: docs/args-format.md, "Numbers".
 
 use backtrail_wire::{Endian, read_bits};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The longest code of a symbol.
+/// The longest code of a symbol, in bits.
 pub(crate) const LONGEST_CODE: usize = 15;
 /// Numbers below this are symbols themselves.
 const DIRECT: u64 = 16;
 /// Symbols of the stream of characters.
 pub(crate) const SYMBOLS: usize = 256;
-/// Symbols of the others: two for each number of bits beyond those of [`DIRECT`].
+/// Symbols of the other streams: two for each number of bits beyond those of [`DIRECT`].
 const NUMBERS: usize = 136;
 
 /// The symbol of a number, and how many of its lowest bits follow.
@@ -22,7 +22,7 @@ pub(crate) fn symbol(stream: Stream, number: u64) -> (usize, u32) {
     ((number >> below) as usize % 2 + below as usize * 2 + 10, below)
 }
 
-/// The number without its lowest bits, and how many these are.
+/// The number without its lowest bits, and the number of these bits.
 fn number(stream: Stream, symbol: u8) -> (u64, u32) {
     let symbol = u64::from(symbol);
     if symbol < DIRECT || stream == Stream::Character {
@@ -32,7 +32,7 @@ fn number(stream: Stream, symbol: u8) -> (u64, u32) {
     ((symbol % 2 + 2).unbounded_shl(below), below)
 }
 
-/// What a number is; each has codes of its own.
+/// The meaning of a number; each has codes of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Number of a name.
@@ -45,7 +45,7 @@ pub(crate) enum Stream {
     Code,
     /// Flags and dict of a signature.
     Flags,
-    /// How many parameters there are.
+    /// Number of parameters.
     Parameters,
     /// A parameter.
     Parameter,
@@ -57,44 +57,44 @@ pub(crate) enum Stream {
     Constant,
     /// Offset of an address.
     Address,
-    /// How many parts or steps there are, the bytes of each part, what each step does.
+    /// Number of parts or steps, the size of each part in bytes, or what each step does.
     Parts,
-    /// How many of a function's own arguments have values.
+    /// Number of a function's own arguments that have values.
     Known,
     /// A value among a function's own arguments.
     Place,
-    /// How many registers have values that a call passes.
+    /// Number of registers with values that a call passes.
     Passed,
     /// A value among those that a call passes.
     Entry,
-    /// From a function's start to the next one's.
+    /// Distance from a function's start to the next one's.
     Start,
     /// A signature.
     Signature,
-    /// For how long arguments stay where they were passed: the bits of the number of bytes.
+    /// How long arguments stay where they were passed: the bits of the number of bytes.
     Prefix,
-    /// How many calls a function has.
+    /// Number of calls in a function.
     Calls,
-    /// From call to call.
+    /// Distance from call to call.
     Call,
     /// A list of own arguments, at a function's first call.
     FirstPlaces,
-    /// At another one.
+    /// The same at another call.
     Places,
     /// A list of passed arguments.
     Entries,
-    /// Likewise, where no list of own arguments is.
+    /// The same if there is no list of own arguments.
     EntriesAlone,
     /// A byte of a name.
     Character,
 }
 
-/// That of a call's own arguments.
+/// The stream of a call's own arguments.
 pub(crate) fn places_stream(is_first: bool) -> Stream {
     if is_first { Stream::FirstPlaces } else { Stream::Places }
 }
 
-/// That of what a call passes.
+/// The stream of the values that a call passes.
 pub(crate) fn entries_stream(has_places: bool) -> Stream {
     if has_places {
         Stream::Entries
@@ -103,10 +103,10 @@ pub(crate) fn entries_stream(has_places: bool) -> Stream {
     }
 }
 
-/// How many there are.
+/// The number of streams.
 pub(crate) const STREAMS: usize = Stream::Character as usize + 1;
 
-/// The codes of a stream: how many there are of each length, and their symbols in the order of the
+/// The codes of a stream: the number of codes of each length, and their symbols in the order of the
 /// codes.
 #[derive(Clone, Copy, Debug)]
 struct Codes {
@@ -119,7 +119,8 @@ struct Codes {
 pub(crate) struct AllCodes([Codes; STREAMS]);
 
 impl AllCodes {
-    /// For each stream how many symbols may have codes, and how long each is, in four bits.
+    /// Reads, for each stream, how many symbols may have codes, and the length of each in four
+    /// bits.
     pub(crate) fn parse(bytes: &[u8], start: usize) -> Result<AllCodes> {
         let mut all = AllCodes(
             [Codes {
@@ -150,7 +151,7 @@ impl AllCodes {
 }
 
 impl Codes {
-    /// Codes of one length are in the order of their symbols.
+    /// Codes of the same length are in the order of their symbols.
     fn set(&mut self, lengths: &[u8], count: u8) {
         let length = |symbol: u8| {
             let both = lengths.get(usize::from(symbol / 2)).copied().unwrap_or(0);
@@ -171,8 +172,8 @@ impl Codes {
         }
     }
 
-    /// The symbol whose code these bits begin with, the most significant first, and how long that
-    /// is.
+    /// The symbol whose code these bits begin with, the most significant first, and the code's
+    /// length.
     fn symbol(&self, window: u32) -> Option<(u8, u32)> {
         let (mut first, mut before) = (0u32, 0u32);
         for len in 1..=LONGEST_CODE {
@@ -189,12 +190,12 @@ impl Codes {
     }
 }
 
-/// A place among bits, from which numbers are read.
+/// A position in a bit stream, from which numbers are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'t> {
     pub(crate) bytes: &'t [u8],
     pub(crate) codes: &'t AllCodes,
-    /// Bits from the table's start.
+    /// Offset from the table's start, in bits.
     pub(crate) bit: u64,
 }
 
@@ -212,7 +213,7 @@ impl Reader<'_> {
         }
     }
 
-    /// As many bits as the longest code has; behind the last one there are zeros.
+    /// As many bits as the longest code has, padded with zeros at the end of the data.
     fn window(&self) -> u32 {
         let rest = usize::try_from(self.bit / 8).ok().and_then(|at| self.bytes.get(at..));
         let rest = rest.unwrap_or_default();
@@ -221,7 +222,7 @@ impl Reader<'_> {
         bits >> (24 - LONGEST_CODE as u64 - self.bit % 8) & ((1 << LONGEST_CODE) - 1)
     }
 
-    /// The next number: the code of its symbol, and the bits that the symbol leaves open.
+    /// The next number: the code of its symbol, and the bits that the symbol does not give.
     pub(crate) fn number(&mut self, stream: Stream) -> Result<u64> {
         let found = self.codes.0[stream as usize].symbol(self.window());
         let (symbol, len) = found.ok_or(Error {
@@ -236,7 +237,7 @@ impl Reader<'_> {
         Ok(if below == 0 { number } else { number | self.take(below)? })
     }
 
-    /// One with a sign: 0, -1, 1, -2, 2 and so on.
+    /// The next signed number, encoded as 0, -1, 1, -2, 2 and so on.
     pub(crate) fn signed(&mut self, stream: Stream) -> Result<i64> {
         let number = self.number(stream)?;
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))

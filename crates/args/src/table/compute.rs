@@ -1,78 +1,78 @@
-//! "Computed": values that are made of others, as a program for a stack of words.
+//! "Computed": values computed from others by a program for a stack of words.
 
 use super::{Result, Value};
 
-/// Words on the stack; compilers need four.
+/// Maximum depth of the stack in words; compilers need four.
 const DEEPEST: usize = 8;
 
 /// A step of a computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// This value comes on top. It is none of [`Value::Parts`] and [`Value::Computed`].
+    /// Pushes this value, which is neither [`Value::Parts`] nor [`Value::Computed`].
     Push(Value),
-    /// What is on top takes part.
+    /// Applies an operation to the topmost words.
     Do(Operation),
 }
 
-/// What is done with the topmost words. Of two, the lower one is the first.
+/// An operation on the topmost words. Of two, the lower one is the first operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Their sum.
     Plus,
-    /// The first less the second.
+    /// The first minus the second.
     Minus,
     /// Their product.
     Times,
-    /// The bits that both have.
+    /// Bitwise and.
     And,
-    /// The bits that one has.
+    /// Bitwise or.
     Or,
-    /// The bits that only one has.
+    /// Bitwise exclusive or.
     Xor,
-    /// The first, shifted to the left.
+    /// The first, shifted left.
     ShiftLeft,
-    /// The first, shifted to the right.
+    /// The first, shifted right.
     ShiftRight,
-    /// Likewise, with its sign.
+    /// The first, shifted right with its sign.
     ShiftRightSigned,
-    /// One word: what is less than zero by as much.
+    /// One word, negated.
     Negate,
-    /// One word: its bits, the other way round.
+    /// One word with all bits inverted.
     Not,
-    /// 1 where both are equal, otherwise 0.
+    /// 1 if both are equal, otherwise 0.
     Equal,
-    /// 1 where they are not.
+    /// 1 if both differ, otherwise 0.
     NotEqual,
-    /// 1 where the first is less, by sign.
+    /// 1 if the first is less (signed), otherwise 0.
     Less,
-    /// 1 where it is not more.
+    /// 1 if the first is less or equal (signed), otherwise 0.
     AtMost,
-    /// 1 where it is more.
+    /// 1 if the first is greater (signed), otherwise 0.
     Greater,
-    /// 1 where it is not less.
+    /// 1 if the first is greater or equal (signed), otherwise 0.
     AtLeast,
-    /// Three words: the first where the third is not zero, otherwise the second.
+    /// Three words: the first if the third is not zero, otherwise the second.
     Choose,
-    /// One word: what lies there.
+    /// One word: the word at that address.
     Load,
     /// One word: its lowest four bytes.
     Low4,
-    /// Its lowest two.
+    /// One word: its lowest two bytes.
     Low2,
-    /// Its lowest.
+    /// One word: its lowest byte.
     Low1,
-    /// Its lowest four bytes with their sign.
+    /// One word: its lowest four bytes, sign-extended.
     Signed4,
-    /// Two, likewise.
+    /// One word: its lowest two bytes, sign-extended.
     Signed2,
-    /// One, likewise.
+    /// One word: its lowest byte, sign-extended.
     Signed1,
-    /// The last step: the value lies at this address.
+    /// The last step: the value is at this address.
     There,
 }
 
 impl Operation {
-    /// All, by their numbers, from 1.
+    /// All operations by their numbers, from 1.
     pub(crate) const ALL: [Operation; 26] = [
         Operation::Plus,
         Operation::Minus,
@@ -112,12 +112,12 @@ impl Operation {
     }
 }
 
-/// What a computation comes to.
+/// The result of a computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The value, or its lowest eight bytes.
     Word(u64),
-    /// The value lies there.
+    /// The address of the value.
     At(u64),
 }
 
@@ -140,8 +140,8 @@ impl Stack {
     }
 }
 
-/// Carries steps out. `value` is what a value is, `load` the word at an address. `None` where one
-/// of them is not known, or the steps make no sense.
+/// Runs the steps. `value` gives the word of a value, `load` the word at an address. `None` if one
+/// of them is unknown, or the steps are invalid.
 pub fn compute(
     steps: impl Iterator<Item = Result<Step>>,
     mut value: impl FnMut(Value) -> Option<u64>,
@@ -153,7 +153,7 @@ pub fn compute(
     };
     let mut there = None;
     for step in steps {
-        // Behind the last step there is none.
+        // No step may follow the last one.
         if there.is_some() {
             return None;
         }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(of(&[16], &[Operation::Load]), Some(Outcome::Word(5)));
         assert_eq!(of(&[17], &[Operation::Load]), None);
         assert_eq!(of(&[17], &[Operation::There]), Some(Outcome::At(17)));
-        // Too few words, too many, and steps behind the last.
+        // Too few words, too many, and steps after the last.
         assert_eq!(of(&[1], &[Operation::Plus]), None);
         assert_eq!(of(&[1, 2], &[]), None);
         assert_eq!(of(&[1, 2], &[Operation::There]), None);

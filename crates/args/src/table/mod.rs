@@ -1,4 +1,4 @@
-//! The table of arguments: docs/args-format.md. Reading takes no memory besides the table's.
+//! The table of arguments: docs/args-format.md. Reading needs no memory besides the table's own.
 
 pub(crate) mod bits;
 mod compute;
@@ -11,20 +11,20 @@ pub use read::{CallSite, Function, Name, Parameter, Parameters, Signature, Table
 use crate::abi::{Bank, Passing, Storage};
 use crate::error::Result;
 
-/// The section.
+/// Name of the section.
 pub const SECTION: &str = ".backtrail.args";
-/// "Header".
+/// The magic number ("Header").
 pub const MAGIC: u16 = 0xba75;
 /// The version that is read and written.
 pub const VERSION: u8 = 2;
-/// Where the header has the CRC-32 of the section of types.
+/// Offset of the type section's CRC-32 in the header.
 pub(crate) const TYPES_AT: usize = 8;
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub(crate) const HEADER: usize = 88;
-/// Records between two of which the place is told.
+/// Number of records in a group; the table gives the position of each group.
 pub(crate) const GROUP: usize = 32;
 
-/// "Pools": records of one sort.
+/// "Pools": records of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
     Parameters,
@@ -37,50 +37,50 @@ pub(crate) enum Pool {
     Names,
 }
 
-/// How many pools there are.
+/// The number of pools.
 pub(crate) const POOLS: usize = Pool::Names as usize + 1;
 
 /// "Signatures": flags.
 pub(crate) mod flag {
-    /// Entry values may be taken from the caller's call site.
+    /// Arguments may be taken from the caller's call.
     pub(crate) const TRUSTED: u64 = 1;
-    /// The first place of an argument has the address for the result.
+    /// The first place of an argument contains the address for the result.
     pub(crate) const RESULT_ADDRESS: u64 = 2;
-    /// More arguments may follow.
+    /// The function is variadic.
     pub(crate) const VARIADIC: u64 = 4;
-    /// Bits of flags; above them stands the number of the dict, from 1.
+    /// Number of flag bits; above them is the number of the dict, from 1.
     pub(crate) const BITS: u32 = 3;
 }
 
-/// Where a value is, in the frame of the function that has it.
+/// Where a value is in its function's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// Nowhere.
     Lost,
-    /// A register's value, plus this.
+    /// A register's value plus this offset.
     Register(u8, i64),
-    /// What lies in memory, this far from a register's value.
+    /// The memory at this offset from a register's value.
     AtRegister(u8, i64),
-    /// The address that is this far from the canonical frame address.
+    /// The address at this offset from the canonical frame address.
     Frame(i64),
-    /// What lies there.
+    /// The memory at this offset from the canonical frame address.
     AtFrame(i64),
     /// A number.
     Constant(i64),
-    /// An address of the file.
+    /// An address in the file.
     Address(u64),
-    /// What lies at an address of the file.
+    /// The memory at an address in the file.
     AtAddress(u64),
-    /// What a register was when the function began, plus this.
+    /// A register's value at the function's entry plus this offset.
     Entry(u8, i64),
-    /// Several parts, one behind the other: the first bit of their list, and how many.
+    /// Several consecutive parts: the first bit of their list, and their number.
     Parts(u64, u8),
-    /// What is made of others: the first bit of the list of [steps](Step), and how many.
+    /// Computed from other values: the first bit of the list of [steps](Step), and their number.
     Computed(u64, u8),
 }
 
-/// "Entries": from this number on, in place of a register's, stand parameters that are in none, by
-/// their place among all.
+/// "Entries": from this number on, registers stand for parameters that are in no register, by their
+/// index among all parameters.
 pub const PARAMETERS: u8 = 128;
 
 /// "Values": kinds.
@@ -93,14 +93,14 @@ pub(crate) mod kind {
     pub(crate) const AT_ADDRESS: u64 = 5;
     pub(crate) const PARTS: u64 = 6;
     pub(crate) const COMPUTED: u64 = 7;
-    /// From here on three for each register.
+    /// From here on, three kinds for each register.
     pub(crate) const REGISTERS: u64 = 8;
     pub(crate) const REGISTER: u64 = 0;
     pub(crate) const AT_REGISTER: u64 = 1;
     pub(crate) const ENTRY: u64 = 2;
 }
 
-/// "Storages": a number for each; `None` where it can't be told, or is not known.
+/// "Storages": a number for each; 0 if it is unknown or cannot be expressed.
 pub(crate) fn storage_code(storage: Option<&Storage>) -> u64 {
     let Some(storage) = storage else { return 0 };
     let bank = |bank: Option<Bank>| match bank {
@@ -120,11 +120,11 @@ pub(crate) fn storage_code(storage: Option<&Storage>) -> u64 {
     if storage.bytes >= 1 << 40 || align > 7 {
         return 0;
     }
-    // What is usual comes out small: eight or four bytes in one register.
+    // Usual storages have small numbers: eight or four bytes in one register.
     passing | align << 3 | detail << 6 | storage.bytes << 18
 }
 
-/// The storage that a number stands for.
+/// The storage with this number.
 pub(crate) fn storage_of(code: u64) -> Option<Storage> {
     let bank = |number: u64| match number {
         1 => Some(Bank::General),

@@ -1,4 +1,4 @@
-//! Reading.
+//! Reading tables.
 
 use backtrail_wire::{Bytes, Endian};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Table<'a> {
     bytes: Bytes<'a>,
     abi: Abi,
-    /// Call addresses are multiples of two to the power of this.
+    /// Call addresses are multiples of two to this power.
     shift: u32,
     everywhere: bool,
     types: u32,
@@ -26,7 +26,7 @@ pub struct Table<'a> {
 pub struct Function<'t> {
     /// Its address in the file.
     pub start: u64,
-    /// For so many bytes from its start its arguments are where they were passed.
+    /// For this many bytes from its start, its arguments are where they were passed.
     pub prefix: u64,
     signature: Option<Record<'t>>,
     calls: u64,
@@ -34,27 +34,27 @@ pub struct Function<'t> {
     table: &'t Table<'t>,
 }
 
-/// What is known at a call.
+/// What is known about a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallSite<'t> {
     /// Where the function's own arguments are.
     pub places: Option<Values<'t>>,
-    /// What the call passes in general registers, in their order; behind these what it calls, and
-    /// each parameter that is in no register.
+    /// The values that the call passes in general registers, in order; then the callee's address,
+    /// and each parameter that is in no register.
     pub entries: Option<Values<'t>>,
 }
 
 /// The parameters of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature<'t> {
-    /// Whether what a function was called with may be asked of its caller: it is not reached by
-    /// jumps from what was called.
+    /// Whether the function's arguments may be taken from its caller's call: it is not reached by
+    /// jumps from the function that was called.
     pub trusted: bool,
-    /// Whether the first general register has the address for the result.
+    /// Whether the first general register contains the address for the result.
     pub result_address: bool,
-    /// Whether more arguments may follow.
+    /// Whether the function is variadic.
     pub variadic: bool,
-    /// The dict with the types, where it is not the parent: its number in the archive.
+    /// The number of the dict with the types in the archive, if it is not the parent.
     pub dict: Option<u32>,
     /// Its parameters.
     pub parameters: Parameters<'t>,
@@ -65,9 +65,9 @@ pub struct Signature<'t> {
 pub struct Parameter<'t> {
     /// Its name.
     pub name: Name<'t>,
-    /// The id of its type; 0 where it has none.
+    /// The id of its type; 0 if it has none.
     pub type_id: u32,
-    /// How it is passed, where that is known.
+    /// How it is passed, if known.
     pub storage: Option<Storage>,
 }
 
@@ -78,7 +78,7 @@ pub struct Name<'t>(Reader<'t>);
 impl Iterator for Name<'_> {
     type Item = u8;
 
-    /// Damage ends it.
+    /// Ends at damage.
     fn next(&mut self) -> Option<u8> {
         let byte = self.0.number(Stream::Character).ok()?;
         u8::try_from(byte).ok().filter(|&byte| byte != 0)
@@ -137,7 +137,7 @@ enum Record<'t> {
 }
 
 impl<'t> Record<'t> {
-    /// What a number stands for of which 0 says that the record is here.
+    /// Interprets a number of which 0 means that the record follows here.
     fn of(number: u64, reader: &Reader<'t>) -> Record<'t> {
         match number.checked_sub(1) {
             Some(number) => Record::Number(number),
@@ -145,7 +145,7 @@ impl<'t> Record<'t> {
         }
     }
 
-    /// Likewise, where 0 says that there is none.
+    /// The same for numbers of which 0 means that there is no record.
     fn maybe(number: u64, reader: &Reader<'t>) -> Option<Record<'t>> {
         Some(Record::of(number.checked_sub(1)?, reader))
     }
@@ -156,7 +156,7 @@ impl<'t> Record<'t> {
 }
 
 impl<'a> Table<'a> {
-    /// Opens a table, in the byte order of its file. What is in it is read when it is asked for.
+    /// Opens a table, in the byte order of its file. Its contents are read on demand.
     pub fn parse(data: &'a [u8], endian: Endian) -> Result<Table<'a>> {
         let bytes = Bytes::new(data, endian);
         let truncated = |error: backtrail_wire::Error| Error {
@@ -207,12 +207,12 @@ impl<'a> Table<'a> {
         self.abi
     }
 
-    /// CRC-32 of the section of types that ids refer to.
+    /// CRC-32 of the type section that ids refer to.
     pub fn types(&self) -> u32 {
         self.types
     }
 
-    /// Whether places are told everywhere, not only at calls.
+    /// Whether the table gives places everywhere, not only at calls.
     pub fn is_everywhere(&self) -> bool {
         self.everywhere
     }
@@ -222,12 +222,12 @@ impl<'a> Table<'a> {
         self.base
     }
 
-    /// How many functions and pieces of functions there are.
+    /// The number of functions and pieces of functions.
     pub fn len(&self) -> usize {
         self.pools[Pool::Functions as usize].0 as usize
     }
 
-    /// Whether there are none.
+    /// Whether there are no functions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -257,7 +257,7 @@ impl<'a> Table<'a> {
         Ok((self.reader(bits + u64::from(bit)), place))
     }
 
-    /// A reader at a record, behind those of its group that `skip` has passed.
+    /// A reader at a record, after the records of its group that `skip` has passed.
     fn record<'t>(
         &'t self,
         pool: Pool,
@@ -278,7 +278,7 @@ impl<'a> Table<'a> {
         Ok(reader)
     }
 
-    /// The function that begins at this address of the file or is the last before it.
+    /// The function that begins at this address of the file, or the last one before it.
     pub fn function(&self, address: u64) -> Result<Option<Function<'_>>> {
         let groups = self.len().div_ceil(GROUP);
         let Some(wanted) = address.checked_sub(self.base) else {
@@ -330,7 +330,7 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// A parameter, or its number.
+    /// Reads a parameter, or its number.
     fn parameter(&self, reader: &mut Reader<'_>) -> Result<Parameter<'_>> {
         match reader.number(Stream::Parameter)?.checked_sub(1) {
             None => self.read_parameter(reader),
@@ -380,7 +380,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// A value, or its number.
+    /// Reads a value, or its number.
     fn value(&self, reader: &mut Reader<'_>, stream: Stream, is_inner: bool) -> Result<Value> {
         match reader.number(stream)?.checked_sub(1) {
             None => self.read_value(reader, is_inner),
@@ -432,7 +432,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Passes a value, without looking for it where it is elsewhere.
+    /// Skips a value; one that is elsewhere is not looked up.
     fn skip_value(&self, reader: &mut Reader<'_>, stream: Stream, is_inner: bool) -> Result<()> {
         if reader.number(stream)? == 0 {
             self.read_value(reader, is_inner)?;
@@ -444,13 +444,13 @@ impl<'a> Table<'a> {
         Ok(self.base.wrapping_add_signed(reader.signed(Stream::Address)?))
     }
 
-    /// The parts of a value: the size of each in bytes, and its value, which is not of parts.
+    /// The parts of a value: the size of each in bytes, and its value, which has no parts itself.
     pub fn parts(&self, start: u64, count: u8) -> impl Iterator<Item = Result<(u64, Value)>> {
         self.elements(kind::PARTS, start, count)
             .map(|element| element.map(|(bytes, value)| (bytes, value.unwrap_or(Value::Lost))))
     }
 
-    /// The steps of a value that is computed.
+    /// The steps of a computed value.
     pub fn steps(&self, start: u64, count: u8) -> impl Iterator<Item = Result<Step>> {
         self.elements(kind::COMPUTED, start, count).map(move |element| {
             Ok(match element? {
@@ -463,15 +463,15 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The elements of a value of this kind, which is of several.
+    /// The elements of a value of this kind, which has several.
     fn elements(&self, kind: u64, start: u64, count: u8) -> impl Iterator<Item = Result<(u64, Option<Value>)>> {
         let mut reader = self.reader(start);
         (0..count).map(move |_| element(&mut reader, kind, |reader| self.value(reader, Stream::Place, true)))
     }
 }
 
-/// An element of a value of this kind, which is of several: a number, and what `value` makes of the
-/// value behind it. Each part has one, and of steps that with the number 0.
+/// Reads an element of a value of this kind, which has several: a number, and the result of `value`
+/// for the value after it. Every part has a value, and every step with the number 0.
 fn element<'t, T>(
     reader: &mut Reader<'t>,
     kind: u64,
@@ -499,7 +499,7 @@ fn skip_signature(reader: &mut Reader<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What lists of values are made of.
+/// The format of a list of values.
 struct List {
     pool: Pool,
     count: Stream,
@@ -526,7 +526,7 @@ impl List {
         Ok(())
     }
 
-    /// The next list, passed; `None` where there is none.
+    /// Reads past the next list; `None` if there is none.
     fn next<'t>(&self, table: &Table<'_>, reader: &mut Reader<'t>, stream: Stream) -> Result<Option<Record<'t>>> {
         let number = reader.number(stream)?;
         let record = Record::maybe(number, reader);
@@ -544,13 +544,13 @@ struct Call<'t> {
     entries: Option<Record<'t>>,
 }
 
-/// The calls of a function, one after the other.
+/// The calls of a function, in order.
 struct Calls<'t> {
     table: &'t Table<'t>,
     reader: Reader<'t>,
     is_first: bool,
     left: u64,
-    /// The return address of the last one.
+    /// The return address of the last call read.
     address: u64,
 }
 
@@ -584,14 +584,14 @@ impl<'t> Function<'t> {
         }
     }
 
-    /// Behind its calls.
+    /// A reader after the calls.
     fn end(&self) -> Result<Reader<'t>> {
         let mut calls = self.calls();
         while calls.next()?.is_some() {}
         Ok(calls.reader)
     }
 
-    /// Its parameters; `None` where it only stands for code of which nothing is known.
+    /// Its parameters; `None` if it only represents code of which nothing is known.
     pub fn signature(&self) -> Result<Option<Signature<'t>>> {
         let mut reader = match self.signature {
             None => return Ok(None),
@@ -615,8 +615,8 @@ impl<'t> Function<'t> {
         }))
     }
 
-    /// Tells of each call or jump that is known to pass something the address behind it, and what
-    /// it passes.
+    /// Calls `each` for every call or jump that is known to pass something, with the address after
+    /// it and the values it passes.
     pub fn each_passing(&self, mut each: impl FnMut(u64, Values<'t>)) -> Result<()> {
         let mut calls = self.calls();
         while let Some(call) = calls.next()? {
@@ -627,8 +627,8 @@ impl<'t> Function<'t> {
         Ok(())
     }
 
-    /// Where own arguments are before the instruction at this address of the file; `None` where the
-    /// table tells it only of calls.
+    /// Where the function's own arguments are before the instruction at this address of the file;
+    /// `None` if the table gives places only at calls.
     pub fn places_at(&self, address: u64) -> Result<Option<Values<'t>>> {
         if !self.table.everywhere {
             return Ok(None);
@@ -636,7 +636,7 @@ impl<'t> Function<'t> {
         Ok(self.call_site(address.saturating_add(1 << self.table.shift))?.places)
     }
 
-    /// What is known at the call that returns to this address of the file.
+    /// What is known about the call that returns to this address of the file.
     pub fn call_site(&self, return_address: u64) -> Result<CallSite<'t>> {
         let (mut places, mut entries) = (None, None);
         let mut calls = self.calls();

@@ -1,4 +1,4 @@
-//! Writing.
+//! Writing tables.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,11 +13,11 @@ use crate::abi::{Abi, Storage};
 /// Where a value is; see [`Value`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Told {
-    /// In one piece. [`Value::Parts`] and [`Value::Computed`] are none of these.
+    /// In one piece; neither [`Value::Parts`] nor [`Value::Computed`].
     One(Value),
-    /// In several: the bytes of each.
+    /// In several parts: the size of each in bytes, and its value.
     Parts(Vec<(u8, Value)>),
-    /// Made of others.
+    /// Computed from other values.
     Computed(Vec<Step>),
 }
 
@@ -25,7 +25,7 @@ impl Told {
     /// Nowhere.
     pub const LOST: Told = Told::One(Value::Lost);
 
-    /// The single values that it has.
+    /// Its single values.
     pub fn values(&self) -> Vec<Value> {
         match self {
             Told::One(value) => vec![*value],
@@ -46,79 +46,79 @@ impl Told {
 pub struct Parameter {
     /// Its name.
     pub name: Vec<u8>,
-    /// The id of its type; 0 where it has none.
+    /// The id of its type; 0 if it has none.
     pub type_id: u32,
-    /// How it is passed, where that is known.
+    /// How it is passed, if known.
     pub storage: Option<Storage>,
 }
 
 /// The parameters of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Signature {
-    /// Whether what a function was called with may be asked of its caller.
+    /// Whether the function's arguments may be taken from its caller's call.
     pub trusted: bool,
-    /// Whether the first general register has the address for the result.
+    /// Whether the first general register contains the address for the result.
     pub result_address: bool,
-    /// Whether more arguments may follow.
+    /// Whether the function is variadic.
     pub variadic: bool,
-    /// The number of the dict with the types, where it is not the parent.
+    /// The number of the dict with the types, if it is not the parent.
     pub dict: Option<u32>,
     /// The parameters.
     pub parameters: Vec<Parameter>,
 }
 
-/// What something is told of.
+/// The kind of a described place in code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
     /// A call.
     Call,
-    /// A jump that takes the place of one: the function is not there any more.
+    /// A jump in place of a call, after which the function's frame is gone.
     Jump,
-    /// A place between calls, before which own arguments are elsewhere than behind it.
+    /// A place between calls, at which the places of own arguments change.
     Between,
 }
 
-/// A call, or what else something is told of.
+/// A call, or another place in code that a table describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Where it returns to; of a jump, the address behind it; of a place between calls, that behind
-    /// the first instruction (on x86-64, its first byte) for which it is told.
+    /// The return address; for a jump, the address after it; for a place between calls, the address
+    /// after the first instruction (on x86-64, after its first byte) that it describes.
     pub return_address: u64,
-    /// What it is.
+    /// The kind of place.
     pub site: Site,
-    /// Where the function's own arguments are meanwhile; of a jump nothing.
+    /// Where the function's own arguments are meanwhile; empty for a jump.
     pub places: Vec<Told>,
-    /// What it passes in general registers, in their order; behind these what it calls, where the
-    /// instruction does not say, and each parameter that is in no register.
+    /// The values it passes in general registers, in order; then the callee's address if the
+    /// instruction does not give it, and each parameter that is in no register.
     pub entries: Vec<Told>,
 }
 
 /// A function, or a piece of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its first address in the file, and the one behind its last.
+    /// Its first address in the file.
     pub start: u64,
-    /// The one behind its last.
+    /// The address after its last.
     pub end: u64,
     /// Its parameters.
     pub signature: Signature,
-    /// For so many bytes from its start arguments are where they were passed.
+    /// For this many bytes from its start, arguments are where they were passed.
     pub prefix: u64,
-    /// Its calls, by rising address.
+    /// Its calls, by ascending address.
     pub calls: Vec<Call>,
 }
 
-/// Records of one sort.
+/// Records of one kind.
 struct Ranked<T> {
-    /// Each once, in the order in which they were met.
+    /// Each record once, in order of first use.
     distinct: Vec<T>,
-    /// Those that have a number, which is their place here; those that are used most come first.
+    /// Records with a number, which is their index here; the most used ones come first.
     order: Vec<T>,
     ranks: HashMap<T, u64>,
 }
 
 impl<T: Clone + Eq + Hash> Ranked<T> {
-    /// Those that are used at least so often get a number.
+    /// Records that are used at least `least` times get a number.
     fn new<'t>(all: impl Iterator<Item = &'t T>, least: u64) -> Ranked<T>
     where
         T: 't,
@@ -146,14 +146,13 @@ impl<T: Clone + Eq + Hash> Ranked<T> {
     }
 }
 
-/// How often a record must be used to get a number. Most are used once, and stand where they are
-/// used.
+/// How often a record must be used to get a number. Most are used once, and written in place.
 const SHARED: u64 = 2;
 
 /// A record: its numbers, each with its stream.
 type Record = Vec<(Stream, u64)>;
 
-/// What there is of each sort.
+/// The records of each kind.
 struct Sorts {
     base: u64,
     signatures: Ranked<Signature>,
@@ -197,7 +196,7 @@ impl Sorts {
         }
     }
 
-    /// The records of each pool but the functions'.
+    /// The records of each pool except the functions'.
     fn pools(&self) -> [Vec<Record>; POOLS] {
         let mut pools: [Vec<Record>; POOLS] = Default::default();
         let parameters = self.parameters.order.iter().map(|one| self.parameter(one));
@@ -279,7 +278,7 @@ impl Sorts {
     }
 }
 
-/// What a list of values is written as.
+/// The format of a list of values.
 struct List {
     count: Stream,
     value: Stream,
@@ -295,7 +294,7 @@ const ENTRIES: List = List {
     value: Stream::Entry,
 };
 
-/// Tells a record's number, or the record: numbers follow that which says that the record does.
+/// Writes a record's number, counted after `here`, or `here` and the record itself.
 fn refer(out: &mut Record, stream: Stream, here: u64, number: Option<u64>, record: impl FnOnce() -> Record) {
     match number {
         Some(number) => out.push((stream, here + 1 + number)),
@@ -306,18 +305,18 @@ fn refer(out: &mut Record, stream: Stream, here: u64, number: Option<u64>, recor
     }
 }
 
-/// The code of a storage; `None` where it can't be told, or is not known.
+/// The code of a storage; `None` if it is unknown or has no code.
 fn storage(storage: Option<&Storage>) -> Option<u64> {
     Some(storage_code(storage)).filter(|&code| code != 0)
 }
 
-/// A name; what no text has is left out.
+/// A name, without bytes that cannot be in text.
 fn name(name: &[u8]) -> Record {
     let bytes = name.iter().copied().filter(|byte| !matches!(byte, 0 | 0xff));
     bytes.chain([0]).map(|byte| (Stream::Character, byte.into())).collect()
 }
 
-/// Where own arguments are told.
+/// Where a table gives the places of own arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Places {
     /// At calls.
@@ -327,8 +326,8 @@ pub enum Places {
     Everywhere,
 }
 
-/// Writes the table of these functions, sorted by address and apart from each other. `types` is the
-/// CRC-32 of the section of types.
+/// Writes the table of these functions, which must be sorted by address and not overlap. `types` is
+/// the CRC-32 of the type section.
 pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian, places: Places) -> Vec<u8> {
     let shift = abi.shift();
     let base = functions.first().map_or(0, |function| function.start);
@@ -388,7 +387,7 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian, place
     out
 }
 
-/// The calls before which own arguments are elsewhere than before.
+/// The calls before which the places of own arguments change.
 fn changes(function: &Function) -> Vec<usize> {
     let mut before: &[Told] = &[];
     let mut changes = Vec::new();
@@ -422,12 +421,12 @@ fn single(value: &Value, base: u64) -> Record {
     vec![(Stream::Kind, code), (stream, zigzag(offset))]
 }
 
-/// Whether code behind this function belongs to none that the table has.
+/// Whether the code after this function belongs to no function of the table.
 fn has_gap(function: &Function, next: Option<&Function>) -> bool {
     next.is_none_or(|next| function.end.next_multiple_of(16) != next.start && function.end != next.start)
 }
 
-/// Where records of functions begin: functions, and what lies between them.
+/// Where records of functions begin: functions, and the gaps between them.
 fn starts(functions: &[Function]) -> Vec<u64> {
     let mut starts = Vec::new();
     for (index, function) in functions.iter().enumerate() {
@@ -470,7 +469,7 @@ fn function_records(functions: &[Function], changes: &[Vec<usize>], shift: u32, 
     records
 }
 
-/// The calls at which something is told that was not before, and how many they are.
+/// The calls with something new to describe, and their number.
 fn calls(function: &Function, changes: &[usize], shift: u32, sorts: &Sorts) -> (u64, Record) {
     let (mut count, mut record) = (0, Record::new());
     let mut before = function.start;
@@ -502,7 +501,7 @@ fn calls(function: &Function, changes: &[usize], shift: u32, sorts: &Sorts) -> (
     (count, record)
 }
 
-/// Bits, the most significant of each byte first.
+/// A bit stream, the most significant bit of each byte first.
 #[derive(Default)]
 struct Bits {
     bytes: Vec<u8>,
@@ -523,9 +522,9 @@ impl Bits {
     }
 }
 
-/// The codes of each stream, by how often each symbol occurs in it.
+/// The codes of each stream, derived from how often each symbol occurs in it.
 struct Codes {
-    /// For each symbol how long its code is, and the code.
+    /// The length of each symbol's code, and the code.
     codes: Vec<[(u8, u64); SYMBOLS]>,
 }
 
@@ -557,7 +556,7 @@ impl Codes {
     }
 }
 
-/// Shorter codes first, and those of one length in the order of their symbols.
+/// Shorter codes first; codes of the same length in the order of their symbols.
 fn canonical(lengths: &[u8; SYMBOLS]) -> [(u8, u64); SYMBOLS] {
     let mut codes = [(0, 0); SYMBOLS];
     let mut next = 0;
@@ -579,7 +578,7 @@ fn length(number: u64) -> u32 {
     u64::BITS - number.leading_zeros()
 }
 
-/// Huffman's lengths, none longer than what readers take.
+/// Huffman code lengths, limited to the readers' maximum.
 fn code_lengths(counts: &[u64; SYMBOLS]) -> [u8; SYMBOLS] {
     let mut lengths = [0; SYMBOLS];
     // Counts are halved until the longest code is short enough.

@@ -1,9 +1,9 @@
-//! Calls as compilers make them: random signatures, called from C; what is called writes down every
-//! register that passes arguments and the stack. Each argument's bytes must be where the
+//! Calls as compilers make them: random signatures, called from C. The callee records every
+//! register that passes arguments, and the stack. Each argument's bytes must be where the
 //! classification says.
 //!
-//! `BACKTRAIL_SIGNATURES` is how many there are for each compiler; `cargo evidence arguments` runs
-//! this with 10,000.
+//! `BACKTRAIL_SIGNATURES` sets the number of signatures for each compiler; `cargo evidence
+//! arguments` runs this with 10,000.
 
 mod program;
 mod types;
@@ -14,7 +14,7 @@ use backtrail_testkit::available;
 use program::{Compiler, check};
 use types::Dialect;
 
-/// As many in one program.
+/// Number of signatures in a program.
 const AT_ONCE: usize = 500;
 
 fn wide() -> bool {

@@ -1,4 +1,4 @@
-//! A C program that calls a function of each signature, and what it saw.
+//! A C program that calls a function of each signature, and its recorded values.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use super::types::{Dialect, Signature, Type, Types};
 const GENERAL: usize = 64;
 const VECTOR: usize = 64;
 const REGISTERS: usize = GENERAL + 8 * VECTOR;
-/// Bytes of the stack that are written down, from the canonical frame address up.
+/// Bytes of the stack that are recorded, from the canonical frame address up.
 const WINDOW: usize = 8192;
 const RECORD: usize = REGISTERS + 8 + WINDOW;
 
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A compiler, and what runs its programs.
+/// A compiler, and the command that runs its programs.
 pub(crate) struct Compiler {
     pub(crate) name: &'static str,
     pub(crate) command: &'static [&'static str],
@@ -51,11 +51,11 @@ pub(crate) struct Compiler {
     pub(crate) dialect: Dialect,
 }
 
-/// A call that did not come as expected.
+/// A call that differs from the classification.
 #[derive(Debug)]
 pub(crate) struct Mistake(pub(crate) String);
 
-/// Compiles and runs a program with so many signatures, and holds what it saw against the
+/// Compiles and runs a program with `count` signatures, and compares its recorded values with the
 /// classification.
 pub(crate) fn check(compiler: &Compiler, seed: u64, count: usize) -> Result<Vec<Mistake>, Missing> {
     let mut types = Types::new(compiler.dialect, seed);

@@ -1,8 +1,8 @@
-//! Random C types and signatures, laid out by rules of their own.
+//! Random C types and signatures, laid out by independent rules.
 
 use backtrail_args::shape::{Form, Leaf, Scalar, Shape};
 
-/// Numbers that are the same in every run.
+/// Random numbers that are the same in every run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// What a compiler has.
+/// What a compiler supports.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
     pub(crate) x86: bool,
@@ -40,9 +40,9 @@ pub(crate) struct Dialect {
 pub(crate) struct Type {
     pub(crate) c: String,
     pub(crate) shape: Shape,
-    /// Bytes that only may be 0 or 1.
+    /// Bytes that may only be 0 or 1.
     pub(crate) booleans: Vec<u64>,
-    /// Whether it may be one of those that `...` stands for.
+    /// Whether it may be a variadic argument.
     pub(crate) promoted: bool,
 }
 
@@ -50,11 +50,11 @@ pub(crate) struct Type {
 pub(crate) struct Signature {
     pub(crate) result: Option<Type>,
     pub(crate) arguments: Vec<Type>,
-    /// How many are named; the others are passed by `...`.
+    /// Number of named arguments; the others are variadic.
     pub(crate) named: usize,
 }
 
-/// Makes types; their definitions gather in `definitions`.
+/// Makes types and collects their definitions in `definitions`.
 pub(crate) struct Types {
     pub(crate) dialect: Dialect,
     pub(crate) random: Random,
@@ -151,7 +151,7 @@ impl Types {
         match self.random.below(8) {
             0..=2 => scalar("float", Scalar::Float(4), false),
             3..=5 => scalar("double", Scalar::Float(8), true),
-            // clang 14 passes a struct of one in memory and miscounts registers behind one, unlike
+            // clang 14 passes a struct of one in memory and miscounts registers after one, unlike
             // gcc.
             6 if self.dialect.x86 && !self.dialect.clang => scalar("__float128", Scalar::Float(16), true),
             6 if !self.dialect.clang && !self.dialect.x86 => scalar("_Float16", Scalar::Float(2), false),
@@ -197,7 +197,7 @@ impl Types {
         // clang 14 passes of some unions of floats on x86-64 only what their first member has.
         let union = self.random.one_in(5);
         let of_integers = union && self.dialect.clang && self.dialect.x86;
-        // Alike members are what homogeneous aggregates are made of.
+        // Homogeneous aggregates have members of one type.
         let alike = self.random.one_in(3).then(|| match self.random.below(3) {
             0 => self.vector(depth + 1),
             1 => self.integer(),
@@ -308,7 +308,7 @@ impl Layout {
 }
 
 impl Type {
-    /// Which bits of a value mean something.
+    /// Which bits of a value are not padding.
     pub(crate) fn mask(&self) -> Vec<u8> {
         let mut mask = vec![0; self.shape.bytes as usize];
         for leaf in &self.shape.leaves {

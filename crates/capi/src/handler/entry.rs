@@ -1,4 +1,4 @@
-//! The functions that handlers may call, for C.
+//! The C functions that handlers may call.
 
 use core::ffi::{c_int, c_void};
 
@@ -8,8 +8,8 @@ use backtrail_local::with_callers_registers;
 use super::options::{self, CbfOptions};
 
 with_callers_registers! {
-    /// `backtrace(3)`: the return addresses of the active calls, the caller's own first. Returns
-    /// how many there are, at most `size`.
+    /// Like `backtrace(3)`: writes the return addresses of the active calls, the caller's own
+    /// first. Returns their number, at most `size`.
     ///
     /// # Safety
     /// `buffer` has room for `size` pointers.
@@ -18,19 +18,19 @@ with_callers_registers! {
 }
 
 with_callers_registers! {
-    /// Writes the stack as a compact backtrace into `out`, and returns how many bytes that are, or
-    /// a negative error number. What has no room is left out at the outer end, and the backtrace
-    /// then says that it is truncated.
+    /// Writes the stack as a compact backtrace into `out`, and returns its length in bytes or a
+    /// negative error number. If not all frames fit, the outermost are left out and the backtrace
+    /// is marked as truncated.
     ///
     /// # Safety
     /// `out` has room for `size` bytes; `options` is null or points to a `struct
-    /// backtrail_cbf_options` that tells its own size.
+    /// backtrail_cbf_options` that begins with its size.
     #[unsafe(no_mangle)]
     backtrail_backtrace_cbf(out: *mut u8, size: usize, options: *const CbfOptions) -> isize, backtrace_cbf, "rcx", "x3"
 }
 
-/// The stack of interrupted code: its program counter and the return addresses. Returns their
-/// number, at most `size`.
+/// Writes the stack of interrupted code: its program counter, then the return addresses. Returns
+/// their number, at most `size`.
 ///
 /// # Safety
 /// `ucontext` is a signal handler's third argument; `buffer` has room for `size` pointers.

@@ -1,4 +1,4 @@
-//! What handlers may call. As `backtrail_local::handler`, it needs no more than `core`.
+//! The functions that handlers may call. Like `backtrail_local::handler`, this needs only `core`.
 
 pub(crate) mod entry;
 pub(crate) mod options;

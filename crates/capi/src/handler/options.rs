@@ -1,5 +1,5 @@
-//! Structs of options that begin with their own size, so that a program and a library of another
-//! age understand each other.
+//! Option structs that begin with their own size, so that programs and libraries of different
+//! versions are compatible.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem;
@@ -8,13 +8,13 @@ use core::mem;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct InitOptions {
-    /// Bytes of the struct as the program knows it.
+    /// Size of the struct as the program knows it.
     pub size: usize,
-    /// Where tables are kept for the next start; null for nowhere.
+    /// Folder that keeps tables for the next start; null for none.
     pub cache_dir: *const c_char,
     /// Whether a thread makes the tables of libraries that are opened later; 0 for no.
     pub follow: c_int,
-    /// Nothing; 0.
+    /// Must be 0.
     pub reserved: c_int,
 }
 
@@ -22,13 +22,13 @@ pub struct InitOptions {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CrashOptions {
-    /// Bytes of the struct as the program knows it.
+    /// Size of the struct as the program knows it.
     pub size: usize,
     /// A program that reads the report on its standard input; null for none.
     pub helper: *const c_char,
-    /// Where the report is written; 0 stands for standard error.
+    /// File descriptor that reports are written to; 0 means standard error.
     pub fd: c_int,
-    /// Nothing; 0.
+    /// Must be 0.
     pub reserved: c_int,
 }
 
@@ -36,18 +36,18 @@ pub struct CrashOptions {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CbfOptions {
-    /// Bytes of the struct as the program knows it.
+    /// Size of the struct as the program knows it.
     pub size: usize,
-    /// A handler's third argument, for the stack of what it has interrupted; null for the caller's
-    /// own.
+    /// A handler's third argument, for the stack of the interrupted code; null for the caller's own
+    /// stack.
     pub ucontext: *const c_void,
 }
 
-/// A struct that begins with its size, and whose zeros mean what an older program means that does
-/// not have them.
+/// A struct that begins with its size, in which members added later mean the old behaviour when
+/// they are 0.
 ///
 /// # Safety
-/// Any bytes are one of its values, and it begins with a `usize` that is its size.
+/// Any bytes are a valid value, and it begins with a `usize` that is its size.
 pub(crate) unsafe trait Options: Copy {}
 // SAFETY: a size, a pointer and an integer.
 unsafe impl Options for CrashOptions {}
@@ -56,13 +56,13 @@ unsafe impl Options for InitOptions {}
 // SAFETY: a size and a pointer.
 unsafe impl Options for CbfOptions {}
 
-/// Reads options; all zeros where there are none. `EINVAL` where the size is less than its own,
-/// `E2BIG` where there is more than this library knows, and not all of that is 0.
+/// Reads options; all zeros if `options` is null. `EINVAL` if the size is too small for the size
+/// field itself, `E2BIG` if bytes beyond this library's struct are not all 0.
 ///
 /// # Safety
-/// `options` is null or points to as many bytes as the size says that they begin with.
+/// `options` is null or points to a struct that begins with its size in bytes.
 pub(crate) unsafe fn read<T: Options>(options: *const T) -> Result<T, c_int> {
-    // SAFETY: zeros are a value of it.
+    // SAFETY: all zeros are a valid value.
     let mut known: T = unsafe { mem::zeroed() };
     if options.is_null() {
         return Ok(known);
@@ -79,7 +79,7 @@ pub(crate) unsafe fn read<T: Options>(options: *const T) -> Result<T, c_int> {
             return Err(libc::E2BIG);
         }
     }
-    // SAFETY: within both, of which one is our own.
+    // SAFETY: within both structs; `known` is our own.
     unsafe { core::ptr::copy_nonoverlapping(given, (&raw mut known).cast(), size.min(size_of::<T>())) };
     Ok(known)
 }

@@ -1,12 +1,12 @@
-//! Addresses as text, in a handler.
+//! Prints addresses from a handler.
 
 use core::ffi::{c_int, c_void};
 
 use backtrail_local::handler::line::Line;
 
-/// Writes each address of a backtrace on a line of its own: the module's path and the offset in its
-/// file's terms, which `addr2line -e PATH OFFSET` takes, and the address. Names are not looked up,
-/// since that is nothing for a handler.
+/// Writes each address of a backtrace on its own line: the module's path, the offset in its file,
+/// which `addr2line -e PATH OFFSET` takes, and the address. Does not look up names, which is not
+/// possible in a handler.
 ///
 /// # Safety
 /// `buffer` holds `size` pointers.

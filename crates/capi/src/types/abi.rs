@@ -1,5 +1,5 @@
-//! The structs that programs and the library exchange: each begins with its size, as the program
-//! knows it.
+//! Structs that programs exchange with the library. Each begins with its size as the program knows
+//! it.
 
 use std::ffi::{c_char, c_int};
 
@@ -9,11 +9,11 @@ use crate::options::Options;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct TypesOptions {
-    /// Bytes of the struct as the program knows it.
+    /// Size of the struct as the program knows it.
     pub size: usize,
-    /// Whether types are made from debug information where the file has no section of them.
+    /// Whether types are made from debug information if the file has no type section.
     pub debug_information: c_int,
-    /// 0.
+    /// Must be 0.
     pub reserved: c_int,
 }
 // SAFETY: integers.
@@ -23,19 +23,19 @@ unsafe impl Options for TypesOptions {}
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct TypeInfo {
-    /// Bytes of the struct as the program knows it.
+    /// Size of the struct as the program knows it.
     pub size: usize,
     /// `BACKTRAIL_KIND_…`.
     pub kind: c_int,
-    /// Of a function, whether more arguments may follow.
+    /// For a function, whether it is variadic.
     pub variadic: c_int,
     /// Never null.
     pub name: *const c_char,
-    /// Bytes; 0 where there are none.
+    /// Size in bytes; 0 if there is none.
     pub bytes: u64,
-    /// What it refers to; 0 for nothing.
+    /// The type it refers to; 0 for none.
     pub refers: u64,
-    /// Elements of an array; members, values, arguments.
+    /// Number of elements of an array, or of members, values or arguments.
     pub count: u64,
 }
 
@@ -43,27 +43,27 @@ pub struct TypeInfo {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct TypePart {
-    /// Bytes of the struct.
+    /// Size of the struct.
     pub size: usize,
     /// Never null.
     pub name: *const c_char,
     /// The type of a member or an argument; 0 for none.
     pub id: u64,
-    /// Bits from the struct's start to a member.
+    /// Offset of a member from the struct's start, in bits.
     pub bit_offset: u64,
     /// The value of an enumerator.
     pub value: i64,
-    /// Bits of a bit field, else 0.
+    /// Width of a bit field, otherwise 0.
     pub bits: c_int,
     /// 0.
     pub reserved: c_int,
 }
 
-/// Writes a struct to a caller who knows as many bytes of it as its `size` says; what the caller
-/// knows beyond that becomes 0.
+/// Writes a struct for a caller whose version of it has `size` bytes. Bytes that the caller knows
+/// beyond ours become 0.
 ///
 /// # Safety
-/// `to` is null or points to as many bytes as the size says that they begin with.
+/// `to` is null or points to a struct that begins with its size in bytes.
 pub(super) unsafe fn give(value: TypeInfo, to: *mut TypeInfo) -> Result<(), c_int> {
     if to.is_null() {
         return Err(libc::EINVAL);
@@ -75,7 +75,7 @@ pub(super) unsafe fn give(value: TypeInfo, to: *mut TypeInfo) -> Result<(), c_in
     }
     let value = TypeInfo { size, ..value };
     let known = size.min(size_of::<TypeInfo>());
-    // SAFETY: within both; behind what is known, within the size that the caller gave.
+    // SAFETY: within both; after our struct, within the size that the caller gave.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to.cast::<u8>(), known);
         to.cast::<u8>().add(known).write_bytes(0, size - known);

@@ -9,16 +9,16 @@ use backtrail_ctype::{Error, ErrorKind, Lent, Symbol, SymbolKind, TypeId, Types,
 use backtrail_debuginfo::types::{Parts, Sections, Source, SourceError};
 use backtrail_elf::{File, MappedFile};
 
-/// The types of a file. What it was read from goes with it.
+/// The types of a file, together with the data they were read from.
 pub struct Handle {
-    // Before what it borrows, so that it goes first.
+    // Declared before the data it borrows, so that it is dropped first.
     section: Section<'static>,
     symbols: Vec<(Vec<u8>, SymbolKind)>,
     _strings: Vec<u8>,
     _bytes: Vec<u8>,
 }
 
-/// What a program knows a type by: the number of its dict and one, and its id there.
+/// A program's identifier of a type: its dict's number plus one, and its id in that dict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id {
     pub(super) dict: usize,
@@ -70,9 +70,9 @@ impl Handle {
 
     fn of(bytes: &[u8], lent: Lent<'_>, symbols: Vec<(Vec<u8>, SymbolKind)>) -> Result<Handle, c_int> {
         let (bytes, strings) = (bytes.to_vec(), lent.strings.to_vec());
-        // SAFETY: a vector's bytes lie on the heap, wherever it is moved. Both are neither changed
-        // nor given away as long as the handle has them, which goes after the section that borrows
-        // them; nobody gets a reference out of the handle that lives longer than the handle.
+        // SAFETY: a vector's bytes stay on the heap when the vector moves. The handle neither
+        // changes nor gives away the vectors, and drops them after the section that borrows them;
+        // no reference handed out outlives the handle.
         let lend = |vec: &Vec<u8>| -> &'static [u8] { unsafe { std::slice::from_raw_parts(vec.as_ptr(), vec.len()) } };
         let (lent_bytes, lent_strings) = (lend(&bytes), lend(&strings));
         let lent = Lent {
@@ -98,7 +98,7 @@ impl Handle {
         dicts.flat_map(|(dict, types)| types.dict().ids().map(move |id| Id { dict, id }))
     }
 
-    /// The first symbol or type of a name, in a unit or, without one, anywhere: what units share
+    /// The first symbol or type with a name, in a unit or, without one, anywhere, shared types
     /// first.
     pub(super) fn find(&self, unit: Option<&[u8]>, name: &str) -> Option<Id> {
         let symbols = self.symbols.iter();
@@ -116,7 +116,7 @@ impl Handle {
         let mut own = all
             .clone()
             .filter(|&dict| self.section.get(dict).is_some_and(|(name, _)| name == unit));
-        // What the unit shares is the parent's.
+        // Types that units share are in the parent.
         own.find_map(in_dict)
             .or_else(|| all.into_iter().find(|&dict| self.is_parent(dict)).and_then(in_dict))
     }
@@ -127,7 +127,7 @@ impl Handle {
             .is_some_and(|(_, types)| !types.dict().is_child())
     }
 
-    /// The C declaration of a name as of a type.
+    /// The C declaration of a name with a type.
     pub(super) fn text(&self, id: Id, name: &str) -> Result<String, c_int> {
         Plain::new(self.types(id.dict)?)
             .declaration(id.id, name)
@@ -135,7 +135,7 @@ impl Handle {
     }
 }
 
-/// The error number for damaged types; a wrong id is the program's mistake.
+/// The error number for damaged types; a wrong id is the program's error.
 pub(super) fn damage(error: Error) -> c_int {
     match error.kind {
         ErrorKind::TypeId(_) => libc::EINVAL,
@@ -143,8 +143,8 @@ pub(super) fn damage(error: Error) -> c_int {
     }
 }
 
-/// A section of the types of all C units, with all functions and variables by name; and the bytes
-/// of a pointer.
+/// Makes a section with the types of all C units and all functions and variables by name. Also
+/// returns the size of a pointer in bytes.
 fn from_debug_information(bytes: &[u8]) -> Result<(Vec<u8>, u8), c_int> {
     let file = File::parse(bytes).map_err(|_| libc::EBADMSG)?;
     let sections = Sections::load(&file, None)

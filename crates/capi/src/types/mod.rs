@@ -1,4 +1,4 @@
-//! The types of a C program, from a file: opened, found, walked.
+//! The types of a C program, read from a file: opening, finding and walking them.
 
 mod abi;
 mod handle;
@@ -14,15 +14,15 @@ use handle::{Id, damage};
 
 use crate::{guarded, options};
 
-/// Is given each type; what is not 0 ends the walk.
+/// Called for each type; a result other than 0 ends the walk.
 pub type EachType = unsafe extern "C" fn(*mut c_void, u64) -> c_int;
-/// Is given each member, value or argument; what is not 0 ends the walk.
+/// Called for each member, value or argument; a result other than 0 ends the walk.
 pub type EachPart = unsafe extern "C" fn(*mut c_void, *const TypePart) -> c_int;
 
-/// Opens the types of a file, and gives a handle for [`backtrail_types_close`].
+/// Opens the types of a file, and stores a handle to be closed by [`backtrail_types_close`].
 ///
 /// # Safety
-/// `path` is a string, `options` null or a `struct backtrail_types_options` that tells its own
+/// `path` is a string, `options` null or a `struct backtrail_types_options` that begins with its
 /// size, and `types` a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn backtrail_types_open(
@@ -45,10 +45,10 @@ pub unsafe extern "C" fn backtrail_types_open(
     }))
 }
 
-/// Closes what [`backtrail_types_open`] gave, or does nothing for null.
+/// Closes a handle of [`backtrail_types_open`]. Does nothing for null.
 ///
 /// # Safety
-/// `types` is null, or was given and is not closed yet.
+/// `types` is null, or an open handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn backtrail_types_close(types: *mut Handle) {
     if !types.is_null() {
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn backtrail_types_close(types: *mut Handle) {
     }
 }
 
-/// Finds a symbol or a type by its name.
+/// Finds a symbol or a type by name.
 ///
 /// # Safety
 /// `types` is open, `unit` null or a string, `name` a string, and `found` a place for an id.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn backtrail_types_find(
     }))
 }
 
-/// Gives each type of all units to a function.
+/// Calls a function for each type of all units.
 ///
 /// # Safety
 /// `types` is open; `each` may be called with `closure`.
@@ -108,10 +108,10 @@ pub unsafe extern "C" fn backtrail_types_walk(
     })
 }
 
-/// Tells what a type is.
+/// Describes a type.
 ///
 /// # Safety
-/// `types` is open, and `info` a `struct backtrail_type` that tells its own size.
+/// `types` is open, and `info` a `struct backtrail_type` that begins with its size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn backtrail_type_get(types: *const Handle, id: u64, info: *mut TypeInfo) -> c_int {
     guarded(AssertUnwindSafe(|| {
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn backtrail_type_get(types: *const Handle, id: u64, info:
     }))
 }
 
-/// Gives the members, values or arguments of a type to a function.
+/// Calls a function for each member, value or argument of a type.
 ///
 /// # Safety
 /// `types` is open; `each` may be called with `closure`.
@@ -145,8 +145,8 @@ pub unsafe extern "C" fn backtrail_type_parts(
     })
 }
 
-/// Writes the C declaration of a name as of a type; of the type alone where the name is null.
-/// Returns its length, as `snprintf`.
+/// Writes the C declaration of a name with a type, or of the type alone if the name is null.
+/// Returns its length, like `snprintf`.
 ///
 /// # Safety
 /// `types` is open, `name` null or a string, and `buffer` holds `size` bytes.
@@ -182,16 +182,16 @@ pub unsafe extern "C" fn backtrail_type_text(
     }
 }
 
-/// The handle behind a pointer.
+/// Converts a pointer to its handle.
 ///
 /// # Safety
-/// It is null or open, and stays so.
+/// The pointer is null, or its handle is open and stays open.
 unsafe fn opened<'h>(types: *const Handle) -> Result<&'h Handle, c_int> {
     // SAFETY: as our caller promises.
     unsafe { types.as_ref() }.ok_or(libc::EINVAL)
 }
 
-/// Does what may panic or end with a number of the program's own.
+/// Runs code that may panic, or that ends with a number chosen by the program.
 fn walked(act: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
     let mut ended = 0;
     let error = guarded(AssertUnwindSafe(|| {
@@ -304,8 +304,8 @@ fn parts(types: &Handle, id: Id, each: &mut dyn FnMut(TypePart) -> c_int) -> Res
     Ok(ended)
 }
 
-/// A name in the file's string tables as C has it: a reader of strings has seen the zero byte that
-/// ends it.
+/// A name in the file's string tables as a C string: reading it has already found its terminating
+/// zero byte.
 fn string(name: &[u8]) -> *const c_char {
     match name.is_empty() {
         true => c"".as_ptr(),

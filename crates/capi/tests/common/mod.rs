@@ -10,18 +10,18 @@ use backtrail_testkit::{TempDir, available, scratch};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How a program gets the library.
+/// How a program is linked with the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link<'l> {
     Shared,
-    /// The shared library that is there.
+    /// This shared library.
     With(&'l Path),
     Static,
-    /// Not at all: `LD_PRELOAD`, or `dlopen`.
+    /// Not linked: `LD_PRELOAD`, or `dlopen`.
     Not,
 }
 
-/// Where cargo has put the libraries for this test.
+/// Where cargo puts the libraries for this test.
 pub(crate) fn libraries() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows itself");
     test.parent().expect("it lies in a folder").to_owned()
@@ -31,13 +31,13 @@ pub(crate) fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
 }
 
-/// A program and the folder that it and the library lie in.
+/// A program, and the folder that contains it and the library.
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) folder: TempDir,
 }
 
-/// Compiles `source`, of this folder of programs. `None`, and said aloud, where there is no
+/// Compiles `source`, from this folder of programs. `None`, with a message, if there is no
 /// compiler.
 pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Program> {
     let folder = scratch();
@@ -47,7 +47,7 @@ pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Pr
     let mut compile = Command::new(compiler);
     compile
         .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
-        // A recursion is to stay one.
+        // Recursions must not become loops.
         .arg("-fno-optimize-sibling-calls")
         .args(flags);
     compile
@@ -58,7 +58,7 @@ pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Pr
         .arg(programs().join(source));
     match link {
         Link::Shared => {
-            // As cargo has made it, without a version in its name.
+            // As built by cargo, without a version in its name.
             let library = folder.path().join("libbacktrail.so");
             std::fs::copy(libraries().join("libbacktrail.so"), &library).expect("cargo has built it");
             compile.arg("-L").arg(folder.path()).arg("-lbacktrail");
@@ -81,12 +81,12 @@ pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Pr
 
 pub(crate) fn run(program: &Program, arguments: &[&str]) -> Finished {
     let mut run = Command::new(&program.path);
-    // Cargo's own leads to libraries of earlier builds.
+    // Cargo's own value leads to libraries of earlier builds.
     run.args(arguments).env_remove("LD_LIBRARY_PATH");
     command::run(&mut run, LIMIT).expect("it was just built")
 }
 
-/// Runs a program that says how many stacks it has compared, and how deep they were.
+/// Runs a program that prints how many stacks it has compared, and how deep they were.
 pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
     let finished = run(program, arguments);
     assert!(finished.status.success(), "{arguments:?}: {}", finished.describe());
@@ -100,8 +100,8 @@ pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
     }
 }
 
-/// Builds more of the workspace as this test was built; the folder where its programs and libraries
-/// are. Cargo builds only those of a test's own package.
+/// Builds more of the workspace like this test, since cargo only builds a test's own package.
+/// Returns the folder with its programs and libraries.
 fn build(what: &[&str]) -> PathBuf {
     let target = libraries().parent().unwrap().parent().unwrap().to_owned();
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -112,13 +112,13 @@ fn build(what: &[&str]) -> PathBuf {
     target.join("debug")
 }
 
-/// A program of the workspace. Of the whole one, since alone it would have its dependencies built
-/// once more, with fewer features.
+/// A program of the workspace. Builds the whole workspace, since the program alone would have its
+/// dependencies built again with fewer features.
 pub(crate) fn built_program(name: &str) -> PathBuf {
     build(&["--workspace", "--bin", name]).join(name)
 }
 
-/// The drop-in.
+/// The drop-in library.
 pub(crate) fn preload() -> PathBuf {
     build(&["--package", "backtrail-preload"]).join("libbacktrail_preload.so")
 }

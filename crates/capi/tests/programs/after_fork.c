@@ -1,5 +1,7 @@
-/* Calls every function, then says how many threads there are, and forks: the child calls every function again.
-   after_fork FILE-WITH-DEBUG-INFORMATION */
+/* Calls every function, prints the number of threads, and forks: the child calls every function
+ * again.
+ *
+ * after_fork FILE-WITH-DEBUG-INFORMATION */
 #define _GNU_SOURCE
 #include <backtrail.h>
 #include <dirent.h>
@@ -40,7 +42,7 @@ static int types(const char *path)
     return 0;
 }
 
-/* The number of the first call that fails, or 0. */
+/* Returns the number of the first call that fails, or 0. */
 static int all(const char *path)
 {
     static char code[64];

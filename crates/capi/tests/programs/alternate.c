@@ -1,7 +1,8 @@
 /* alternate
- *   Signals on an alternate stack interrupt recursions, in the first thread and in another one, in a process that may not copy its own memory: the
- *   interrupted frames can only be loaded. Exits with 1 where one is missing, with 77 where nothing can be forbidden; else prints how many stacks
- *   were complete, and the depth of the deepest. */
+ *   Signals on an alternate stack interrupt recursions, in the first thread and in another one,
+ *   in a process that may not copy its own memory: the interrupted frames can only be loaded.
+ *   Exits with 1 if one is missing, with 77 if nothing can be forbidden; otherwise prints how
+ *   many stacks were complete, and the depth of the deepest. */
 #define _GNU_SOURCE
 #include <backtrail.h>
 #include <errno.h>
@@ -33,7 +34,7 @@ static void check(const char *what, int count, int most) {
 static void on_signal(int number, siginfo_t *info, void *context) {
     (void)info;
     void *frames[MOST];
-    /* Below main or the thread's start there are few. */
+    /* Few frames lie outside main or the thread's start. */
     int from = number == SIGUSR1 ? 0 : backtrail_backtrace_from_ucontext(context, frames, MOST);
     if (number == SIGUSR2) check("from the context", from, expected + 12);
     check("from the handler", backtrail_backtrace(frames, MOST), expected + 14);

@@ -1,4 +1,4 @@
-/* Both backtraces of one stack, compared. */
+/* Compares both backtraces of one stack. */
 #ifndef COMPARE_H
 #define COMPARE_H
 
@@ -24,7 +24,7 @@ static inline void tell(const char *what, void **a, int a_count, void **b, int b
     _exit(1);
 }
 
-/* The first address is that of each call itself, and `most` may cut both. */
+/* The first address is in each call itself, and `most` may truncate both. */
 static inline __attribute__((always_inline)) int same_up_to(const char *what, int most) {
     void *glibc[MOST], *ours[MOST];
     int glibc_count = backtrace(glibc, most);

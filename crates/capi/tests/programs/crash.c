@@ -1,9 +1,10 @@
 /* crash HOW [HELPER]
  *
- * Dies in one of many ways, reporting: overflow (of the stack), thread (the same in another thread), heap (corruption that the C library finds), null (a
- * jump to address 0), smash (a buffer's end overwritten), segv, abort, raise (SIGFPE sent to itself), division, twice (in two threads at once),
- * before (a handler that was there before exits with 42), parked and parked-abort (while two threads wait). With WITH_CORE in the environment,
- * cores are not forbidden. */
+ * Dies in one of many ways, with a report: overflow (of the stack), thread (the same in another
+ * thread), heap (corruption that the C library finds), null (a jump to address 0), smash (a
+ * buffer's end overwritten), segv, abort, raise (SIGFPE sent to itself), division, twice (in two
+ * threads at once), before (an earlier handler exits with 42), parked and parked-abort (while
+ * two threads wait). With WITH_CORE in the environment, cores are not disabled. */
 #define _GNU_SOURCE
 #include <backtrail.h>
 #include <pthread.h>
@@ -73,7 +74,7 @@ static void *wait_in_thread(void *end) {
     return (void *)(long)(wait_inside(end) + 1);
 }
 
-/* Until two threads sleep. */
+/* Waits until two threads sleep. */
 static void park(void) {
     static int ends[2];
     pthread_t threads[2];

@@ -1,4 +1,5 @@
-/* A program that calls backtrace(3), and knows nothing of anything else: prints the offsets of its frames in their modules. */
+/* A program that calls backtrace(3) and does not know Backtrail: prints the offsets of its
+ * frames in their modules. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>

@@ -1,7 +1,9 @@
 /* follow PLUGIN [NOT]
  *
- * Opens a library after the tables were made, and takes backtraces in it until they are glibc's; the same in a forked child, which asks for the tables itself.
- * With NOT nobody follows, and they never are. Says how often they ended early. */
+ * Opens a library after the tables were made, and takes backtraces in it until they equal
+ * glibc's; then the same in a forked child, which requests the tables itself. With NOT, no
+ * thread makes the tables, and the backtraces never become equal. Prints how often they ended
+ * early. */
 #include "compare.h"
 #include <dlfcn.h>
 #include <signal.h>
@@ -14,7 +16,7 @@ typedef uint64_t (*enter)(callback, uint64_t);
 
 static int follows;
 
-/* Whether ours were the same within five seconds. */
+/* How often our backtraces ended early before they equalled glibc's; exits after five seconds. */
 static FRAME uint64_t become_same(uint64_t unused) {
     (void)unused;
     for (int again = 0; again < 500; again++) {

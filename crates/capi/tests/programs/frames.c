@@ -70,7 +70,8 @@ static FRAME void threads(void) {
 
 static volatile int nesting;
 
-/* What a handler sees of the code that it has interrupted, both ways: behind the handler and the trampoline, and from the context. */
+/* Backtraces in a handler of the code that it has interrupted, both ways: through the handler
+ * and the trampoline, and from the context. */
 static inline __attribute__((always_inline)) void look(int number, void *context) {
     int saved = errno;
     void *behind[MOST], *from[MOST];

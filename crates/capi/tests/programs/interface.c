@@ -1,4 +1,5 @@
-/* What the header promises besides the frames themselves. Exits with the line of the first promise that does not hold. */
+/* What the header promises besides the frames themselves. Exits with the line of the first
+ * broken promise. */
 #define _GNU_SOURCE
 #include <backtrail.h>
 #include <errno.h>
@@ -10,7 +11,7 @@
 
 int main(int argc, char **argv) {
     void *frames[64];
-    /* Before anything is known, the caller is. */
+    /* Before initialisation, only the caller is known. */
     MUST(backtrail_backtrace(frames, 64) == 1);
     struct backtrail_init_options options = {sizeof options, argc > 1 ? argv[1] : NULL, 0, 0};
     MUST(backtrail_init(&options) == 0);

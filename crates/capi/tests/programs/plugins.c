@@ -1,11 +1,13 @@
 /* plugins FIRST SECOND COPY [OUTER]
  *
- * Copies one library after the other to COPY, loads it from there, goes through it, and unloads it: the second comes to where the first has been, with
- * other frames at the same addresses. While it is loaded, and after the other has come, both backtraces must be the same; before
- * its tables are made, ours may end, but no more than that. With OUTER all goes through a third library, which stays; then the calls of
- * process_vm_readv are counted, by a filter that turns them into signals: a walk that was walked before makes none, and one where a library has
- * come since, which is none of those that it goes through, makes one.
- * Exits with 1 at the first difference, with 77 where calls cannot be filtered. */
+ * Copies two libraries in turn to COPY, loads each from there, walks through it, and unloads it:
+ * the second is loaded where the first was, with other frames at the same addresses. While a
+ * library is loaded, and after the other has replaced it, both backtraces must be the same;
+ * before its tables are made, ours may only end early. With OUTER, all calls go through a third
+ * library, which stays loaded; then calls of process_vm_readv are counted, by a filter that
+ * turns them into signals: a repeated walk makes none, and one after loading a library that it
+ * does not go through makes one.
+ * Exits with 1 at the first difference, with 77 if calls cannot be filtered. */
 #include "compare.h"
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -53,7 +55,7 @@ static FRAME uint64_t through(uint64_t rounds) { return inner(called_back, 1) + 
 static volatile int copies;
 
 #ifdef __x86_64__
-/* Does what the kernel was not let do; what is copied here is there. */
+/* Does what the filtered call would have done; the memory copied here always exists. */
 static void on_copy(int number, siginfo_t *info, void *context) {
     (void)number;
     (void)info;

@@ -1,5 +1,6 @@
-/* Opens the types of a file, finds a struct and a function, and prints what they are. C and C++ take it alike.
-   types FILE UNIT STRUCT FUNCTION DEBUG_INFORMATION; UNIT may be "-". */
+/* Opens the types of a file, finds a struct and a function, and prints them. Valid C and C++.
+ *
+ * types FILE UNIT STRUCT FUNCTION DEBUG_INFORMATION; UNIT may be "-". */
 #include <backtrail.h>
 #include <errno.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ int main(int argc, char **argv)
     if (backtrail_types_walk(types, count, &all) || backtrail_types_walk(types, stop, NULL) != 42)
         return 7;
     printf("%d types\n", all > 5 ? 1 : 0);
-    /* What is wrong is told. */
+    /* Errors are reported. */
     if (backtrail_types_find(types, NULL, "nobody", &id) != -ENOENT || backtrail_type_get(types, 77, &info) != -EINVAL)
         return 8;
     if (backtrail_type_get(types, ((backtrail_type_id)1 << 32) | 0xffffff, &info) != -EINVAL || backtrail_types_open(argv[1], NULL, NULL) != -EINVAL)

@@ -4,8 +4,7 @@ use std::io::Write;
 
 use super::view::{Part, View};
 
-/// A file that was edited: its old bytes, what stands in the place of some of them, and what comes
-/// before and after.
+/// An edited file: its old bytes, with some replaced, and new bytes before and after them.
 #[derive(Clone, Debug)]
 pub struct Edited<'a> {
     pub(super) lead: Vec<u8>,
@@ -27,17 +26,17 @@ impl Edited<'_> {
         self.parts().iter().try_for_each(|part| out.write_all(part.bytes))
     }
 
-    /// Bytes of the whole file.
+    /// Size of the whole file in bytes.
     pub fn len(&self) -> u64 {
         (self.lead.len() + self.view.len() + self.tail.len()) as u64
     }
 
-    /// Whether there are none.
+    /// Whether the file is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The whole file.
+    /// The whole file as bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len() as usize);
         // Writing to memory does not fail.

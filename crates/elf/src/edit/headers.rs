@@ -1,4 +1,4 @@
-//! The headers of a file as they can be written again.
+//! The headers of a file, decoded so that they can be written again.
 
 use backtrail_wire::{Bytes, Endian};
 
@@ -8,7 +8,7 @@ use crate::header::Header;
 use crate::header::to_usize;
 use crate::{Error, ErrorKind, Kind, Result};
 
-/// `Elf64_Phdr`, all of it.
+/// All of `Elf64_Phdr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProgramHeader {
     pub(super) kind: u32,
@@ -57,13 +57,13 @@ impl ProgramHeader {
         self.kind == PT_LOAD
     }
 
-    /// Loaded, and neither written nor executed.
+    /// Whether it is loaded, and neither writable nor executable.
     pub(super) fn is_constant(&self) -> bool {
         self.is_load() && self.flags & (PF_X | PF_W) == 0
     }
 }
 
-/// `Elf64_Shdr`, all of it.
+/// All of `Elf64_Shdr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SectionHeader {
     pub(super) name: u32,
@@ -106,7 +106,7 @@ impl SectionHeader {
         out.u64(self.entsize);
     }
 
-    /// Whether the file has bytes of it.
+    /// Whether the file contains bytes of it.
     pub(super) fn has_bytes(&self) -> bool {
         self.kind != SHT_NULL && self.kind != SHT_NOBITS && self.size > 0
     }
@@ -156,7 +156,7 @@ impl Encoder {
     }
 }
 
-/// A linked file whose headers were decoded, and will be written again.
+/// A linked file with decoded headers that will be written again.
 #[derive(Clone, Debug)]
 pub(super) struct Draft<'a> {
     pub(super) view: View<'a>,
@@ -165,14 +165,14 @@ pub(super) struct Draft<'a> {
     pub(super) phoff: u64,
     pub(super) segments: Vec<ProgramHeader>,
     pub(super) shoff: u64,
-    /// Empty where the file has none.
+    /// Empty if the file has none.
     pub(super) sections: Vec<SectionHeader>,
     pub(super) shstrndx: u32,
 }
 
 impl<'a> Draft<'a> {
-    /// Decodes the headers of a linked file, which must make sense: what can't be understood can't
-    /// be kept.
+    /// Decodes the headers of a linked file. They must make sense: headers that cannot be
+    /// understood cannot be preserved.
     pub(super) fn parse(view: View<'a>) -> Result<Draft<'a>> {
         let start = view
             .read(0, (view.len() as u64).min(EHDR_BYTES as u64))
@@ -212,10 +212,10 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// What the rest relies on: a first section that is none, segments in order, whole, and where a
-    /// loader can map them.
+    /// Checks what the rest relies on: the first section is null, and segments are in order, whole,
+    /// and placed where a loader can map them.
     fn check(&self) -> Result<()> {
-        // What is added counts on the first section to be none, as it always is.
+        // Edits rely on the first section being null, as it always is.
         if self.sections.first().is_some_and(|first| first.kind != SHT_NULL) {
             return Err(Error::new(ErrorKind::SectionHeaders, E_SHOFF));
         }
@@ -263,7 +263,7 @@ impl<'a> Draft<'a> {
         self.shoff + (self.sections.len() * SHDR_BYTES) as u64
     }
 
-    /// The first section with this type, or else with this name.
+    /// The first section of this type, otherwise the first with this name.
     pub(super) fn find_section(&self, kind: u32, name: &[u8]) -> Option<usize> {
         let by_kind = self.sections.iter().position(|section| section.kind == kind);
         by_kind.or_else(|| self.find_section_named(name))
@@ -287,7 +287,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The file's bytes from the segments' point of view: the address of what is at `offset`.
+    /// The address of the byte at `offset`, according to the segments.
     pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
         let mut loads = self.loads();
         let load = loads.find(|load| offset >= load.offset && offset < load.file_end())?;
@@ -309,7 +309,7 @@ impl<'a> Draft<'a> {
     pub(super) fn encode_sections(&self) -> Vec<u8> {
         let mut out = self.encoder();
         let mut sections = self.sections.clone();
-        // Where e_shnum or e_shstrndx can't hold them, section 0 does.
+        // Values that do not fit e_shnum or e_shstrndx are in section 0.
         if let Some(null) = sections.first_mut() {
             let count = self.sections.len();
             null.size = if count >= usize::from(SHN_LORESERVE) {
@@ -329,7 +329,7 @@ impl<'a> Draft<'a> {
         out.bytes
     }
 
-    /// The ELF header as it was, but for where the tables are and how long.
+    /// The ELF header, unchanged except for the tables' offsets and lengths.
     pub(super) fn encode_header(&self) -> Vec<u8> {
         let old = self.view.read(0, EHDR_BYTES as u64).unwrap_or_default();
         let mut out = self.encoder();
@@ -350,7 +350,7 @@ impl<'a> Draft<'a> {
             _ => SHN_XINDEX,
         });
         if self.sections.is_empty() {
-            // Whatever stood there without meaning stays.
+            // Bytes without a meaning are preserved.
             out.bytes.truncate(40);
             out.bytes.extend(&old[40..56]);
             out.u16(self.segments.len() as u16);
@@ -360,7 +360,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// All section headers, or none; a table that is damaged can't be kept.
+/// All section headers, or none; a damaged table cannot be preserved.
 pub(super) fn sections(view: &View<'_>, header: &Header) -> Result<(Vec<SectionHeader>, u32)> {
     let damaged = || Error::new(ErrorKind::SectionHeaders, E_SHOFF);
     if header.shoff == 0 {
@@ -386,10 +386,10 @@ pub(super) fn sections(view: &View<'_>, header: &Header) -> Result<(Vec<SectionH
     Ok((sections.collect::<Result<_>>()?, names))
 }
 
-/// Whether a file without section headers ends with a table of them behind `start`, to which only
-/// the way was cut off.
+/// Whether a file without section headers ends with a section header table after `start` that only
+/// the ELF header no longer refers to.
 pub(super) fn forgotten_sections(draft: &Draft<'_>, start: u64) -> bool {
-    /// Every linked file has a section of code, and one of names.
+    /// Every linked file has at least a null section, one of code, and one of names.
     const LEAST: usize = 3;
     if !draft.sections.is_empty() {
         return false;

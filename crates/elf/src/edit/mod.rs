@@ -1,19 +1,18 @@
-//! Editing files: a table is put into one, or taken out; a section that is not loaded is put into a
-//! linked one.
+//! Edits files: adds a table or removes it, or adds a section that is not loaded to a linked file.
 //!
-//! In a linked file nothing that is loaded changes its address, but for what stood in the way of
-//! longer program headers and is found by headers alone (the interpreter's path, notes, the tables
-//! of dynamic symbols). The places for a table, in this order:
+//! In a linked file, nothing that is loaded changes its address, except pieces that are in the way
+//! of longer program headers and are found by headers alone (the interpreter's path, notes, the
+//! tables of dynamic symbols). Places for a table, in order of preference:
 //!
-//! 1. that of the linker's own table, where it is long enough;
-//! 2. the padding of the page behind a read-only segment, where the program headers have room for
-//!    one more;
+//! 1. the place of the linker's own table, if it is long enough;
+//! 2. the padding of the page after a read-only segment, if there is room for one more program
+//!    header;
 //! 3. a read-only segment of its own at the file's end.
 //!
-//! The last two leave a record behind the file with which [`remove_table`] gives back the file as
-//! it was.
+//! The last two append a record to the file, with which [`remove_table`] restores the original
+//! file.
 //!
-//! A relocatable file is laid out anew, with tables and their relocations as sections behind the
+//! A relocatable file is laid out anew, with tables and their relocations as sections after the
 //! others ([`set_object_tables`]).
 
 mod edited;
@@ -40,12 +39,12 @@ use view::View;
 use crate::constants::SHT_NULL;
 use crate::{Error, ErrorKind, Result};
 
-/// Puts a table into the linked file `bytes`, in the place of one that is there. `make` gives the
-/// table for the address that its first byte will have; it may be asked more than once.
+/// Adds a table to the linked file `bytes`, or replaces the one it has. `make` makes the table for
+/// the address of its first byte; it may be called more than once.
 ///
-/// Adding to a file that was edited here gives the same as adding to the file before it was.
+/// Adding to a file that was edited here gives the same result as adding to the original file.
 ///
-/// Fails where `make` does, and where the file is none that can be edited: see [`ErrorKind`].
+/// Fails if `make` fails, or if the file cannot be edited: see [`ErrorKind`].
 pub fn add_table<'a, E: From<Error>>(
     bytes: &'a [u8],
     make: &mut dyn FnMut(u64) -> Result<Vec<u8>, E>,
@@ -83,8 +82,8 @@ pub fn add_table<'a, E: From<Error>>(
     if let Some(entry) = room::dynamic_linker(&draft) {
         return Err(Error::new(ErrorKind::DynamicLinker, entry).into());
     }
-    // GNU objcopy and strip, which need sections, write program headers where they usually are and
-    // nowhere else: files whose headers were moved come out broken.
+    // GNU objcopy and strip, which need sections, write program headers only at their usual place:
+    // they break files whose headers were moved.
     if segment.moves_headers() && !draft.sections.is_empty() {
         return Err(Error::new(ErrorKind::NoRoom, draft.table_end()).into());
     }
@@ -93,10 +92,10 @@ pub fn add_table<'a, E: From<Error>>(
     Ok(edited)
 }
 
-/// Takes the table out of the linked file `bytes`; `None` where it has none.
+/// Removes the table from the linked file `bytes`; `None` if it has none.
 ///
-/// What [`add_table`] did is undone to the byte, unless another tool has changed the same bytes
-/// since. A table that the linker made leaves zeros behind; its section and its segment go.
+/// Undoes [`add_table`] to the byte, unless another tool has changed the same bytes since. A table
+/// made by the linker is replaced by zeros; its section and its segment are removed.
 pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
     let view = match record::undo(bytes) {
         Some(view) => Some(view),
@@ -109,12 +108,12 @@ pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
     }))
 }
 
-/// Puts a section that is not loaded into the linked file `bytes`, in the place of one with this
-/// name that is not loaded either.
+/// Adds a section that is not loaded to the linked file `bytes`. Replaces a section of this name
+/// that is not loaded either.
 ///
-/// It comes behind everything else, unless it fits where the old one was.
+/// It is placed after everything else, unless it fits where the old one was.
 ///
-/// Fails where the file is none that can be edited, and where it has no sections.
+/// Fails if the file cannot be edited, or has no sections.
 pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edited<'a>> {
     let mut draft = Draft::parse(View::new(bytes))?;
     if draft.sections.is_empty() || !are_named(&draft) {
@@ -157,16 +156,16 @@ pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edite
     })
 }
 
-/// Whether all sections have names: a new one's, put behind them, would else become that of
-/// another.
+/// Whether all sections have names: otherwise the name of a new section, appended to the names,
+/// would become that of another.
 fn are_named(draft: &Draft<'_>) -> bool {
     let Some(names) = draft.names() else { return false };
     let mut active = draft.sections.iter().filter(|section| section.kind != SHT_NULL);
     active.all(|section| (section.name as usize) < names.len())
 }
 
-/// Programs that carry data behind their last section (archives, mostly) find it by the file's end,
-/// which must not move.
+/// Programs that carry data after their last section (archives, mostly) find it from the file's
+/// end, which must not move.
 fn nothing_appended(draft: &Draft<'_>) -> Result<()> {
     let sections = draft.sections.iter().filter(|section| section.has_bytes());
     let sections = sections.map(headers::SectionHeader::file_end);

@@ -1,9 +1,9 @@
-//! A relocatable file as it can be written again: its section headers, decoded, and what each
-//! section holds.
+//! A relocatable file that can be written again: its decoded section headers, and the contents of
+//! each section.
 //!
-//! Nothing of such a file has an address, and nothing is found but by section headers. So it is
-//! laid out anew, as assemblers do: the sections' contents in the order in which they were, each
-//! aligned, then the headers.
+//! Nothing in such a file has an address, and everything is found by section headers. So it is laid
+//! out anew, as assemblers do: the sections' contents in their old order, each aligned, then the
+//! headers.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -18,25 +18,24 @@ use crate::header::Header;
 use crate::header::to_usize;
 use crate::{Error, ErrorKind, Kind, Result};
 
-/// Contents are aligned to no more than this in the file: what a section's alignment says is about
-/// memory.
+/// Maximum alignment of contents in the file: a section's own alignment is about memory.
 const MAX_ALIGN: u64 = 4096;
 const HEADERS_ALIGN: u64 = 8;
-/// The offset of a section that has no place yet, behind all others.
+/// The offset of a section that has no place yet: after all others.
 const BEHIND: u64 = u64::MAX;
-/// Bytes of a member of a group, of its flags, and of an extended section index.
+/// Size of a group's flags, of a group's member, and of an extended section index, in bytes.
 const WORD: usize = 4;
 
 pub(super) struct Object<'a> {
     pub(super) draft: Draft<'a>,
-    /// What each section holds; nothing for those of which the file has no bytes.
+    /// The contents of each section; empty if the file has no bytes of it.
     pub(super) data: Vec<Cow<'a, [u8]>>,
 }
 
-/// A relocatable file that was edited.
+/// An edited relocatable file.
 #[derive(Clone, Debug)]
 pub struct Rewritten<'a> {
-    /// In the order of their offsets; between them are zeros.
+    /// In the order of their offsets, with zeros between them.
     pieces: Vec<(u64, Cow<'a, [u8]>)>,
 }
 
@@ -76,8 +75,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Whether all numbers of sections are those of sections: with more of them, others would come
-    /// to mean something.
+    /// Whether all section numbers refer to sections. If not, adding sections would give the others
+    /// a meaning.
     fn numbers_are_known(&self) -> bool {
         let count = self.draft.sections.len() as u32;
         let known = |data: &[u8], first: usize| {
@@ -108,7 +107,7 @@ impl<'a> Object<'a> {
         self.draft.endian
     }
 
-    /// The name of a section; empty where it has none.
+    /// The name of a section; empty if it has none.
     pub(super) fn name(&self, section: &SectionHeader) -> &[u8] {
         let names = self.data.get(self.draft.shstrndx as usize);
         let rest = names.and_then(|names| names.get(section.name as usize..));
@@ -116,7 +115,7 @@ impl<'a> Object<'a> {
             .unwrap_or_default()
     }
 
-    /// Takes sections out. For each that was there, its new number comes back.
+    /// Removes sections. Returns the new number of each old section.
     pub(super) fn remove(&mut self, gone: &HashSet<usize>) -> Vec<Option<u32>> {
         let mut next = 0;
         let count = self.draft.sections.len();
@@ -149,14 +148,14 @@ impl<'a> Object<'a> {
             match section.kind {
                 SHT_SYMTAB => renumber_symbols(data, endian, new),
                 SHT_SYMTAB_SHNDX => renumber_words(data, endian, 0, &|word| Some(or_none(word))),
-                // The first word is the group's flags; what is gone is no member any more.
+                // The first word is the group's flags; removed sections leave the group.
                 SHT_GROUP => renumber_words(data, endian, 1, new),
                 _ => {}
             }
         }
     }
 
-    /// Appends a section; its number comes back.
+    /// Appends a section and returns its number.
     pub(super) fn push(&mut self, header: SectionHeader, data: Vec<u8>) -> u32 {
         let number = self.draft.sections.len() as u32;
         self.draft.sections.push(SectionHeader {
@@ -177,7 +176,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Where a name stands in the table of sections' names, in which it is put if need be.
+    /// The offset of a name in the table of section names, to which it is added if necessary.
     pub(super) fn name_at(&mut self, name: &[u8]) -> u32 {
         let Some(names) = self.data.get_mut(self.draft.shstrndx as usize) else {
             return 0;
@@ -190,7 +189,7 @@ impl<'a> Object<'a> {
         at as u32
     }
 
-    /// Cuts `name` off from the end of the table of names, where nobody uses it.
+    /// Removes `name` from the end of the table of names if nothing uses it there.
     pub(super) fn forget_name(&mut self, name: &[u8]) {
         let index = self.draft.shstrndx as usize;
         let Some(start) = self.data.get(index).and_then(|names| {
@@ -222,10 +221,10 @@ impl<'a> Object<'a> {
             let section = &self.draft.sections[*index];
             (section.offset, section.has_bytes(), *index)
         });
-        // Where the last section with bytes ended and ends.
+        // The old and the new end of the last section with bytes.
         let (mut old_end, mut end) = (EHDR_BYTES as u64, EHDR_BYTES as u64);
         let mut pieces = vec![(0, Cow::Borrowed(&[][..]))];
-        // Those without bytes since then: where they are lies between two others.
+        // Sections without bytes since then: they are placed between two others.
         let mut empty = Vec::new();
         for index in order {
             let (section, data) = (&mut self.draft.sections[index], &mut self.data[index]);
@@ -255,9 +254,9 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Where a section goes that stood behind `old_end`: as far from the one before it, now ending at
-/// `end`, as its alignment demands, and as far from a multiple of that as it was. Some assemblers
-/// align no more than their headers, and leave gaps for sections without bytes.
+/// The new offset of a section that followed `old_end` and now follows `end`: as far from the
+/// section before it as its alignment demands, and as far from a multiple of that as it was. Some
+/// assemblers align no more than their headers, and leave gaps for sections without bytes.
 fn place(section: &SectionHeader, old_end: u64, end: u64) -> u64 {
     let align = section.align.clamp(1, MAX_ALIGN);
     let (over, gap) = match section.offset {
@@ -272,7 +271,8 @@ fn has_section_in_info(section: &SectionHeader) -> bool {
     matches!(section.kind, SHT_REL | SHT_RELA | SHT_CREL) || section.flags & SHF_INFO_LINK != 0
 }
 
-/// What the rest relies on: sections are whole, none overlap, and nothing else has a meaning.
+/// Checks what the rest relies on: sections are whole, none overlap, and all other bytes are
+/// padding.
 fn check(draft: &Draft<'_>, bytes: &[u8]) -> Result<()> {
     let damaged = || Error::new(ErrorKind::SectionHeaders, E_SHOFF);
     let is_first_null = draft.sections.first().is_some_and(|first| first.kind == SHT_NULL);
@@ -292,7 +292,7 @@ fn check(draft: &Draft<'_>, bytes: &[u8]) -> Result<()> {
     if !apart || end > len {
         return Err(damaged());
     }
-    // Signatures are made over the whole file.
+    // Signatures cover the whole file.
     if !draft.view.is_zero(end, len) {
         return Err(Error::new(ErrorKind::Appended(len - end), end));
     }
@@ -318,13 +318,13 @@ fn renumber_symbols(data: &mut Cow<'_, [u8]>, endian: Endian, new: &dyn Fn(u32) 
             Endian::Big => number.to_be_bytes(),
         });
         if number == SHN_ABS {
-            // What stood for a section that is gone stands for nothing.
+            // A symbol of a removed section becomes meaningless.
             entry[4] &= 0xf0;
         }
     }
 }
 
-/// Gives the words from the `first` on new numbers; those without one go.
+/// Renumbers the words from the `first` on; those without a new number are removed.
 fn renumber_words(data: &mut Cow<'_, [u8]>, endian: Endian, first: usize, new: &dyn Fn(u32) -> Option<u32>) {
     let words = Bytes::new(data, endian);
     let mut out = headers::Encoder::new(endian);
@@ -343,7 +343,7 @@ fn renumber_words(data: &mut Cow<'_, [u8]>, endian: Endian, first: usize, new: &
 impl Rewritten<'_> {
     /// Writes the whole file.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
-        /// Twice the largest alignment is the most between two pieces.
+        /// The largest gap between two pieces is twice the largest alignment.
         const ZEROS: [u8; 2 * MAX_ALIGN as usize] = [0; 2 * MAX_ALIGN as usize];
         let mut written = 0;
         for (at, piece) in &self.pieces {
@@ -354,17 +354,17 @@ impl Rewritten<'_> {
         Ok(())
     }
 
-    /// Bytes of the whole file.
+    /// Size of the whole file in bytes.
     pub fn len(&self) -> u64 {
         self.pieces.last().map_or(0, |(at, piece)| at + piece.len() as u64)
     }
 
-    /// Whether there are none.
+    /// Whether the file is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The whole file.
+    /// The whole file as bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(to_usize(self.len()));
         // Writing to memory does not fail.

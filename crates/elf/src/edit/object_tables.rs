@@ -1,8 +1,8 @@
 //! Tables in relocatable files: sections with relocations, which a linker merges.
 //!
-//! Functions in a section group have their rows in a table of their own, which is a member of the
-//! group: it goes where they go, also by a linker that knows nothing of the format. All others
-//! share one table.
+//! Functions in a section group have their rows in a separate table, which is a member of the
+//! group: it is kept or discarded with them, even by a linker that does not know the format. All
+//! others share one table.
 
 use std::collections::HashSet;
 
@@ -15,45 +15,44 @@ use crate::constants::*;
 use crate::header::to_usize;
 use crate::{Error, ErrorKind, Image, Result};
 
-/// The names with the zero that ends them; one is the end of the other.
+/// The names with their terminating zero; one is a suffix of the other.
 const TABLE_NAME: &[u8] = b".sframe\0";
 const RELOCATIONS_NAME: &[u8] = b".rela.sframe\0";
 /// `.sframe` as assemblers name it.
 const NAME: &[u8] = b".sframe";
 const ALIGN: u64 = 8;
 
-/// A table to be put into a relocatable file. Sections have the numbers that they have in the file.
+/// A table to add to a relocatable file. Sections have the numbers that they have in that file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectTable {
-    /// Its bytes; in the fields is what the linker shall find there.
+    /// Its bytes; its fields contain the values that the linker should find there.
     pub bytes: Vec<u8>,
-    /// The fields to be relocated.
+    /// The fields to relocate.
     pub fields: Vec<ObjectField>,
-    /// The group (`SHT_GROUP`) that it shall be a member of.
+    /// The group (`SHT_GROUP`) to make it a member of.
     pub group: Option<usize>,
-    /// Whether its section has the type `SHT_GNU_SFRAME`, as tools expect since version 3; else
-    /// `SHT_PROGBITS`.
+    /// Whether its section has the type `SHT_GNU_SFRAME`, as tools expect since version 3;
+    /// otherwise `SHT_PROGBITS`.
     pub own_type: bool,
 }
 
-/// A field that a linker shall fill with the distance from itself to a place in a section.
+/// A field that a linker should fill with the distance from itself to a place in a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectField {
-    /// Where the field is, in bytes from the table's start.
+    /// Offset of the field from the table's start, in bytes.
     pub offset: u64,
-    /// Its bytes: 4 or 8.
+    /// Its width in bytes: 4 or 8.
     pub width: usize,
     /// The number of the section.
     pub section: usize,
-    /// The place, in bytes from the section's start.
+    /// Offset of the place from the section's start, in bytes.
     pub place: u64,
 }
 
-/// Puts tables into the relocatable file `bytes`, in the place of all that it has. With none, those
-/// are only taken out.
+/// Replaces all tables of the relocatable file `bytes` with `tables`. An empty list only removes
+/// them.
 ///
-/// Adding again gives the same bytes. Fails where the file is none that can be edited: see
-/// [`ErrorKind`].
+/// Adding again gives the same bytes. Fails if the file cannot be edited: see [`ErrorKind`].
 pub fn set_object_tables<'a>(bytes: &'a [u8], tables: &[ObjectTable]) -> Result<Rewritten<'a>> {
     let mut object = Object::parse(bytes)?;
     let symbols = Symbols::of(&object, &tables_of(&object))?;
@@ -103,13 +102,13 @@ pub fn set_object_tables<'a>(bytes: &'a [u8], tables: &[ObjectTable]) -> Result<
     Ok(object.into_file())
 }
 
-/// Takes all tables out of the relocatable file `bytes`; `None` where it has none.
+/// Removes all tables from the relocatable file `bytes`; `None` if it has none.
 pub fn remove_object_tables(bytes: &[u8]) -> Result<Option<Rewritten<'_>>> {
     let has_any = !tables_of(&Object::parse(bytes)?).is_empty();
     has_any.then(|| set_object_tables(bytes, &[])).transpose()
 }
 
-/// For each section of a relocatable file, the number of the group that it is a member of.
+/// For each section of a relocatable file, the number of its group, if any.
 pub fn section_groups(image: &Image<'_>) -> Vec<Option<usize>> {
     let sections = image.sections();
     let mut groups = vec![None; sections.len()];
@@ -153,7 +152,7 @@ fn tables_and_relocations(object: &Object<'_>) -> HashSet<usize> {
     gone
 }
 
-/// The types of relocations for fields of 4 and of 8 bytes that hold a distance from themselves.
+/// The relocation types for 4-byte and 8-byte fields that hold a distance from themselves.
 fn relocation_types(bytes: &[u8]) -> Result<[u32; 2]> {
     let (_, arch) = crate::header::Header::with_arch(bytes)?;
     let [_, _, relative32, relative64] = match arch.cpu {
@@ -176,16 +175,16 @@ fn encode_fields(object: &Object<'_>, table: &ObjectTable, symbols: &Symbols, ki
     Ok(out.bytes)
 }
 
-/// A symbol that a section's places can be told by.
+/// A symbol that relocations of places in a section can refer to.
 #[derive(Clone, Copy)]
 struct Symbol {
     index: u32,
     value: u64,
-    /// The lower, the better.
+    /// Lower is better.
     rank: u8,
 }
 
-/// For each section the symbol by which relocations tell places in it.
+/// For each section, the symbol that relocations use for places in it.
 struct Symbols {
     /// The number of the symbol table.
     table: usize,
@@ -193,8 +192,8 @@ struct Symbols {
 }
 
 impl Symbols {
-    /// The section's own, as assemblers do, or else one by which `.eh_frame` or a table does,
-    /// preferably a local one: a global one may turn out to be another file's.
+    /// Chooses the section symbol, as assemblers do, otherwise a symbol that `.eh_frame` or a table
+    /// uses, preferably a local one: a global one may turn out to be another file's.
     fn of(object: &Object<'_>, tables: &HashSet<usize>) -> Result<Symbols> {
         let sections = &object.draft.sections;
         let mut found = Symbols {
@@ -240,7 +239,7 @@ impl Symbols {
     }
 }
 
-/// The numbers of the symbols in relocations of `.eh_frame` and of tables.
+/// The numbers of the symbols that relocations of `.eh_frame` and of tables use.
 fn used_symbols(object: &Object<'_>, tables: &HashSet<usize>) -> Result<HashSet<u32>> {
     let sections = &object.draft.sections;
     let is_about_code = |index: usize| {

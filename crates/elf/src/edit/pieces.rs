@@ -1,8 +1,8 @@
-//! What may be moved out of the way of the program headers, and how.
+//! Pieces that can be moved out of the way of the program headers.
 //!
-//! Behind the program headers linkers put the interpreter's path, notes, and the tables of dynamic
-//! symbols. Code does not refer to any of them: they are found by program headers, section headers
-//! and the dynamic section, so that these can be told where they are now.
+//! Linkers put the interpreter's path, notes, and the tables of dynamic symbols after the program
+//! headers. Code does not refer to any of them: they are found by program headers, section headers
+//! and the dynamic section, which can be updated.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -13,16 +13,17 @@ use super::headers::Draft;
 use crate::constants::*;
 use crate::notes;
 
-/// Something that can be moved as a whole.
+/// A piece that can be moved as a whole.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
-    /// Where it is in the file.
+    /// Its location in the file.
     pub(super) file: Range<u64>,
     pub(super) address: u64,
     pub(super) align: u64,
-    /// Whether the build id is in it, which tools look for in the first page of a core's mapping.
+    /// Whether it contains the build id, which tools look for in the first page of a core's
+    /// mapping.
     pub(super) has_build_id: bool,
-    /// The program headers that describe just this.
+    /// The program headers that describe exactly this piece.
     segments: Vec<usize>,
     /// The sections in it.
     sections: Vec<usize>,
@@ -36,13 +37,13 @@ impl Piece {
     }
 }
 
-/// Nothing of this sort is aligned to more than a page.
+/// Pieces are aligned to at most a page.
 const MAX_ALIGN: u64 = 4096;
 
-/// Owners of notes that nobody finds by an address in code.
+/// Owners of notes whose addresses no code contains.
 const KNOWN_OWNERS: [&[u8]; 3] = [b"GNU\0", b"FDO\0", b"Go\0\0"];
 
-/// All movable pieces, by where they are; none overlap.
+/// All movable pieces in file order; none overlap.
 pub(super) fn movable(draft: &Draft<'_>) -> Vec<Piece> {
     let mut pieces = by_segment(draft);
     by_dynamic_section(draft, &mut pieces);
@@ -63,7 +64,7 @@ pub(super) fn movable(draft: &Draft<'_>) -> Vec<Piece> {
     pieces
 }
 
-/// `PT_INTERP`, `PT_NOTE` and `PT_GNU_PROPERTY`; those that share bytes are one piece.
+/// `PT_INTERP`, `PT_NOTE` and `PT_GNU_PROPERTY`; segments that share bytes form one piece.
 fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
     let mut found: Vec<Piece> = Vec::new();
     for (index, segment) in draft.segments.iter().enumerate() {
@@ -103,7 +104,8 @@ fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
             .all(|index| draft.segments[*index].kind == PT_INTERP);
         let bytes = Bytes::new(&bytes, draft.endian);
         piece.has_build_id = !is_path && notes::build_id(bytes, piece.align).is_some();
-        // Some linkers put notes of both alignments into one segment, as each would stand alone.
+        // Some linkers put notes of both alignments into one segment, each aligned as if it were
+        // alone.
         let owners = notes::owners(bytes, piece.align).or_else(|| notes::owners(bytes, 4));
         is_path || owners.is_some_and(|owners| owners.iter().all(|owner| KNOWN_OWNERS.contains(owner)))
     });
@@ -120,7 +122,7 @@ fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
     pieces
 }
 
-/// Tables to which the dynamic section points.
+/// Tables that the dynamic section points to.
 fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
     for (index, section) in draft.sections.iter().enumerate() {
         let tag = match section.kind {
@@ -147,7 +149,7 @@ fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
     }
 }
 
-/// Where the value of a dynamic entry is in the file, and the value.
+/// The offset of a dynamic entry's value in the file, and the value.
 pub(super) fn dynamic_entry(draft: &Draft<'_>, tag: u64) -> Option<(u64, u64)> {
     let dynamic = draft.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
     let bytes = draft.view.read(dynamic.offset, dynamic.filesz)?;
@@ -162,7 +164,7 @@ pub(super) fn dynamic_entry(draft: &Draft<'_>, tag: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// Sections that dynamic symbols lie in: other modules may refer to their addresses.
+/// Sections that contain dynamic symbols: other modules may refer to their addresses.
 fn bound_sections(draft: &Draft<'_>) -> HashSet<usize> {
     let mut bound = HashSet::new();
     for table in draft.sections.iter().filter(|section| section.kind == SHT_DYNSYM) {
@@ -176,10 +178,10 @@ fn bound_sections(draft: &Draft<'_>) -> HashSet<usize> {
     bound
 }
 
-/// Whether no other program header than its own says where a part of it is, and no section lies
-/// across its bounds.
+/// Whether no program headers but the piece's own describe a part of it, and no section crosses its
+/// bounds.
 fn is_alone(draft: &Draft<'_>, piece: &Piece) -> bool {
-    // By address: a PT_GNU_RELRO of mold may have any offset.
+    // Compare addresses: a PT_GNU_RELRO of mold may have any offset.
     let memory = piece.address..piece.address + piece.len();
     let others = draft.segments.iter().enumerate().any(|(index, segment)| {
         let own = segment.is_load() || segment.kind == PT_PHDR || piece.segments.contains(&index);
@@ -192,7 +194,7 @@ fn is_alone(draft: &Draft<'_>, piece: &Piece) -> bool {
     !others && !across
 }
 
-/// Tells everybody who knows of the piece that it begins at `offset` and `address` now. Its bytes
+/// Updates everything that refers to the piece: it now begins at `offset` and `address`. Its bytes
 /// are not moved.
 pub(super) fn moved(draft: &mut Draft<'_>, piece: &Piece, offset: u64, address: u64) {
     let (in_file, in_memory) = (
@@ -218,7 +220,7 @@ pub(super) fn moved(draft: &mut Draft<'_>, piece: &Piece, offset: u64, address: 
     symbols_moved(draft, &piece.sections, in_memory);
 }
 
-/// Symbols of the linker and of start files stand in notes (`__abi_tag`).
+/// Symbols of the linker and of start files may lie in notes (`__abi_tag`).
 fn symbols_moved(draft: &mut Draft<'_>, sections: &[usize], by: u64) {
     let tables: Vec<(u64, u64)> = draft
         .sections

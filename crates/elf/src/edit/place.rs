@@ -1,4 +1,4 @@
-//! Places for a table: what a linker left for it, the padding of a page, or a segment of its own.
+//! Places for a table: the linker's place, the padding of a page, or a segment of its own.
 
 use super::edited::Edited;
 use super::headers::{Draft, ProgramHeader};
@@ -9,17 +9,17 @@ use crate::constants::*;
 /// `sh_addralign` of the section.
 const ALIGN: u64 = 8;
 
-/// Pages that are loaded with other rights are at least so far apart.
+/// Pages with different permissions are at least this far apart.
 const PAGE: u64 = 4096;
 
-/// The largest gap between addresses that is worth a base no lower than the first segment's: what
-/// the program can address stays far below 2 GiB.
+/// The largest gap between addresses that is acceptable for a base no lower than the first
+/// segment's: the program's address range stays far below 2 GiB.
 const MAX_GAP: u64 = 512 << 20;
 
-/// The largest hole in a file that moved program headers are worth.
+/// The largest hole in a file that is acceptable for moved program headers.
 const MAX_HOLE: u64 = 16 << 20;
 
-/// The place of a table that the linker made.
+/// The place of a table made by the linker.
 pub(super) struct Slot {
     section: usize,
     segment: usize,
@@ -27,8 +27,8 @@ pub(super) struct Slot {
     pub(super) room: u64,
 }
 
-/// The linker's place, where it can hold a table: it is loaded, aligned, not written to, and a
-/// segment points at it.
+/// The linker's place, if it can hold a table: it is loaded, aligned and read-only, and a segment
+/// points to it.
 pub(super) fn slot(draft: &Draft<'_>) -> Option<Slot> {
     let index = draft.find_section(SHT_GNU_SFRAME, b".sframe")?;
     let section = &draft.sections[index];
@@ -53,7 +53,7 @@ pub(super) fn slot(draft: &Draft<'_>) -> Option<Slot> {
 }
 
 impl Slot {
-    /// Puts `table` there; what is left of the place becomes padding.
+    /// Writes `table` there; the rest of the place becomes padding.
     pub(super) fn fill<'a>(&self, mut draft: Draft<'a>, table: &[u8]) -> Edited<'a> {
         let len = table.len() as u64;
         let section = &mut draft.sections[self.section];
@@ -91,7 +91,7 @@ fn sframe_segment(offset: u64, address: u64, len: u64) -> ProgramHeader {
     }
 }
 
-/// The padding behind a segment.
+/// The padding after a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Padding {
     segment: usize,
@@ -100,8 +100,8 @@ pub(super) struct Padding {
     pub(super) room: u64,
 }
 
-/// The longest padding behind a segment that is neither written nor executed, where one more
-/// program header has room too.
+/// The longest padding after a segment that is neither writable nor executable, if there is also
+/// room for one more program header.
 pub(super) fn padding(draft: &mut Draft<'_>) -> Option<Padding> {
     if !matches!(room::find(draft, 1), Room::Here) {
         return None;
@@ -114,7 +114,7 @@ pub(super) fn padding(draft: &mut Draft<'_>) -> Option<Padding> {
         }
         let align = load.align.max(PAGE);
         let next = draft.loads().find(|next| next.vaddr >= load.memory_end());
-        // Where another segment begins, its rights hold from the page on.
+        // From the page on where another segment begins, that segment's permissions apply.
         let memory = match next {
             Some(next) => next.vaddr & !(next.align.max(align) - 1),
             None => load.memory_end().next_multiple_of(align),
@@ -152,15 +152,15 @@ impl Padding {
     }
 }
 
-/// A segment of its own behind all others.
+/// A new segment after all others.
 #[derive(Debug)]
 pub(super) struct NewSegment {
     room: Room,
-    /// Where it begins in the edited file.
+    /// Its offset in the edited file.
     offset: u64,
     vaddr: u64,
     align: u64,
-    /// The table's place, from the segment's start.
+    /// Offset of the table from the segment's start.
     table: u64,
 }
 
@@ -169,12 +169,12 @@ impl NewSegment {
         self.vaddr + self.table
     }
 
-    /// Whether the program headers have to go elsewhere.
+    /// Whether the program headers have to be moved.
     pub(super) fn moves_headers(&self) -> bool {
         matches!(self.room, Room::Elsewhere)
     }
 
-    /// Finds its place, and what has to go there before the table.
+    /// Plans its place, and the data that has to precede the table there.
     pub(super) fn plan(draft: &mut Draft<'_>) -> NewSegment {
         let room = room::find(draft, 2);
         let lead = match room {
@@ -186,13 +186,13 @@ impl NewSegment {
         let behind = end.next_multiple_of(align);
         let mut offset = (draft.view.len() as u64).next_multiple_of(ALIGN) + lead;
         let mut vaddr = behind + offset % align;
-        // Where the file's first byte lies, or would lie.
+        // The address of the file's first byte, or the one it would have.
         let base = draft
             .loads()
             .next()
             .map_or(0, |load| load.vaddr.wrapping_sub(load.offset));
         let base = base.wrapping_sub(lead);
-        // qemu takes the lowest base of all segments for that of the headers.
+        // qemu takes the lowest base of all segments for the base of the headers.
         let apart = base.wrapping_add(offset);
         let aligned = base.is_multiple_of(align);
         if aligned && apart > vaddr && apart - vaddr <= MAX_GAP {
@@ -201,7 +201,7 @@ impl NewSegment {
         let mut table = 0;
         match &room {
             Room::Elsewhere => {
-                // Kernels before 5.18 take the table's address for its offset from the first
+                // Kernels before 5.18 use the table's address as its offset from the first
                 // segment's start, and the dynamic linker does so for its own.
                 let congruent = offset.max(behind.wrapping_sub(base));
                 if aligned && congruent - offset <= MAX_HOLE && base.wrapping_add(congruent) >= behind {
@@ -226,7 +226,7 @@ impl NewSegment {
         }
     }
 
-    /// Makes it, with `table` in it.
+    /// Creates the segment, with `table` in it.
     pub(super) fn fill<'a>(&self, mut draft: Draft<'a>, table: &[u8]) -> Edited<'a> {
         let lead = match self.room {
             Room::Before(len) => len,
@@ -249,7 +249,7 @@ impl NewSegment {
             put_before(&mut draft, lead);
         }
         let start = (self.offset - before + self.table) as usize;
-        // Moved program headers are written there when all are known.
+        // Moved program headers are written there once all are known.
         tail.resize(start, 0);
         tail.extend(table);
         let len = table.len() as u64;
@@ -281,7 +281,7 @@ impl NewSegment {
     }
 }
 
-/// Adds the table's section, if there are sections at all: its number and name.
+/// Adds the table's section if the file has sections: its number and name.
 fn with_section(draft: &mut Draft<'_>, offset: u64, address: u64, len: u64) -> Vec<(usize, &'static [u8])> {
     if draft.sections.is_empty() {
         return Vec::new();
@@ -292,9 +292,9 @@ fn with_section(draft: &mut Draft<'_>, offset: u64, address: u64, len: u64) -> V
     vec![(draft.sections.len() - 1, b".sframe\0")]
 }
 
-/// Start files of static programs read the headers where they always lay (`__ehdr_start`). So that
-/// tools which copy the file section by section keep them, they become a section too: the first
-/// one, since sections of a segment must stand in order.
+/// Start files of static programs read the headers at their old place (`__ehdr_start`). They become
+/// a section too, so that tools which copy the file section by section preserve them: the first
+/// section, since the sections of a segment must be in order.
 fn cover_old_headers(draft: &mut Draft<'_>) -> Option<(usize, &'static [u8])> {
     const INDEX: usize = 1;
     let address = draft.address_of(0)?;
@@ -309,13 +309,13 @@ fn cover_old_headers(draft: &mut Draft<'_>) -> Option<(usize, &'static [u8])> {
     draft
         .sections
         .insert(INDEX, sections::loaded(SHT_PROGBITS, 0, address, end));
-    // A damaged header may have any number.
+    // A damaged header may contain any number.
     let moved = |old: u32| Some(old.saturating_add(u32::from(old as usize >= INDEX)));
     sections::renumber(draft, &moved).ok()?;
     Some((INDEX, b".elf_headers\0"))
 }
 
-/// Everything lies `lead` bytes later in the file; the first segment begins as much earlier.
+/// Moves everything `lead` bytes back in the file; the first segment begins that much earlier.
 fn put_before(draft: &mut Draft<'_>, lead: u64) {
     let mut first = true;
     for segment in &mut draft.segments {
@@ -337,7 +337,7 @@ fn put_before(draft: &mut Draft<'_>, lead: u64) {
     }
 }
 
-/// Writes the headers: into the file, before it, or what of them was moved into the tail.
+/// Writes the headers: into the file, before it, or, if they were moved, into the tail.
 fn finish<'a>(mut draft: Draft<'a>, lead: u64, moved: bool, mut tail: Vec<u8>) -> Edited<'a> {
     remove::update_phdr(&mut draft);
     let (header, segments) = (draft.encode_header(), draft.encode_segments());
@@ -346,7 +346,7 @@ fn finish<'a>(mut draft: Draft<'a>, lead: u64, moved: bool, mut tail: Vec<u8>) -
         front.extend(header);
         front.extend(segments);
         front.resize(lead as usize, 0);
-        // Start files of static programs find the table by the header that lies where it always lay
+        // Start files of static programs find the table by the header at its old place
         // (__ehdr_start).
         draft.phoff = draft.phoff.wrapping_sub(lead);
         let old_place = draft.encode_header();

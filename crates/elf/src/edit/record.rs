@@ -1,5 +1,5 @@
-//! What makes an edit undone: bytes at the end of an edited file, which nothing in the file refers
-//! to.
+//! The record that allows undoing an edit: bytes at the end of an edited file, to which nothing in
+//! the file refers.
 //!
 //! ```text
 //! entry    u64 offset · u64 length, its highest bit set where all bytes were 0 · the bytes that were there, unless 0
@@ -7,9 +7,8 @@
 //! footer   u64 bytes of the file before · u64 bytes put before it · u32 entries · u32 CRC-32 · u64 bytes of the record · magic
 //! ```
 //!
-//! All numbers are little-endian. The CRC is that of what stands now where other bytes were, and of
-//! the record before it: a tool that has changed one of these bytes, or that has written the file
-//! anew, has made the record void.
+//! All numbers are little-endian. The CRC covers the bytes that replaced others and the record
+//! before it: a tool that changes one of these bytes, or rewrites the file, invalidates the record.
 
 use std::ops::Range;
 
@@ -21,11 +20,11 @@ use crate::header::to_usize;
 
 const MAGIC: [u8; 8] = *b"\x7fBTundo1";
 const FOOTER_BYTES: usize = 40;
-/// Where the CRC is in the footer.
+/// Offset of the CRC in the footer.
 const CRC_AT: usize = 20;
 const ALL_ZERO: u64 = 1 << 63;
 
-/// Appends to `edited` what leads back to `base`.
+/// Appends to `edited` a record for restoring `base`.
 pub(super) fn append(edited: &mut Edited<'_>, base: &View<'_>) {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&edited.lead);
@@ -59,17 +58,17 @@ pub(super) fn append(edited: &mut Edited<'_>, base: &View<'_>) {
 }
 
 struct Footer {
-    /// The file before, in the file now.
+    /// The file before the edit, as a range of the edited file.
     window: Range<usize>,
     entries: u32,
     crc: u32,
-    /// The entries, in the file now.
+    /// The entries, as a range of the edited file.
     record: Range<usize>,
     /// The record up to the CRC.
     hashed: Range<usize>,
 }
 
-/// The file before the last edit; `None` where it was not edited here, or changed by others since.
+/// The file before the last edit; `None` if it was not edited here, or was changed since by others.
 pub(super) fn undo(bytes: &[u8]) -> Option<View<'_>> {
     let footer = footer(bytes)?;
     let window = &bytes[footer.window.clone()];
@@ -83,7 +82,7 @@ pub(super) fn undo(bytes: &[u8]) -> Option<View<'_>> {
         let (offset, coded) = (record.u64(at).ok()?, record.u64(at + 8).ok()?);
         let len = coded & !ALL_ZERO;
         at += 16;
-        // In order, so that all of them together are no longer than the file.
+        // Entries must be in order, so that together they are no longer than the file.
         if offset < end {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Taking a table out of a file that was linked with it.
+//! Removing a table from a file that was linked with it.
 
 use super::headers::{Draft, ProgramHeader, SectionHeader};
 use super::sections;
@@ -6,8 +6,8 @@ use super::view::View;
 use crate::Result;
 use crate::constants::*;
 
-/// The file without its table: section, segment, and what only they needed. `None` where it has
-/// neither.
+/// The file without its table: without its section, its segment, and anything that only they
+/// needed. `None` if it has neither.
 pub(super) fn remove<'a>(mut draft: Draft<'a>) -> Result<Option<View<'a>>> {
     let section = draft.find_section(SHT_GNU_SFRAME, b".sframe");
     let count = draft.segments.len();
@@ -23,8 +23,7 @@ pub(super) fn remove<'a>(mut draft: Draft<'a>) -> Result<Option<View<'a>>> {
         return Ok(None);
     }
     let mut segments = draft.encode_segments();
-    // Zeros, as no byte of a linker's padding is anything else; in a file without sections they say
-    // PT_NULL.
+    // Zeros, like a linker's padding; in a file without sections they mean PT_NULL.
     segments.resize((table_end - draft.phoff) as usize, 0);
     if draft.sections.is_empty() {
         for _ in 0..removed {
@@ -57,7 +56,7 @@ const NULL: ProgramHeader = ProgramHeader {
     align: 0,
 };
 
-/// `PT_PHDR` is as long as the table.
+/// Makes `PT_PHDR` as long as the table.
 pub(super) fn update_phdr(draft: &mut Draft<'_>) {
     let len = (draft.segments.len() * PHDR_BYTES) as u64;
     for segment in draft.segments.iter_mut().filter(|segment| segment.kind == PT_PHDR) {
@@ -65,7 +64,7 @@ pub(super) fn update_phdr(draft: &mut Draft<'_>) {
     }
 }
 
-/// The loaded segment in which there is nothing but this section.
+/// The loaded segment that contains only this section.
 fn only_holder(draft: &Draft<'_>, index: usize) -> Option<usize> {
     let section = &draft.sections[index];
     let holder = draft.segments.iter().position(|segment| {
@@ -85,7 +84,7 @@ fn only_holder(draft: &Draft<'_>, index: usize) -> Option<usize> {
     alone.then_some(holder)
 }
 
-/// Takes the section out of the table of sections, and its bytes out of the file.
+/// Removes the section from the section header table, and its bytes from the file.
 fn remove_section(draft: &mut Draft<'_>, index: usize) -> Result<()> {
     let old_len = (draft.sections.len() * SHDR_BYTES) as u64;
     let section = draft.sections.remove(index);
@@ -110,7 +109,7 @@ fn remove_section(draft: &mut Draft<'_>, index: usize) -> Result<()> {
     Ok(())
 }
 
-/// The section's bytes as far as no other one has them too.
+/// Length of the section's bytes that no other section shares.
 fn usable_len(draft: &Draft<'_>, section: &SectionHeader) -> usize {
     let shared = draft
         .sections

@@ -1,4 +1,4 @@
-//! Room for more program headers.
+//! Making room for more program headers.
 
 use backtrail_wire::Bytes;
 
@@ -10,37 +10,37 @@ use crate::constants::*;
 /// The smallest page.
 const PAGE: u64 = 4096;
 
-/// The lowest address at which a program may lie: `vm.mmap_min_addr` of all distributions.
+/// The lowest address of a program: `vm.mmap_min_addr` of all distributions.
 const LOWEST_ADDRESS: u64 = 0x1_0000;
 
-/// Files that were linked for pages of 2 MiB get longer by as much.
+/// Files linked for pages of 2 MiB get this much longer.
 const MAX_LEAD: u64 = 2 << 20;
 
 /// How room was made.
 #[derive(Debug)]
 pub(super) enum Room {
-    /// There is room behind the table.
+    /// There is room after the table.
     Here,
-    /// What stood behind the table has to go; some of it fits behind the longer table, the rest
-    /// goes elsewhere.
+    /// The pieces after the table must move; some fit after the longer table, the rest goes
+    /// elsewhere.
     Evicted(Eviction),
-    /// Pages are put before the file's first byte, for the headers alone: so many bytes.
+    /// Pages with this many bytes are inserted before the file's first byte, for the headers alone.
     Before(u64),
-    /// The table goes elsewhere.
+    /// The table moves elsewhere.
     Elsewhere,
 }
 
 #[derive(Debug)]
 pub(super) struct Eviction {
-    /// The offset after the last byte that gets free.
+    /// The offset after the last byte that becomes free.
     end: u64,
-    /// What stays in the neighbourhood, and its new offset.
+    /// Pieces that stay nearby, and their new offsets.
     kept: Vec<(Piece, u64)>,
-    /// What needs another place.
+    /// Pieces that need another place.
     pub(super) displaced: Vec<Piece>,
 }
 
-/// Finds room for `more` program headers. Entries that mean nothing are used first.
+/// Finds room for `more` program headers. Unused entries are taken first.
 pub(super) fn find(draft: &mut Draft<'_>, more: usize) -> Room {
     let end = draft.table_end();
     draft.segments.retain(|segment| segment.kind != PT_NULL);
@@ -52,8 +52,8 @@ pub(super) fn find(draft: &mut Draft<'_>, more: usize) -> Room {
     if free_until(draft, &starts, end) >= needed {
         return Room::Here;
     }
-    // One more for the next tool: patchelf makes room for its own only where sections stand in the
-    // order of their headers, which those that have to go do not any more.
+    // One more for the next tool: patchelf makes room for its own only if sections are in the order
+    // of their headers, which moved sections no longer are.
     let spare = needed + PHDR_BYTES as u64;
     if let Some(eviction) = evict(draft, &starts, end, spare).or_else(|| evict(draft, &starts, end, needed)) {
         return Room::Evicted(eviction);
@@ -64,7 +64,7 @@ pub(super) fn find(draft: &mut Draft<'_>, more: usize) -> Room {
     }
 }
 
-/// Where everything begins that is known to be in the file.
+/// The start of everything known to be in the file.
 pub(super) fn starts(draft: &Draft<'_>) -> Vec<u64> {
     let sections = draft.sections.iter().filter(|section| section.has_bytes());
     let sections = sections.map(|section| section.offset);
@@ -84,10 +84,10 @@ pub(super) fn starts(draft: &Draft<'_>) -> Vec<u64> {
     starts
 }
 
-/// How far nothing but padding follows `end` and nothing is said to be there.
+/// How far `end` is followed only by padding that no header describes.
 fn free_until(draft: &Draft<'_>, starts: &[u64], end: u64) -> u64 {
     if draft.sections.is_empty() {
-        // Zeros may be something that only sections would name.
+        // Without sections, zeros may have a meaning that only sections would describe.
         return end;
     }
     let next = next_start(starts, end);
@@ -100,8 +100,8 @@ fn free_until(draft: &Draft<'_>, starts: &[u64], end: u64) -> u64 {
     next.min(loaded.max(end))
 }
 
-/// Whether nothing is between `start` and `end` but zeros or, where sections tell what is, what
-/// patchelf writes over the places of sections that it has moved to the file's end.
+/// Whether everything from `start` to `end` is zero or, in a file with sections, what patchelf
+/// writes over sections that it has moved to the file's end.
 fn is_padding(draft: &Draft<'_>, start: u64, end: u64) -> bool {
     const OF_PATCHELF: u8 = b'X';
     draft.view.is_zero(start, end)
@@ -116,7 +116,7 @@ pub(super) fn next_start(starts: &[u64], end: u64) -> u64 {
     starts.get(index).copied().unwrap_or(end)
 }
 
-/// Whether some section or special segment that begins before `offset` goes on there.
+/// Whether some section or special segment that begins before `offset` extends past it.
 fn covered(draft: &Draft<'_>, offset: u64) -> bool {
     draft
         .sections
@@ -132,8 +132,8 @@ fn evict(draft: &Draft<'_>, starts: &[u64], end: u64, needed: u64) -> Option<Evi
         return None;
     }
     while free < needed {
-        // What begins next must be a piece, or it can't go. Without sections there may be more than
-        // padding before it.
+        // Whatever begins next must be a piece, or it cannot move. Without sections, there may be
+        // more than padding before it.
         let next = next_start(starts, free);
         let piece = pieces.find(|piece| piece.file.start >= free)?;
         if piece.file.start != next || !is_padding(draft, free, next) {
@@ -142,7 +142,7 @@ fn evict(draft: &Draft<'_>, starts: &[u64], end: u64, needed: u64) -> Option<Evi
         free = free_until(draft, starts, piece.file.end);
         evicted.push(piece);
     }
-    // Build ids are what the first page should keep.
+    // Preferably, build ids stay in the first page.
     let mut order: Vec<usize> = (0..evicted.len()).collect();
     order.sort_by_key(|index| !evicted[*index].has_build_id);
     let mut keep = vec![false; evicted.len()];
@@ -168,7 +168,7 @@ fn evict(draft: &Draft<'_>, starts: &[u64], end: u64, needed: u64) -> Option<Evi
     })
 }
 
-/// Index, offset and end of the pieces that are kept, one behind the other from `from` on.
+/// Index, offset and end of the pieces that are kept, in sequence from `from` on.
 fn laid_out(pieces: &[Piece], keep: &[bool], from: u64) -> Vec<(usize, u64, u64)> {
     let mut next = from;
     let mut places = Vec::new();
@@ -181,8 +181,8 @@ fn laid_out(pieces: &[Piece], keep: &[bool], from: u64) -> Vec<(usize, u64, u64)
 }
 
 impl Eviction {
-    /// Frees the place, and puts what fits behind the table of `count` entries. The bytes of what
-    /// is displaced come back in their order.
+    /// Frees the place, and puts the pieces that fit after the table of `count` entries. Returns
+    /// the bytes of displaced pieces in order.
     pub(super) fn carry_out(&self, draft: &mut Draft<'_>) -> Vec<Vec<u8>> {
         let bytes = |draft: &Draft<'_>, piece: &Piece| {
             let bytes = draft.view.read(piece.file.start, piece.len());
@@ -201,7 +201,7 @@ impl Eviction {
     }
 }
 
-/// The bytes of pages for the headers before the file's first byte, which a program at a fixed
+/// The size of the pages for the headers before the file's first byte, which a program at a fixed
 /// address can have.
 fn pages_before(draft: &Draft<'_>, more: usize) -> Option<u64> {
     let first = draft.loads().next()?;

@@ -1,4 +1,4 @@
-//! The table of section headers: new ones, and new numbers for all.
+//! The section header table: adding headers and renumbering sections.
 
 use backtrail_wire::Bytes;
 
@@ -6,15 +6,15 @@ use super::headers::{Draft, SectionHeader};
 use crate::constants::*;
 use crate::{Error, ErrorKind, Result};
 
-/// Whether sections can get other numbers: with more than 65,279 of them, symbols have theirs in a
-/// table of its own.
+/// Whether sections can be renumbered: with more than 65,279 of them, symbols have section numbers
+/// in a separate table.
 pub(super) fn can_be_renumbered(draft: &Draft<'_>) -> bool {
     let few = draft.sections.len() < usize::from(SHN_LORESERVE) - 1;
     few && draft.sections.iter().all(|section| section.kind != SHT_SYMTAB_SHNDX)
 }
 
-/// Gives each section the number that `new` has for its old one; `None` for one that is gone. The
-/// headers already stand in their new order.
+/// Renumbers each section as `new` maps its old number; `None` if it was removed. The headers are
+/// already in their new order.
 pub(super) fn renumber(draft: &mut Draft<'_>, new: &dyn Fn(u32) -> Option<u32>) -> Result<()> {
     if !can_be_renumbered(draft) {
         let count = draft.sections.len() as u64;
@@ -46,7 +46,7 @@ fn renumber_symbols(draft: &mut Draft<'_>, table: usize, new: &dyn Fn(u32) -> Op
     let mut changed = false;
     for at in (0..bytes.len() / SYM_BYTES).map(|index| index * SYM_BYTES) {
         let Ok(old) = bytes.u16(at + 6) else { break };
-        // What lay in a section that is gone has its address and nothing else.
+        // Symbols of a removed section keep only their address.
         let renumbered = match old {
             SHN_UNDEF | SHN_LORESERVE.. => old,
             old => new(old.into()).map_or(SHN_ABS, |new| new as u16),
@@ -61,10 +61,10 @@ fn renumber_symbols(draft: &mut Draft<'_>, table: usize, new: &dyn Fn(u32) -> Op
     }
 }
 
-/// Writes a new table of sections into `tail`, which lies behind `before` bytes, with the new
-/// sections' names. `new` has for each its number, its name with the zero that ends it, and its
-/// header. The old table and the old names stay where they are and mean nothing any more; offsets
-/// already count the `lead` bytes that come before the file. A file without sections stays so.
+/// Writes a new section header table into `tail`, which follows `before` bytes, with the new
+/// sections' names. `new` contains each one's number and its name with the terminating zero. The
+/// old table and the old names stay in place, unused; offsets already include the `lead` bytes that
+/// precede the file. A file without sections gets none.
 pub(super) fn append(draft: &mut Draft<'_>, new: &[(usize, &[u8])], lead: u64, before: u64, tail: &mut Vec<u8>) {
     if draft.sections.is_empty() {
         return;
@@ -126,7 +126,7 @@ pub(super) fn unloaded(offset: u64, size: u64) -> SectionHeader {
     }
 }
 
-/// Whether a section has room for so many bytes that nothing else has a part of.
+/// Whether a section has room for this many bytes that it shares with nothing else.
 pub(super) fn takes(draft: &Draft<'_>, index: usize, len: usize) -> bool {
     let section = &draft.sections[index];
     let apart = |start: u64, end: u64| end <= section.offset || section.file_end() <= start;

@@ -1,4 +1,4 @@
-//! A file with some of its bytes replaced, without a copy of it.
+//! A file with some of its bytes replaced, without copying it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use crate::header::to_usize;
 /// A part of an edited file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'p> {
-    /// What it holds.
+    /// Its bytes.
     pub bytes: &'p [u8],
-    /// Where that stands in the file before it was edited; `None` where it is new.
+    /// Offset of these bytes in the file before the edit; `None` if they are new.
     pub offset: Option<u64>,
 }
 
@@ -21,13 +21,13 @@ impl<'p> Part<'p> {
     }
 }
 
-/// Bytes that are lent, and what stands in the place of some of them.
+/// Borrowed bytes, and replacements for some of them.
 #[derive(Clone, Debug)]
 pub(super) struct View<'a> {
     bytes: &'a [u8],
-    /// Where they begin in the file.
+    /// Offset of the first byte in the file.
     base: usize,
-    /// By where they begin; none overlap or touch.
+    /// Replacements by their start; none overlap or touch.
     patches: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> View<'a> {
         View::at(0, bytes)
     }
 
-    /// Of bytes that begin at `base` of their file.
+    /// A view of bytes that begin at `base` of their file.
     pub(super) fn at(base: usize, bytes: &'a [u8]) -> View<'a> {
         View {
             bytes,
@@ -49,7 +49,7 @@ impl<'a> View<'a> {
         self.bytes.len()
     }
 
-    /// `len` bytes from `offset`; `None` where there are not as many.
+    /// `len` bytes from `offset`; `None` if there are fewer.
     pub(super) fn read(&self, offset: u64, len: u64) -> Option<Cow<'_, [u8]>> {
         let start = to_usize(offset);
         let end = start.checked_add(to_usize(len))?;
@@ -65,18 +65,18 @@ impl<'a> View<'a> {
         Some(read)
     }
 
-    /// Whether there are only zeros from `start` to `end`.
+    /// Whether all bytes from `start` to `end` are zero.
     pub(super) fn is_zero(&self, start: u64, end: u64) -> bool {
         self.is_made_of(start, end, |byte| byte == 0)
     }
 
-    /// Whether all bytes from `start` to `end` are of those.
+    /// Whether `is` holds for all bytes from `start` to `end`.
     pub(super) fn is_made_of(&self, start: u64, end: u64, is: impl Fn(u8) -> bool) -> bool {
         let read = end.checked_sub(start).and_then(|len| self.read(start, len));
         read.is_some_and(|bytes| bytes.iter().all(|byte| is(*byte)))
     }
 
-    /// Puts `new` where other bytes were; past the end nothing can be put.
+    /// Replaces bytes with `new`; nothing can be written past the end.
     pub(super) fn patch(&mut self, offset: u64, new: &[u8]) {
         let start = to_usize(offset).min(self.bytes.len());
         let new = &new[..new.len().min(self.bytes.len() - start)];
@@ -102,7 +102,7 @@ impl<'a> View<'a> {
         self.patches.insert(first, whole);
     }
 
-    /// Forgets all bytes from `len` on.
+    /// Drops all bytes from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         self.bytes = &self.bytes[..len.min(self.bytes.len())];
         let len = self.bytes.len();
@@ -112,14 +112,14 @@ impl<'a> View<'a> {
         });
     }
 
-    /// What stands in the place of other bytes.
+    /// The replaced ranges and their new bytes.
     pub(super) fn patched(&self) -> impl Iterator<Item = (Range<u64>, &[u8])> {
         self.patches
             .iter()
             .map(|(at, patch)| (*at as u64..(at + patch.len()) as u64, &patch[..]))
     }
 
-    /// All of it, in order.
+    /// The whole view, in order.
     pub(super) fn parts(&self) -> Vec<Part<'_>> {
         let kept = |range: Range<usize>| Part {
             offset: Some((self.base + range.start) as u64),
@@ -149,7 +149,7 @@ mod tests {
         view.parts().iter().flat_map(|part| part.bytes).copied().collect()
     }
 
-    /// Against a copy that is really changed.
+    /// Compares with a copy that is modified in place.
     #[test]
     fn patches_in_any_order() {
         let mut random = 0x9e37_79b9_7f4a_7c15u64;

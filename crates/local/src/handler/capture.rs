@@ -6,12 +6,12 @@ use core::fmt;
 use super::entry::own_return_addresses;
 use super::names;
 
-/// The return addresses of the active calls of a thread, the innermost first.
+/// The return addresses of a thread's active calls, the innermost first.
 ///
-/// Taking one allocates nothing, takes no lock and does not panic, so signal handlers may take one
-/// at any moment and on any stack. Before [`init`](crate::init()) there is one frame.
+/// Capturing one does not allocate, lock or panic, so signal handlers may do it at any moment and
+/// on any stack. Before [`init`](crate::init()), a backtrace has one frame.
 ///
-/// Displayed, each frame is a line `PATH(+0xOFFSET) [0xADDRESS]`; nothing is looked up in any file.
+/// Displayed, each frame is a line `PATH(+0xOFFSET) [0xADDRESS]`; no file is read for it.
 #[derive(Clone)]
 pub struct Backtrace {
     addresses: [u64; Backtrace::MOST],
@@ -19,10 +19,10 @@ pub struct Backtrace {
 }
 
 impl Backtrace {
-    /// Frames that are kept; what lies further outside is left out.
+    /// Maximum number of frames; outer ones are left out.
     pub const MOST: usize = 128;
 
-    /// The stack of the caller, whose own address is the first.
+    /// Captures the caller's stack, beginning with an address in the caller.
     #[inline(never)]
     pub fn capture() -> Backtrace {
         // The first is in this function.
@@ -41,7 +41,7 @@ impl Backtrace {
         backtrace
     }
 
-    /// The addresses where the calls return to.
+    /// The return addresses.
     pub fn addresses(&self) -> &[u64] {
         self.addresses.get(..self.count).unwrap_or_default()
     }

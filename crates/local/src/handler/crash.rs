@@ -1,6 +1,6 @@
-//! Reports of crashes: written by the handler of the fatal signal, on a stack of its own, with
-//! system calls and memory that were there before. Names are given by a process that the handler
-//! starts. Then the process dies of its signal, as it would have without a report.
+//! Crash reports, written by the handler of the fatal signal on a stack of its own, with only
+//! system calls and memory prepared beforehand. A process that the handler starts adds names. Then
+//! the process dies of its signal, as it would have without a report.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -14,8 +14,7 @@ use super::line::Line;
 use super::names;
 use super::system::{self, Action};
 
-/// The signals whose default is to kill with a core dump, and that are sent for what a program has
-/// done wrong.
+/// The signals that kill with a core dump by default and are sent for a program's own errors.
 pub(crate) const SIGNALS: [(c_int, &[u8]); 7] = [
     (libc::SIGSEGV, b"SIGSEGV"),
     (libc::SIGBUS, b"SIGBUS"),
@@ -26,24 +25,24 @@ pub(crate) const SIGNALS: [(c_int, &[u8]); 7] = [
     (libc::SIGSYS, b"SIGSYS"),
 ];
 
-/// Frames in the text at the inner and at the outer end of a stack; those between are counted, and
+/// Frames printed at the inner and at the outer end of a stack; those between are counted, and are
 /// in the compact backtrace.
 const INNER: usize = 96;
 const OUTER: usize = 32;
-/// Bytes of a compact backtrace; what has no room is left out at the outer end.
+/// Size of a compact backtrace in bytes; outer frames that do not fit are left out.
 const CBF_BYTES: usize = 8 << 10;
-/// How long the process that gives names may take, in steps of ten milliseconds.
+/// How long the process that adds names may take, in steps of ten milliseconds.
 const PATIENCE: u32 = 1000;
 
 static FD: AtomicI32 = AtomicI32::new(2);
 /// A string that lives for ever.
 static HELPER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-/// The thread that reports; 0 for none.
+/// The thread that is reporting; 0 if none.
 static REPORTER: AtomicU32 = AtomicU32::new(0);
-/// What the signals did before.
+/// The signals' previous actions.
 static BEFORE: [AtomicPtr<Action>; SIGNALS.len()] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SIGNALS.len()];
 
-/// Where reports go, and what program gives names to them, if there is one.
+/// Sets where reports go, and the program that adds names to them, if any.
 pub(crate) fn write_to(fd: c_int, helper: Option<*mut c_char>) {
     if let Some(helper) = helper {
         HELPER.store(helper, Ordering::Release);
@@ -51,14 +50,14 @@ pub(crate) fn write_to(fd: c_int, helper: Option<*mut c_char>) {
     FD.store(fd, Ordering::Release);
 }
 
-/// Where it is kept what a signal did before.
+/// Where a signal's previous action is stored.
 fn before(signal: c_int) -> Option<&'static AtomicPtr<Action>> {
     let index = SIGNALS.iter().position(|(number, _)| *number == signal)?;
     BEFORE.get(index)
 }
 
-/// Keeps what a fatal signal does now, in memory that `keep` gives for ever; whether that was not
-/// done before.
+/// Stores the current action of a fatal signal in memory that `keep` allocates for ever. Returns
+/// whether it was not stored before.
 pub(crate) fn remember(signal: c_int, keep: impl FnOnce(Action) -> *mut Action) -> Result<bool, c_int> {
     let place = before(signal).ok_or(libc::EINVAL)?;
     if !place.load(Ordering::Acquire).is_null() {
@@ -68,10 +67,10 @@ pub(crate) fn remember(signal: c_int, keep: impl FnOnce(Action) -> *mut Action) 
     Ok(true)
 }
 
-/// The handler.
+/// The signal handler.
 ///
 /// # Safety
-/// For the kernel to call.
+/// Only for the kernel to call.
 pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void) {
     let thread = system::thread();
     match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
@@ -79,15 +78,15 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
             let had_one = system::is_waiting(libc::SIGPIPE);
             // SAFETY: the kernel gives both.
             unsafe { write_report(signal, info, ucontext, thread) };
-            // Where the helper has ended, or nobody reads the report: it would kill when this
-            // handler returns, before the signal itself.
+            // The helper may have ended, or nobody may read the report: SIGPIPE would then kill
+            // when this handler returns, before the signal itself.
             if !had_one {
                 system::take_away(libc::SIGPIPE);
             }
         }
-        // A crash in the report: there is no more to be had.
+        // A crash while reporting: nothing more can be reported.
         Err(reporter) if reporter == thread => {}
-        // Another thread reports, and the process dies when it is done.
+        // Another thread is reporting, and the process dies when it is done.
         Err(_) => loop {
             system::sleep(1000);
         },
@@ -96,8 +95,9 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
     unsafe { die(signal, info, thread) };
 }
 
-/// Gives the signal its old meaning and lets it come again: where the instruction itself is at
-/// fault by going on, so that a core dump has the registers of the fault; else by sending it.
+/// Restores the signal's previous action and raises it again. If the instruction itself faulted, it
+/// is executed again, so that a core dump has the registers of the fault; otherwise the signal is
+/// sent.
 unsafe fn die(signal: c_int, info: *const libc::siginfo_t, thread: u32) {
     const DEFAULT: Action = [libc::SIG_DFL; 4];
     // An ignored signal would not kill.
@@ -141,8 +141,7 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
         .iter()
         .find(|(number, _)| *number == signal)
         .map_or(&b""[..], |(_, name)| name);
-    // SAFETY: the kernel's struct; the address counts where the kernel has sent the signal for a
-    // fault.
+    // SAFETY: the kernel's struct; the address is valid if the kernel sent the signal for a fault.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr() as u64) };
     let process = system::process();
     outputs.line(|line| {
@@ -192,7 +191,7 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
     }
 }
 
-/// Those of the fault, by their names in the ABI's document.
+/// Writes the registers of the fault, by their names in the ABI's document.
 fn write_registers(outputs: &Outputs, position: &Position) {
     let arch = backtrail_unwind::local::ARCH;
     outputs.line(|line| {
@@ -227,14 +226,14 @@ fn write_stack(outputs: &Outputs, position: &Position, address: u64) {
 
 fn walk_stack(position: &Position, address: u64, mut visit: impl FnMut(Frame)) -> Stop {
     let stop = walk(position, usize::MAX, &mut visit);
-    // A call of no code has left its return address, and nothing else.
+    // A call to an address without code has only left its return address.
     if stop == Stop::NoModule
         && address == position.registers.pc
         && let Some(caller) = caller_of_nothing(position)
     {
         let mut is_first = true;
         return walk(&caller, usize::MAX, |frame| {
-            // Where there was a frame with a caller, the walk got further than this.
+            // If a frame with a caller existed, the walk has got further than this.
             if !is_first || names::named(frame.address).is_some() {
                 visit(frame);
             }
@@ -244,12 +243,12 @@ fn walk_stack(position: &Position, address: u64, mut visit: impl FnMut(Frame)) -
     stop
 }
 
-/// The frames of a stack: the inner ones are written as they come, the outer ones when all are
-/// known, and a compact backtrace is made of all.
+/// The frames of a stack: inner ones are written as they are found, outer ones once all are known,
+/// and a compact backtrace contains all of them.
 struct StackReport<'r> {
     outputs: &'r Outputs,
     count: usize,
-    /// The last frames behind the inner ones.
+    /// The last frames after the inner ones.
     last: [Option<Frame>; OUTER],
     encoder: Option<Encoder<'r>>,
     is_full: bool,
@@ -287,7 +286,7 @@ impl<'r> StackReport<'r> {
             line.push_decimal(index as u64);
             line.push(b" ");
             line.push_address(frame.address);
-            // The others are return addresses: the call lies before.
+            // The others are return addresses: the call lies before them.
             if frame.kind == AddressKind::Pc {
                 line.push(b" pc");
             }
@@ -310,7 +309,7 @@ impl<'r> StackReport<'r> {
         }
     }
 
-    /// Bytes of the compact backtrace.
+    /// Returns the length of the compact backtrace in bytes.
     fn finish(self, stop: Stop) -> usize {
         let end = match stop {
             Stop::EndOfStack if !self.is_full => End::Complete,
@@ -334,7 +333,7 @@ fn reason(stop: Stop) -> &'static [u8] {
     }
 }
 
-/// Where a call has gone to an address without code: the frame that its return would lead to.
+/// If a call went to an address without code, the frame that its return would lead to.
 fn caller_of_nothing(position: &Position) -> Option<Position> {
     let arch = backtrail_unwind::local::ARCH;
     let mut registers = position.registers;
@@ -362,8 +361,8 @@ fn caller_of_nothing(position: &Position) -> Option<Position> {
     })
 }
 
-/// Starts the program that gives names, with the report as its standard input; its process id, and
-/// where to write.
+/// Starts the program that adds names, with the report as its standard input. Returns its process
+/// id and the descriptor to write to.
 fn start_helper() -> (c_int, c_int) {
     let helper = HELPER.load(Ordering::Acquire);
     if helper.is_null() {
@@ -376,7 +375,7 @@ fn start_helper() -> (c_int, c_int) {
         .unwrap_or((-1, -1))
 }
 
-/// Waits for it, but not for ever.
+/// Waits for the helper, for a limited time.
 fn wait_for(helper: c_int) {
     for _ in 0..PATIENCE {
         if !system::is_running(helper) {

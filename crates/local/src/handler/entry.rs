@@ -1,5 +1,5 @@
-//! Walks from where a function was called. The function begins with a few instructions that save
-//! its caller's registers.
+//! Walks that start where a function was called. The function begins with a few instructions that
+//! save its caller's registers.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -10,8 +10,8 @@ use backtrail_unwind::{AddressKind, Position, Stop};
 
 pub use backtrail_unwind::local::Captured;
 
-/// Defines a function that passes its arguments on, and after them the registers that its caller
-/// will have when it returns ([`Captured`]), in the argument registers named at the end.
+/// Defines a function that passes on its arguments, followed by the registers that its caller will
+/// have when it returns ([`Captured`]), in the argument registers named at the end.
 #[macro_export]
 macro_rules! with_callers_registers {
     ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty, $inner:ident, $x86:literal, $arm:literal) => {
@@ -84,7 +84,7 @@ with_callers_registers! {
     own_return_addresses(buffer: *mut *mut c_void, size: c_int) -> c_int, write_return_addresses, "rdx", "x2"
 }
 
-/// Writes the return addresses outside a caller, and returns their number, at most `size`.
+/// Writes the return addresses of a caller's stack, and returns their number, at most `size`.
 ///
 /// # Safety
 /// `buffer` has room for `size` pointers; `caller` was saved by
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn write_return_addresses(
     };
     // SAFETY: as our caller promises.
     let caller = unsafe { &*caller };
-    // As many as an int has counted.
+    // No more than an int has counted.
     return_addresses(caller, places).len() as c_int
 }
 
@@ -155,8 +155,8 @@ pub unsafe fn start(ucontext: *const c_void, caller: *const Captured) -> Positio
 }
 
 /// Encodes the stack from a position outwards as a compact backtrace and returns its length; `None`
-/// if `out` has no room at all. Frames without room are left out at the outer end, and the
-/// backtrace is then marked as truncated.
+/// if `out` is too small for any. If not all frames fit, the outermost are left out and the
+/// backtrace is marked as truncated.
 pub fn encode(position: &Position, out: &mut [u8]) -> Option<usize> {
     let mut encoder = Encoder::new(out, WordSize::Bits64).ok()?;
     let mut is_full = false;

@@ -1,10 +1,10 @@
-//! Text that handlers write.
+//! Formatting and writing text in handlers.
 
 use core::ffi::c_int;
 
 use super::{names, system};
 
-/// Text on its way, as far as it has room: it is written when it is full.
+/// A text buffer that is written to its file descriptor when full.
 pub struct Line {
     fd: c_int,
     bytes: [u8; 256],
@@ -12,7 +12,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// An empty line, to be written to `fd`.
+    /// An empty buffer for `fd`.
     pub fn new(fd: c_int) -> Line {
         Line {
             fd,
@@ -56,7 +56,7 @@ impl Line {
         }
     }
 
-    /// Appends a number.
+    /// Appends a decimal number.
     pub fn push_decimal(&mut self, value: u64) {
         let mut digits = [b'0'; 20];
         let mut rest = value;
@@ -71,7 +71,7 @@ impl Line {
         self.push(digits.get(first..).unwrap_or_default());
     }
 
-    /// Without leading zeros.
+    /// Appends a hexadecimal number without leading zeros.
     pub fn push_hex(&mut self, value: u64) {
         let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
         for digit in (0..digits).rev() {
@@ -80,14 +80,14 @@ impl Line {
         }
     }
 
-    /// Writes what there is.
+    /// Writes the buffered text.
     pub fn flush(&mut self) {
         let mut rest = self.bytes.get(..self.used).unwrap_or_default();
         while !rest.is_empty() {
             match system::write(self.fd, rest) {
                 Ok(count @ 1..) => rest = rest.get(count..).unwrap_or_default(),
                 Err(libc::EINTR) => {}
-                // There is nobody to tell.
+                // An error cannot be reported anywhere.
                 _ => break,
             }
         }

@@ -1,9 +1,8 @@
-//! Functions for signal handlers: they allocate nothing, take no lock, do not panic, and call
-//! nothing of the C library, since a lazily bound function would be looked up on whatever stack
-//! there is.
+//! Functions for signal handlers: they do not allocate, lock or panic, and call nothing in the C
+//! library, since a lazily bound function would be looked up on whatever stack is current.
 //!
-//! They need no more than `core`: `tests/promises.rs` compiles this folder alone and looks at its
-//! object code.
+//! They need only `core`: `tests/promises.rs` compiles this folder alone and inspects its object
+//! code.
 
 pub(crate) mod capture;
 pub mod crash;

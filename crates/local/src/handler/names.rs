@@ -1,4 +1,4 @@
-//! Names of modules: a list that was published beforehand.
+//! Module names: a list that was published in advance.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -10,19 +10,19 @@ pub(crate) struct Named {
     /// Address in the process minus address in the file's terms.
     pub(crate) bias: u64,
     pub(crate) name: &'static [u8],
-    /// Empty where it has none.
+    /// Empty if it has none.
     pub(crate) build_id: &'static [u8],
 }
 
-/// Names of what is in the snapshot, by address.
+/// Names of the snapshot's modules, by address.
 static NAMES: AtomicPtr<&'static [Named]> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Makes these the names.
+/// Publishes these names.
 pub(crate) fn publish(names: &'static &'static [Named]) {
     NAMES.store(core::ptr::from_ref(names).cast_mut(), Ordering::Release);
 }
 
-/// All that have names, by address.
+/// All segments with names, by address.
 pub(crate) fn all_named() -> &'static [Named] {
     // SAFETY: null or a list that lives for ever, written before it was published.
     unsafe { NAMES.load(Ordering::Acquire).as_ref() }.map_or(&[], |names| names)

@@ -1,21 +1,21 @@
-//! The system calls of a handler, bare: no `errno`, no lock of a C library, nothing that would have
-//! to be bound first.
+//! A handler's system calls, made directly: no `errno`, no locks of a C library, and nothing that
+//! has to be bound first.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 
 use backtrail_unwind::local::system_call;
 
-/// Bytes of a set of signals as the kernel has it.
+/// Size of the kernel's signal set, in bytes.
 const SIGNALS: usize = 8;
 
-/// What a signal does, as the kernel has it: the handler, and three words that are only handed
+/// A signal's action as the kernel stores it: the handler, and three words that are only passed
 /// back.
 pub(crate) type Action = [usize; 4];
 
-/// Makes a system call; its result, or an error number.
+/// Makes a system call and returns its result or an error number.
 ///
 /// # Safety
-/// As its manual has it: what it writes must be ours to write.
+/// As its manual says: any memory it writes must be ours to write.
 unsafe fn call(number: c_long, arguments: [usize; 6]) -> Result<usize, c_int> {
     // SAFETY: as our caller promises.
     let result = unsafe { system_call(number as usize, arguments) };
@@ -25,9 +25,9 @@ unsafe fn call(number: c_long, arguments: [usize; 6]) -> Result<usize, c_int> {
     }
 }
 
-/// Makes one that writes no memory of ours.
+/// Makes a system call that writes no memory of ours.
 fn harmless(number: c_long, arguments: [usize; 6]) -> Result<usize, c_int> {
-    // SAFETY: those below only look at what they are given.
+    // SAFETY: the calls below only read their arguments.
     unsafe { call(number, arguments) }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn thread() -> u32 {
     harmless(libc::SYS_gettid, [0; 6]).map_or(0, |tid| tid as u32)
 }
 
-/// What a signal does now.
+/// A signal's current action.
 pub(crate) fn action(signal: c_int) -> Result<Action, c_int> {
     let mut action = [0; 4];
     let place = action.as_mut_ptr().expose_provenance();
@@ -59,10 +59,10 @@ pub(crate) fn action(signal: c_int) -> Result<Action, c_int> {
     Ok(action)
 }
 
-/// Makes a signal do this.
+/// Sets a signal's action.
 ///
 /// # Safety
-/// The handler, if there is one, is one.
+/// The handler, if any, is a signal handler.
 pub(crate) unsafe fn set_action(signal: c_int, action: &Action) {
     let place = action.as_ptr().expose_provenance();
     let _ = harmless(libc::SYS_rt_sigaction, [signal as usize, place, 0, SIGNALS, 0, 0]);
@@ -74,7 +74,7 @@ pub(crate) fn send(thread: u32, signal: c_int) {
     let _ = harmless(libc::SYS_tgkill, to);
 }
 
-/// Whether a signal waits to be let in.
+/// Whether a signal is pending.
 pub(crate) fn is_waiting(signal: c_int) -> bool {
     let mut set = [0u64];
     let place = set.as_mut_ptr().expose_provenance();
@@ -83,25 +83,25 @@ pub(crate) fn is_waiting(signal: c_int) -> bool {
     done.is_ok() && set[0] & bit(signal) != 0
 }
 
-/// Takes away a signal that waits to be let in.
+/// Discards a pending signal.
 pub(crate) fn take_away(signal: c_int) {
     let (set, at_once) = ([bit(signal)], [0u64; 2]);
     let [set, at_once] = [set.as_ptr().expose_provenance(), at_once.as_ptr().expose_provenance()];
     let _ = harmless(libc::SYS_rt_sigtimedwait, [set, 0, at_once, SIGNALS, 0, 0]);
 }
 
-/// A signal in a set.
+/// A signal's bit in a set.
 fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// Waits for so long, or for a signal.
+/// Waits for this long, or for a signal.
 pub(crate) fn sleep(milliseconds: u64) {
     let time = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
     let _ = harmless(libc::SYS_nanosleep, [time.as_ptr().expose_provenance(), 0, 0, 0, 0, 0]);
 }
 
-/// Lets a child read this process's memory where only a tracer's children may be read
+/// Lets a child read this process's memory if otherwise only a tracer may read its children's
 /// (`kernel.yama.ptrace_scope`).
 pub(crate) fn let_read(child: c_int) {
     let _ = harmless(
@@ -110,13 +110,13 @@ pub(crate) fn let_read(child: c_int) {
     );
 }
 
-/// Whether a child is still there, as far as its parent knows.
+/// Whether a child is still running, as far as its parent knows.
 pub(crate) fn is_running(child: c_int) -> bool {
     let options = [child as usize, 0, libc::WNOHANG as usize, 0, 0, 0];
     harmless(libc::SYS_wait4, options) == Ok(0)
 }
 
-/// A pipe that no other program gets: where to read, and where to write.
+/// A pipe that no other program inherits: its read end and its write end.
 fn pipe() -> Result<[c_int; 2], c_int> {
     let mut ends = [-1; 2];
     let place = ends.as_mut_ptr().expose_provenance();
@@ -125,8 +125,8 @@ fn pipe() -> Result<[c_int; 2], c_int> {
     Ok(ends)
 }
 
-/// Starts a program, and gives its process id and where to write what it reads on its standard
-/// input. Its standard output is `output`.
+/// Starts a program whose standard output is `output`. Returns its process id and the write end of
+/// its standard input.
 ///
 /// # Safety
 /// `program` is a string.
@@ -135,8 +135,9 @@ pub(crate) unsafe fn start(program: *const c_char, output: c_int) -> Result<(c_i
         static environ: *const *const c_char;
     }
     let [read, write] = pipe()?;
-    // SAFETY: no flag but the signal of its end: a process with one thread and memory of its own,
-    // which goes on here. fork(3) would call what other libraries have registered.
+    // SAFETY: the only flag is the signal of its end, so this makes a process with one thread and
+    // memory of its own, which continues here. fork(3) would call handlers that other libraries
+    // registered.
     let child = unsafe { call(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0, 0, 0, 0]) };
     if child == Ok(0) {
         let none = [0u64];
@@ -152,7 +153,7 @@ pub(crate) unsafe fn start(program: *const c_char, output: c_int) -> Result<(c_i
         become_descriptor(read, 0);
         become_descriptor(output, 1);
         let arguments: [*const c_void; 2] = [program.cast(), core::ptr::null()];
-        // SAFETY: the C library's variable, as it is now.
+        // SAFETY: the C library's variable, with its current value.
         let environment = unsafe { environ };
         let execute = [
             program.expose_provenance(),
@@ -175,7 +176,7 @@ pub(crate) unsafe fn start(program: *const c_char, output: c_int) -> Result<(c_i
     }
 }
 
-/// Makes one descriptor another, which the next program gets.
+/// Duplicates one descriptor as another, which the next program inherits.
 fn become_descriptor(from: c_int, to: c_int) {
     let _ = match from == to {
         true => harmless(libc::SYS_fcntl, [to as usize, libc::F_SETFD as usize, 0, 0, 0, 0]),

@@ -1,8 +1,8 @@
-//! Floats as text: in decimal, or in C's hexadecimal where they have more digits than `f64`.
+//! Floats as text: in decimal, or in C's hexadecimal if they have more digits than `f64`.
 
 use std::fmt::Debug;
 
-/// A number with as few digits as tell it from all others.
+/// A number with as few digits as distinguish it from all others.
 pub(super) fn shortest(number: impl Debug) -> String {
     let text = format!("{number:?}");
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
@@ -16,7 +16,7 @@ pub(super) fn x87(bits: u128) -> String {
     let fraction = significand << 1;
     match exponent {
         0x7fff => special(bits >> 79 & 1 == 1, fraction != 0),
-        // The integer bit is one of the significand.
+        // The integer bit is part of the significand.
         _ => finite(
             bits >> 79 & 1 == 1,
             significand.into(),

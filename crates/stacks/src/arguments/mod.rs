@@ -1,10 +1,10 @@
-//! What the functions of a stack were called with, by the tables of arguments of their files.
+//! The arguments of a stack's functions, from the tables of arguments of their files.
 //!
-//! An argument is where the table has it at the call that its function has not returned from. Where
-//! that says that it is what a register was at the function's entry, or says nothing, the caller's
-//! own call has it, if that called this function: the instruction in front of the return address
-//! says which. In the innermost frame arguments are where they were passed as long as the table
-//! says so. What can't be found is not guessed.
+//! An argument is at the place that the table gives for the call in progress. If the table says
+//! that it equals a register at the function's entry, or gives no place, the caller's own call has
+//! it, provided that this call went to the function: the instruction before the return address
+//! shows that. In the innermost frame, arguments are where they were passed as long as the table
+//! says so. Values that can't be found are not guessed.
 
 mod float;
 mod module;
@@ -27,13 +27,13 @@ use module::Opened;
 pub(crate) use module::Source;
 use show::{Byte, Show, known};
 
-/// Bytes of a value; larger ones are not shown.
+/// Maximum size of a value; larger ones are not shown.
 const LARGEST_VALUE: u64 = 256;
-/// Arguments that are looked at.
+/// Maximum number of arguments.
 const MOST_PARAMETERS: usize = 256;
-/// Bytes of a name.
+/// Maximum length of a name.
 const LONGEST_NAME: usize = 256;
-/// Frames through which a value is followed to where it was passed from.
+/// Maximum number of frames through which a value is traced to where it was passed.
 const MOST_ENTRIES: u32 = 100;
 
 /// Finds the arguments of each frame of these threads.
@@ -41,15 +41,15 @@ pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [Th
     find_by(snapshot, space, threads, |address| space.arguments_of(address));
 }
 
-/// The same by tables from elsewhere: of the module that has an address, its number, and how far it
-/// is from where its file says.
+/// The same with other tables: given an address, the module's table, its number, and its distance
+/// from its addresses in the file.
 pub(crate) fn find_by<'t>(
     snapshot: &Snapshot<'_>,
     space: &Space<'_>,
     threads: &mut [ThreadStack],
     table: impl Fn(u64) -> Option<(&'t Source, u32, u64)>,
 ) {
-    // Threads that wait stand at the same few places, and so do the calls of a recursion.
+    // Waiting threads are at the same few places, and so are the calls of a recursion.
     let frames = threads.iter().flat_map(|thread| &thread.frames);
     let frames: FxHashMap<Where, Frame> = frames.map(|frame| (stands(frame), *frame)).collect();
     let tables = frames
@@ -75,7 +75,7 @@ pub(crate) fn find_by<'t>(
             known: &known,
             entered: RefCell::default(),
         };
-        // The callers first, of which the callees ask.
+        // Callers first, since callees depend on them.
         let frames = (0..thread.frames.len()).rev();
         let mut arguments: Vec<Vec<Argument>> = frames.map(|frame| look.frame(frame).unwrap_or_default()).collect();
         arguments.reverse();
@@ -83,14 +83,14 @@ pub(crate) fn find_by<'t>(
     }
 }
 
-/// What frames have in common that a table tells the same of.
+/// Frames with the same value have the same table entries.
 type Where = (u64, AddressKind);
 
 fn stands(frame: &Frame) -> Where {
     (frame.address, frame.kind)
 }
 
-/// The address by which a frame is looked up.
+/// The address to look up for a frame.
 fn looked_up(frame: &Frame) -> u64 {
     match frame.kind {
         AddressKind::Pc => frame.address,
@@ -98,23 +98,23 @@ fn looked_up(frame: &Frame) -> u64 {
     }
 }
 
-/// What a table tells of an address that frames have.
+/// What a table says about an address that frames have.
 struct Known<'l, 's> {
     opened: &'l Opened<'s>,
     bias: u64,
     /// Where the function begins in memory.
     start: u64,
-    /// What it was called with may be asked of its caller.
+    /// Its arguments may be taken from its caller's call.
     trusted: bool,
     /// Arguments are where they were passed.
     at_start: bool,
     /// The dict of the types.
     dict: Option<u32>,
     parameters: Vec<Parameter>,
-    /// Where each is, as far as told.
+    /// The known places, one for each parameter.
     places: Vec<Value>,
-    /// What is passed in each general register; then what is called, and what parameters are that
-    /// are in none.
+    /// The values passed in each general register, then the callee's address, then parameters that
+    /// are in no register.
     entries: Vec<Value>,
 }
 
@@ -122,26 +122,26 @@ struct Parameter {
     name: Arc<str>,
     type_id: TypeId,
     type_name: Option<Arc<str>>,
-    /// Bytes of its type.
+    /// Size of its type in bytes.
     size: Option<u64>,
-    /// How it is passed, and where it is at the function's start; where that is not known, nor is
-    /// it of those behind it.
+    /// How it is passed, and where it is at the function's start. If unknown, so is that of the
+    /// following parameters.
     passed: Option<(Passing, Vec<Piece>)>,
     told: Told,
 }
 
-/// Where a parameter is, as people read it.
+/// Where a parameter is, in readable form.
 struct Told {
-    /// Where the table has it.
+    /// The table's place.
     now: Option<Arc<str>>,
     /// Where it was passed.
     passed: Option<Arc<str>>,
-    /// The same, of a function that has gone on since.
+    /// The same, for a function that has run on since.
     before: Option<Arc<str>>,
 }
 
 impl<'l, 's> Known<'l, 's> {
-    /// `None` where the table has nothing, or is damaged.
+    /// `None` if the table has no entry, or is damaged.
     fn read(opened: &'l Opened<'s>, bias: u64, frame: &Frame) -> Option<Known<'l, 's>> {
         let table = &opened.table;
         let svma = frame.address.wrapping_sub(bias);
@@ -206,9 +206,9 @@ impl<'l, 's> Known<'l, 's> {
 
 /// A value that was found.
 enum Found {
-    /// It, or its lowest eight bytes.
+    /// The value, or its lowest eight bytes.
     Word(u64),
-    /// It lies there.
+    /// The address of the value.
     At(u64),
     Bytes(Vec<Byte>),
 }
@@ -218,8 +218,8 @@ struct Look<'l, 's> {
     space: &'l Space<'l>,
     thread: &'l ThreadStack,
     known: &'l FxHashMap<Where, Known<'l, 's>>,
-    /// What registers were when functions were called, by frame and register. In a deep recursion
-    /// each call would ask all those outside.
+    /// Register values when functions were called, by frame and register. In a deep recursion, each
+    /// call would otherwise ask all outer ones.
     entered: RefCell<FxHashMap<(usize, u8), Option<u64>>>,
 }
 
@@ -272,7 +272,7 @@ impl<'l, 's> Look<'l, 's> {
             let found = self.value(known, frame, *value, 0);
             self.show(&mut argument, known, parameter, found, &parameter.told.now);
         }
-        // What was passed in memory, or by the address of a copy, may have been changed there.
+        // Arguments passed in memory, or by the address of a copy, may have been changed there.
         let in_registers = |pieces: &[Piece]| {
             let mut pieces = pieces.iter();
             pieces.all(|piece| matches!(piece.place, Place::Register(_)))
@@ -329,7 +329,7 @@ impl<'l, 's> Look<'l, 's> {
         let size = size as usize;
         let all = |bytes: &[u8]| bytes.iter().copied().map(Some).collect();
         match found {
-            // The CPUs that have a calling convention here have the lowest byte first.
+            // All CPUs with a supported calling convention here are little-endian.
             Found::Word(word) => word.to_le_bytes().get(..size).map(all),
             Found::At(address) => {
                 let mut bytes = vec![0; size];
@@ -342,7 +342,8 @@ impl<'l, 's> Look<'l, 's> {
         }
     }
 
-    /// A value from the places in which it was passed; `register` is what a register was then.
+    /// A value from the places in which it was passed; `register` gives a register's value at that
+    /// time.
     fn passed(
         &self,
         pieces: &[Piece],
@@ -378,7 +379,7 @@ impl<'l, 's> Look<'l, 's> {
         let is_innermost = self.thread.frames.get(frame)?.kind == AddressKind::Pc;
         let register = |number: u8| {
             let register = Register(number);
-            // What calls don't preserve is not the frame's any more.
+            // Caller-saved registers no longer contain the frame's values.
             let is_known = is_innermost || register == self.arch().sp || self.arch().preserved.contains(&register);
             self.registers(frame)?.get(register).filter(|_| is_known)
         };
@@ -418,13 +419,13 @@ impl<'l, 's> Look<'l, 's> {
         Some(u64::from_le_bytes(known(&self.bytes(found, 8)?)?.try_into().ok()?))
     }
 
-    /// What a register was when a frame's function was called: its caller's call has it.
+    /// A register's value when a frame's function was called, from its caller's call.
     fn entry(&self, frame: usize, register: u8, depth: u32) -> Option<u64> {
         if let Some(known) = self.entered.borrow().get(&(frame, register)) {
             return *known;
         }
         let found = self.passed_to(frame, register, depth);
-        // Further in, a search may have ended for being long.
+        // Further in, a search may have ended only because of its length.
         if depth == 0 || found.is_some() {
             self.entered.borrow_mut().insert((frame, register), found);
         }
@@ -452,7 +453,7 @@ impl<'l, 's> Look<'l, 's> {
         if called == callee.start {
             return passed(register);
         }
-        // What was called has jumped to the function, and has no frame any more.
+        // The called function has jumped to this one, and no longer has a frame.
         let entries = self.jump(called, callee)?;
         match *nth(&entries, callee, register)? {
             Value::Constant(number) => Some(number as u64),
@@ -462,8 +463,8 @@ impl<'l, 's> Look<'l, 's> {
         }
     }
 
-    /// What the function at an address passes to another one of its file by the only jump that it
-    /// has to it.
+    /// What the function at an address passes to another function of its file by its only jump to
+    /// it.
     fn jump(&self, from: u64, to: &Known<'_, '_>) -> Option<Vec<Value>> {
         let function = to.opened.table.function(from.wrapping_sub(to.bias)).ok()??;
         if function.start.wrapping_add(to.bias) != from {
@@ -481,9 +482,8 @@ impl<'l, 's> Look<'l, 's> {
         }
     }
 
-    /// What a call in a frame has called that returns to this address, if the instruction says so:
-    /// directly, by the linkage table's stub that it leads to, or by a register that calls
-    /// preserve.
+    /// The callee of a frame's call that returns to this address, if the instruction shows it: a
+    /// direct call, one through a stub of the linkage table, or one by a callee-saved register.
     fn called(&self, return_address: u64, frame: usize) -> Option<u64> {
         if let Some(called) = self.direct(return_address, &CALL) {
             return Some(self.stub_target(called).unwrap_or(called));
@@ -508,7 +508,7 @@ impl<'l, 's> Look<'l, 's> {
         self.registers(frame)?.get(register).filter(|_| is_preserved)
     }
 
-    /// Where the instruction before this address leads, if it is one that says so.
+    /// The target of the instruction before this address, if it is a direct one.
     fn direct(&self, behind: u64, instruction: &Direct) -> Option<u64> {
         if self.arch().link_register {
             let at = behind.wrapping_sub(4);
@@ -522,7 +522,7 @@ impl<'l, 's> Look<'l, 's> {
         (opcode == instruction.x86_64 || is_conditional).then(|| behind.wrapping_add_signed(offset.into()))
     }
 
-    /// Where a stub of the linkage table on x86-64 leads: `jmp *offset(%rip)`, perhaps behind
+    /// The target of a stub of the linkage table on x86-64: `jmp *offset(%rip)`, perhaps after
     /// `endbr64` and with a prefix.
     fn stub_target(&self, stub: u64) -> Option<u64> {
         if self.arch().link_register {
@@ -549,11 +549,11 @@ impl<'l, 's> Look<'l, 's> {
     }
 }
 
-/// The opcodes of an instruction with the distance of where it leads.
+/// The opcodes of an instruction that contains its target's distance.
 struct Direct {
-    /// With 32 bits behind it.
+    /// Followed by 32 bits.
     x86_64: u8,
-    /// There are conditional ones: 0x0f, 0x80 and the condition.
+    /// Whether there are conditional forms: 0x0f, 0x80 and the condition.
     conditional: bool,
     /// Above the lowest 26 bits.
     aarch64: u32,
@@ -573,7 +573,8 @@ const JUMP: Direct = Direct {
     aarch64: 0b000101,
 };
 
-/// Of values that a call passes that in this register, or that of a parameter that is in none.
+/// Of the values that a call passes, the one in this register, or that of a parameter in no
+/// register.
 fn nth<'v>(values: &'v [Value], known: &Known<'_, '_>, register: u8) -> Option<&'v Value> {
     let registers = registers(known);
     let place = match register.checked_sub(PARAMETERS) {
@@ -603,7 +604,7 @@ fn told_pieces(arch: &Arch, pieces: &[Piece]) -> String {
     pieces.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-/// A place, as people read it.
+/// A place in readable form.
 fn told(arch: &Arch, value: &Value) -> String {
     let offset = |offset: i64| match offset {
         0 => String::new(),

@@ -14,7 +14,7 @@ use backtrail_elf::Image;
 use backtrail_wire::Endian;
 use rustc_hash::FxHashMap;
 
-/// The sections as the file has them.
+/// The sections as stored in the file.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) table: Vec<u8>,
@@ -25,7 +25,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// `None` where the file has no table.
+    /// `None` if the file has no table.
     pub(crate) fn of(image: &Image<'_>) -> Option<Source> {
         let table = image.section(SECTION).ok().flatten()?.data.into_owned();
         let types = image.section(".ctf").ok().flatten()?.data.into_owned();
@@ -42,18 +42,18 @@ impl Source {
 /// A type as it is shown.
 type Known = (Option<Arc<str>>, Option<u64>);
 
-/// The sections, open.
+/// The opened sections.
 pub(crate) struct Opened<'s> {
     pub(super) arch: &'static Arch,
     pub(super) table: Table<'s>,
     section: Section<'s>,
-    /// The dict that is no child.
+    /// The dict that is not a child.
     parent: usize,
     known: RefCell<FxHashMap<(Option<u32>, TypeId), Known>>,
 }
 
 impl<'s> Opened<'s> {
-    /// `None` where the table can't be read or was made for other types than the file has.
+    /// `None` if the table can't be read, or was made for other types than the file's.
     pub(super) fn new(source: &'s Source, arch: &'static Arch) -> Option<Opened<'s>> {
         let table = Table::parse(&source.table, source.endian).ok()?;
         let lent = Lent {
@@ -71,7 +71,7 @@ impl<'s> Opened<'s> {
         })
     }
 
-    /// The types of a dict, by its number; of the parent without one.
+    /// The types of the dict with this number; those of the parent if `None`.
     pub(super) fn types(&self, dict: Option<u32>) -> Option<Types<'_>> {
         let number = dict.map_or(Some(self.parent), |dict| usize::try_from(dict).ok())?;
         self.section.types().nth(number)

@@ -1,4 +1,4 @@
-//! Values as text, as C would write them.
+//! Formats values as in C.
 
 use std::fmt::Write;
 
@@ -7,31 +7,31 @@ use backtrail_wire::{Endian, read_bits, sign_extend};
 
 use super::float::{self, shortest};
 
-/// Structs and arrays in each other.
+/// Maximum nesting of structs and arrays.
 const DEEPEST: u32 = 4;
-/// Members or elements that are shown of one.
+/// Maximum number of members or elements shown for each.
 const MOST_MEMBERS: usize = 16;
-/// Bytes that are shown of a text.
+/// Maximum length of a shown string in bytes.
 const LONGEST_TEXT: usize = 200;
-/// Bytes of all that is shown of one value.
+/// Maximum length of a formatted value in bytes.
 const LONGEST_VALUE: usize = 4096;
-/// What stands for what is left out, and for what is not known.
+/// Marks omitted and unknown parts.
 pub(super) const LEFT_OUT: &str = "...";
 
-/// A byte of a value; `None` where it is lost.
+/// A byte of a value; `None` if it is lost.
 pub(super) type Byte = Option<u8>;
 
-/// These bytes, if none is lost.
+/// These bytes, if all are known.
 pub(super) fn known(bytes: &[Byte]) -> Option<Vec<u8>> {
     bytes.iter().copied().collect()
 }
 
-/// Shows values of the types of a dict.
+/// Formats values of a dict's types.
 pub(super) struct Show<'s, 'd> {
-    /// Reads memory from an address on, and tells how many bytes came.
+    /// Reads memory from an address on, and returns how many bytes were read.
     pub(super) read: &'s dyn Fn(u64, &mut [u8]) -> usize,
     pub(super) endian: Endian,
-    /// `long double` is the format of x87.
+    /// Whether `long double` is the format of x87.
     pub(super) x87: bool,
     pub(super) types: Types<'d>,
     pub(super) measures: Measures<'d>,
@@ -39,8 +39,8 @@ pub(super) struct Show<'s, 'd> {
 }
 
 impl Show<'_, '_> {
-    /// Appends a value of this type; `None` where the type says too little, or more bytes are
-    /// needed than there are.
+    /// Appends a value of this type; `None` if the type is incomplete, or needs more bytes than
+    /// there are.
     pub(super) fn value(&mut self, id: TypeId, bytes: &[Byte], depth: u32) -> Option<()> {
         if self.out.len() > LONGEST_VALUE {
             self.out.push_str(LEFT_OUT);
@@ -101,7 +101,7 @@ impl Show<'_, '_> {
         Some(())
     }
 
-    /// An integer of so many bits.
+    /// Appends an integer of this many bits.
     fn scalar(&mut self, encoding: Encoding, number: u64, bits: u32) {
         let signed = sign_extend(number, bits);
         match (
@@ -116,7 +116,7 @@ impl Show<'_, '_> {
         let character = match bits {
             _ if encoding.format & Encoding::CHAR == 0 => None,
             8 => Some(char::from(number as u8)),
-            // Of one UTF-16 code unit, what is a character alone.
+            // Of a UTF-16 code unit, only what is a character by itself.
             _ => u32::try_from(number).ok().and_then(char::from_u32),
         };
         if let Some(character) = character {
@@ -152,7 +152,7 @@ impl Show<'_, '_> {
 
     fn pointer(&mut self, pointer: &Type<'_>, bytes: &[u8]) -> Option<()> {
         let address = self.number(bytes)?;
-        // Into a text, nothing fails.
+        // Writing to a string never fails.
         let _ = write!(self.out, "{address:#x}");
         let to = pointer.reference().ok().and_then(|to| self.types.resolve(to).ok());
         if to.is_some_and(|to| is_char(&to)) && address != 0 {
@@ -161,7 +161,7 @@ impl Show<'_, '_> {
         Some(())
     }
 
-    /// The address that a value is if its type is a pointer to functions.
+    /// The address in a value whose type is a pointer to functions.
     pub(super) fn code(&self, id: TypeId, bytes: &[Byte]) -> Option<u64> {
         let found = self.types.resolve(id).ok()?;
         let to = self.types.resolve(found.reference().ok()?).ok()?;
@@ -170,10 +170,10 @@ impl Show<'_, '_> {
         (is_function && address != 0).then_some(address)
     }
 
-    /// The text at an address, up to its zero. Nothing, where none can be read.
+    /// Appends the string at an address, up to its zero byte. Appends nothing if it cannot be read.
     fn text_at(&mut self, address: u64) {
         let mut text = [0; LONGEST_TEXT];
-        // A page at a time: what lies behind the text need not be there.
+        // A page at a time: memory after the string may be unmapped.
         const PAGE: u64 = 4096;
         let mut len = 0;
         while len < text.len() {
@@ -196,7 +196,7 @@ impl Show<'_, '_> {
         }
     }
 
-    /// Where the text of Rust's `&str` lies, and its bytes.
+    /// The address of a Rust `&str`'s text, and its length in bytes.
     fn rust_text(&self, found: &Type<'_>, bytes: &[Byte]) -> Option<(u64, u64)> {
         if found.name() != Ok(&b"&str"[..]) {
             return None;
@@ -210,7 +210,7 @@ impl Show<'_, '_> {
         Some(words.into())
     }
 
-    /// So many bytes at an address as a text.
+    /// Appends this many bytes at an address as a string.
     fn text_of(&mut self, address: u64, len: u64) -> Option<()> {
         let wanted = usize::try_from(len).unwrap_or(usize::MAX).min(LONGEST_TEXT);
         let mut text = vec![0; wanted];
@@ -241,7 +241,7 @@ impl Show<'_, '_> {
         }
     }
 
-    /// A byte between quotes of this sort.
+    /// Appends a byte between quotes of this kind.
     fn byte(&mut self, byte: u8, quote: u8) {
         match byte {
             b'\\' => self.out.push_str("\\\\"),
@@ -261,7 +261,7 @@ impl Show<'_, '_> {
     fn enumerator(&mut self, found: &Type<'_>, number: i64) -> Option<()> {
         for value in found.enumerators().ok()? {
             let value = value.ok()?;
-            // Those beyond 31 bits are the same bits with another sign.
+            // Values beyond 31 bits have the same bits with another sign.
             if i64::from(value.value) == number || value.value as u32 as i64 == number && found.size() == 4 {
                 self.out += &String::from_utf8_lossy(value.name);
                 return Some(());
@@ -274,15 +274,15 @@ impl Show<'_, '_> {
         Some(())
     }
 
-    /// A number as the flags in it, if the enum's values are flags: no two of them have a bit
-    /// together.
+    /// A number as a combination of flags, if the enum's values are flags: no two of them share a
+    /// bit.
     fn flags(&self, found: &Type<'_>, number: i64) -> Option<String> {
         let mut rest = u64::try_from(number).ok().filter(|&number| number != 0)?;
         let (mut seen, mut names) = (0u64, Vec::new());
         for value in found.enumerators().ok()? {
             let value = value.ok()?;
             let bits = u64::from(u32::try_from(value.value).ok()?);
-            // Several bits belong together only where they stand together.
+            // Several bits form one flag only if they are contiguous.
             let is_one_field = bits == 0 || (bits >> bits.trailing_zeros()).wrapping_add(1).is_power_of_two();
             if !is_one_field || bits & seen != 0 {
                 return None;
@@ -346,7 +346,7 @@ impl Show<'_, '_> {
         let of = self.types.resolve(slice.of).ok()?;
         match of.kind() {
             Kind::Enum => {
-                // Enums have no sign unless a value needs one.
+                // Enums are unsigned unless a value is negative.
                 let is_negative = |value: backtrail_ctype::Enumerator<'_>| value.value < 0;
                 let is_signed = of.enumerators().ok()?.flatten().any(is_negative);
                 let number = if is_signed {
@@ -402,7 +402,7 @@ impl Show<'_, '_> {
     }
 }
 
-/// Whether values of this type are bytes of texts.
+/// Whether this is a character type.
 fn is_char(found: &Type<'_>) -> bool {
     let is_char = |encoding: Encoding| encoding.format & Encoding::CHAR != 0;
     found.kind() == Kind::Integer && found.size() == 1 && found.encoding().is_ok_and(is_char)

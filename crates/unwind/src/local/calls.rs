@@ -1,20 +1,20 @@
-//! Whether a return address follows a call, and what that call can lead to.
+//! Checks whether a return address follows a call, and what that call can lead to.
 
 use backtrail_arch::{Arch, Call};
 
 use super::modules::{Module, Published};
 use super::{ARCH, memory};
 
-/// Functions whose tables are silent are not taken to be larger.
+/// Size limit of functions without a table.
 const LARGEST_FUNCTION: u64 = 1 << 20;
 
-/// The call that a return address follows, in code of a known module.
+/// The call before a return address, in code of a known module.
 pub(super) fn before(published: &Published, return_address: u64) -> Option<Call> {
     let module = published.module(return_address.checked_sub(1)?)?;
     let start = return_address.checked_sub(Arch::LONGEST_CALL as u64)?;
     let words = code::<{ Arch::LONGEST_CALL / 8 }>(module, start)?;
     let bytes = words.map(u64::to_ne_bytes);
-    // An instruction does not begin before the segment.
+    // An instruction does not begin before its segment.
     let room = return_address
         .saturating_sub(module.start)
         .min(Arch::LONGEST_CALL as u64) as usize;
@@ -22,8 +22,8 @@ pub(super) fn before(published: &Published, return_address: u64) -> Option<Call>
     ARCH.call_before(return_address, bytes.get(bytes.len().checked_sub(room)?..)?)
 }
 
-/// Words of a module; its code is loaded directly where that is safe, since some sandboxes forbid
-/// the copy.
+/// Words of a module. Its code is loaded directly if that is safe, since some sandboxes forbid the
+/// copy.
 fn code<const COUNT: usize>(module: &Module, address: u64) -> Option<[u64; COUNT]> {
     let mut words = [0; COUNT];
     let end = address.checked_add(8 * COUNT as u64)?;
@@ -35,8 +35,8 @@ fn code<const COUNT: usize>(module: &Module, address: u64) -> Option<[u64; COUNT
     (memory::read_words(address, &mut words) == COUNT).then_some(words)
 }
 
-/// Whether code at `pc`, of which no table speaks, can be what was called at `target`: it begins
-/// there, or the linker's stub there jumps to it.
+/// Whether code at `pc`, which no table describes, may be the callee of a call to `target`: it
+/// begins there, or the linker's stub there jumps to it.
 pub(super) fn can_lead_to(published: &Published, target: u64, pc: u64) -> bool {
     let can_be = |start: u64| start <= pc && pc - start < LARGEST_FUNCTION && !published.has_row(start);
     can_be(target) || stub_target(published, target).is_some_and(can_be)
@@ -47,7 +47,7 @@ pub(super) fn stub_leads_to(published: &Published, stub: u64, start: u64) -> boo
     stub_target(published, stub) == Some(start)
 }
 
-/// Where a stub of a procedure linkage table jumps to.
+/// The target of a stub in a procedure linkage table.
 #[cfg(target_arch = "x86_64")]
 fn stub_target(published: &Published, stub: u64) -> Option<u64> {
     let module = published.module(stub)?;
@@ -61,7 +61,7 @@ fn stub_target(published: &Published, stub: u64) -> Option<u64> {
     if bytes.get(at) == Some(&0xf2) {
         at += 1;
     }
-    // jmp through a place that is so far from the next instruction.
+    // jmp through a slot at this distance from the next instruction.
     let [0xff, 0x25, distance @ ..] = bytes.get(at..)? else {
         return None;
     };
@@ -75,7 +75,7 @@ fn stub_target(_published: &Published, _stub: u64) -> Option<u64> {
     None
 }
 
-/// Whether a module's code is where the address is, and no table speaks of it.
+/// Whether the address is in a module's code that no table describes.
 pub(super) fn is_silent(published: &Published, module: &Module, pc: u64) -> bool {
     (module.start..module.end).contains(&pc) && !published.has_row(pc)
 }

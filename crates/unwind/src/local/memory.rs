@@ -1,29 +1,29 @@
-//! Reading memory that may not be there.
+//! Reads memory that may be unmapped.
 //!
-//! Words of the thread's own stack are loaded directly: from the lowest place to which a walk of
-//! this thread has come, or at which it has begun, up to the stack's end, all of which was found
-//! readable, and a stack stays mapped as long as its thread lives. So is the alternate signal stack
-//! while the thread runs on it. All else (other stacks, whatever a corrupt stack leads to) may
-//! vanish between a look at it and the load, and is copied by the kernel.
+//! Words of the thread's own stack are loaded directly, from the lowest place that a walk of this
+//! thread has reached or begun at, up to the stack's end: all of this was found readable, and a
+//! stack stays mapped as long as its thread lives. So is the alternate signal stack while the
+//! thread runs on it. All other memory (other stacks, targets of a corrupt stack) may be unmapped
+//! between a check and the load, so the kernel copies it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::syscall;
 use crate::Memory;
 
-/// Stacks deeper than this are not loaded from directly.
+/// Deeper stacks are not loaded from directly.
 const DEEPEST: u64 = 256 << 20;
 const PAGE: u64 = 4096;
 
-/// What is known of the thread's stack.
+/// What is known about the thread's stack.
 #[derive(Debug)]
 pub(super) struct Bounds {
-    /// From here on words were found readable; the end where nothing was.
+    /// Words from here on were found readable; equals the end if none were.
     low: AtomicU64,
-    /// The end of the stack; 0 where it is not known.
+    /// The end of the stack; 0 if unknown.
     high: AtomicU64,
-    /// A page below `low` that could not be read when it was last asked for; 0 where there was
-    /// none. What lies below it is another stack or none.
+    /// A page below `low` that was unreadable when last checked; 0 if there was none. Memory below
+    /// it does not belong to this stack.
     gap: AtomicU64,
 }
 
@@ -51,13 +51,13 @@ impl Bounds {
         self.gap.store(bounds.gap.into_inner(), Ordering::Relaxed);
     }
 
-    /// Where words can be loaded from.
+    /// The range that words can be loaded from.
     #[inline(always)]
     fn known(&self) -> (u64, u64) {
         (self.low.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed))
     }
 
-    /// Where words can be loaded from when a walk begins at `sp`.
+    /// The range that words can be loaded from in a walk that begins at `sp`.
     #[inline(always)]
     fn direct(&self, sp: u64) -> (u64, u64) {
         if self.may_reach(sp) {
@@ -66,7 +66,7 @@ impl Bounds {
         self.known()
     }
 
-    /// Whether an address may be one of the stack, further down than any so far.
+    /// Whether an address may be in the stack, below all that is known.
     #[inline(always)]
     fn may_reach(&self, address: u64) -> bool {
         let (low, high) = self.known();
@@ -74,20 +74,20 @@ impl Bounds {
         from < low && high - from <= DEEPEST
     }
 
-    /// Takes the stack to reach down to an address which [may](Bounds::may_reach) be of it: a stack
-    /// pointer of this thread, or what a walk from the alternate stack wants of the frames that
-    /// the signal has interrupted. It is if all is readable from there on, since at the lower end
-    /// of a stack lies a guard.
+    /// Extends the stack down to an address that [may](Bounds::may_reach) be in it: a stack pointer
+    /// of this thread, or one that a walk from the alternate stack needs for the interrupted
+    /// frames. It is in the stack if everything above it is readable, since a guard page lies at a
+    /// stack's lower end.
     #[cold]
     #[inline(never)]
     fn extend(&self, address: u64) {
         let (low, _) = self.known();
         let from = address & !7;
-        // A walk that begins on the alternate stack, which ends before the thread does.
+        // This walk begins on the alternate stack, which ends before the thread does.
         if syscall::signal_stack().is_some_and(|(start, end)| start < low && from < end) {
             return;
         }
-        // Asked again, since the first thread's stack grows.
+        // Check again, since the first thread's stack grows.
         let gap = self.gap.load(Ordering::Relaxed);
         if from < gap + PAGE && gap < low && gap != 0 && !syscall::is_readable(gap) {
             return;
@@ -100,26 +100,26 @@ impl Bounds {
             }
             page += PAGE;
         }
-        // Nested walks of the same thread find one value or the other; both are right.
+        // Nested walks of the same thread see one value or the other; both are right.
         self.low.store(from, Ordering::Relaxed);
     }
 }
 
-/// Words that the kernel copied at once: a frame or two.
+/// Number of words that the kernel copies at once: a frame or two.
 const WINDOW: usize = 32;
 
-/// The memory of this process, as seen from one walk.
+/// The memory of this process, as used by one walk.
 #[derive(Debug)]
 pub(super) struct OwnMemory<'w> {
-    // Where it lies by itself the compiler keeps it in registers.
+    // A separate field, so that the compiler keeps it in registers.
     stack: Words,
     bounds: &'w Bounds,
-    /// None where the walk has not begun there.
+    /// None if the walk did not begin there.
     signal_stack: Words,
     window: &'w mut Option<Window>,
 }
 
-/// What the kernel copied last.
+/// The kernel's last copy.
 #[derive(Debug)]
 pub(super) struct Window {
     at: u64,
@@ -155,15 +155,15 @@ impl<'w> OwnMemory<'w> {
         }
     }
 
-    /// Whether a word lies in the thread's own stack, or in the alternate one on which the walk has
-    /// begun.
+    /// Whether a word lies in the thread's own stack, or in the alternate one on which the walk
+    /// began.
     pub(super) fn is_of_stack(&mut self, address: u64) -> bool {
         let (low, high) = self.bounds.direct(address);
         self.stack = Words::new(low, high);
         self.stack.holds(address) || self.signal_stack.holds(address)
     }
 
-    /// A word that does not lie in the stack as far as that is known; it may be known better then.
+    /// A word outside the known stack, which may become better known.
     #[inline(always)]
     fn elsewhere(&mut self, address: u64) -> Option<u64> {
         let word = elsewhere(address, self.bounds, self.signal_stack, self.window);
@@ -187,7 +187,7 @@ fn elsewhere(address: u64, bounds: &Bounds, signal_stack: Words, window: &mut Op
         bounds.extend(address);
         let (low, high) = bounds.known();
         if Words::new(low, high).holds(address) {
-            // SAFETY: as `OwnMemory::word` has it.
+            // SAFETY: as in `OwnMemory::word`.
             return Some(unsafe { load(address) });
         }
     }
@@ -215,7 +215,7 @@ fn signal_stack_around(sp: u64) -> (u64, u64) {
 struct Words {
     start: u64,
     count: u64,
-    /// Of words that have another behind them.
+    /// Number of words that are followed by another.
     count_of_two: u64,
 }
 
@@ -231,8 +231,7 @@ impl Words {
         }
     }
 
-    /// Whether there is a word at this address: what is not aligned is turned into more than there
-    /// can be.
+    /// Whether there is a word at this address. Unaligned addresses become larger than any count.
     #[inline(always)]
     fn holds(self, address: u64) -> bool {
         address.wrapping_sub(self.start).rotate_right(3) < self.count
@@ -240,7 +239,7 @@ impl Words {
 }
 
 impl Words {
-    /// Whether there is one, and another behind it.
+    /// Whether there is a word, followed by another.
     #[inline(always)]
     fn holds_two(self, address: u64) -> bool {
         address.wrapping_sub(self.start).rotate_right(3) < self.count_of_two
@@ -313,14 +312,13 @@ impl Memory for OwnMemory<'_> {
     }
 }
 
-/// Copies words from any address, and returns how many there were before the first that cannot be
-/// read.
+/// Copies words from any address, and returns how many precede the first unreadable one.
 pub fn read_words(address: u64, words: &mut [u64]) -> usize {
     syscall::copy_words(address, words).map_or(0, |bytes| bytes / 8)
 }
 
-/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of
-/// as many arrays; whether all could be read.
+/// Copies words from several places, each an address and a count of up to 8, to the beginnings of
+/// as many arrays. Returns whether all were readable.
 pub(super) fn read_places<const COUNT: usize>(places: &[(u64, usize); COUNT], words: &mut [[u64; 8]; COUNT]) -> bool {
     syscall::copy_places(places, words).is_ok_and(|all| all)
 }

@@ -1,12 +1,12 @@
 //! Walking the stack of the calling thread, in place.
 //!
-//! Everything here may be called from a signal handler, at any moment, on any stack, unless it says
-//! otherwise: it allocates nothing (but a thread's first walk maps some pages), takes no lock, does
-//! not panic, calls no function of the C library but `_dl_find_object`, leaves `errno` alone, and
-//! reads foreign memory only in ways that cannot fault.
+//! Everything here may be called from a signal handler, at any moment, on any stack, unless stated
+//! otherwise: it does not allocate (except that a thread's first walk maps some pages), lock or
+//! panic, calls no function of the C library except `_dl_find_object`, leaves `errno` unchanged,
+//! and reads foreign memory only in ways that cannot fault.
 //!
-//! Your duties: [`publish`] the tables of the modules before, and again after modules have come.
-//! Nothing else has to be prepared.
+//! Callers must [`publish`] the modules' tables first, and again after modules were loaded. No
+//! other preparation is needed.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -33,20 +33,20 @@ use memory::OwnMemory;
 use modules::Published;
 use thread::Lent;
 
-/// The CPU, as a constant that the compiler knows.
+/// The CPU, as a compile-time constant.
 pub const ARCH: &Arch = &{ *Arch::native() };
 
 /// Walks the calling thread's stack, from `from` outwards: see [`walk`](crate::walk()).
 ///
-/// `from` is to be a frame of this thread that has not ended: [`Captured`] registers or those of
-/// interrupted code ([`position_of`]). With others the frames are wrong, but nothing else is.
+/// `from` must be a frame of this thread that has not returned: [`Captured`] registers or those of
+/// interrupted code ([`position_of`]). Otherwise the frames are wrong, but nothing worse happens.
 pub fn walk(from: &Position, limit: usize, visit: impl FnMut(Frame)) -> Stop {
     let first = MemoStep::new(ARCH, &from.registers, from.kind);
     walk_from(first, &|| from.registers, limit, Each::new(visit)).stop
 }
 
-/// The return addresses behind a frame of the calling thread, as many as there is room for; how
-/// many there are. As [`walk`] from its [position](Captured::position), but quicker.
+/// Writes the return addresses of a frame's callers in the calling thread, as many as fit, and
+/// returns them. Like [`walk`] from its [position](Captured::position), but faster.
 pub fn return_addresses<'a>(from: &Captured, addresses: &'a mut [MaybeUninit<u64>]) -> &'a [u64] {
     let limit = addresses.len();
     let sink = Addresses { addresses, used: 0 };
@@ -54,7 +54,7 @@ pub fn return_addresses<'a>(from: &Captured, addresses: &'a mut [MaybeUninit<u64
     sink.written()
 }
 
-/// Room for addresses, of which the first are written.
+/// A buffer for addresses, of which the first are written.
 struct Addresses<'a> {
     addresses: &'a mut [MaybeUninit<u64>],
     used: usize,
@@ -63,7 +63,7 @@ struct Addresses<'a> {
 impl<'a> Addresses<'a> {
     fn written(self) -> &'a [u64] {
         let written = self.addresses.get(..self.used).unwrap_or_default();
-        // SAFETY: so many were written.
+        // SAFETY: this many were written.
         unsafe { written.assume_init_ref() }
     }
 }
@@ -99,7 +99,7 @@ impl Sink for Addresses<'_> {
     }
 }
 
-/// Whether an address in a module's code follows a call instruction, as every return address does.
+/// Whether an address in a module's code follows a call instruction, like every return address.
 pub fn follows_call(address: u64) -> bool {
     calls::before(&Published::now(), address).is_some()
 }

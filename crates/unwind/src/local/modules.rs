@@ -1,12 +1,11 @@
-//! The modules of this process: a snapshot that was published before, and the loader's word that
-//! they are still there.
+//! The modules of this process: a snapshot that was published before, checked against the loader.
 //!
-//! Snapshots and tables are never freed, because a handler may be looking at them; a change of
-//! modules costs some hundred bytes for each module. What can be unloaded is held against the
-//! loader (`_dl_find_object`, glibc 2.35, which takes no lock) in each walk; where there is no such
-//! function, a snapshot is believed. Another library may have come to the same place: unless the
-//! loader's count of [`Arrivals`] is what it was, or where it is not known, the modules' first
-//! bytes are held against what they were, too, which takes one system call for all.
+//! Snapshots and tables are never freed, because a handler may be reading them; a change of modules
+//! costs some hundred bytes per module. Modules that can be unloaded are checked with the loader in
+//! each walk (`_dl_find_object`, glibc 2.35, which takes no lock); without that function, a
+//! snapshot is trusted. Another library may have been loaded at the same place: unless the loader's
+//! count of [`Arrivals`] is known and unchanged, the modules' first bytes are also compared with
+//! the earlier ones, with one system call for all.
 
 use core::arch::global_asm;
 use core::cell::Cell;
@@ -22,34 +21,35 @@ use crate::{Coverage, Modules, Table};
 /// A module's `.eh_frame`.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFrames {
-    /// How its FDEs are found.
+    /// How to find its FDEs.
     pub search: Search<'static>,
-    /// Readable memory of the module that holds them, from an address to another.
+    /// Range of the module's readable memory that contains them.
     pub readable: (u64, u64),
 }
 
-/// Executable memory that is known.
+/// A known range of executable memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
     /// First address.
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Its table, which never changes nor goes.
+    /// Its table, which is never changed or freed.
     pub section: Option<Section<'static>>,
-    /// The table's index, where it has one.
+    /// The table's index, if it has one.
     pub index: Option<&'static Index<'static>>,
     /// Address in the process minus address in the table.
     pub bias: u64,
-    /// The number of its table, from 1 on; never that of another.
+    /// The number of its table, from 1; never reused for another.
     pub id: u32,
-    /// How it is told from another that came to its place; `None` for what is never unloaded.
+    /// Distinguishes it from another module loaded at its place; `None` for modules that are never
+    /// unloaded.
     pub identity: Option<Identity>,
-    /// Its `.eh_frame` in memory: every register that its functions save.
+    /// Its `.eh_frame` in memory, which describes every register that its functions save.
     pub call_frames: Option<CallFrames>,
     /// Whether its code can be read as data.
     pub is_readable: bool,
-    /// Whether all of it keeps frame pointers, as who made it has promised.
+    /// Whether all of it keeps frame pointers, as promised when it was registered.
     pub keeps_frame_pointers: bool,
 }
 
@@ -59,16 +59,16 @@ impl Module {
     }
 }
 
-/// What the loader says of a module, and how its `.eh_frame_hdr` begins.
+/// What the loader reports about a module, and the beginning of its `.eh_frame_hdr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     told: Told,
     begins: Beginning,
-    /// Words of the beginning that could be read; the others are 0.
+    /// Number of words at the beginning that were readable; the others are 0.
     readable: usize,
 }
 
-/// A module's place, `link_map`, and `.eh_frame_hdr`.
+/// A module's address range, `link_map`, and `.eh_frame_hdr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     map: (u64, u64),
@@ -79,10 +79,10 @@ struct Told {
 type Beginning = [u64; 8];
 
 impl Identity {
-    /// The module that is at `address` now; `None` where the loader knows none or cannot be asked.
+    /// The module that is at `address` now; `None` if the loader knows none or cannot be asked.
     pub fn of(address: u64) -> Option<Identity> {
         let told = Told::of(address)?;
-        // The module may be unloaded just now: its memory is copied, not loaded.
+        // The module may be unloaded at any moment, so its memory is copied, not loaded.
         let mut begins = [0; 8];
         let readable = memory::read_words(told.eh_frame_hdr, &mut begins);
         Some(Identity { told, begins, readable })
@@ -91,8 +91,7 @@ impl Identity {
 
 impl Told {
     fn of(address: u64) -> Option<Told> {
-        // SAFETY: null or the function of this name and type, since nothing else may define a name
-        // that begins so.
+        // SAFETY: null or the function of this name and type; the prefix of its name is reserved.
         let find: FindObject = unsafe { core::mem::transmute::<*const c_void, Option<FindObject>>(find_object()) }?;
         let mut found = Found::default();
         // SAFETY: the function writes no more than a `struct dl_find_object`; the address is only
@@ -106,7 +105,7 @@ impl Told {
     }
 }
 
-/// `struct dl_find_object` of glibc; the reserved words at its end may have come to mean something.
+/// `struct dl_find_object` of glibc; later versions may use the reserved words at its end.
 #[derive(Default)]
 #[repr(C)]
 struct Found {
@@ -120,7 +119,7 @@ struct Found {
 
 type FindObject = unsafe extern "C" fn(*const c_void, *mut Found) -> i32;
 
-// Weak, because older C libraries do not have it; there is no other way to say so in stable Rust.
+// Weak, because older C libraries lack it; stable Rust has no other way to declare that.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".weak _dl_find_object",
@@ -158,36 +157,36 @@ fn find_object() -> *const c_void {
     unsafe { backtrail_find_object() }
 }
 
-/// All modules at one time.
+/// All modules at a moment.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The modules by address; they do not overlap.
     pub modules: &'static [Module],
-    /// Another number for each snapshot.
+    /// A different number for each snapshot.
     pub generation: u64,
-    /// The loader's count of modules, where that is known.
+    /// The loader's count of modules, if known.
     pub arrivals: Option<Arrivals>,
 }
 
-/// How many modules the loader has ever loaded: it has no other ones as long as the count is the
-/// same.
+/// How many modules the loader has ever loaded: while the count stays the same, no new module has
+/// been loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrivals {
-    /// Where the loader counts: before `_dl_find_object` tells of a module that has come.
+    /// The loader's counter, which it increments before `_dl_find_object` reports a new module.
     pub count: &'static AtomicU64,
-    /// What it was when the snapshot's modules were what the snapshot says.
+    /// Its value when the snapshot described the loaded modules.
     pub seen: u64,
 }
 
 static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Makes a snapshot the one that walks begun from now on use. Not for signal handlers only because
-/// who makes one allocates.
+/// Makes walks that begin from now on use this snapshot. Not for signal handlers, but only because
+/// making a snapshot allocates.
 pub fn publish(snapshot: &'static Snapshot) {
     CURRENT.store(core::ptr::from_ref(snapshot).cast_mut(), Ordering::Release);
 }
 
-/// Whether there is a snapshot.
+/// Whether a snapshot was published.
 pub fn is_published() -> bool {
     !CURRENT.load(Ordering::Relaxed).is_null()
 }
@@ -221,7 +220,7 @@ impl Published {
             .filter(|module| address < module.end)
     }
 
-    /// Whether what was noted is still there.
+    /// Whether all recorded modules are still loaded.
     #[inline]
     pub(super) fn has_all(&self, volatile: &mut Volatile) -> bool {
         volatile.count == 0 || self.has_each(volatile)
@@ -233,8 +232,8 @@ impl Published {
         self.are_there(modules, &mut volatile.seen)
     }
 
-    /// Whether all these modules are still there. `seen` is the count of arrivals at which they
-    /// last were, and becomes what it is now.
+    /// Whether all these modules are still loaded. `seen` is the count of arrivals when they last
+    /// were, and is updated.
     fn are_there(&self, modules: impl Iterator<Item = Option<&'static Module>>, seen: &mut Option<u64>) -> bool {
         let mut held: [Option<&Identity>; MOST_VOLATILE] = [None; MOST_VOLATILE];
         let mut count = 0;
@@ -250,7 +249,7 @@ impl Published {
             *place = Some(identity);
             count += 1;
         }
-        // Asked behind the loader, which counts before it tells.
+        // Read after asking the loader, which counts before it reports.
         let arrivals = self.arrivals().map(|arrivals| arrivals.count.load(Ordering::Acquire));
         if arrivals.is_some() && arrivals == *seen {
             return true;
@@ -268,7 +267,7 @@ impl Published {
         self.is_there(module, &mut self.seen()).then_some(module)
     }
 
-    /// Whether a table speaks of an address.
+    /// Whether a table describes an address.
     pub(super) fn has_row(&self, address: u64) -> bool {
         let Some(Coverage::Table(table)) = self.module(address).map(coverage) else {
             return false;
@@ -289,7 +288,7 @@ impl Published {
         self.snapshot?.arrivals.as_ref()
     }
 
-    /// The count of arrivals at which all modules were there.
+    /// The count of arrivals at which all modules were loaded.
     fn seen(&self) -> Option<u64> {
         self.arrivals().map(|arrivals| arrivals.seen)
     }
@@ -305,7 +304,7 @@ impl Published {
     }
 }
 
-/// Whether the memory of these modules begins as it did; it is copied at once.
+/// Whether the memory of these modules still begins with the same bytes; all are copied at once.
 fn begin_as_before(held: &[Option<&Identity>; MOST_VOLATILE]) -> bool {
     let place = |identity: &Identity| (identity.told.eh_frame_hdr, identity.readable);
     let places = held.map(|identity| identity.map_or((0, 0), place));
@@ -314,11 +313,11 @@ fn begin_as_before(held: &[Option<&Identity>; MOST_VOLATILE]) -> bool {
     memory::read_places(&places, &mut begins) && held.iter().copied().flatten().zip(&begins).all(same)
 }
 
-/// 1 while somebody waits to be told of modules that no snapshot has.
+/// 1 while a thread waits for modules that no snapshot contains.
 static IS_WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Sleeps until a walk comes to code of a module that the loader has and its snapshot has not. For
-/// one thread; not for handlers.
+/// Sleeps until a walk reaches code of a module that the loader has, but its snapshot does not. For
+/// a single thread; not for handlers.
 pub fn wait_for_unknown_module() {
     IS_WAITING.store(1, Ordering::SeqCst);
     while IS_WAITING.load(Ordering::SeqCst) == 1 {
@@ -326,7 +325,7 @@ pub fn wait_for_unknown_module() {
     }
 }
 
-/// Tells of an address that is in no module of the snapshot; whether it is in one of the loader's.
+/// Reports an address outside the snapshot's modules. Returns whether it is in one of the loader's.
 #[cold]
 #[inline(never)]
 fn tell_of_unknown(address: u64) -> bool {
@@ -347,7 +346,7 @@ fn coverage(module: &'static Module) -> Coverage<'static> {
             id: module.id,
         }),
         None if module.keeps_frame_pointers => Coverage::FramePointer,
-        // Frame pointers are followed there too, but not without proof.
+        // Frame pointers are followed there too, but only with proof.
         None => Coverage::NoModule,
     }
 }
@@ -367,17 +366,17 @@ impl Modules for Published {
     }
 }
 
-/// Modules that can be unloaded through which remembered walks go.
+/// Maximum number of unloadable modules that remembered walks go through.
 const MOST_VOLATILE: usize = 8;
 
-/// Addresses in modules that can be unloaded, one for each through which remembered walks went, and
-/// of which rules are kept.
+/// Addresses in unloadable modules, one for each module that remembered walks go through or that
+/// rules are kept of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Volatile {
     starts: [u64; MOST_VOLATILE],
     count: usize,
-    /// The count of arrivals at which they all were there; `None` where they were seen at different
-    /// ones.
+    /// The count of arrivals at which all of them were loaded; `None` if they were seen at
+    /// different counts.
     seen: Option<u64>,
 }
 
@@ -396,7 +395,7 @@ impl Volatile {
         self.iter().any(|noted| noted == start)
     }
 
-    /// Adds one that was there at this count of arrivals. Whether there was room.
+    /// Adds a module that was loaded at this count of arrivals. Returns whether there was room.
     fn add(&mut self, start: u64, seen: Option<u64>) -> bool {
         let place = self.starts.get_mut(self.count);
         let fits = place.is_some();
@@ -412,16 +411,16 @@ impl Volatile {
 /// The snapshot for a walk that will be remembered.
 pub(super) struct Noting<'v> {
     published: Published,
-    /// What to hold against the loader before the walk is used again.
+    /// Modules to check with the loader before the walk is used again.
     volatile: &'v Cell<Volatile>,
     is_partial: Cell<bool>,
-    /// The module that was last found to be there; frames that follow each other are often of one.
+    /// The module last found to be loaded; consecutive frames are often in the same one.
     last: Cell<Option<&'static Module>>,
 }
 
 impl Noting<'_> {
-    /// Whether the walk is not to be remembered: it went through more than can be held against the
-    /// loader, or came to a module that the snapshot has not.
+    /// Whether the walk must not be remembered: it went through more modules than can be checked,
+    /// or reached one that is not in the snapshot.
     #[inline(always)]
     pub(super) fn is_partial(&self) -> bool {
         self.is_partial.get()
@@ -433,7 +432,7 @@ impl Modules for Noting<'_> {
 
     #[inline]
     fn is_lasting(&self, address: u64) -> bool {
-        // The rest is held against the loader before each walk.
+        // Other modules are checked with the loader before each walk.
         let lasts = |module: &Module| module.identity.is_none() || self.volatile.get().has(module.start);
         self.last
             .get()
@@ -448,7 +447,7 @@ impl Modules for Noting<'_> {
             None => match self.find(address) {
                 Some(module) => module,
                 None => {
-                    // The next walk that comes here is to tell again, if nobody has listened.
+                    // The next walk that gets here must report again, if no thread was waiting.
                     if tell_of_unknown(address) {
                         self.is_partial.set(true);
                     }

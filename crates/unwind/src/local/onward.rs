@@ -1,6 +1,6 @@
-//! Where a walk by rows of program counter, stack pointer and frame pointer ends before the stack
-//! does: a row needs another register, or no table speaks of the code. Both are seldom, so the walk
-//! is taken again, slower, with every register that call frame information restores.
+//! Continues walks by rows of program counter, stack pointer and frame pointer that end before the
+//! stack does, because a row needs another register or no table describes the code. Both are rare,
+//! so the walk is repeated, more slowly, with every register that call frame information restores.
 
 use backtrail_arch::{Call, Registers};
 use backtrail_callframe::{Caller, Frame as Whole, Missing, Source, caller};
@@ -30,7 +30,7 @@ impl Source for Bytes<'_> {
             // The last bytes of a segment.
             0 => memory::read_words(address, words),
             _ => {
-                // SAFETY: so many words lie in a readable segment of a module that is never
+                // SAFETY: this many words lie in a readable segment of a module that is never
                 // unloaded.
                 unsafe { memory::load_words(address, words.get_mut(..count).unwrap_or_default()) };
                 count
@@ -39,7 +39,7 @@ impl Source for Bytes<'_> {
     }
 }
 
-/// Frames that were given away.
+/// Counts the frames that were passed on.
 struct Counted<'s, S> {
     sink: &'s mut S,
     frames: usize,
@@ -52,7 +52,7 @@ impl<S: Sink> Sink for Counted<'_, S> {
     }
 }
 
-/// What is known of the frame at hand, and what its program counter is.
+/// What is known about the current frame, and the kind of its program counter.
 #[derive(Clone, Copy)]
 struct Here {
     whole: Whole,
@@ -72,14 +72,14 @@ impl Here {
     }
 }
 
-/// Whether a walk that ended so may go on in other ways.
+/// Whether a walk that ended for this reason may be continued in other ways.
 #[inline(always)]
 pub(super) fn may_go_on(stop: Stop) -> bool {
     matches!(stop, Stop::NotExpressible(_) | Stop::NoTable | Stop::NoModule)
 }
 
-/// Goes on where the walk from `first` has ended before `limit` frames. All that the walk itself
-/// has in registers is given by value, or made anew.
+/// Continues after the walk from `first` has ended before `limit` frames. Values that the walk
+/// keeps in registers are passed by value, or created anew.
 #[cold]
 #[inline(never)]
 pub(super) fn go_on<S: Sink>(
@@ -104,7 +104,7 @@ pub(super) fn go_on<S: Sink>(
 fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
     let mut from = first;
     let mut left = limit;
-    // The frames of the first stretch were given away already.
+    // The frames of the first part were already passed on.
     let mut is_first = true;
     loop {
         let (end, frames, stop) = replay(from, published, memory);
@@ -132,7 +132,7 @@ fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: u
     }
 }
 
-/// A walk by rows alone that remembers nothing.
+/// A walk by rows alone, without a memo.
 fn plain(from: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
     let mut nothing = MemoState::EMPTY;
     let mut memo = Memo::new(&mut nothing, &mut [], &mut []);
@@ -142,8 +142,8 @@ fn plain(from: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: u
     memo.walk_from(ARCH, first, &registers, published, memory, &mut no_cache, limit, sink)
 }
 
-/// The same steps again, with all registers beside: the frame at which they end, how many frames
-/// there are, and why they end.
+/// Repeats the steps while tracking all registers. Returns the frame at which they end, the number
+/// of frames, and why they end.
 fn replay(from: Here, published: &Published, memory: &mut OwnMemory<'_>) -> (Here, usize, Stop) {
     let mut narrow = from.whole.registers;
     let mut here = from;
@@ -157,14 +157,14 @@ fn replay(from: Here, published: &Published, memory: &mut OwnMemory<'_>) -> (Her
         frames += 1;
         let whole = match narrow.are_only(&[ARCH.sp, ARCH.fp]) {
             true => beside(&here, &narrow, published, memory),
-            // Behind a signal all are known.
+            // After a signal, all registers are known.
             false => Whole::new(narrow),
         };
         here = Here { whole, kind };
     }
 }
 
-/// All that is known of a caller whose program counter, stack pointer and frame pointer are these.
+/// All that is known about a caller with this program counter, stack pointer and frame pointer.
 fn beside(here: &Here, caller: &Registers, published: &Published, memory: &mut OwnMemory<'_>) -> Whole {
     let found = by_call_frames(here, published, memory).map(|found| found.frame);
     let is_same =
@@ -187,10 +187,10 @@ fn by_call_frames(here: &Here, published: &Published, memory: &mut OwnMemory<'_>
     caller(ARCH, &frames.search, &here.whole, here.looked_up(), &mut bytes, word)
 }
 
-/// Leaves a frame from which the rows do not lead.
+/// Leaves a frame that rows cannot leave.
 fn leave(here: &Here, stop: Stop, published: &Published, memory: &mut OwnMemory<'_>) -> Result<Here, Stop> {
     let module = published.module(here.looked_up()).ok_or(stop)?;
-    // A module without a table is a module.
+    // A module without a table still is a module.
     let stop = if stop == Stop::NoModule { Stop::NoTable } else { stop };
     match by_call_frames(here, published, memory) {
         Ok(found) => {
@@ -217,7 +217,7 @@ fn leave(here: &Here, stop: Stop, published: &Published, memory: &mut OwnMemory<
     }
 }
 
-/// Where there are rows and nothing else, but more registers are known than a walk keeps.
+/// Used if there are only rows, but more registers are known than a walk keeps.
 fn by_row(here: &Here, published: &Published, memory: &mut OwnMemory<'_>) -> Result<Here, Stop> {
     let mut registers = here.whole.registers;
     let mut no_cache = RuleCache::new(&mut []);
@@ -237,8 +237,8 @@ fn is_called(published: &Published, return_address: u64, start: u64) -> bool {
     }
 }
 
-/// The caller by the frame pointer, where no table speaks of the code and all else shows that it
-/// keeps one.
+/// The caller by the frame pointer, if no table describes the code and everything else shows that
+/// it keeps one.
 fn by_frame_pointer(here: &Here, module: &Module, published: &Published, memory: &mut OwnMemory<'_>) -> Option<Here> {
     let registers = &here.whole.registers;
     let (pc, sp, fp) = (registers.pc, registers.get(ARCH.sp)?, registers.get(ARCH.fp)?);
@@ -253,7 +253,7 @@ fn by_frame_pointer(here: &Here, module: &Module, published: &Published, memory:
         Call::Indirect => true,
     };
     // Code that has made no frame yet, or never does, has its return address here; the frame
-    // pointer is its caller's then.
+    // pointer is then its caller's.
     let mut is_return_address = |at: u64| {
         let word = memory.word(at);
         word.is_some_and(|word| calls::before(published, ARCH.strip(word)).is_some())

@@ -1,4 +1,4 @@
-//! Registers of this thread: those of a caller, and those of code that a signal interrupted.
+//! Registers of this thread: those of a caller, or those of code that a signal interrupted.
 
 use core::ffi::c_void;
 
@@ -7,14 +7,14 @@ use backtrail_arch::{Register, Registers};
 use super::ARCH;
 use crate::{AddressKind, MemoStep, Position};
 
-/// DWARF numbers of the registers that a call preserves, as they lie in [`Captured`].
+/// DWARF numbers of the callee-saved registers, in the order of [`Captured`].
 #[cfg(target_arch = "x86_64")]
 const PRESERVED: [u8; 6] = [6, 3, 12, 13, 14, 15];
 #[cfg(target_arch = "aarch64")]
 const PRESERVED: [u8; 11] = [29, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28];
 
-/// The registers of a function as they will be when the call that it is in returns: written by a
-/// few instructions at the entry of the function that it has called, in this order.
+/// The registers of a function as they will be when its current call returns. The callee's first
+/// instructions write them in this order.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Captured {
@@ -22,22 +22,23 @@ pub struct Captured {
     pub pc: u64,
     /// The stack pointer after the return.
     pub sp: u64,
-    /// The registers that a call preserves, the frame pointer first: rbp, rbx, r12 to r15, or x29,
-    /// x19 to x28.
+    /// The callee-saved registers, the frame pointer first: rbp, rbx, r12 to r15, or x29, x19 to
+    /// x28.
     pub preserved: [u64; PRESERVED.len()],
 }
 
 impl Captured {
-    /// The frame in which a walk begins.
+    /// The frame at which a walk begins.
     #[inline(always)]
     pub(super) fn frame(&self) -> MemoStep {
-        // One by one: what a word at a time has just been written comes late to a load of two.
+        // Loaded one by one: a load of two words has to wait if they were just stored one at a
+        // time.
         // SAFETY: each is a field.
         let word = |field: &u64| unsafe { core::ptr::from_ref(field).read_volatile() };
         MemoStep::returning(ARCH.strip(word(&self.pc)), word(&self.sp), word(&self.preserved[0]))
     }
 
-    /// Where a walk of it begins.
+    /// The position at which a walk begins.
     pub fn position(&self) -> Position {
         let arch = ARCH;
         let mut registers = Registers::new(arch.strip(self.pc));
@@ -52,7 +53,7 @@ impl Captured {
     }
 }
 
-/// Where the kernel's signal frame begins before its `ucontext`, by the offsets in
+/// The offset of the kernel's signal frame from its `ucontext`, for the offsets in
 /// [`backtrail_arch::SignalFrame`].
 #[cfg(target_arch = "x86_64")]
 const BEFORE_UCONTEXT: i64 = 0;
@@ -66,7 +67,7 @@ const BEFORE_UCONTEXT: i64 = 128;
 pub unsafe fn position_of(ucontext: *const c_void) -> Position {
     let frame = &ARCH.signal_frame;
     let read = |offset: i64| {
-        // SAFETY: the offsets are those of fields of 8 bytes in the `ucontext_t` that the caller
+        // SAFETY: the offsets are those of 8-byte fields in the `ucontext_t` that the caller
         // promises.
         unsafe {
             ucontext

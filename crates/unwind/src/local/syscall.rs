@@ -1,5 +1,5 @@
-//! The few system calls that walking needs, without the C library: so there is no `errno` to save,
-//! no cancellation, no lazy binding, and nobody in between.
+//! The few system calls that walking needs, made without the C library: no `errno` to save, no
+//! cancellation, no lazy binding, and no interposed functions.
 
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
@@ -35,25 +35,23 @@ const ESRCH: isize = -3;
 const EFAULT: isize = -14;
 const ENOSYS: isize = -38;
 
-/// Makes a system call by the number that it has on this CPU; its result, or an error number below
-/// 0.
+/// Makes a system call by its number on this CPU. Returns its result, or a negative error number.
 ///
 /// # Safety
-/// As the call's manual has it: memory that it writes must be ours to write.
+/// As its manual says: any memory that it writes must be ours to write.
 #[inline]
 pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel's calling convention; it changes rax, rcx and r11, and memory as the
-    // caller has promised.
+    // caller promises.
     unsafe {
         asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
              in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: the kernel's calling convention; it changes x0, and memory as the caller has
-    // promised.
+    // SAFETY: the kernel's calling convention; it changes x0, and memory as the caller promises.
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c, in("x3") d, in("x4") e,
              in("x5") f, options(nostack));
@@ -73,28 +71,28 @@ pub(super) fn getpid() -> i32 {
 
 /// Whether a thread of this process has ended.
 pub(super) fn has_ended(pid: i32, tid: i32) -> bool {
-    // SAFETY: signal 0 is none; only its permission is checked.
+    // SAFETY: signal 0 is not sent; the kernel only checks whether it could be.
     unsafe { call(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) == ESRCH }
 }
 
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 
-/// Sleeps while the word is this, or for no reason.
+/// Sleeps while the word has this value; may wake spuriously.
 pub(super) fn wait_while(word: &AtomicU32, value: u32) {
     let place = word.as_ptr() as usize;
     // SAFETY: the kernel reads the word, and waits for as long as it takes.
     unsafe { call(number::FUTEX, [place, FUTEX_WAIT_PRIVATE, value as usize, 0, 0, 0]) };
 }
 
-/// Wakes who sleeps there.
+/// Wakes a thread that sleeps on the word.
 pub(super) fn wake(word: &AtomicU32) {
     let place = word.as_ptr() as usize;
     // SAFETY: the address is only compared.
     unsafe { call(number::FUTEX, [place, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0]) };
 }
 
-/// New zeroed memory, which a forked child finds zeroed again. Null where there is none.
+/// Maps zeroed memory that is zeroed again in a forked child. Null if there is none.
 pub(super) fn map(bytes: usize) -> *mut u8 {
     const PROT_READ_WRITE: usize = 3;
     const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
@@ -113,13 +111,13 @@ pub(super) fn map(bytes: usize) -> *mut u8 {
     let wiped = unsafe { call(number::MADVISE, [address as usize, bytes, MADV_WIPEONFORK, 0, 0, 0]) };
     match wiped {
         0 => address as *mut u8,
-        // Linux before 4.14, which nobody has: better slow than wrong after a fork. The pages are
-        // never touched.
+        // Linux before 4.14, which hardly anyone runs: slow is better than wrong after a fork. The
+        // pages are never touched.
         _ => core::ptr::null_mut(),
     }
 }
 
-/// Bounds of the alternate signal stack, where the thread runs on it now.
+/// Bounds of the alternate signal stack, if the thread is running on it.
 pub(super) fn signal_stack() -> Option<(u64, u64)> {
     const SS_ONSTACK: u64 = 1;
     // `stack_t`: address, flags (32 bits and padding), size.
@@ -130,14 +128,14 @@ pub(super) fn signal_stack() -> Option<(u64, u64)> {
     (result == 0 && flags & SS_ONSTACK != 0).then(|| (start, start.saturating_add(size)))
 }
 
-/// Copies words from any address of this process; how many bytes came. What cannot be read does not
-/// come, and nothing faults.
+/// Copies words from any address of this process. Returns the number of bytes copied, up to the
+/// first unreadable one; never faults.
 pub(super) fn copy_words(address: u64, words: &mut [u64]) -> Result<usize, Refused> {
     let page_end = (address | 4095).wrapping_add(1);
     let bytes = words.len() * 8;
     let first = (page_end.wrapping_sub(address) as usize).min(bytes);
-    // A transfer ends between two elements: one for each page, so that the first page comes also
-    // where the second is missing.
+    // A transfer stops between two elements: one element per page copies the first page even if the
+    // second is unmapped.
     let remote = [address as usize, first, page_end as usize, bytes - first];
     let local = [words.as_mut_ptr() as usize, bytes];
     let elements = if bytes > first { 2 } else { 1 };
@@ -145,8 +143,8 @@ pub(super) fn copy_words(address: u64, words: &mut [u64]) -> Result<usize, Refus
     unsafe { copy(&[local], remote.as_chunks().0.get(..elements).unwrap_or_default()) }
 }
 
-/// Copies words from several places, an address and a count of up to 8 each, to the beginnings of
-/// as many arrays; whether all could be read.
+/// Copies words from several places, each an address and a count of up to 8, to the beginnings of
+/// as many arrays. Returns whether all were readable.
 pub(super) fn copy_places<const COUNT: usize>(
     places: &[(u64, usize); COUNT],
     words: &mut [[u64; 8]; COUNT],
@@ -168,14 +166,13 @@ pub(super) fn copy_places<const COUNT: usize>(
     Ok(unsafe { copy(&local, &remote) }? == wanted)
 }
 
-/// Elements are an address and a number of bytes.
+/// Copies between elements, each an address and a number of bytes.
 ///
 /// # Safety
 /// Local elements are the caller's to write.
 unsafe fn copy(local: &[[usize; 2]], remote: &[[usize; 2]]) -> Result<usize, Refused> {
     let pid = getpid() as usize;
-    // SAFETY: local elements are as our caller promises; remote addresses are checked by the
-    // kernel.
+    // SAFETY: local elements are as our caller promises; the kernel checks remote addresses.
     let read = unsafe {
         call(
             number::PROCESS_VM_READV,
@@ -196,15 +193,15 @@ unsafe fn copy(local: &[[usize; 2]], remote: &[[usize; 2]]) -> Result<usize, Ref
     }
 }
 
-/// A sandbox or an emulator does not have the call.
+/// A sandbox or an emulator does not support the call.
 pub(super) struct Refused;
 
-/// Whether the word at an address can be read now.
+/// Whether the word at an address is readable now.
 pub(super) fn is_readable(address: u64) -> bool {
     match copy_words(address, &mut [0]) {
         Ok(bytes) => bytes == 8,
-        // The kernel takes the new mask from there before it looks at what to do with it, and there
-        // is no such thing to do. SAFETY: with an invalid first argument nothing is changed.
+        // The kernel reads the new mask from there before it checks the first argument, which is
+        // invalid. SAFETY: with an invalid first argument nothing is changed.
         Err(Refused) => unsafe { call(number::RT_SIGPROCMASK, [usize::MAX, address as usize, 0, 8, 0, 0]) != EFAULT },
     }
 }

@@ -1,10 +1,10 @@
-//! What is kept for each thread: the bounds of its stack, its last walk, and the rules of the
+//! The state kept for each thread: the bounds of its stack, its last walk, and the rules of the
 //! addresses that it met.
 //!
-//! A thread finds its own by a pointer in thread-local storage of the initial-exec kind, which is
-//! there from the thread's start, also in a handler and in a library that was loaded later. The
-//! rest are pages that the thread's first walk maps, or takes over from a thread that has ended;
-//! they are never unmapped. A forked child finds them wiped, and begins anew.
+//! A thread finds its state by a pointer in initial-exec thread-local storage, which exists from
+//! the thread's start, also in a handler and in a library that was loaded later. The rest is in
+//! pages that the thread's first walk maps, or takes over from a thread that has ended; they are
+//! never unmapped. A forked child finds them zeroed, and starts over.
 
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
@@ -15,7 +15,7 @@ use super::modules::{Published, Volatile};
 use super::syscall;
 use crate::{CacheEntry, MemoRead, MemoState, MemoStep, RuleCache};
 
-/// Threads at a time that have a state; more are walked without, and slower.
+/// Maximum number of threads with a state; further ones are walked without, more slowly.
 const MOST_THREADS: usize = 4096;
 const STEPS: usize = 1024;
 /// Some twenty for a signal frame, and few for other steps that read more than two words.
@@ -29,17 +29,18 @@ struct State {
     body: UnsafeCell<Body>,
 }
 
-/// What handlers may look at while a walk that they have interrupted is at work.
+/// The part that handlers may read while a walk that they interrupted is in progress.
 struct Head {
-    /// Who has it: a number that nobody else was given, and the thread's id below. 0 for nobody.
+    /// The owner: a number that nobody else was given, and the thread's id below. 0 if there is
+    /// none.
     owner: AtomicU64,
-    /// A walk is at work.
+    /// A walk is in progress.
     busy: AtomicBool,
     bounds: Bounds,
 }
 
 struct Body {
-    /// Of the snapshot that the rules are of; 0 where there are none.
+    /// Generation of the snapshot that the rules come from; 0 if there are no rules.
     generation: u64,
     volatile: Cell<Volatile>,
     memo: MemoState,
@@ -51,14 +52,14 @@ struct Body {
 static STATES: [AtomicPtr<State>; MOST_THREADS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_THREADS];
 static CLAIMS: AtomicU32 = AtomicU32::new(1);
 
-/// In thread-local storage.
+/// The part in thread-local storage.
 #[repr(C)]
 struct Mine {
     state: *mut State,
     owner: u64,
 }
 
-// Stable Rust has no way to ask for a model of thread-local storage.
+// Stable Rust cannot select a model of thread-local storage.
 global_asm!(
     ".pushsection .tbss.backtrail_mine,\"awT\",@nobits",
     ".p2align 3",
@@ -139,9 +140,9 @@ unsafe extern "C" {
     fn backtrail_stack_end() -> *const u64;
 }
 
-/// The end of the calling thread's stack: what the loader says for the first thread. glibc puts the
-/// thread pointer's block of any other at the top of its stack; where that is not so, the pages
-/// between are not all readable, and it is not believed.
+/// The end of the calling thread's stack: as the loader gives it for the first thread. For any
+/// other, glibc puts the thread pointer's block at the top of the stack; if it is elsewhere, the
+/// pages between are not all readable, and the result is rejected.
 fn stack_bounds(pid: i32, tid: i32) -> Bounds {
     if pid != tid {
         return Bounds::ending_at(thread_pointer());
@@ -156,11 +157,11 @@ fn stack_bounds(pid: i32, tid: i32) -> Bounds {
     }
 }
 
-/// What a walk may use.
+/// The state that a walk may use.
 pub(super) enum Lent<'s> {
     All(Lease<'s>),
-    /// No more than the stack's bounds: this walk has interrupted another one of this thread, or
-    /// there are too many threads.
+    /// Only the stack's bounds: this walk has interrupted another one of this thread, or there are
+    /// too many threads.
     Bounds(&'s Bounds),
 }
 
@@ -175,7 +176,7 @@ impl<'s> Lease<'s> {
         &self.head.bounds
     }
 
-    /// Forgets the last walk, and rules, where a module may have gone that they are of.
+    /// Forgets the last walk and the rules if a module that they come from may have been unloaded.
     #[inline(always)]
     pub(super) fn forget_what_changed(&mut self, published: &Published) {
         if self.body.generation != published.generation() || !published.has_all(self.body.volatile.get_mut()) {
@@ -208,7 +209,7 @@ impl Body {
     #[cold]
     #[inline(never)]
     fn forget(&mut self, published: &Published) {
-        // Pages that nobody has used yet stay so.
+        // Do not touch pages that were never used.
         if self.generation != 0 {
             RuleCache::new(&mut self.rules).clear();
         }
@@ -218,13 +219,13 @@ impl Body {
     }
 }
 
-/// Lends the calling thread's state to a walk.
+/// Calls a walk with the calling thread's state.
 #[inline(always)]
 pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
     let unknown = Bounds::unknown();
     let state = state();
-    // Only this thread and its handlers look at it, and a handler ends before what it has
-    // interrupted goes on.
+    // Only this thread and its handlers read it, and a handler ends before the interrupted code
+    // continues.
     let free = state.filter(|state| !state.head.busy.load(Ordering::Relaxed));
     if let Some(state) = free {
         state.head.busy.store(true, Ordering::Relaxed);
@@ -233,9 +234,8 @@ pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
     let lent = match (free, state) {
         (Some(state), _) => Lent::All(Lease {
             head: &state.head,
-            // SAFETY: the state belongs to this thread, and no other walk of it is at work: that
-            // one would have set
-            // `busy`. A handler that comes now finds it set.
+            // SAFETY: the state belongs to this thread, and no other walk of it is in progress: it
+            // would have set `busy`. A handler that runs now finds it set.
             body: unsafe { &mut *state.body.get() },
         }),
         (None, Some(state)) => Lent::Bounds(&state.head.bounds),
@@ -244,7 +244,7 @@ pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
     let result = walk(lent);
     compiler_fence(Ordering::SeqCst);
     if let Some(state) = free {
-        // Who has the state after this thread sees all that its walks have written.
+        // The state's next owner sees everything that this thread's walks have written.
         state.head.busy.store(false, Ordering::Release);
     }
     result
@@ -254,8 +254,8 @@ pub(super) fn lend<R>(walk: impl FnOnce(Lent<'_>) -> R) -> R {
 #[inline]
 fn state() -> Option<&'static State> {
     let mine = mine();
-    // SAFETY: the variable is this thread's own. A handler may come in between and claim a state;
-    // it then does what this would do.
+    // SAFETY: the variable is this thread's own. A handler may interrupt here and claim a state; it
+    // then does what this would do.
     let (state, owner) = unsafe { ((*mine).state, (*mine).owner) };
     // SAFETY: null or a state, which is never unmapped.
     if let Some(state) = unsafe { state.as_ref() }
@@ -275,7 +275,7 @@ fn state() -> Option<&'static State> {
     Some(state)
 }
 
-/// Finds a state that nobody has.
+/// Finds a state without an owner.
 #[cold]
 fn claim() -> Option<(&'static State, u64)> {
     let (pid, tid) = (syscall::getpid(), syscall::gettid());
@@ -304,8 +304,8 @@ fn claim() -> Option<(&'static State, u64)> {
     None
 }
 
-/// Maps a state for a place without one; what another thread puts there at the same time is taken
-/// instead.
+/// Maps a state for a place without one. If another thread stores one there at the same time, that
+/// one is used.
 fn new_state(place: &AtomicPtr<State>) -> Option<&'static State> {
     let new = syscall::map(size_of::<State>()).cast::<State>();
     if new.is_null() {
@@ -314,7 +314,7 @@ fn new_state(place: &AtomicPtr<State>) -> Option<&'static State> {
     let put = place.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
     let state = match put {
         Ok(_) => new,
-        // The pages that are not needed were never touched.
+        // The unneeded pages were never touched.
         Err(theirs) => theirs,
     };
     // SAFETY: zeroed pages are a state without an owner: its atomics are 0, and the body is written
@@ -322,12 +322,12 @@ fn new_state(place: &AtomicPtr<State>) -> Option<&'static State> {
     unsafe { state.as_ref() }
 }
 
-/// What a new owner finds.
+/// Initialises a state for a new owner.
 fn begin(state: &State, bounds: Bounds) {
     state.head.bounds.set(bounds);
-    // SAFETY: the caller owns the state and has not lent it yet. Steps, reads and rules are plain
-    // numbers, for which zeros and an earlier owner's will do: none is used before it is written,
-    // and rules hold for every thread and for their generation.
+    // SAFETY: the caller owns the state and no walk uses it yet. Steps, reads and rules are plain
+    // numbers, for which zeros and an earlier owner's values are valid: none is used before it is
+    // written, and rules hold for every thread and for their generation.
     unsafe {
         let body = state.body.get();
         (&raw mut (*body).volatile).write(Cell::new(Volatile::NONE));
