@@ -152,7 +152,7 @@ impl Arch {
         self.cpu.name()
     }
 
-    /// The name of a register, where it has one.
+    /// The name of a register, if it has one.
     pub fn register_name(&self, register: Register) -> Option<&'static str> {
         self.register_names.get(usize::from(register.0)).copied()
     }
