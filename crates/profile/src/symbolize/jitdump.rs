@@ -43,7 +43,7 @@ const CLOSE: u32 = 3;
 const RECORD: u32 = 16;
 /// Bytes that V8 adds to the addresses of lines.
 const ELF_HEADER: u64 = 64;
-/// The number of functions with lines from which on a late start of all lines is no coincidence.
+/// The number of functions from which on it is no coincidence that the lines of all start so late.
 const ENOUGH: usize = 4;
 
 /// The contents of a dump, in time order.
