@@ -21,7 +21,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"btnames1");
 
 /// The most answers stored per module: reading the file should take no time.
 const MOST_ANSWERS: usize = 1 << 14;
-/// The longest file that is read.
+/// Longer files are not stored.
 const MOST_BYTES: usize = 4 << 20;
 
 const INLINED: u8 = 1;
