@@ -364,7 +364,7 @@ impl StreamReader {
         class.clock.as_ref()?.nanoseconds_at(cycles)
     }
 
-    /// Reads the beginning of the next packet, which has its size; returns how many bytes it read.
+    /// Reads the start of the next packet, which contains its size; returns how many bytes it read.
     pub(super) fn read_header(&mut self) -> Result<(Packet, u64), TraceError> {
         let offset = self.next_packet;
         let rest = self.length - offset;
@@ -410,8 +410,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Makes `data` the `end` bytes of the file from `offset`, of which the first `start` are there
-    /// already.
+    /// Fills `data` with the `end` bytes of the file from `offset`, the first `start` of which are
+    /// already there.
     fn fill(&mut self, offset: u64, start: u64, end: u64) -> Result<(), TraceError> {
         // Both are at most the length of the file.
         let (start, end) = (start as usize, end as usize);
@@ -440,7 +440,7 @@ impl StreamReader {
     }
 }
 
-/// Packets that are missing between two of these numbers, of which `bits` bits count.
+/// The missing packets between two of these numbers, of which `bits` bits are significant.
 fn lost_between(old: u64, new: u64, bits: u32) -> u64 {
     if bits == 0 {
         return 0;
@@ -450,6 +450,6 @@ fn lost_between(old: u64, new: u64, bits: u32) -> u64 {
     }
     let mask = (1u64 << bits) - 1;
     let step = new.wrapping_sub(old) & mask;
-    // The same number again is a packet read twice, not a whole round of packets.
+    // A repeated number means a packet read twice, not a whole round of packets.
     step.saturating_sub(1)
 }
