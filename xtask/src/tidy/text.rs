@@ -11,7 +11,7 @@ pub(super) fn code_of(text: &str) -> String {
     code
 }
 
-/// A line without its comment and without what stands in quotes.
+/// A line without its comment and without quoted text.
 pub(super) fn without_text(line: &str) -> String {
     let mut code = String::new();
     let mut quoted = false;
