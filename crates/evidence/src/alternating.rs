@@ -226,7 +226,8 @@ impl Drop for Load {
 /// Records one of the programs, and judges the recording: `phase` is in microseconds, `frequency`
 /// in samples per second.
 ///
-/// # Errors The failure of the compiler, the recorder, or its recording, as text.
+/// # Errors
+/// The failure of the compiler, the recorder, or its recording, as text.
 pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds: f64) -> Result<Counts, String> {
     let binary = program::ALTERNATING.build().map_err(|missing| missing.to_string())?;
     let folder = scratch();

@@ -68,7 +68,8 @@ impl fmt::Display for Outcome {
 
 /// Damages the stacks of a recording and has them judged.
 ///
-/// # Errors The problem with the recording, as text.
+/// # Errors
+/// The problem with the recording, as text.
 pub fn of(recording: &Path) -> Result<Outcome, String> {
     let unreadable = |error| format!("{}: {error}", recording.display());
     let mut reader = Reader::open(recording).map_err(unreadable)?;

@@ -120,7 +120,8 @@ impl Drop for Hold {
 /// Captures a process, given by its number or that of one of its threads, and lets it continue
 /// unless `hold` is set.
 ///
-/// # Errors If there is no such process, or it may not be traced, or has no stack.
+/// # Errors
+/// If there is no such process, or it may not be traced, or has no stack.
 pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>), Error> {
     let pid = process_of(pid)?;
     let (told, answer) = mpsc::channel();
@@ -148,8 +149,9 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
 /// Captures a process in which one thread stands still by itself and passes on its registers: one
 /// that waits in the handler of a crash. Nothing is stopped or copied: memory is read on demand.
 ///
-/// # Errors If there is no such process, or its mappings may not be read.
-/// Where there is no such process, or its mappings may not be read.
+/// # Errors
+/// If there is no such process, or its mappings may not be read. Where there is no such process, or
+/// its mappings may not be read.
 pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'static>, Error> {
     let copied = Copied {
         reader: tid,

@@ -51,8 +51,9 @@ impl Watchpoint {
     /// `stack_bytes` bytes of the stack, a multiple of 8 below 64 KiB; with 0, only the fact of a
     /// write is known.
     ///
-    /// # Errors If `address` is not that of a word, the CPU has no debug register left, or the
-    /// thread may not be watched.
+    /// # Errors
+    /// If `address` is not that of a word, the CPU has no debug register left, or the thread may
+    /// not be watched.
     pub fn new(tid: u32, address: u64, stack_bytes: u32) -> io::Result<Watchpoint> {
         let open = |bytes| sys::open_watchpoint(tid as i32, address, stack_pointer_mask(), bytes);
         let mut event = open(stack_bytes)?;

@@ -43,7 +43,8 @@ impl std::error::Error for EntryError {}
 /// The name may be mangled as in the file, or demangled with or without parameters; copies that the
 /// compiler made for some callers (`.constprop.0`, `.isra.0`) match too.
 ///
-/// # Errors If there is no such function.
+/// # Errors
+/// If there is no such function.
 pub fn entries(path: &Path, function: &str) -> Result<Vec<u64>, EntryError> {
     let file = MappedFile::open(path).map_err(EntryError::Io)?;
     let image = Image::parse(file.bytes()).map_err(EntryError::Elf)?;

@@ -47,9 +47,10 @@ pub use outcome::{ModuleProblem, Outcome, Warning};
 
 /// Records until the command or the processes end, the time is over, or a signal asks to stop.
 ///
-/// # Errors If recording could not start: then nothing was started, and no trace is left behind. A
-/// later error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is
-/// complete up to there.
+/// # Errors
+/// If recording could not start: then nothing was started, and no trace is left behind. A later
+/// error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is complete
+/// up to there.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
     session::run(options)
 }

@@ -65,16 +65,19 @@ impl Finished {
 
 /// Runs a command to its end, or until the limit.
 ///
-/// # Errors [`Missing`] if there is no such program.
+/// # Errors
+/// [`Missing`] if there is no such program.
 ///
-/// # Panics If it cannot be started for another reason.
+/// # Panics
+/// If it cannot be started for another reason.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Missing> {
     Ok(start(command, limit)?.finish())
 }
 
 /// Starts a command; see [`run`].
 ///
-/// # Errors [`Missing`] if there is no such program.
+/// # Errors
+/// [`Missing`] if there is no such program.
 pub fn start(command: &mut Command, limit: Duration) -> Result<Running, Missing> {
     let stdout = tempfile::tempfile().expect("a temporary file can be made");
     let stderr = tempfile::tempfile().expect("a temporary file can be made");

@@ -52,14 +52,16 @@ print("WHOLE")
 /// The stacks of all threads by their number, without the functions that gdb concludes have left by
 /// a jump; `target` are gdb's own arguments: `-p PID`, or a program and a core.
 ///
-/// # Errors [`Missing`] if there is no gdb, or it has no Python or may not attach.
+/// # Errors
+/// [`Missing`] if there is no gdb, or it has no Python or may not attach.
 pub fn gdb(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<GdbFrame>>, Missing> {
     gdb_with_registers("gdb", target, &[])
 }
 
 /// The same with the gdb of this name, such as `gdb-multiarch`, and these registers.
 ///
-/// # Errors As [`gdb`].
+/// # Errors
+/// As [`gdb`].
 pub fn gdb_with_registers(
     name: &str,
     target: &[&OsStr],
@@ -137,9 +139,11 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
 /// Runs a program that crashes in a writable `folder`, and returns the core that the kernel, or
 /// qemu, has written there.
 ///
-/// # Errors [`Missing`] if cores go elsewhere.
+/// # Errors
+/// [`Missing`] if cores go elsewhere.
 ///
-/// # Panics If it does not crash.
+/// # Panics
+/// If it does not crash.
 pub fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing> {
     let mut shell = Command::new("sh");
     shell
@@ -164,7 +168,8 @@ pub fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing>
 /// The stacks of all threads by their number, from eu-stack: program counters and return addresses,
 /// without inlined calls. A stack ends where eu-stack cannot continue.
 ///
-/// # Errors [`Missing`] if there is no eu-stack, or it shows nothing.
+/// # Errors
+/// [`Missing`] if there is no eu-stack, or it shows nothing.
 pub fn eu_stack(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<u64>>, Missing> {
     let mut command = Command::new("eu-stack");
     command.args(["-q", "-n", "0"]).args(target);
@@ -190,7 +195,8 @@ pub fn eu_stack(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<u64>>, Missing> {
 
 /// Writes a core of a running process with gdb's `generate-core-file`.
 ///
-/// # Errors [`Missing`] if there is no gdb, or it may not attach.
+/// # Errors
+/// [`Missing`] if there is no gdb, or it may not attach.
 pub fn gcore(pid: u32, path: &Path) -> Result<(), Missing> {
     let mut gdb = plain("gdb");
     gdb.args(["-p", &pid.to_string(), "-ex"]);

@@ -125,14 +125,16 @@ pub struct Session {
 impl Session {
     /// Starts gdb.
     ///
-    /// # Errors [`Missing`] if there is no gdb.
+    /// # Errors
+    /// [`Missing`] if there is no gdb.
     pub fn start(program: &Path) -> Result<Session, Missing> {
         Session::start_by("gdb", program)
     }
 
     /// Starts the gdb of this name.
     ///
-    /// # Errors [`Missing`] if there is no such gdb.
+    /// # Errors
+    /// [`Missing`] if there is no such gdb.
     pub fn start_by(gdb: &str, program: &Path) -> Result<Session, Missing> {
         let folder = scratch();
         let script = folder.path().join("arguments.py");
@@ -164,8 +166,8 @@ impl Session {
     /// The frames of the main thread of a process of the program, by its number, or of a core, by
     /// its absolute path.
     ///
-    /// # Errors [`Missing`] if gdb has no Python, or may not attach, or does not answer for
-    /// minutes.
+    /// # Errors
+    /// [`Missing`] if gdb has no Python, or may not attach, or does not answer for minutes.
     pub fn arguments(&mut self, target: impl Display) -> Result<Vec<Frame>, Missing> {
         let asked = writeln!(self.questions, "{target}");
         asked.map_err(|error| Missing(format!("gdb asks for nothing: {error}")))?;
@@ -211,7 +213,8 @@ impl Drop for Session {
 
 /// The frames of the main thread of a process, whose debug information is in `program`.
 ///
-/// # Errors [`Missing`] if there is no gdb, or it has no Python or may not attach.
+/// # Errors
+/// [`Missing`] if there is no gdb, or it has no Python or may not attach.
 pub fn arguments(program: &Path, pid: u32) -> Result<Vec<Frame>, Missing> {
     Session::start(program)?.arguments(pid)
 }

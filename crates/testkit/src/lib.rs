@@ -75,7 +75,8 @@ pub fn available<T>(wanted: Result<T, Missing>) -> Option<T> {
 
 /// A temporary directory that is removed with the value.
 ///
-/// # Panics If it cannot be created: no test works without one.
+/// # Panics
+/// If it cannot be created: no test works without one.
 pub fn scratch() -> TempDir {
     tempfile::Builder::new()
         .prefix("backtrail-")

@@ -11,7 +11,8 @@ use crate::{Missing, command, program};
 /// Uses a small program of its own, not `backtrail`: a recorder that always fails must not look
 /// like a machine that forbids sampling.
 ///
-/// # Errors [`Missing`] with the kernel's answer.
+/// # Errors
+/// [`Missing`] with the kernel's answer.
 pub fn sampling_permitted() -> Result<(), Missing> {
     let probe = program::PERF_PROBE.build()?;
     let finished = command::run(&mut Command::new(probe), Duration::from_secs(20))?;
@@ -61,7 +62,8 @@ const STARTS: [&str; 8] = [
 
 /// Counts the samples of a perf.data file and those with a complete stack, as unwound by perf.
 ///
-/// # Errors [`Missing`] if there is no perf.
+/// # Errors
+/// [`Missing`] if there is no perf.
 pub fn stacks(data: &Path) -> Result<Stacks, Missing> {
     let mut script = Command::new("perf");
     script

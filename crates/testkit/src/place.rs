@@ -32,7 +32,8 @@ pub fn target() -> PathBuf {
 
 /// A program or library of the workspace, built as it is shipped; cargo's output goes to ours.
 ///
-/// # Errors The exit status of cargo.
+/// # Errors
+/// The exit status of cargo.
 pub fn release(package: &str, file: &str) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);

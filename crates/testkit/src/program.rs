@@ -184,9 +184,11 @@ pub const PLT_NOW: Program = Program {
 impl Program {
     /// The built program. It is compiled only if no earlier run has done so.
     ///
-    /// # Errors [`Missing`] if there is no compiler for it.
+    /// # Errors
+    /// [`Missing`] if there is no compiler for it.
     ///
-    /// # Panics If the compiler rejects it, which is a bug in the program.
+    /// # Panics
+    /// If the compiler rejects it, which is a bug in the program.
     pub fn build(&self) -> Result<PathBuf, Missing> {
         let libraries = self
             .libraries

@@ -54,7 +54,8 @@ pub struct Function {
 impl Summary {
     /// Reads the JSON.
     ///
-    /// # Errors The member that is missing or has another type.
+    /// # Errors
+    /// The member that is missing or has another type.
     pub fn from_json(text: &str) -> Result<Summary, String> {
         let json: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
         let number = |of: &Value, name: &str| of[name].as_u64().ok_or_else(|| format!("no number {name:?} in {of}"));

@@ -87,7 +87,8 @@ impl Barectf {
 
     /// Writes a trace of this many streams with this many events each.
     ///
-    /// # Panics If it fails.
+    /// # Panics
+    /// If it fails.
     pub fn record(&self, directory: &Path, streams: u32, events: u64) {
         fs::create_dir_all(directory).expect("room for a trace");
         fs::copy(self.made.join("metadata"), directory.join("metadata")).expect("metadata");
@@ -101,7 +102,8 @@ impl Barectf {
 
     /// The effective configuration with all includes and defaults, as YAML.
     ///
-    /// # Panics If it fails.
+    /// # Panics
+    /// If it fails.
     pub fn whole_description(&self) -> String {
         let mut show = self.barectf("show-effective-configuration");
         run(show.arg(&self.description)).unwrap_or_else(|error| panic!("{error}"))

@@ -139,7 +139,8 @@ impl Lttng {
 
     /// Runs the program with the tracepoints `kit:*`, and returns its output.
     ///
-    /// # Panics If it fails.
+    /// # Panics
+    /// If it fails.
     pub fn events(&self, arguments: &[&str]) -> String {
         let program = match &self.unpacked {
             Some(unpacked) => unpacked.run_by_loader(&self.program).command(),
@@ -153,7 +154,8 @@ impl Lttng {
     /// Records a session: `channel` are further arguments of `lttng enable-channel`, `contexts`
     /// those to add, `record` makes the events. Returns the directory of the recording.
     ///
-    /// # Panics If `lttng` fails.
+    /// # Panics
+    /// If `lttng` fails.
     pub fn record(&self, name: &str, channel: &[&str], contexts: &[&str], record: impl FnOnce(&Lttng)) -> PathBuf {
         let output = self.folder.path().join(name);
         let option = format!("--output={}", output.display());
@@ -169,7 +171,8 @@ impl Lttng {
     /// Lets the program write this many events and extracts them from the buffers in their current
     /// state, as after a crash. Returns the directory of the extracted trace.
     ///
-    /// # Panics If LTTng fails.
+    /// # Panics
+    /// If LTTng fails.
     pub fn crash(&self, name: &str, events: usize) -> PathBuf {
         let folder = |what: &str| self.folder.path().join(format!("{name}-{what}"));
         let (buffers, output) = (folder("buffers"), folder("output"));

@@ -9,7 +9,8 @@ use std::process::Command;
 
 /// The source of a release of binutils as Debian has it, unpacked.
 ///
-/// # Errors If it cannot be fetched or unpacked.
+/// # Errors
+/// If it cannot be fetched or unpacked.
 pub fn binutils_source(release: Release) -> Result<PathBuf, String> {
     let name = match release {
         Release::V2_44 => "binutils-source".to_owned(),
@@ -31,7 +32,8 @@ pub fn binutils_source(release: Release) -> Result<PathBuf, String> {
 
 /// The folders of zlib's headers for programs of another machine, and the folder with the library.
 ///
-/// # Errors If it cannot be fetched.
+/// # Errors
+/// If it cannot be fetched.
 pub fn zlib(machine: Machine) -> Result<([PathBuf; 2], PathBuf), String> {
     let architecture = match machine {
         Machine::X86_64 => "amd64",
