@@ -229,7 +229,7 @@ impl StackWalker {
         self.check_end(begin, stop, view)
     }
 
-    /// Whether this is a thread's first moment: behind the call that has made it, with the result
+    /// Whether this is a thread's first moment: after the call that has created it, with the result
     /// that only the new one gets.
     fn is_new_thread(
         &self,

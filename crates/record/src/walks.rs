@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// A chain of so many frame pointers, one word after the other, from which reads are counted.
+    /// A chain of `frames` frame pointers, one word after the other, whose reads are counted.
     struct Chain {
         frames: u64,
     }

@@ -234,7 +234,7 @@ pub fn babeltrace2(trace: &Path) -> Result<Babeltrace, Missing> {
     })
 }
 
-/// The event's name in a line of babeltrace2: the last `NAME:` that stands before the first field.
+/// The event's name in a line of babeltrace2: the last `NAME:` before the first field.
 fn event_name(line: &str) -> &str {
     let head = line.split(" { ").next().unwrap_or(line);
     let head = head
