@@ -29,8 +29,8 @@ pub(crate) struct Link {
     /// Write this version of SFrame. Only version 3 can express everything that compilers write.
     #[arg(long, value_name = "VERSION", default_value = "3", value_parser = version())]
     sframe: Version,
-    /// Add compact C types too: linked from the compilers' .ctf sections, which the linker must only
-    /// have concatenated because it does not know the format, or made from debug information.
+    /// Add compact C types too: linked from the compilers' .ctf sections, which the linker must
+    /// only have concatenated because it does not know the format, or made from debug information.
     #[arg(long)]
     types: bool,
     #[command(flatten)]
